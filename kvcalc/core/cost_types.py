@@ -1,0 +1,118 @@
+"""What a forward pass costs: operators, their sums, and the time they take at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OpCost", "StepCost", "StepTime"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCost:
+    """One kind of operator over one kind of layer, in one pass, on one rank.
+
+    Args:
+        name: for example ``attention.query``.
+        part: what it belongs to, for sums: ``attention``, ``mlp``, ``experts``, ``head`` …
+        layers: how many layers run it; the other figures are their sum.
+        unit: arithmetic format of its multiplications, which picks the peak.
+        flop: floating-point operations; a multiply-add is 2.
+        weight_bytes: weights read.
+        kv_read_bytes: cache and states read.
+        kv_write_bytes: new cache entries and states written.
+        io_bytes: what must cross the memory whatever is fused: embedding rows in, logits out.
+        activation_bytes: what passes between operators that run one by one.
+        link_bytes: the least that must cross this rank's link in one direction.
+        collective_bytes: what a ring collective sends over it.
+        collective_steps: messages that follow each other, each with the link's latency.
+    """
+
+    name: str
+    part: str
+    layers: int = 1
+    unit: str = "bf16"
+    flop: float = 0
+    weight_bytes: float = 0
+    kv_read_bytes: float = 0
+    kv_write_bytes: float = 0
+    io_bytes: float = 0
+    activation_bytes: float = 0
+    link_bytes: float = 0
+    collective_bytes: float = 0
+    collective_steps: int = 0
+
+    @property
+    def compulsory_bytes(self) -> float:
+        """Bytes that must be moved even if everything were fused."""
+        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes + self.io_bytes
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes moved when this operator runs on its own."""
+        return self.compulsory_bytes + self.activation_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """A forward pass.
+
+    Args:
+        stages: for each pipeline stage, the operators of its busiest rank.
+        ranks: ranks of a stage (tensor times data parallel).
+        tokens: new tokens of the pass, over all its sequences.
+    """
+
+    stages: tuple[tuple[OpCost, ...], ...]
+    ranks: int
+    tokens: int
+
+    @property
+    def ops(self) -> tuple[OpCost, ...]:
+        """Operators of all stages, as one rank runs them."""
+        return tuple(op for stage in self.stages for op in stage)
+
+    def total(self, field_name: str, *, part: str | None = None) -> float:
+        """Sum a field of `OpCost` over operators, stages and ranks, or over one part of the model."""
+        return self.ranks * sum(getattr(op, field_name) for op in self.ops if part is None or op.part == part)
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations of the pass."""
+        return self.total("flop")
+
+    @property
+    def compulsory_bytes(self) -> float:
+        """Bytes that must cross the memories."""
+        return self.total("compulsory_bytes")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts, in order of first appearance."""
+        return tuple(dict.fromkeys(op.part for op in self.ops))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """The least time of a pass.
+
+    Args:
+        ideal_s: everything overlapped: the largest of the three totals below. No honest measurement beats it.
+        serial_s: operator after operator, collectives included.
+        compute_s: sum of FLOP over peak.
+        memory_s: compulsory bytes over bandwidth.
+        link_s: least link bytes over link rate.
+        limiter: ``compute``, ``memory`` or ``interconnect``: the largest.
+        shares: each of the three as a share of ``ideal_s``.
+    """
+
+    ideal_s: float
+    serial_s: float
+    compute_s: float
+    memory_s: float
+    link_s: float
+    limiter: str
+    shares: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,52 @@
+"""Where a number comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Source", "SourceKind", "source_of"]
+
+SourceKind = Literal["datasheet", "model_config", "measured", "derived", "third_party"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source of numbers.
+
+    Args:
+        kind: what sort of source it is.
+        url: where it can be read; may be left out only for what is derived or not verified.
+        date: the day it was read or published, ISO 8601.
+        note: what exactly it prints, or the arithmetic of a derived number.
+        verified: false for a number from memory that no document was found for.
+    """
+
+    kind: SourceKind
+    url: str = ""
+    date: str = ""
+    note: str = ""
+    verified: bool = True
+
+    def __str__(self) -> str:
+        mark = "" if self.verified else ", unverified"
+        place = f" {self.url}" if self.url else ""
+        return f"{self.kind}{mark}{place}{f' ({self.date})' if self.date else ''}"
+
+
+def source_of(path: str, sources: Mapping[str, Source], provenance: Mapping[str, str]) -> Source | None:
+    """Return the source of a field: of the longest prefix of its dotted path, else the default.
+
+    >>> table = {"sheet": Source(kind="datasheet", url="https://example.com"), "log": Source(kind="third_party")}
+    >>> source_of("peak_flop_per_s.bf16", table, {"default": "sheet", "memory_bytes": "log"}).kind
+    'datasheet'
+    """
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        name = provenance.get(".".join(parts[:end]))
+        if name is not None:
+            return sources.get(name)
+    return sources.get(provenance.get("default", ""))

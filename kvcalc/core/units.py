@@ -1,0 +1,177 @@
+"""Unit prefixes, and the only place where they stand: reading and printing quantities.
+
+SI prefixes (1000) for rates and FLOP, IEC prefixes (1024) for memory. A quantity in the code is always in its base
+unit (bytes, seconds, FLOP, tokens), with the unit in its name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kvcalc.core.errors import InputError
+
+__all__ = [
+    "GIB",
+    "bytes_text",
+    "count_text",
+    "flop_rate_text",
+    "flop_text",
+    "number_text",
+    "parse_bytes",
+    "parse_count",
+    "parse_rate",
+    "rate_text",
+    "seconds_text",
+]
+
+GIB = 2**30
+
+_SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")
+
+
+def _split(text: str, what: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise InputError(f"{text!r} is not a {what}", hint="write a number with an optional unit")
+    return float(match[1].replace(",", "").replace("_", "")), match[2]
+
+
+def _scale(prefix: str) -> int | None:
+    if prefix in _IEC:
+        return _IEC[prefix]
+    folded = prefix if prefix in _SI else {"K": "k", "m": "M", "g": "G", "t": "T", "p": "P", "b": "G", "B": "G"}.get(prefix)
+    return None if folded is None else _SI[folded]
+
+
+def _whole(value: float, text: str, what: str) -> int:
+    if value != value or value in (float("inf"), float("-inf")) or value < 0:
+        raise InputError(f"{text!r} is not a {what} of zero or more")
+    return round(value)
+
+
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory: bytes, or with a unit that says whether it is SI or IEC.
+
+    >>> parse_bytes("80GB"), parse_bytes("23.45GiB"), parse_bytes("1024")
+    (80000000000, 25179245773, 1024)
+    """
+    value, unit = _split(text, "number of bytes")
+    if unit and unit[-1] in "bB":
+        unit = unit[:-1]
+    scale = _IEC.get(unit.capitalize() if unit.endswith("i") else unit) or (_scale(unit) if unit not in ("b", "B") else None)
+    if scale is None:
+        raise InputError(f"{text!r} has an unknown unit", hint="use B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024)")
+    return _whole(value * scale, text, "number of bytes")
+
+
+def parse_count(text: str) -> int:
+    """Read a count of tokens or sequences; ``k`` and ``M`` are 1000s, ``Ki`` and ``Mi`` 1024s.
+
+    >>> parse_count("4096"), parse_count("8k"), parse_count("128Ki"), parse_count("1_000")
+    (4096, 8000, 131072, 1000)
+    """
+    value, unit = _split(text, "count")
+    scale = _IEC.get(unit.capitalize() if unit.endswith("i") else unit) or _scale(unit)
+    if scale is None:
+        raise InputError(f"{text!r} has an unknown unit", hint="counts take k (1000), Ki (1024), M or Mi")
+    scaled = value * scale
+    if scaled != int(scaled):
+        raise InputError(f"{text!r} is not a whole number")
+    return _whole(scaled, text, "count")
+
+
+def parse_rate(text: str) -> float:
+    """Read a rate such as ``3.35TB/s`` or ``989TFLOP/s`` in base units a second.
+
+    >>> parse_rate("3.35TB/s"), parse_rate("989.4 TFLOP/s"), parse_rate("1e12")
+    (3350000000000.0, 989400000000000.0, 1000000000000.0)
+    """
+    value, unit = _split(text, "rate")
+    stem = re.sub(r"(?i)(flop/s|flops|b/s|bytes/s|op/s|ops|/s)$", "", unit)
+    scale = _scale(stem)
+    if scale is None:
+        raise InputError(f"{text!r} has an unknown unit", hint="use for example 3.35TB/s or 989TFLOP/s")
+    if not value > 0:
+        raise InputError(f"{text!r} is not a positive rate")
+    return value * scale
+
+
+def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
+    size = abs(value)
+    prefix = ""
+    for name, scale in prefixes.items():
+        if size >= scale * (1 - 10**-digits / 2):
+            prefix = name
+    shown = value / prefixes[prefix]
+    text = f"{shown:.{digits}f}" if prefix or shown != int(shown) else f"{int(shown)}"
+    return f"{text} {prefix}{unit}".rstrip()
+
+
+def bytes_text(value: float, *, si: bool = False) -> str:
+    """Print bytes with the unit, IEC unless SI is asked for.
+
+    >>> bytes_text(327680), bytes_text(671088640000, si=True), bytes_text(512)
+    ('320.00 KiB', '671.09 GB', '512 B')
+    """
+    return _scaled(value, _SI if si else _IEC, "B", 2)
+
+
+def rate_text(value: float) -> str:
+    """Print bytes a second with an SI prefix.
+
+    >>> rate_text(3.35e12)
+    '3.35 TB/s'
+    """
+    return _scaled(value, _SI, "B/s", 2)
+
+
+def flop_text(value: float) -> str:
+    """Print a FLOP count with an SI prefix.
+
+    >>> flop_text(1.4e11)
+    '140.00 GFLOP'
+    """
+    return _scaled(value, _SI, "FLOP", 2)
+
+
+def flop_rate_text(value: float) -> str:
+    """Print FLOP a second with an SI prefix.
+
+    >>> flop_rate_text(989.4e12)
+    '989.40 TFLOP/s'
+    """
+    return _scaled(value, _SI, "FLOP/s", 2)
+
+
+def seconds_text(value: float) -> str:
+    """Print a duration in the unit that fits it.
+
+    >>> seconds_text(0.0411), seconds_text(75), seconds_text(2.5e-6)
+    ('41.10 ms', '75.00 s', '2.50 µs')
+    """
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(value) >= scale:
+            return f"{value / scale:.2f} {unit}"
+    return f"{value * 1e9:.2f} ns"
+
+
+def number_text(value: float) -> str:
+    """Print a plain number with thousands separators and no more digits than it needs.
+
+    >>> number_text(131072), number_text(24.3261), number_text(0.001234)
+    ('131,072', '24.33', '0.00123')
+    """
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def count_text(value: float) -> str:
+    """Print a large count with an SI prefix.
+
+    >>> count_text(68976648192), count_text(950)
+    ('68.98 G', '950')
+    """
+    return _scaled(value, _SI, "", 2)

@@ -1,0 +1,248 @@
+"""What token mixers do in one pass: FLOP, cache and states read and written, for each kind of attention and state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.cost.cache import entry_bytes, state_bytes
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import Mixer
+    from kvcalc.core.workload import Formats, TokenGroup
+
+__all__ = ["AttentionWork", "causal_pairs", "chunk_pairs", "compressed_pairs", "encoder_work", "mixer_work", "past_read"]
+
+# FLOP for each element of a recurrent state and token: an outer product is added and a query read out (2 + 2);
+# the delta rule first reads the old value out (2 more).
+_STATE_FLOP = {"gated_delta": 6, "short_conv": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionWork:
+    """What one mixer does for all sequences of a group, on one rank.
+
+    Args:
+        flop: multiplications of queries with keys, scores with values, states with vectors; linear layers excluded.
+        read_bytes: cache and states read.
+        write_bytes: cache entries and states written.
+        reread_bytes: cache that an earlier layer of the same pass has read already.
+    """
+
+    flop: float
+    read_bytes: float
+    write_bytes: float
+    reread_bytes: float = 0
+
+
+def causal_pairs(query: int, past: int, window: int | None = None) -> int:
+    """Return query-key pairs of causal attention: the sum over i = 1 … query of min(past + i, window).
+
+    A prefill of T has T(T+1)/2 pairs, a decode step at context T has T.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3 (masking); Beltagy et al. 2020, arXiv 2004.05150 (window).
+
+    >>> causal_pairs(4, 0), causal_pairs(1, 99), causal_pairs(4, 0, 2)
+    (10, 100, 7)
+    """
+    if window is None:
+        return query * past + query * (query + 1) // 2
+    below = min(max(window - past, 0), query)
+    return below * past + below * (below + 1) // 2 + (query - below) * window
+
+
+def chunk_pairs(query: int, past: int, chunk: int) -> int:
+    """Return query-key pairs where a token attends to those of its own chunk, itself included.
+
+    Source: Meta, Llama 4 (attention_chunk_size of the model's config): position j sees j mod chunk + 1 tokens.
+
+    >>> chunk_pairs(4, 0, 2), chunk_pairs(1, 2, 2)
+    (6, 1)
+    """
+
+    def up_to(tokens: int) -> int:
+        chunks, rest = divmod(tokens, chunk)
+        return chunks * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2
+
+    return up_to(past + query) - up_to(past)
+
+
+def compressed_pairs(query: int, past: int, ratio: int, most: int | None = None) -> int:
+    """Return query-entry pairs with one entry for each ``ratio`` tokens: the sum of min(⌊(past + i) / ratio⌋, most).
+
+    Source: DeepSeek-V4 model config (``compress_ratios``, ``index_topk``).
+
+    >>> compressed_pairs(4, 0, 2), compressed_pairs(4, 0, 2, 1)
+    (4, 3)
+    """
+
+    def up_to(tokens: int) -> int:
+        capped = 0 if most is None else max(0, tokens - ratio * most)
+        plain = tokens - capped
+        whole, rest = divmod(plain + 1, ratio)
+        return ratio * (whole * (whole - 1) // 2) + whole * rest + capped * (most or 0)
+
+    return up_to(past + query) - up_to(past)
+
+
+def past_read(query: int, past: int) -> int:
+    """Return the tokens whose entries a pass reads from the cache.
+
+    A decode step reads the cache at its context, its own entry included (the definition of ``kv_read_bytes``). With more
+    new tokens, the past is read once and the new entries are still at hand.
+
+    Source: Dao et al. 2022, arXiv 2205.14135 (keys and values stream through on-chip memory once).
+
+    >>> past_read(1, 99), past_read(5, 99), past_read(512, 0)
+    (100, 99, 0)
+    """
+    return past + 1 if query == 1 else past
+
+
+def mixer_work(mixer: Mixer, group: TokenGroup, formats: Formats, *, tensor: int = 1) -> AttentionWork:
+    """Return what a mixer does for a group of sequences on the fullest of ``tensor`` ranks.
+
+    Source: for scores and values 2 * pairs * heads * (head_dim + value_head_dim), Vaswani et al. 2017, arXiv 1706.03762;
+    the other kinds as the functions here cite them.
+
+    >>> from kvcalc.core.workload import Formats, decode_step
+    >>> layer = Full(heads=32, kv_heads=8, head_dim=128)
+    >>> mixer_work(layer, decode_step(batch=2, context=100), Formats())
+    AttentionWork(flop=3276800, read_bytes=819200, write_bytes=8192, reread_bytes=0)
+    """
+    if isinstance(mixer, State):
+        return _state_work(mixer, group, formats, tensor)
+    if isinstance(mixer, Latent):
+        return _latent_work(mixer, group, formats, tensor)
+    if isinstance(mixer, Compressed):
+        return _compressed_work(mixer, group, formats, tensor)
+    if isinstance(mixer, Cross):
+        return _cross_work(mixer, group, formats, tensor)
+    return _attention_work(mixer, group, formats, tensor)
+
+
+def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
+    query, past = group.query_tokens, group.past_tokens
+    stored = entry_bytes(mixer, formats, tensor=tensor) if isinstance(mixer, Full | Sliding | Chunked) else 0
+    read, written = past_read(query, past), query
+    if isinstance(mixer, Chunked):
+        pairs = chunk_pairs(query, past, mixer.chunk)
+        read = past_read(query, past % mixer.chunk)
+        written = min(query, mixer.chunk)
+    elif isinstance(mixer, Sliding | Shared) and mixer.window is not None:
+        pairs = causal_pairs(query, past, mixer.window)
+        read = min(read, mixer.window if query == 1 else mixer.window - 1)
+        written = min(query, mixer.window)
+    else:
+        pairs = causal_pairs(query, past)
+    heads = -(-mixer.heads // tensor)
+    reread = 0
+    if isinstance(mixer, Shared):
+        own = Full(heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim)
+        reread = read * entry_bytes(own, formats, tensor=tensor)
+    flop = 2 * pairs * heads * (mixer.head_dim + mixer.value_dim)
+    read_bytes = read * stored
+    indexer = mixer.indexer if isinstance(mixer, Full) else None
+    if indexer is not None:
+        chosen = causal_pairs(query, past, indexer.top_k)
+        flop = 2 * chosen * heads * (mixer.head_dim + mixer.value_dim)
+        flop += 2 * pairs * indexer.heads * indexer.head_dim if indexer.stored else 0
+        keys = int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim)) if indexer.stored else 0
+        read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
+    return AttentionWork(
+        flop=group.sequences * flop,
+        read_bytes=group.sequences * read_bytes,
+        write_bytes=group.sequences * written * stored,
+        reread_bytes=group.sequences * reread,
+    )
+
+
+def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
+    """Latent attention. Decode absorbs the up-projection into queries and outputs and works on the latent vectors
+    (DeepSeek-V2, arXiv 2405.04434, section 2.1.2); a pass of several tokens may instead expand past and new vectors to
+    heads. The bound takes whichever needs fewer FLOP. Expansion of the new tokens is the matrix ``attention.latent_up``.
+    """
+    query, past = group.query_tokens, group.past_tokens
+    heads = -(-mixer.heads // tensor)
+    pairs = causal_pairs(query, past)
+    stored = entry_bytes(mixer, formats, tensor=tensor)
+    read = past_read(query, past)
+    read_bytes = read * stored
+    attended, index_flop = pairs, 0
+    indexer = mixer.indexer
+    if indexer is not None:
+        attended = causal_pairs(query, past, indexer.top_k)
+        keys = int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim)) if indexer.stored else 0
+        index_flop = 2 * pairs * indexer.heads * indexer.head_dim if indexer.stored else 0
+        read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
+    flop = 2 * attended * heads * (2 * mixer.kv_lora_rank + mixer.rope_dim)
+    if query > 1:
+        per_pair = 2 * heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_head_dim)
+        expanded_past = 2 * past * heads * mixer.kv_lora_rank * (mixer.nope_dim + mixer.value_head_dim)
+        flop = min(flop, attended * per_pair + expanded_past)
+    return AttentionWork(
+        flop=group.sequences * (flop + index_flop),
+        read_bytes=group.sequences * read_bytes,
+        write_bytes=group.sequences * query * stored,
+    )
+
+
+def _compressed_work(mixer: Compressed, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
+    query, past = group.query_tokens, group.past_tokens
+    heads, indexer = -(-mixer.heads // tensor), mixer.indexer
+    entries = past_read(query, past) // mixer.ratio
+    entry = entry_bytes(mixer, formats, tensor=tensor)
+    raw = min(past_read(query, past), mixer.window if query == 1 else mixer.window - 1)
+    most = indexer.top_k if indexer else None
+    pairs = causal_pairs(query, past, mixer.window) + compressed_pairs(query, past, mixer.ratio, most)
+    flop = 2 * pairs * heads * 2 * mixer.head_dim
+    chosen = entries if most is None else min(entries, query * most)
+    read_bytes = (raw + chosen) * entry
+    written = (min(query, mixer.window) + query / mixer.ratio) * entry
+    if indexer is not None:
+        keys = int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim))
+        flop += 2 * compressed_pairs(query, past, mixer.ratio) * indexer.heads * indexer.head_dim
+        read_bytes += entries * keys
+        written += query / mixer.ratio * keys
+    return AttentionWork(
+        flop=group.sequences * flop, read_bytes=group.sequences * read_bytes, write_bytes=group.sequences * written
+    )
+
+
+def _cross_work(mixer: Cross, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
+    heads = -(-mixer.heads // tensor)
+    own = Full(heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim)
+    held = mixer.encoder_tokens * entry_bytes(own, formats, tensor=tensor)
+    flop = 2 * group.query_tokens * mixer.encoder_tokens * heads * (mixer.head_dim + mixer.value_dim)
+    return AttentionWork(
+        flop=group.sequences * flop,
+        read_bytes=0 if group.encoder_pass else group.sequences * held,
+        write_bytes=group.sequences * held if group.encoder_pass else 0,
+    )
+
+
+def _state_work(mixer: State, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
+    """A recurrence touches its whole state once a pass, however many tokens (Gu and Dao 2023, arXiv 2312.00752)."""
+    held = state_bytes(mixer, formats, tensor=tensor)
+    heads = -(-mixer.heads // tensor)
+    per_token = _STATE_FLOP.get(mixer.variant, 4) * heads * mixer.key_dim * mixer.value_dim
+    per_token += 2 * -(-mixer.conv_channels // tensor) * mixer.conv_kernel
+    return AttentionWork(
+        flop=group.tokens * per_token,
+        read_bytes=group.sequences * held if group.past_tokens or group.query_tokens == 1 else 0,
+        write_bytes=group.sequences * held,
+    )
+
+
+def encoder_work(mixer: Attention, sequences: int, tokens: int, *, tensor: int = 1) -> float:
+    """Return the FLOP of one encoder layer's attention, where every token attends to every other.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3 (encoder self-attention is not masked).
+
+    >>> encoder_work(Full(heads=1, kv_heads=1, head_dim=4), 1, 10)
+    1600
+    """
+    heads = -(-mixer.heads // tensor)
+    return 2 * sequences * tokens * tokens * heads * (mixer.head_dim + mixer.value_dim)
+

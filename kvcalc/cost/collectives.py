@@ -1,0 +1,78 @@
+"""What crosses the links: collectives of tensor, expert and pipeline parallelism, in bytes and in steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import Mixture
+    from kvcalc.core.workload import Parallel
+
+__all__ = ["Collective", "all_reduce", "expert_exchange", "stage_transfer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """Traffic of one rank in one direction.
+
+    Args:
+        least_bytes: what any algorithm must move, reduction inside the switch included.
+        bytes: what the usual algorithm moves.
+        steps: its messages that follow each other.
+    """
+
+    least_bytes: float
+    bytes: float
+    steps: int
+
+
+def all_reduce(size_bytes: float, ranks: int) -> Collective:
+    """Return the traffic of summing a vector over ranks: a ring moves 2 (t-1)/t of it in 2 (t-1) steps.
+
+    The least is the vector itself: each rank must receive the sum (which a switch may form) or as much of the others'.
+
+    Source: Patarasuk and Yuan 2009, doi 10.1016/j.jpdc.2008.09.002; Thakur et al. 2005, doi 10.1177/1094342005051521.
+
+    >>> all_reduce(100, 4)
+    Collective(least_bytes=100, bytes=150.0, steps=6)
+    """
+    if ranks == 1:
+        return Collective(least_bytes=0, bytes=0, steps=0)
+    return Collective(least_bytes=size_bytes, bytes=2 * (ranks - 1) / ranks * size_bytes, steps=2 * (ranks - 1))
+
+
+def expert_exchange(token_bytes: float, tokens: int, mixture: Mixture, parallel: Parallel) -> Collective:
+    """Return the traffic of sending tokens to their experts and back, where experts span several data-parallel ranks.
+
+    A token goes once to every other rank that holds one of its k experts: (e-1) (1 - (1 - 1/e)^k) ranks expected, and
+    comes back from each; the usual exchange sends it k times. A rank sends its own tokens out and others' results back.
+
+    Source: Rajbhandari et al. 2022, arXiv 2201.05596, section 5 (all-to-all of expert parallelism).
+
+    >>> from kvcalc.core.model import Mixture
+    >>> from kvcalc.core.workload import Parallel
+    >>> layer = Mixture(experts=8, experts_per_token=1, width=4)
+    >>> expert_exchange(10, 4, layer, Parallel(data=2, expert=2))
+    Collective(least_bytes=40.0, bytes=40.0, steps=2)
+    """
+    spread = parallel.expert // parallel.tensor if parallel.expert > parallel.tensor else 1
+    if spread <= 1:
+        return Collective(least_bytes=0, bytes=0, steps=0)
+    others = (spread - 1) * -((1 - 1 / spread) ** mixture.experts_per_token - 1)
+    each_way = tokens * token_bytes
+    sent = mixture.experts_per_token * (spread - 1) / spread
+    return Collective(
+        least_bytes=2 * each_way * min(others, sent), bytes=2 * each_way * sent, steps=2 * (spread - 1)
+    )
+
+
+def stage_transfer(token_bytes: float, tokens: int) -> Collective:
+    """Return the traffic of handing the hidden states to the next pipeline stage.
+
+    Source: Huang et al. 2018, arXiv 1811.06965, section 2.3 (only activations at the cut are passed on).
+
+    >>> stage_transfer(8192, 2).bytes
+    16384
+    """
+    return Collective(least_bytes=tokens * token_bytes, bytes=tokens * token_bytes, steps=1)

@@ -1,0 +1,244 @@
+"""The one formula: what a forward pass over groups of tokens costs.
+
+Prefill, a chunk of it, a decode step, the verification of drafted tokens and a mixed continuous batch are all a call of
+`forward_cost` with other groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.cost_types import OpCost, StepCost
+from kvcalc.core.model import Attention, Mixture
+from kvcalc.core.workload import Parallel
+from kvcalc.cost.attention import encoder_work, mixer_work
+from kvcalc.cost.collectives import Collective, all_reduce, expert_exchange, stage_transfer
+from kvcalc.cost.linear import experts_cost, matrix_cost, vector_cost
+from kvcalc.cost.parameters import block_matrices, head_matrix, stage_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvcalc.core.model import Block, Mixer, ModelProfile
+    from kvcalc.core.workload import Formats, Routing, TokenGroup
+
+__all__ = ["forward_cost"]
+
+_SINGLE = Parallel()
+
+
+def forward_cost(
+    model: ModelProfile,
+    groups: Sequence[TokenGroup],
+    formats: Formats,
+    *,
+    parallel: Parallel = _SINGLE,
+    routing: Routing = "expected",
+) -> StepCost:
+    """Return what one forward pass costs, operator by operator, on the busiest rank of each pipeline stage.
+
+    Args:
+        model: the model.
+        groups: the sequences of the pass: how many, with how many new and past tokens.
+        formats: the formats of weights, cache and activations.
+        parallel: how the model is spread. Sequences are dealt to data-parallel ranks; the fullest is taken.
+        routing: which experts the tokens of the pass are taken to touch.
+
+    Source: Pope et al. 2022, arXiv 2211.05102, and the definitions that each operator's function cites.
+    """
+    rank_groups = [_share(group, parallel.data) for group in groups]
+    tokens = sum(group.tokens for group in groups)
+    stages = stage_blocks(model, parallel.pipeline)
+    last = len(stages) - 1
+    costs = []
+    for index, blocks in enumerate(stages):
+        ops: list[OpCost] = []
+        if index == 0:
+            ops += _input_ops(model, rank_groups, formats, parallel)
+        if index > 0:
+            moved = stage_transfer(
+                formats.activations.bytes(model.hidden_size), sum(group.tokens for group in rank_groups)
+            )
+            ops.append(_collective_op("pipeline", moved, 1, formats))
+        ops += _block_ops(model, blocks, rank_groups, groups, formats, parallel, routing)
+        if index == last:
+            ops += _output_ops(model, rank_groups, formats, parallel)
+        costs.append(tuple(ops))
+    return StepCost(stages=tuple(costs), ranks=parallel.tensor * parallel.data, tokens=tokens)
+
+
+def _share(group: TokenGroup, data: int) -> TokenGroup:
+    if data == 1:
+        return group
+    from dataclasses import replace
+
+    return replace(group, sequences=-(-group.sequences // data))
+
+
+def _input_ops(
+    model: ModelProfile, groups: Sequence[TokenGroup], formats: Formats, parallel: Parallel
+) -> Iterator[OpCost]:
+    """Embedding rows in; and, for the sequences that need it, the encoder."""
+    tokens = sum(group.tokens for group in groups)
+    rows = sum(formats.of("embedding").bytes(table.width) for table in model.embeddings)
+    yield OpCost(name="embedding", part="embedding", unit=formats.activations.unit, io_bytes=tokens * rows)
+    sequences = sum(group.sequences for group in groups if group.encoder_pass)
+    if model.encoder is None or not sequences:
+        return
+    encoder = model.encoder
+    encoded = sequences * encoder.tokens
+    for block, count in _counted(encoder.blocks):
+        for matrix in block_matrices(block, encoder.hidden_size):
+            yield matrix_cost(
+                matrix,
+                name=f"encoder.{matrix.name}",
+                tokens=encoded,
+                layers=count,
+                formats=formats,
+                tensor=parallel.tensor,
+            )
+        for mixer in block.mixers:
+            if isinstance(mixer, Attention):
+                flop = encoder_work(mixer, sequences, encoder.tokens, tensor=parallel.tensor)
+                yield OpCost(
+                    name="encoder.attention",
+                    part="attention",
+                    layers=count,
+                    unit=formats.activations.unit,
+                    flop=count * flop,
+                )
+        yield vector_cost(block.vector_parameters, name="encoder.vectors", layers=count, formats=formats)
+
+
+def _block_ops(
+    model: ModelProfile,
+    blocks: tuple[Block, ...],
+    rank_groups: Sequence[TokenGroup],
+    groups: Sequence[TokenGroup],
+    formats: Formats,
+    parallel: Parallel,
+    routing: Routing,
+) -> Iterator[OpCost]:
+    tokens = sum(group.tokens for group in rank_groups)
+    encoded = sum(group.sequences for group in rank_groups if group.encoder_pass)
+    counted = _counted(blocks)
+    vectors = 0
+    for block, count in counted:
+        prefix = f"{block.name}." if len(counted) > 1 and block.name else ""
+        vectors += block.vector_parameters * count
+        for matrix in block_matrices(block, model.hidden_size):
+            rows = encoded * _encoder_tokens(block) if matrix.encoder else tokens
+            if rows:
+                yield matrix_cost(
+                    matrix,
+                    name=prefix + matrix.name,
+                    tokens=rows,
+                    layers=count,
+                    formats=formats,
+                    tensor=parallel.tensor,
+                )
+        for mixer in block.mixers:
+            yield _mixer_op(mixer, prefix, count, rank_groups, formats, parallel)
+        if isinstance(block.mlp, Mixture):
+            reached = _tokens_at_experts(rank_groups, groups, parallel)
+            yield experts_cost(
+                block.mlp,
+                name=f"{prefix}experts",
+                hidden=model.hidden_size,
+                tokens=reached,
+                layers=count,
+                formats=formats,
+                parallel=parallel,
+                routing=routing,
+            )
+        yield from _block_collectives(model, block, prefix, count, tokens, formats, parallel)
+    if vectors:
+        yield vector_cost(vectors, name="vectors", layers=1, formats=formats)
+
+
+def _encoder_tokens(block: Block) -> int:
+    return max((getattr(mixer, "encoder_tokens", 0) for mixer in block.mixers), default=0)
+
+
+def _tokens_at_experts(rank_groups: Sequence[TokenGroup], groups: Sequence[TokenGroup], parallel: Parallel) -> int:
+    """Tokens that reach the experts shared by an expert-parallel group: those of all its data-parallel ranks."""
+    spread = max(1, parallel.expert // parallel.tensor)
+    on_rank = sum(group.tokens for group in rank_groups)
+    return min(on_rank * spread, sum(group.tokens for group in groups))
+
+
+def _mixer_op(
+    mixer: Mixer, prefix: str, count: int, groups: Sequence[TokenGroup], formats: Formats, parallel: Parallel
+) -> OpCost:
+    works = [mixer_work(mixer, group, formats, tensor=parallel.tensor) for group in groups]
+    return OpCost(
+        name=f"{prefix}{mixer.kind}",
+        part="cache",
+        layers=count,
+        unit=formats.activations.unit,
+        flop=count * sum(work.flop for work in works),
+        kv_read_bytes=count * sum(work.read_bytes for work in works),
+        kv_write_bytes=count * sum(work.write_bytes for work in works),
+        activation_bytes=count * sum(work.reread_bytes for work in works),
+    )
+
+
+def _block_collectives(
+    model: ModelProfile, block: Block, prefix: str, count: int, tokens: int, formats: Formats, parallel: Parallel
+) -> Iterator[OpCost]:
+    hidden = formats.activations.bytes(model.hidden_size)
+    if parallel.tensor > 1:
+        sums = 1 if block.parallel else bool(block.mixers) + (block.mlp is not None)
+        reduced = all_reduce(hidden * tokens, parallel.tensor)
+        if sums:
+            yield _collective_op(f"{prefix}all_reduce", reduced, count * sums, formats)
+    if isinstance(block.mlp, Mixture):
+        exchange = expert_exchange(hidden, tokens, block.mlp, parallel)
+        if exchange.steps:
+            yield _collective_op(f"{prefix}expert_exchange", exchange, count, formats)
+
+
+def _collective_op(name: str, moved: Collective, times: int, formats: Formats) -> OpCost:
+    return OpCost(
+        name=name,
+        part="interconnect",
+        layers=times,
+        unit=formats.activations.unit,
+        link_bytes=times * moved.least_bytes,
+        collective_bytes=times * moved.bytes,
+        collective_steps=times * moved.steps,
+    )
+
+
+def _output_ops(
+    model: ModelProfile, groups: Sequence[TokenGroup], formats: Formats, parallel: Parallel
+) -> Iterator[OpCost]:
+    """What stands outside the layers, and the output head for the tokens whose logits are wanted."""
+    from dataclasses import replace
+
+    tokens = sum(group.tokens for group in groups)
+    wanted = sum(group.sequences * min(group.logit_tokens, group.query_tokens) for group in groups)
+    if model.vector_parameters:
+        yield vector_cost(model.vector_parameters, name="final_vectors", layers=1, formats=formats)
+    if model.matrix_parameters:
+        elements = -(-model.matrix_parameters // parallel.tensor)
+        yield OpCost(
+            name="other",
+            part="other",
+            unit=formats.multiplied_as("other"),
+            flop=2 * tokens * elements,
+            weight_bytes=formats.of("other").bytes(elements),
+        )
+    head = head_matrix(model)
+    if head is not None and wanted:
+        cost = matrix_cost(head, name="head", tokens=wanted, layers=1, formats=formats, tensor=parallel.tensor)
+        logits = formats.activations.bytes(wanted * -(-head.outputs // parallel.tensor))
+        states = formats.activations.bytes(wanted * head.inputs)
+        yield replace(cost, io_bytes=logits, activation_bytes=states)
+
+
+def _counted(blocks: tuple[Block, ...]) -> list[tuple[Block, int]]:
+    counts: dict[Block, int] = {}
+    for block in blocks:
+        counts[block] = counts.get(block, 0) + 1
+    return list(counts.items())

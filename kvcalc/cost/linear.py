@@ -1,0 +1,137 @@
+"""What linear layers cost in one pass: matrices and routed experts."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kvcalc.core.cost_types import OpCost
+from kvcalc.cost.parameters import expert_parameters, experts_per_rank, rank_matrix
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import Mixture
+    from kvcalc.core.workload import Formats, Parallel, Routing
+    from kvcalc.cost.parameters import Matrix
+
+__all__ = ["experts_cost", "experts_touched", "matrix_cost", "vector_cost"]
+
+
+def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats: Formats, tensor: int) -> OpCost:
+    """Return the cost of multiplying ``tokens`` vectors with a matrix, in ``layers`` layers, on one rank.
+
+    FLOP = 2 * tokens * elements; the weights are read once.
+
+    Source: Pope et al. 2022, arXiv 2211.05102, section 3 (a matmul costs 2 FLOP for each parameter and token).
+
+    >>> from kvcalc.core.workload import Formats
+    >>> from kvcalc.cost.parameters import Matrix
+    >>> square = Matrix(name="m", part="mlp", inputs=8, outputs=8, elements=64)
+    >>> cost = matrix_cost(square, name="m", tokens=3, layers=2, formats=Formats(), tensor=1)
+    >>> cost.flop, cost.weight_bytes, cost.activation_bytes
+    (768, 256, 192)
+    """
+    inputs, outputs, elements = rank_matrix(matrix, tensor)
+    read = layers * formats.of(matrix.part).bytes(elements)
+    through = layers * tokens * formats.activations.bytes(inputs + outputs)
+    return OpCost(
+        name=name,
+        part=matrix.part,
+        layers=layers,
+        unit=formats.multiplied_as(matrix.part),
+        flop=2 * tokens * elements * layers,
+        weight_bytes=read if matrix.stored else 0,
+        activation_bytes=through if matrix.stored else through + read,
+    )
+
+
+def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> OpCost:
+    """Return the cost of reading a layer's norms, biases and other vectors.
+
+    Source: parameters that scale or shift are counted as bytes, not as FLOP (Kaplan et al. 2020, arXiv 2001.08361, table 1).
+
+    >>> from kvcalc.core.workload import Formats
+    >>> vector_cost(100, name="vectors", layers=2, formats=Formats()).weight_bytes
+    400
+    """
+    return OpCost(
+        name=name,
+        part="vector",
+        layers=layers,
+        unit=formats.activations.unit,
+        weight_bytes=layers * formats.of("vector").bytes(elements),
+    )
+
+
+def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int, routing: Routing) -> float:
+    """Return how many distinct experts ``tokens`` tokens use.
+
+    ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k;
+    ``worst``: min(E, k * n).
+
+    Source: the coupon collector's expectation; used so in e.g. MoE-Lightning, arXiv 2411.11217.
+
+    >>> round(experts_touched(experts=8, chosen=2, zero_experts=0, tokens=4, routing="expected"), 3)
+    5.469
+    """
+    if routing == "worst":
+        return min(experts, chosen * tokens)
+    share = chosen / (experts + zero_experts)
+    if routing == "best":
+        return min(experts, chosen) if zero_experts == 0 else min(experts, experts * share)
+    return experts * -math.expm1(tokens * math.log1p(-share)) if share < 1 else experts
+
+
+def experts_cost(
+    mixture: Mixture,
+    *,
+    name: str,
+    hidden: int,
+    tokens: int,
+    layers: int,
+    formats: Formats,
+    parallel: Parallel,
+    routing: Routing,
+) -> OpCost:
+    """Return the cost of the routed experts on the fullest rank.
+
+    Args:
+        mixture: the layer's experts.
+        name: name of the operator.
+        hidden: the model's hidden size.
+        tokens: tokens that reach the experts this rank shares with others.
+        layers: layers of this kind.
+        formats: number formats.
+        parallel: how experts are spread.
+        routing: which experts are taken to be touched.
+
+    Source: Fedus et al. 2021, arXiv 2101.03961; weights read follow `experts_touched`.
+
+    >>> from kvcalc.core.model import Mixture
+    >>> from kvcalc.core.workload import Formats, Parallel
+    >>> layer = Mixture(experts=8, experts_per_token=2, width=16)
+    >>> cost = experts_cost(layer, name="experts", hidden=8, tokens=1, layers=1, formats=Formats(), parallel=Parallel(),
+    ...     routing="expected")
+    >>> cost.flop, round(cost.weight_bytes)
+    (1536.0, 1536)
+    """
+    held, slices = experts_per_rank(mixture, parallel)
+    size = expert_parameters(mixture, hidden) / slices
+    chosen = mixture.experts_per_token
+    touched = experts_touched(
+        experts=mixture.experts, chosen=chosen, zero_experts=mixture.zero_experts, tokens=tokens, routing=routing
+    )
+    on_rank = min(held, touched) if routing == "worst" else touched * held / mixture.experts
+    active = chosen * mixture.experts / (mixture.experts + mixture.zero_experts)
+    flop = 2 * tokens * active * size * held / mixture.experts
+    inputs = mixture.inputs or hidden
+    inner = (2 if mixture.gated else 1) * mixture.width / slices
+    rows = tokens * active * held / mixture.experts
+    return OpCost(
+        name=name,
+        part="experts",
+        layers=layers,
+        unit=formats.multiplied_as("experts"),
+        flop=layers * flop,
+        weight_bytes=layers * formats.of("experts").bytes(on_rank * size),
+        activation_bytes=layers * formats.activations.bytes(rows * (2 * inputs + 2 * inner)),
+    )

@@ -1,0 +1,85 @@
+"""The roofline: from bytes and FLOP to the least time, and where the ridge lies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.cost_types import StepTime
+
+if TYPE_CHECKING:
+    from kvcalc.core.cost_types import OpCost, StepCost
+    from kvcalc.core.hardware import HardwareProfile, Link
+
+__all__ = ["attainable_flop_per_s", "intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "step_time"]
+
+
+def intensity_flop_per_byte(*, flop: float, moved_bytes: float) -> float:
+    """Return the arithmetic intensity: FLOP for each byte that crosses the memory.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785.
+
+    >>> intensity_flop_per_byte(flop=200, moved_bytes=100)
+    2.0
+    """
+    return flop / moved_bytes if moved_bytes else float("inf")
+
+
+def ridge_flop_per_byte(hardware: HardwareProfile, unit: str) -> float:
+    """Return the intensity from which on a format's peak, not the bandwidth, is the limit.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (ridge point = peak / bandwidth).
+    """
+    return hardware.peak(unit) / hardware.memory_bandwidth_bytes_per_s
+
+
+def attainable_flop_per_s(hardware: HardwareProfile, unit: str, intensity: float) -> float:
+    """Return the FLOP/s that an intensity allows: min(peak, bandwidth * intensity).
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785.
+    """
+    return min(hardware.peak(unit), hardware.memory_bandwidth_bytes_per_s * intensity)
+
+
+def op_seconds(op: OpCost, hardware: HardwareProfile, link: Link | None) -> float:
+    """Return the least time of one operator on its own: max(FLOP / peak, bytes / bandwidth), plus its collective.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; collectives as steps * latency + bytes /
+    rate, Thakur et al. 2005, doi 10.1177/1094342005051521.
+    """
+    alone = max(op.flop / hardware.peak(op.unit), op.moved_bytes / hardware.memory_bandwidth_bytes_per_s)
+    if link is None:
+        return alone
+    return alone + op.collective_bytes / link.bytes_per_s + op.collective_steps * (link.latency_s or 0)
+
+
+def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
+    """Return the least time of a pass: everything overlapped, and operator after operator.
+
+    ``ideal_s`` = max(sum FLOP / peak, sum compulsory bytes / bandwidth, sum least link bytes / link rate), over the slowest
+    stage; ``serial_s`` = the sum over operators of `op_seconds`, over all stages (a token passes each of them).
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (lower bound = max, upper bound = sum).
+    """
+    link = hardware.link(cost.ranks * len(cost.stages))
+    stages = [_stage_seconds(stage, hardware, link) for stage in cost.stages]
+    compute, memory, wire = max(stages, key=max)
+    ideal = max(compute, memory, wire)
+    totals = {"memory": memory, "compute": compute, "interconnect": wire}
+    return StepTime(
+        ideal_s=ideal,
+        serial_s=sum(op_seconds(op, hardware, link) for op in cost.ops),
+        compute_s=compute,
+        memory_s=memory,
+        link_s=wire,
+        limiter=max(totals, key=totals.__getitem__),
+        shares={name: seconds / ideal for name, seconds in totals.items()},
+    )
+
+
+def _stage_seconds(
+    ops: tuple[OpCost, ...], hardware: HardwareProfile, link: Link | None
+) -> tuple[float, float, float]:
+    compute = sum(op.flop / hardware.peak(op.unit) for op in ops)
+    memory = sum(op.compulsory_bytes for op in ops) / hardware.memory_bandwidth_bytes_per_s
+    wire = sum(op.link_bytes for op in ops) / link.bytes_per_s if link is not None else 0.0
+    return compute, memory, wire

@@ -1,0 +1,66 @@
+"""Write kvcalc/importers/class_defaults.json: the defaults of transformers' config classes that decide memory or compute.
+
+Run where transformers is installed: ``python tests/tools/class_defaults.py`` from the root of the repository.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+TARGET = Path(__file__).parents[2] / "kvcalc" / "importers" / "class_defaults.json"
+# Keys that never decide how many bytes or FLOP a model takes.
+SKIP = re.compile(
+    r"dropout|_token_id|_token_index|initializer|_eps$|epsilon|theta|^rope|rotary|_act$|activation|_coef|_pdrop|cache$|id2label|"
+    r"label2id|problem_type|^output_(?!gate)|return_|chunk_size_feed|architectures|dtype|_name_or_path|transformers_version|"
+    r"is_encoder_decoder|softcap|logit|scaling|_scale|jitter|pretraining|prefix|summary|use_return|time_step|multiplier|"
+    r"mask|forced|suppress|begin|apply_spec|seed|max_batch|noise|clip|zoneout"
+)
+
+
+def defaults_of(config_class: type) -> dict[str, object]:
+    """Return the plain defaults that a config class declares, before it derives any."""
+    found: dict[str, object] = {}
+    for field in dataclasses.fields(config_class):
+        value = field.default
+        if value is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        simple = isinstance(value, bool | int | float | str) or (
+            isinstance(value, list | tuple) and all(isinstance(entry, bool | int | float | str) for entry in value)
+        )
+        if simple and not SKIP.search(field.name):
+            found[field.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def main() -> None:
+    """Write the file."""
+    table = {}
+    for model_type in sorted(CONFIG_MAPPING.keys()):
+        try:
+            config_class = CONFIG_MAPPING[model_type]
+            values = defaults_of(config_class)
+        except Exception as error:  # a class that needs a package which is not there
+            print(f"left out {model_type}: {error}")
+            continue
+        if "num_hidden_layers" in values or "n_layer" in values or "vocab_size" in values or "num_layers" in values:
+            table[model_type] = dict(sorted(values.items()))
+        for name, sub in (getattr(config_class, "sub_configs", None) or {}).items():
+            if name in ("text_config", "language_config", "decoder", "encoder") and hasattr(sub, "model_type"):
+                table.setdefault(sub.model_type or f"{model_type}.{name}", dict(sorted(defaults_of(sub).items())))
+                table.setdefault(model_type, dict(sorted(values.items()))).setdefault(f"{name}_type", sub.model_type)
+    document = {
+        "source": f"defaults of the config classes of transformers {transformers.__version__} (Apache-2.0), facts only",
+        "defaults": table,
+    }
+    TARGET.write_text(json.dumps(document, indent=1) + "\n")
+    print(len(table), "classes,", TARGET.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()
