@@ -1,0 +1,71 @@
+"""Roofline and memory-capacity calculator for LLM inference.
+
+>>> import kvcalc
+>>> report = kvcalc.size(kvcalc.deployment("llama2-70b"))
+>>> report.kv.bytes_per_token
+327680
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvcalc.api import (
+        decode,
+        deployment,
+        explain,
+        load_hardware,
+        load_model,
+        prefill,
+        roofline,
+        size,
+    )
+    from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports import DecodeReport, PrefillReport, RooflineReport, SizeReport
+
+__all__ = [
+    "DecodeReport",
+    "HardwareProfile",
+    "InputError",
+    "KvcalcError",
+    "ModelProfile",
+    "PrefillReport",
+    "ProfileError",
+    "RooflineReport",
+    "SizeReport",
+    "UnknownNameError",
+    "UnsupportedError",
+    "decode",
+    "deployment",
+    "explain",
+    "load_hardware",
+    "load_model",
+    "prefill",
+    "roofline",
+    "size",
+]
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "api": ("decode", "deployment", "explain", "load_hardware", "load_model", "prefill", "roofline", "size"),
+    "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
+    "core.hardware": ("HardwareProfile",),
+    "core.model": ("ModelProfile",),
+    "core.reports": ("DecodeReport", "PrefillReport", "RooflineReport", "SizeReport"),
+}
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"kvcalc.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'kvcalc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -21,10 +21,10 @@ class OpCost:
         layers: how many layers run it; the other figures are their sum.
         unit: arithmetic format of its multiplications, which picks the peak.
         flop: floating-point operations; a multiply-add is 2.
-        weight_bytes: weights read.
+        weight_bytes: weights read; of a lookup table, the rows.
         kv_read_bytes: cache and states read.
         kv_write_bytes: new cache entries and states written.
-        io_bytes: what must cross the memory whatever is fused: embedding rows in, logits out.
+        io_bytes: what else must cross the memory whatever is fused: the logits.
         activation_bytes: what passes between operators that run one by one.
         link_bytes: the least that must cross this rank's link in one direction.
         collective_bytes: what a ring collective sends over it.

@@ -70,6 +70,9 @@ def _table() -> dict[str, Format]:
         ("nvfp4", 16, 9, "fp4"),
         # one fp32 scale for a tile of 128 x 128 (DeepSeek-V3 checkpoints)
         ("fp8_block128", 128 * 128, 128 * 128 + 4, "fp8"),
+        # bitsandbytes: one fp32 scale for 64 elements, or with double quantisation an 8-bit one and an fp32 for 256 of these
+        ("nf4", 64, 36, "fp4"),
+        ("nf4_double", 64 * 256, 32 * 256 + 256 + 4, "fp4"),
     ]
     # ggml's block formats: elements and bytes of a block, as ggml-common.h lays them out
     ggml = {
@@ -77,7 +80,7 @@ def _table() -> dict[str, Format]:
         "q2_k": (256, 84), "q3_k": (256, 110), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210),
         "q8_k": (256, 292), "iq1_s": (256, 50), "iq1_m": (256, 56), "iq2_xxs": (256, 66), "iq2_xs": (256, 74),
         "iq2_s": (256, 82), "iq3_xxs": (256, 98), "iq3_s": (256, 110), "iq4_nl": (32, 18), "iq4_xs": (256, 136),
-        "tq1_0": (256, 54), "tq2_0": (256, 66),
+        "tq1_0": (256, 54), "tq2_0": (256, 66), "q1_0": (128, 18),
     }  # fmt: skip
     table = {name: Format(name, elements, size, unit) for name, elements, size, unit in plain}
     table |= {name: Format(name, elements, size, "int8") for name, (elements, size) in ggml.items()}
@@ -116,25 +119,59 @@ def parse_format(text: str) -> Format:
     """Return the format of that name or alias.
 
     Grouped integers are declared in the name: ``int4-g128`` has one 16-bit scale for 128 elements, ``int4-g128-zp``
-    a 16-bit zero point beside it.
+    a 16-bit zero point beside it, ``int4-g128-zp4`` a zero point packed in 4 bits. A part whose tensors are stored in
+    several ways has an exact mixture of bytes, elements and arithmetic unit: ``mixed-4503599/8000000:int8`` (unit bf16
+    where it is left out).
 
     Raises:
         UnknownNameError: no such format.
 
     >>> parse_format("bfloat16").name, parse_format("int4-g128").bytes(256)
     ('bf16', 132)
+    >>> parse_format("int4-g128-zp4").bytes(256), parse_format("mixed-9/16:int8").bytes(320), parse_format("nf4").bytes(64)
+    (133, 180, 36)
     """
     key = text.strip().lower()
     key = _ALIASES.get(key, key)
     if key in FORMATS:
         return FORMATS[key]
-    base, _, group = key.partition("-g")
-    size, _, zero_point = group.partition("-")
-    if base in ("int4", "int8", "fp8", "fp4") and size.isdigit() and zero_point in ("", "zp"):
-        elements = int(size)
-        if elements <= 0 or elements * FORMATS[base].block_bytes % FORMATS[base].block_elements:
-            raise InputError(f"the group size of {text!r} is not usable", hint="for example int4-g128")
-        packed = elements * FORMATS[base].block_bytes // FORMATS[base].block_elements
-        return Format(key, elements, packed + (4 if zero_point else 2), FORMATS[base].unit)
+    found = _mixed(key) or _grouped(key)
+    if found is not None:
+        return found
     hint = did_you_mean(key, FORMATS) or f"known formats: {', '.join(sorted(FORMATS))}"
     raise UnknownNameError(f"unknown number format {text!r}", hint=hint)
+
+
+def _grouped(key: str) -> Format | None:
+    """Return the format of a name such as ``int4-g128-zp``."""
+    base, _, group = key.partition("-g")
+    size, _, zero_point = group.partition("-")
+    zero_bits = {"": 0, "zp": 16, "zp4": 4}.get(zero_point)
+    if base not in ("int4", "int8", "fp8", "fp4") or not _whole(size) or zero_bits is None:
+        return None
+    elements = int(size)
+    bits = elements * FORMATS[base].block_bytes * 8 // FORMATS[base].block_elements
+    if elements <= 0 or bits % 8:
+        raise InputError(f"the group size of {key!r} is not usable", hint="for example int4-g128")
+    bits += 16 + zero_bits
+    groups = 1 if bits % 8 == 0 else 2
+    return Format(key, elements * groups, bits * groups // 8, FORMATS[base].unit)
+
+
+def _mixed(key: str) -> Format | None:
+    """Return the format of an exact mixture such as ``mixed-9/16:int8``."""
+    if not key.startswith("mixed-"):
+        return None
+    ratio, _, unit = key.removeprefix("mixed-").partition(":")
+    size, _, elements = ratio.partition("/")
+    units = sorted({entry.unit for entry in FORMATS.values()})
+    if not (_whole(size) and _whole(elements) and int(elements)) or (unit or "bf16") not in units:
+        raise InputError(
+            f"{key!r} is not a mixture of formats",
+            hint=f"mixed-BYTES/ELEMENTS:UNIT, the unit one of {', '.join(units)}",
+        )
+    return Format(key, int(elements), int(size), unit or "bf16")
+
+
+def _whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20

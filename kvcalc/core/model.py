@@ -65,6 +65,7 @@ class Indexer:
         matrix_parameters: further matrix elements of the indexer (a compressor's projections).
     """
 
+    __pydantic_config__ = _STRICT
     heads: int
     head_dim: int
     top_k: int
@@ -87,6 +88,8 @@ class Attention:
         output_gate: elements a query projection carries beside the queries, per head (a sigmoid gate on the output).
         value_from_key: whether values come from the key projection (both are still stored).
         shared_weights: whether the projections are an earlier layer's (stored once, multiplied again).
+        projection_parameters: elements of all projections together, where they are not the plain four (low-rank or
+            grouped ones).
     """
 
     heads: int
@@ -97,6 +100,7 @@ class Attention:
     output_gate: int = 0
     value_from_key: bool = False
     shared_weights: bool = False
+    projection_parameters: int | None = None
 
     @property
     def value_dim(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Source", "SourceKind", "source_of"]
+
+_STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
 SourceKind = Literal["datasheet", "model_config", "measured", "derived", "third_party"]
 
@@ -25,6 +27,7 @@ class Source:
         verified: false for a number from memory that no document was found for.
     """
 
+    __pydantic_config__ = _STRICT
     kind: SourceKind
     url: str = ""
     date: str = ""

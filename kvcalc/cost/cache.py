@@ -109,12 +109,13 @@ def entry_bytes(mixer: Mixer, formats: Formats, *, tensor: int = 1) -> int:
         heads = kv_heads_per_rank(mixer.kv_heads, tensor)
         size = _heads_bytes(mixer, heads, formats)
     elif isinstance(mixer, Latent):
-        size = formats.key.bytes(mixer.kv_lora_rank + mixer.rope_dim, head_dim=mixer.kv_lora_rank + mixer.rope_dim)
+        width = mixer.kv_lora_rank + mixer.rope_dim
+        size = int(formats.key.bytes(width, head_dim=width))
     elif isinstance(mixer, Compressed):
-        size = formats.key.bytes(mixer.head_dim, head_dim=mixer.head_dim)
+        size = int(formats.key.bytes(mixer.head_dim, head_dim=mixer.head_dim))
     else:
         return 0
-    return int(size) + _index_key_bytes(mixer, formats)
+    return size + _index_key_bytes(mixer, formats)
 
 
 def _heads_bytes(mixer: Attention, heads: int, formats: Formats) -> int:

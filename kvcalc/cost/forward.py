@@ -81,7 +81,7 @@ def _input_ops(
     """Embedding rows in; and, for the sequences that need it, the encoder."""
     tokens = sum(group.tokens for group in groups)
     rows = sum(formats.of("embedding").bytes(table.width) for table in model.embeddings)
-    yield OpCost(name="embedding", part="embedding", unit=formats.activations.unit, io_bytes=tokens * rows)
+    yield OpCost(name="embedding", part="embedding", unit=formats.activations.unit, weight_bytes=tokens * rows)
     sequences = sum(group.sequences for group in groups if group.encoder_pass)
     if model.encoder is None or not sequences:
         return

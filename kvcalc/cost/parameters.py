@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kvcalc.core.model import Attention, Compressed, Cross, Dense, Gated, Latent, Mixture, Shared, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kvcalc.core.model import Block, Indexer, Mixer, ModelProfile, Part
     from kvcalc.core.workload import Formats, Parallel
@@ -81,11 +81,29 @@ def _matrix(
     )
 
 
+def _whole(name: str, elements: int, inputs: int, *, pieces: int = 0, stored: bool = True) -> Matrix:
+    """Return several projections of one mixer as one matrix, of which only the size is known."""
+    outputs = -(-elements // inputs)
+    return Matrix(
+        name=name,
+        part="attention",
+        inputs=inputs,
+        outputs=outputs,
+        elements=elements,
+        split="outputs",
+        pieces=pieces or outputs,
+        stored=stored,
+    )
+
+
 def _attention_matrices(mixer: Attention, hidden: int) -> Iterator[Matrix]:
     inputs = mixer.inputs or hidden
     source = (mixer.encoder_inputs or hidden) if isinstance(mixer, Cross) else inputs
     cross, stored = isinstance(mixer, Cross), not mixer.shared_weights
     name = "cross" if cross else "attention"
+    if mixer.projection_parameters is not None:
+        yield _whole(f"{name}.projections", mixer.projection_parameters, inputs, pieces=mixer.heads, stored=stored)
+        return
     query = mixer.heads * (mixer.head_dim + mixer.output_gate)
     yield _matrix(f"{name}.query", "attention", inputs, query, "outputs", pieces=mixer.heads, stored=stored)
     if not isinstance(mixer, Shared) or mixer.projects:
@@ -147,16 +165,7 @@ def _indexer_matrices(indexer: Indexer, hidden: int) -> Iterator[Matrix]:
 def _mixer_matrices(mixer: Mixer, hidden: int) -> Iterator[Matrix]:
     if isinstance(mixer, State):
         if mixer.matrix_parameters:
-            width = -(-mixer.matrix_parameters // hidden)
-            yield Matrix(
-                name="state.projections",
-                part="attention",
-                inputs=hidden,
-                outputs=width,
-                elements=mixer.matrix_parameters,
-                split="outputs",
-                pieces=width,
-            )
+            yield _whole("state.projections", mixer.matrix_parameters, hidden)
     elif isinstance(mixer, Latent):
         yield from _latent_matrices(mixer, hidden)
     elif isinstance(mixer, Compressed):
@@ -276,10 +285,11 @@ def _outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
 
 def _part_parameters(model: ModelProfile, *, active: bool) -> dict[str, int]:
     parts = _outer_parameters(model, tables=not active)
-    stacks = [(model.block_counts, model.hidden_size)]
+    stacks: list[tuple[Mapping[Block, int], int]] = [(model.block_counts, model.hidden_size)]
     if model.encoder is not None:
-        counts = {block: model.encoder.blocks.count(block) for block in dict.fromkeys(model.encoder.blocks)}
-        stacks.append((counts, model.encoder.hidden_size))
+        encoder = model.encoder
+        counted = {block: encoder.blocks.count(block) for block in dict.fromkeys(encoder.blocks)}
+        stacks.append((counted, encoder.hidden_size))
     for counts, hidden in stacks:
         for block, count in counts.items():
             for part, size in block_parameters(block, hidden, active=active).items():

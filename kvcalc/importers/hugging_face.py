@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,14 @@ from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError, did_
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.provenance import Source
-from kvcalc.importers.config_reader import Config
+from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.quantization import weight_formats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from kvcalc.importers.config_reader import KeyUse
-
-__all__ = ["import_config", "read_config", "read_config_file"]
+__all__ = ["import_config", "lint", "read_config", "read_config_file"]
 
 # The largest real config known is 120 kB; nesting is at most five deep.
 _MOST_BYTES = 8 * 2**20
@@ -130,6 +129,56 @@ def import_config(
         notes=shape.notes,
     )
     return profile, uses
+
+
+# Keys that never decide bytes or FLOP, and words in a key that suggest it may.
+_HARMLESS = re.compile(
+    r"_token|token_|dropout|pdrop|_eps|epsilon|init|theta|rope_|rotary|_act$|activation_function|hidden_act|loss|coef|"
+    r"use_cache|version|architectures|auto_map|id2label|label2id|return_|output_(hidden|attentions|router)|_name|"
+    r"softcap|scal|multiplier|temperature|top_p|max_length|task_specific|torch_dtype|^dtype$|_range$|_std$|beam|penalty|pooler|"
+    r"vision|image|video|audio|projector|norm_topk|routed_scaling|scoring|n_group|topk_group|topk_method|aux|jitter|seq_aux"
+)
+_TELLING = re.compile(
+    r"layer|head|kv|hidden|size|dim|rank|expert|window|chunk|cache|state|conv|ssm|mamba|attn|attention|moe|vocab|quant|"
+    r"bias|tie|ffn|intermediate|block|pattern|position|nextn|mtp|groups|width|lora|index"
+)
+
+
+def lint(path: Path) -> list[KeyUse]:
+    """Return what becomes of each key of a config file that decides memory or compute, or looks as if it might.
+
+    ``used`` keys were read; ``defaulted`` ones are absent and stand at the config class's value; ``ignored`` ones are in
+    the file and were not read: those that look as if they mattered say so in ``why``.
+
+    Raises:
+        UnsupportedError: an architecture that is not known.
+        ProfileError: a file that cannot be read.
+    """
+    data = read_config_file(path)
+    _, uses = import_config(data, name="linted", where=str(path))
+    found = dict(uses)
+    for key, value in _leaves(data, ""):
+        if any(key == used or key.startswith(f"{used}.") and _is_leaf_use(uses[used]) for used in uses):
+            continue
+        name = key.rpartition(".")[2]
+        if not _HARMLESS.search(key) and _TELLING.search(name):
+            found[key] = KeyUse(key, value, "ignored", "not read by the rule of this architecture, though it looks relevant")
+        else:
+            found[key] = KeyUse(key, value, "ignored", "decides neither memory nor compute")
+    return sorted(found.values(), key=lambda use: (("used", "defaulted", "ignored").index(use.use), use.key))
+
+
+def _is_leaf_use(use: KeyUse) -> bool:
+    return use.use == "used" and not isinstance(use.value, dict)
+
+
+def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for key, entry in value.items():
+        inner = f"{path}.{key}" if path else key
+        if isinstance(entry, dict) and entry:
+            yield from _leaves(entry, inner)
+        else:
+            yield inner, entry
 
 
 def _text_part(top: Config) -> Config:

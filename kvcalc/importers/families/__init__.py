@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_rule", "known_types"]
 
-_MODULES = ("dense", "windowed", "mixture", "latent", "recurrent", "encoder")
+_MODULES = ("dense", "gpt", "published", "windowed", "windowed_moe", "gemma", "mixture", "latent", "recurrent", "linear_attention", "convolution", "zamba", "searched", "encoder")
 
 
 def _tables() -> dict[str, Rule]:

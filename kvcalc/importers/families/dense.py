@@ -1,54 +1,245 @@
-"""Decoders whose layers are all alike: full attention and one MLP."""
+"""Decoders of the Llama line: RMSNorm, rotary positions, full attention, one MLP, all layers alike."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full
-from kvcalc.importers.families.shape import Shape, heads, mlp, tables
+from kvcalc.importers.families.shape import attention_biases, decoder_shape, heads, mlp, mlp_biases
 
 if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
-    from kvcalc.importers.families.shape import Rule
+    from kvcalc.importers.families.shape import Rule, Shape
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "alike", "llama"]
 
 
-def llama(config: Config, *, qkv_bias: bool = False, qk_norm: bool = False, norms: int = 2) -> Shape:
-    """RMSNorm, rotary positions, grouped heads, gated MLP: the decoder that most others vary.
+def alike(
+    config: Config,
+    *,
+    biases: tuple[bool, bool, bool] = (False, False, False),
+    norms: int,
+    gated: bool = True,
+    vectors: int = 0,
+    last_norm: int | None = None,
+    parallel: bool = False,
+    sizes: tuple[int, int, int] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Shape:
+    """Return a decoder whose layers are all the same.
 
     Args:
         config: the config.
-        qkv_bias: whether queries, keys and values have biases whatever the config says.
-        qk_norm: whether queries and keys are normalised head by head.
-        norms: norm vectors of the hidden size in a layer.
+        biases: whether queries, keys and values, the attention's output, and the MLP have biases.
+        norms: elements of a layer's norms of the hidden state.
+        gated: whether the MLP has three matrices or two.
+        vectors: further vector elements of a layer.
+        last_norm: elements of the last norm; the hidden size where left out.
+        parallel: whether attention and MLP read the same input.
+        sizes: query heads, KV heads and head width, where the usual keys do not give them.
+        notes: what a user should know.
     """
     hidden = config.integer("hidden_size")
-    query, kv, width = heads(config, hidden=hidden)
+    query, kv, width = sizes or heads(config, hidden=hidden)
     inner = config.integer("intermediate_size")
-    all_bias = config.flag("attention_bias", default=False)
-    vectors = norms * hidden
-    vectors += (query + 2 * kv) * width if qkv_bias or all_bias else 0
-    vectors += hidden if all_bias and not qkv_bias else 0
-    vectors += 2 * width if qk_norm else 0
-    vectors += 2 * inner + hidden if config.flag("mlp_bias", default=False) else 0
+    inputs, output, in_mlp = biases
+    vectors += norms + attention_biases(query, kv, width, hidden, inputs=inputs, output=output)
+    vectors += mlp_biases(inner, hidden, gated=gated) if in_mlp else 0
     block = Block(
         name="decoder",
         mixers=(Full(heads=query, kv_heads=kv, head_dim=width),),
-        mlp=mlp(inner),
+        mlp=mlp(inner, gated=gated),
+        parallel=parallel,
         vector_parameters=vectors,
     )
-    embeddings, head = tables(config, hidden=hidden, tied=config.flag("tie_word_embeddings", default=False))
-    return Shape(
-        hidden_size=hidden,
-        context_limit=config.maybe_integer("max_position_embeddings"),
-        blocks=(block,) * config.integer("num_hidden_layers"),
-        embeddings=embeddings,
-        head=head,
-        vector_parameters=hidden,
+    layers = config.integer("num_hidden_layers", "num_layers")
+    return decoder_shape(config, (block,) * layers, hidden=hidden, vectors=last_norm, notes=notes)
+
+
+def _attention_bias(config: Config) -> bool:
+    return config.flag("attention_bias", default=False)
+
+
+def _mlp_bias(config: Config) -> bool:
+    return config.flag("mlp_bias", default=False)
+
+
+def llama(config: Config) -> Shape:
+    """Two norms, grouped heads, a gated MLP; biases only where ``attention_bias`` and ``mlp_bias`` ask for them."""
+    bias = _attention_bias(config)
+    return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=2 * config.integer("hidden_size"))
+
+
+def internlm3(config: Config) -> Shape:
+    """InternLM3: ``qkv_bias`` for queries, keys and values, ``bias`` for the attention's output and the MLP."""
+    bias = config.flag("bias", "mlp_bias", default=False)
+    biases = (config.flag("qkv_bias", "attention_bias", default=False), bias, bias)
+    return alike(config, biases=biases, norms=2 * config.integer("hidden_size"))
+
+
+def gemma(config: Config) -> Shape:
+    """Llama with a head width of its own and a token table tied to the head; the MLP never has biases."""
+    bias = _attention_bias(config)
+    return alike(config, biases=(bias, bias, False), norms=2 * config.integer("hidden_size"))
+
+
+def helium(config: Config) -> Shape:
+    """Llama whose output projection never has a bias."""
+    biases = (_attention_bias(config), False, _mlp_bias(config))
+    return alike(config, biases=biases, norms=2 * config.integer("hidden_size"))
+
+
+def glm(config: Config) -> Shape:
+    """GLM-4 as ported: biases on queries, keys and values alone, gate and up projection stored as one matrix."""
+    biases = (_attention_bias(config), False, False)
+    return alike(config, biases=biases, norms=2 * config.integer("hidden_size"))
+
+
+def glm4(config: Config) -> Shape:
+    """GLM-4-0414: as `glm`, with a norm before and after attention and MLP each."""
+    biases = (_attention_bias(config), False, False)
+    return alike(config, biases=biases, norms=4 * config.integer("hidden_size"))
+
+
+def seed_oss(config: Config) -> Shape:
+    """Llama with separate switches for the biases of the attention's inputs and its output."""
+    biases = (_attention_bias(config), config.flag("attention_out_bias", default=False), _mlp_bias(config))
+    return alike(config, biases=biases, norms=2 * config.integer("hidden_size"))
+
+
+def ernie4_5(config: Config) -> Shape:
+    """Llama with one switch, ``use_bias``, for every matrix of a layer."""
+    bias = config.flag("use_bias", default=False)
+    return alike(config, biases=(bias, bias, bias), norms=2 * config.integer("hidden_size"))
+
+
+def hunyuan(config: Config) -> Shape:
+    """HunYuan dense: queries and keys are normalised head by head, with one weight vector each for all heads."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    *_, width = heads(config, hidden=hidden)
+    return alike(config, biases=(bias, bias, False), norms=2 * hidden, vectors=2 * width)
+
+
+def olmo(config: Config) -> Shape:
+    """OLMo: layer norms without weights."""
+    bias = _attention_bias(config)
+    return alike(config, biases=(bias, bias, False), norms=0, last_norm=0)
+
+
+def olmo2(config: Config) -> Shape:
+    """OLMo-2: norms after attention and MLP; all queries together, and all keys together, have a norm."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    query, kv, width = heads(config, hidden=hidden)
+    return alike(config, biases=(bias, bias, False), norms=2 * hidden, vectors=(query + kv) * width)
+
+
+def diffllama(config: Config) -> Shape:
+    """Differential attention: four vectors of the head width weigh the two attention maps against each other.
+
+    Keys and values are stored as in grouped attention; the norm of the heads' outputs has no weights.
+    """
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    *_, width = heads(config, hidden=hidden)
+    return alike(config, biases=(bias, bias, False), norms=2 * hidden, vectors=4 * width)
+
+
+def arcee(config: Config) -> Shape:
+    """Llama with an MLP of two matrices (squared ReLU)."""
+    bias = _attention_bias(config)
+    biases = (bias, bias, _mlp_bias(config))
+    return alike(config, biases=biases, norms=2 * config.integer("hidden_size"), gated=False)
+
+
+def nemotron(config: Config) -> Shape:
+    """Nemotron-4: layer norms with biases, an MLP of two matrices (squared ReLU)."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=4 * hidden, gated=False, last_norm=2 * hidden)
+
+
+def nanochat(config: Config) -> Shape:
+    """nanochat: norms without weights, an MLP of two matrices without biases (squared ReLU)."""
+    bias = _attention_bias(config)
+    return alike(config, biases=(bias, bias, False), norms=0, gated=False, last_norm=0)
+
+
+def apertus(config: Config) -> Shape:
+    """Apertus: an MLP of two matrices whose xIELU activation has two learned numbers; norms on queries and keys."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    *_, width = heads(config, hidden=hidden)
+    learned = 2 if config.text("hidden_act", default="xielu") == "xielu" else 0
+    return alike(config, biases=(bias, bias, False), norms=2 * hidden, gated=False, vectors=2 * width + learned)
+
+
+def bitnet(config: Config) -> Shape:
+    """BitNet b1.58: further norms before the attention's output projection and before the MLP's."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    inner = config.integer("intermediate_size")
+    return alike(config, biases=(bias, bias, False), norms=3 * hidden, vectors=inner)
+
+
+def cohere(config: Config) -> Shape:
+    """Command R: attention and MLP side by side behind one layer norm; optional norms with a weight for each head."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    query, kv, width = heads(config, hidden=hidden)
+    vectors = (query + kv) * width if config.flag("use_qk_norm", default=False) else 0
+    return alike(config, biases=(bias, bias, False), norms=hidden, vectors=vectors, parallel=True)
+
+
+def jais2(config: Config) -> Shape:
+    """Jais 2: layer norms with biases, biases everywhere unless switched off, an MLP of two matrices (squared ReLU)."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=4 * hidden, gated=False, last_norm=2 * hidden)
+
+
+def hyperclovax(config: Config) -> Shape:
+    """HyperCLOVA X: Llama with scaling factors, and further norms after attention and MLP unless switched off."""
+    bias = _attention_bias(config)
+    norms = 4 if config.flag("use_post_norm", default=True) else 2
+    return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=norms * config.integer("hidden_size"))
+
+
+def stablelm(config: Config) -> Shape:
+    """StableLM: layer norms with biases, rotary positions on part of a head, optional norms with a weight a head."""
+    hidden = config.integer("hidden_size")
+    query = config.integer("num_attention_heads")
+    kv = config.maybe_integer("num_key_value_heads") or query
+    width = hidden // query
+    parallel = config.flag("use_parallel_residual", default=False)
+    return alike(
+        config,
+        biases=(config.flag("use_qkv_bias", default=False), False, False),
+        norms=(2 if parallel else 4) * hidden,
+        vectors=(query + kv) * width if config.flag("qk_layernorm", default=False) else 0,
+        last_norm=2 * hidden,
+        parallel=parallel,
+        sizes=(query, kv, width),
     )
 
 
 RULES: dict[str, Rule] = {
+    "Yi": llama,
+    "apertus": apertus,
+    "arcee": arcee,
+    "bitnet": bitnet,
+    "cohere": cohere,
+    "diffllama": diffllama,
+    "ernie4_5": ernie4_5,
+    "exaone": llama,
+    "gemma": gemma,
+    "glm": glm,
+    "glm4": glm4,
+    "granite": llama,
+    "helium": helium,
+    "hunyuan_v1_dense": hunyuan,
+    "hyperclovax": hyperclovax,
+    "internlm3": internlm3,
+    "iquestcoder": llama,
+    "jais2": jais2,
     "llama": llama,
+    "nanochat": nanochat,
+    "nemotron": nemotron,
+    "olmo": olmo,
+    "olmo2": olmo2,
+    "seed_oss": seed_oss,
+    "stablelm": stablelm,
 }

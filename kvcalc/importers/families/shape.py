@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Dense, Full, Gated, Head, Sliding, Table
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.model import Block, Chunked, Compressed, Dense, Full, Gated, Head, Latent, Mixture, Sliding, Table
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Block, Encoder, Mixer, Mlp
+    from collections.abc import Mapping, Sequence
+
+    from kvcalc.core.model import Encoder, Mixer, Mlp
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["Rule", "Shape", "heads", "mlp", "tables", "windowed"]
+__all__ = [
+    "Rule",
+    "Shape",
+    "attention_biases",
+    "decoder_shape",
+    "dense_first",
+    "heads",
+    "hybrid_layers",
+    "layer_kinds",
+    "layer_list",
+    "mlp",
+    "mlp_biases",
+    "mtp_notes",
+    "refuse",
+    "stack",
+    "tables",
+    "windowed",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +77,173 @@ def windowed(query: int, kv: int, width: int, window: int | None) -> Mixer:
     if window is None:
         return Full(heads=query, kv_heads=kv, head_dim=width)
     return Sliding(heads=query, kv_heads=kv, head_dim=width, window=window)
+
+
+def layer_list(config: Config, key: str, *, layers: int, known: Sequence[str], default: Sequence[str]) -> list[str]:
+    """Return a list with a kind for each layer, every kind a known one; the family's own list where the config has none."""
+    kinds = config.sequence(key, default=None)
+    if not kinds:
+        return list(default)
+    if len(kinds) != layers:
+        raise config.bad(key, f"{len(kinds)} entries", f"{layers} entries, one for each layer")
+    return [config.choice(str(kind), known, key=key, what="the layer kind") for kind in kinds]
+
+
+def dense_first(layers: int, dense: int) -> list[str]:
+    """Return MLP kinds of a model whose first layers are dense and whose others are mixtures."""
+    return ["dense" if place < dense else "sparse" for place in range(layers)]
+
+
+def mtp_notes(config: Config, *keys: str) -> tuple[str, ...]:
+    """Return a note on the multi-token-prediction layers that a config announces; none where it has none."""
+    key = next((key for key in keys if config.has(key)), None)
+    count = config.integer(key, least=0) if key else 0
+    plural = "layer is" if count == 1 else "layers are"
+    return (f"{count} multi-token-prediction {plural} not counted",) if count else ()
+
+
+def stack(
+    mixers: Sequence[tuple[Mixer, int]],
+    mlps: Sequence[tuple[Mlp, int]],
+    *,
+    norms: int,
+    parallel: bool = False,
+    matrices: int = 0,
+) -> tuple[Block, ...]:
+    """Return the layers made of one mixer and one MLP each, named after what sets them apart.
+
+    Args:
+        mixers: each layer's mixer, with its norms, biases and other vectors.
+        mlps: each layer's MLP, with its biases.
+        norms: vector parameters that every layer has besides.
+        parallel: whether mixer and MLP read the same input.
+        matrices: matrix parameters that every layer has besides.
+    """
+    several = len({_mixer_kind(mixer) for mixer, _ in mixers}) > 1
+    made: dict[Block, Block] = {}
+    blocks = []
+    for (mixer, mixer_vectors), (feed, feed_vectors) in zip(mixers, mlps, strict=True):
+        kind = "moe" if isinstance(feed, Mixture) else "dense"
+        block = Block(
+            name=f"{_mixer_kind(mixer)} {kind}" if several else kind,
+            mixers=(mixer,),
+            mlp=feed,
+            parallel=parallel,
+            matrix_parameters=matrices,
+            vector_parameters=norms + mixer_vectors + feed_vectors,
+        )
+        blocks.append(made.setdefault(block, block))
+    return tuple(blocks)
+
+
+def _mixer_kind(mixer: Mixer) -> str:
+    if isinstance(mixer, Sliding | Chunked):
+        return "local"
+    if isinstance(mixer, Compressed):
+        return f"compressed-{mixer.ratio}"
+    indexer = mixer.indexer if isinstance(mixer, Full | Latent) else None
+    if indexer is None:
+        return "global"
+    return "indexed" if indexer.stored else "following"
+
+
+def decoder_shape(
+    config: Config,
+    blocks: tuple[Block, ...],
+    *,
+    hidden: int,
+    vectors: int | None = None,
+    head_bias: bool = False,
+    matrices: int = 0,
+    notes: tuple[str, ...] = (),
+    varied: bool = False,
+) -> Shape:
+    """Return the shape of a decoder with a token table, a last norm (``vectors``, else one weight) and an output head.
+
+    A ``per_layer_config`` is refused unless the rule has read it (``varied``).
+    """
+    if config.has("per_layer_config") and not varied:
+        raise refuse(config, "per_layer_config", "a config whose layers differ key by key")
+    embeddings, head = tables(config, hidden=hidden, tied=config.flag("tie_word_embeddings", default=False))
+    return Shape(
+        hidden_size=hidden,
+        context_limit=config.maybe_integer("max_position_embeddings"),
+        blocks=blocks,
+        embeddings=embeddings,
+        head=replace(head, bias=head_bias),
+        matrix_parameters=matrices,
+        vector_parameters=hidden if vectors is None else vectors,
+        notes=notes,
+    )
+
+
+def attention_biases(query: int, kv: int, width: int, hidden: int, *, inputs: bool, output: bool) -> int:
+    """Return the bias elements of the projections to queries, keys and values, and of the output projection."""
+    return ((query + 2 * kv) * width if inputs else 0) + (hidden if output else 0)
+
+
+def mlp_biases(inner: int, hidden: int, *, gated: bool = True) -> int:
+    """Return the bias elements of an MLP whose matrices all have one."""
+    return (2 if gated else 1) * inner + hidden
+
+
+def refuse(config: Config, key: str, what: str) -> UnsupportedError:
+    """Return the error for a key that changes the layers in a way that has no rule."""
+    return UnsupportedError(
+        f"{what} is not known to kvcalc",
+        where=f"{config.where}, {config.key_path(key)}",
+        hint="describe the model in a profile",
+    )
+
+
+def layer_kinds(
+    config: Config, *keys: str, names: Mapping[str, str], layers: int | None, default: Sequence[str] | None = None
+) -> list[str]:
+    """Return the kind of each layer from the first of these lists that the config has.
+
+    Args:
+        config: the config.
+        keys: the list's key and its older names.
+        names: every entry that may stand in the list, and the kind it means.
+        layers: how many entries the list must have; none where the list itself says how many layers there are.
+        default: the kinds where the config has no list; none where it must have one.
+
+    Raises:
+        UnsupportedError: an entry that is not in ``names``.
+        ProfileError: a list of another length, or none at all.
+    """
+    key = next((key for key in keys if config.has(key)), keys[0])
+    if default is not None and not config.has(key):
+        return list(default)
+    entries = config.sequence(key, length=layers)
+    return [names[config.choice(str(entry), tuple(names), key=key, what="the layer kind")] for entry in entries]
+
+
+def hybrid_layers(
+    mixers: Mapping[str, tuple[Mixer, int]],
+    mlps: Mapping[str, tuple[Mlp | None, int]],
+    layers: Sequence[tuple[str, str]],
+    *,
+    norms: int,
+    matrices: int = 0,
+) -> tuple[Block, ...]:
+    """Return layers that combine a kind of mixer with a kind of MLP.
+
+    Args:
+        mixers: by kind, the mixer and its vector parameters.
+        mlps: by kind, the MLP and its vector parameters.
+        layers: the two kinds of each layer.
+        norms: vector parameters that every layer has besides.
+        matrices: matrix parameters that every layer has besides.
+    """
+    made: dict[tuple[str, str], Block] = {}
+    for kind, feed in dict.fromkeys(layers):
+        (mixer, mixer_vectors), (mlp_part, mlp_vectors) = mixers[kind], mlps[feed]
+        made[kind, feed] = Block(
+            name=kind if len(mlps) == 1 else f"{kind} {feed}",
+            mixers=(mixer,),
+            mlp=mlp_part,
+            matrix_parameters=matrices,
+            vector_parameters=norms + mixer_vectors + mlp_vectors,
+        )
+    return tuple(made[layer] for layer in layers)

@@ -1,12 +1,299 @@
-"""PLACEHOLDER"""
+"""Decoders that attend to a window in some or all of their layers, each with one dense MLP."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.importers.families.shape import (
+    attention_biases,
+    decoder_shape,
+    heads,
+    layer_list,
+    mlp,
+    mlp_biases,
+    mtp_notes,
+    stack,
+    windowed,
+)
+
 if TYPE_CHECKING:
-    from kvcalc.importers.families.shape import Rule
+    from collections.abc import Sequence
 
-__all__ = ["RULES"]
+    from kvcalc.importers.config_reader import Config
+    from kvcalc.importers.families.shape import Rule, Shape
 
-RULES: dict[str, Rule] = {}
+__all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_windows", "local_global"]
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+
+
+def every(layers: int, period: int, *, first: bool = False) -> list[str]:
+    """Return kinds where one layer in ``period`` is global: its last, or its first."""
+    return [GLOBAL if place % period == (0 if first else period - 1) else LOCAL for place in range(layers)]
+
+
+def layer_windows(config: Config, *, layers: int, default: Sequence[str], window: int | None) -> list[int | None]:
+    """Return each layer's window, none where it attends to everything.
+
+    Raises:
+        ProfileError: a layer has a window and the config does not say how wide it is.
+    """
+    kinds = layer_list(config, "layer_types", layers=layers, known=(GLOBAL, LOCAL), default=default)
+    if window is None and LOCAL in kinds:
+        raise config.bad("sliding_window", None, "the window of the layers that layer_types names")
+    return [window if kind == LOCAL else None for kind in kinds]
+
+
+def local_global(
+    config: Config,
+    *,
+    windows: Sequence[int | None],
+    biases: tuple[bool, bool, bool] = (False, False, False),
+    norms: int,
+    gated: bool = True,
+    vectors: int = 0,
+    last_norm: int | None = None,
+    parallel: bool = False,
+    sizes: tuple[int, int, int] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Shape:
+    """Return a decoder whose layers differ in their window alone.
+
+    Args:
+        config: the config.
+        windows: each layer's window.
+        biases: whether queries, keys and values, the attention's output, and the MLP have biases.
+        norms: elements of a layer's norms of the hidden state.
+        gated: whether the MLP has three matrices or two.
+        vectors: further vector elements of a layer.
+        last_norm: elements of the last norm; the hidden size where left out.
+        parallel: whether attention and MLP read the same input.
+        sizes: query heads, KV heads and head width, where the usual keys do not give them.
+        notes: what a user should know.
+    """
+    hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    query, kv, width = sizes or heads(config, hidden=hidden)
+    inputs, output, in_mlp = biases
+    vectors += attention_biases(query, kv, width, hidden, inputs=inputs, output=output)
+    feed = (mlp(inner, gated=gated), mlp_biases(inner, hidden, gated=gated) if in_mlp else 0)
+    mixers = [(windowed(query, kv, width, window), vectors) for window in windows]
+    blocks = stack(mixers, [feed] * len(windows), norms=norms, parallel=parallel)
+    return decoder_shape(config, blocks, hidden=hidden, vectors=last_norm, notes=notes)
+
+
+def _layers(config: Config) -> int:
+    return config.integer("num_hidden_layers")
+
+
+def _one_window(config: Config) -> list[int | None]:
+    """Return windows where ``sliding_window`` holds for every layer, unless the config lists the layers' kinds."""
+    layers, window = _layers(config), config.maybe_integer("sliding_window")
+    return layer_windows(config, layers=layers, default=[GLOBAL if window is None else LOCAL] * layers, window=window)
+
+
+def _upper_windows(config: Config) -> list[int | None]:
+    """Return windows of the Qwen line: only if switched on, and then in the layers from ``max_window_layers`` on."""
+    layers = _layers(config)
+    window = None
+    if config.flag("use_sliding_window", default=False):
+        window = config.maybe_integer("sliding_window")
+    first = layers if window is None else config.integer("max_window_layers", default=layers, least=0)
+    default = [GLOBAL if place < first else LOCAL for place in range(layers)]
+    return layer_windows(config, layers=layers, default=default, window=window)
+
+
+def _alternating(config: Config, period: int, *, first: bool = False) -> list[int | None]:
+    """Return windows where the config lists the layers' kinds, or else one in ``period`` is global."""
+    layers = _layers(config)
+    default = every(layers, period, first=first)
+    return layer_windows(config, layers=layers, default=default, window=config.maybe_integer("sliding_window", least=0) or None)
+
+
+def _attention_bias(config: Config) -> bool:
+    return config.flag("attention_bias", default=False)
+
+
+def mistral(config: Config) -> Shape:
+    """Mistral, Ministral and Phi-3: a window in every layer unless ``sliding_window`` is null; no biases.
+
+    The class's default applies where the key is absent: 4096 for Mistral, none for Phi-3 and Ministral 3.
+    """
+    return local_global(config, windows=_one_window(config), norms=2 * config.integer("hidden_size"))
+
+
+def starcoder2(config: Config) -> Shape:
+    """StarCoder2: layer norms and an MLP of two matrices, with biases everywhere unless switched off."""
+    hidden, bias = config.integer("hidden_size"), config.flag("use_bias", default=True)
+    return local_global(
+        config,
+        windows=_one_window(config),
+        biases=(bias, bias, bias),
+        norms=4 * hidden,
+        gated=False,
+        last_norm=2 * hidden,
+    )
+
+
+def qwen2(config: Config) -> Shape:
+    """Qwen2 and Qwen2.5: biases on queries, keys and values whatever the config says."""
+    return local_global(
+        config,
+        windows=_upper_windows(config),
+        biases=(True, False, False),
+        norms=2 * config.integer("hidden_size"),
+        notes=mtp_notes(config, "num_nextn_predict_layers"),
+    )
+
+
+def qwen2_vl(config: Config) -> Shape:
+    """The text model of Qwen2-VL and Qwen2.5-VL: as `qwen2`, its heads always an equal part of the hidden size."""
+    hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
+    kv = config.maybe_integer("num_key_value_heads") or query
+    return local_global(
+        config,
+        windows=_upper_windows(config),
+        biases=(True, False, False),
+        norms=2 * hidden,
+        sizes=(query, kv, hidden // query),
+    )
+
+
+def qwen2_vl_flat(config: Config) -> Shape:
+    """Qwen2-VL and Qwen2.5-VL as first published: the text model's keys stand at the top level."""
+    config.integer("num_key_value_heads")
+    return qwen2_vl(config)
+
+
+def qwen3(config: Config) -> Shape:
+    """Qwen3: queries and keys are normalised head by head."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    *_, width = heads(config, hidden=hidden)
+    windows = _upper_windows(config)
+    return local_global(config, windows=windows, biases=(bias, bias, False), norms=2 * hidden, vectors=2 * width)
+
+
+def qwen3_vl(config: Config) -> Shape:
+    """The text model of Qwen3-VL: as `qwen3`, without windows."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    *_, width = heads(config, hidden=hidden)
+    windows = [None] * _layers(config)
+    return local_global(config, windows=windows, biases=(bias, bias, False), norms=2 * hidden, vectors=2 * width)
+
+
+def smollm3(config: Config) -> Shape:
+    """SmolLM3: one layer in four has no positions; those alone have a window, if windows are switched on."""
+    layers, bias = _layers(config), _attention_bias(config)
+    window = config.maybe_integer("sliding_window") if config.flag("use_sliding_window", default=False) else None
+    default = [GLOBAL] * layers
+    if window is not None and not config.has("layer_types"):
+        rotary = config.raw("no_rope_layers", default=None)
+        if rotary is None:
+            period = config.integer("no_rope_layer_interval")
+            rotary = [(place + 1) % period != 0 for place in range(layers)]
+        elif not isinstance(rotary, list) or len(rotary) != layers:
+            raise config.bad("no_rope_layers", rotary, f"{layers} entries, one for each layer")
+        default = [GLOBAL if turned else LOCAL for turned in rotary]
+    return local_global(
+        config,
+        windows=layer_windows(config, layers=layers, default=default, window=window),
+        biases=(bias, bias, config.flag("mlp_bias", default=False)),
+        norms=2 * config.integer("hidden_size"),
+    )
+
+
+def cohere2(config: Config) -> Shape:
+    """Command R7B: attention and MLP side by side behind one layer norm, one layer in four global."""
+    hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
+    kv, bias = config.maybe_integer("num_key_value_heads") or query, _attention_bias(config)
+    return local_global(
+        config,
+        windows=_alternating(config, config.maybe_integer("sliding_window_pattern") or 4),
+        biases=(bias, bias, False),
+        norms=hidden,
+        parallel=True,
+        sizes=(query, kv, hidden // query),
+    )
+
+
+def olmo3(config: Config) -> Shape:
+    """OLMo-3: norms after attention and MLP, norms on all queries and all keys together, one layer in four global."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    query, kv, width = heads(config, hidden=hidden)
+    windows = _alternating(config, 4)
+    return local_global(
+        config, windows=windows, biases=(bias, bias, False), norms=2 * hidden, vectors=(query + kv) * width
+    )
+
+
+def exaone4(config: Config) -> Shape:
+    """EXAONE 4: norms after attention and MLP, norms on queries and keys; without a window every layer is global.
+
+    Published configs write ``sliding_window_pattern`` as a number or as letters (``LLLG``).
+    """
+    hidden, layers = config.integer("hidden_size"), _layers(config)
+    *_, width = heads(config, hidden=hidden)
+    window = config.maybe_integer("sliding_window")
+    return local_global(
+        config,
+        windows=layer_windows(config, layers=layers, default=_exaone_kinds(config, layers, window), window=window),
+        norms=2 * hidden,
+        vectors=2 * width,
+        notes=mtp_notes(config, "num_nextn_predict_layers"),
+    )
+
+
+def _exaone_kinds(config: Config, layers: int, window: int | None) -> list[str]:
+    if window is None or config.has("layer_types"):
+        return [GLOBAL] * layers
+    pattern = config.raw("sliding_window_pattern", default=4)
+    if not isinstance(pattern, str):
+        return every(layers, config.integer("sliding_window_pattern"))
+    letters = {"L": LOCAL, "G": GLOBAL}
+    for letter in pattern:
+        config.choice(letter, tuple(letters), key="sliding_window_pattern", what="the layer kind")
+    return [letters[pattern[place % len(pattern)]] for place in range(layers)] if pattern else [GLOBAL] * layers
+
+
+def cwm(config: Config) -> Shape:
+    """Code World Model: Llama without attention biases, the first layer in four global."""
+    return local_global(
+        config,
+        windows=_alternating(config, 4, first=True),
+        biases=(False, False, config.flag("mlp_bias", default=False)),
+        norms=2 * config.integer("hidden_size"),
+    )
+
+
+def granite_swa(config: Config) -> Shape:
+    """Granite with windows: the first layer in four global, a learned sink for each head."""
+    bias, query = _attention_bias(config), config.integer("num_attention_heads")
+    return local_global(
+        config,
+        windows=_alternating(config, 4, first=True),
+        biases=(bias, bias, config.flag("mlp_bias", default=False)),
+        norms=2 * config.integer("hidden_size"),
+        vectors=query,
+    )
+
+
+RULES: dict[str, Rule] = {
+    "cohere2": cohere2,
+    "cwm": cwm,
+    "exaone4": exaone4,
+    "granite_swa": granite_swa,
+    "mimo": qwen2,
+    "ministral": mistral,
+    "ministral3": mistral,
+    "mistral": mistral,
+    "olmo3": olmo3,
+    "phi3": mistral,
+    "qwen2": qwen2,
+    "qwen2_5_vl": qwen2_vl_flat,
+    "qwen2_5_vl_text": qwen2_vl,
+    "qwen2_vl": qwen2_vl_flat,
+    "qwen2_vl_text": qwen2_vl,
+    "qwen3": qwen3,
+    "qwen3_vl_text": qwen3_vl,
+    "smollm3": smollm3,
+    "starcoder2": starcoder2,
+}

@@ -1,0 +1,329 @@
+"""The facade: names and paths in, reports out. The command line and every other front end call only this."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from kvcalc.core.errors import InputError, ProfileError, UnknownNameError
+from kvcalc.core.hardware import HardwareProfile
+from kvcalc.core.model import ModelProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports import DecodeReport, ExplainedStep, PrefillReport, RooflineReport, SizeReport
+    from kvcalc.importers.config_reader import KeyUse
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.profiles.catalog import Kind
+
+__all__ = [
+    "decode",
+    "deployment",
+    "explain",
+    "lint_config",
+    "load_hardware",
+    "load_model",
+    "prefill",
+    "profile_names",
+    "profile_schema",
+    "profile_text",
+    "roofline",
+    "size",
+    "validate_profile",
+]
+
+_PROFILE_SUFFIXES = (".yaml", ".yml")
+_CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
+
+
+def load_model(source: str | Path | ModelProfile, *, settings: Sequence[str] = ()) -> ModelProfile:
+    """Return a model.
+
+    Args:
+        source: a catalogue name or alias (the Hugging Face id), a profile file, a Hugging Face ``config.json`` or the
+            folder that holds it, a ``.gguf`` or ``.safetensors`` file; or a profile, which is passed through.
+        settings: fields to replace, as ``path=value``.
+
+    Raises:
+        UnknownNameError: no such model.
+        UnsupportedError: an architecture that is not known.
+        ProfileError: a file that cannot be read.
+    """
+    model = source if isinstance(source, ModelProfile) else _read_model(source)
+    if not settings:
+        return model
+    from kvcalc.profiles.loader import override_model
+
+    return override_model(model, settings)
+
+
+def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[str] = ()) -> HardwareProfile:
+    """Return an accelerator: by catalogue name, alias or profile file; arguments and errors as `load_model`."""
+    from kvcalc.profiles.loader import load_hardware_file, override_hardware
+
+    if isinstance(source, HardwareProfile):
+        return override_hardware(source, settings)
+    path = _as_path(source, _PROFILE_SUFFIXES)
+    if path is not None:
+        return override_hardware(load_hardware_file(path), settings)
+    from kvcalc.profiles.catalog import find
+
+    entry = find(str(source), "hardware")
+    return override_hardware(load_hardware_file(entry.path, trusted=entry.shipped), settings)
+
+
+def _read_model(source: str | Path) -> ModelProfile:
+    path = _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES)
+    if path is not None:
+        return _read_model_file(path)
+    from kvcalc.profiles.catalog import find
+    from kvcalc.profiles.loader import load_model_file
+
+    try:
+        entry = find(str(source), "model")
+    except UnknownNameError as unknown:
+        if not _is_hub_id(str(source)):
+            raise
+        from kvcalc.importers.hub import fetch_config
+
+        return _read_model_file(fetch_config(str(source), unknown))
+    return load_model_file(entry.path, trusted=entry.shipped)
+
+
+def _is_hub_id(source: str) -> bool:
+    owner, slash, name = source.partition("/")
+    return bool(slash and owner and name) and "/" not in name and not source.startswith((".", "~"))
+
+
+def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
+    """Return the path that a source names, or none where it is a name to look up."""
+    path = Path(source).expanduser()
+    if isinstance(source, Path) or path.suffix.lower() in suffixes or path.is_dir():
+        return path
+    return path if ("/" in str(source) or "\\" in str(source)) and path.exists() else None
+
+
+def _read_model_file(path: Path) -> ModelProfile:
+    if path.is_dir():
+        path = _in_folder(path)
+    if not path.exists():
+        raise ProfileError("no such file", where=str(path))
+    suffix = path.suffix.lower()
+    name = _profile_name(path)
+    if suffix == ".gguf":
+        from kvcalc.importers.gguf import import_gguf
+
+        return import_gguf(path, name)
+    if suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
+        from kvcalc.importers.safetensors import import_safetensors
+
+        return import_safetensors(path, name)
+    if suffix == ".json":
+        from kvcalc.importers.hugging_face import import_config, read_config_file
+
+        return import_config(read_config_file(path), name=name, where=str(path))[0]
+    from kvcalc.profiles.loader import load_model_file
+
+    return load_model_file(path)
+
+
+def _in_folder(folder: Path) -> Path:
+    config = folder / "config.json"
+    if config.is_file():
+        return config
+    raise ProfileError("the folder has no config.json", where=str(folder), hint="give a profile or checkpoint file")
+
+
+def _profile_name(path: Path) -> str:
+    stem = path.parent.resolve().name if path.name == "config.json" else path.name.removesuffix(path.suffix)
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem.lower()).strip("._-")
+    return kept or "model"
+
+
+def profile_names(kind: Kind) -> list[str]:
+    """Return the names of the models or accelerators that can be found."""
+    from kvcalc.profiles.catalog import names
+
+    return names(kind)
+
+
+def profile_text(profile: ModelProfile | HardwareProfile) -> str:
+    """Return a profile as the YAML of a profile file."""
+    from kvcalc.profiles.writer import profile_yaml
+
+    return profile_yaml(profile)
+
+
+def profile_schema(kind: Kind) -> dict[str, object]:
+    """Return the JSON Schema of a kind of profile file."""
+    from kvcalc.profiles.schema import HardwareDocument, ModelDocument, json_schema
+
+    return json_schema(ModelDocument if kind == "model" else HardwareDocument)
+
+
+def validate_profile(path: Path, kind: Kind) -> None:
+    """Check a profile file against the schema.
+
+    Raises:
+        ProfileError: the first thing that is wrong.
+    """
+    from kvcalc.profiles.loader import load_hardware_file, load_model_file
+
+    load_model_file(path) if kind == "model" else load_hardware_file(path)
+
+
+def lint_config(path: Path) -> list[KeyUse]:
+    """Return what becomes of each key of a Hugging Face config: used, defaulted or ignored.
+
+    Raises:
+        UnsupportedError: an architecture that is not known.
+        ProfileError: a file that cannot be read.
+    """
+    from kvcalc.importers.hugging_face import lint
+
+    return lint(_in_folder(path) if path.is_dir() else path)
+
+
+def deployment(
+    model: str | Path | ModelProfile,
+    *,
+    gpu: str | Path | HardwareProfile | None = None,
+    gpus: int | None = None,
+    tensor_parallel: int | None = None,
+    pipeline_parallel: int | None = None,
+    expert_parallel: int | None = None,
+    data_parallel: int | None = None,
+    weights: str | None = None,
+    kv_dtype: str | None = None,
+    activations: str | None = None,
+    settings: Sequence[str] = (),
+) -> Deployment:
+    """Return a model on accelerators, in formats, spread as asked; see `load_model` and `load_hardware` for the names.
+
+    ``gpus`` alone means tensor parallel. A setting whose first field is an accelerator's is applied there.
+
+    Raises:
+        KvcalcError: what cannot be found, read or combined.
+    """
+    from kvcalc.plan.deployment import deploy, parallel_sizes
+
+    mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
+    return deploy(
+        load_model(model, settings=mine),
+        hardware=None if gpu is None else load_hardware(gpu, settings=theirs),
+        parallel=parallel_sizes(
+            gpus=gpus, tensor=tensor_parallel, pipeline=pipeline_parallel, expert=expert_parallel, data=data_parallel
+        ),
+        weights=weights,
+        kv=kv_dtype,
+        activations=activations,
+    )
+
+
+_HARDWARE_FIELDS = frozenset(HardwareProfile.__dataclass_fields__) - {"name", "aliases", "sources", "provenance", "notes"}
+
+
+def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[list[str], list[str]]:
+    mine: list[str] = []
+    theirs: list[str] = []
+    for setting in settings:
+        field = setting.partition("=")[0].partition(".")[0].strip()
+        is_hardware = field in _HARDWARE_FIELDS - {"architecture"}
+        if is_hardware and not with_hardware:
+            raise InputError(f"--set {field} is a field of an accelerator, and none is given", hint="give --gpu")
+        (theirs if is_hardware else mine).append(setting)
+    return mine, theirs
+
+
+def size(deployment: Deployment, *, context: int | None = None, batch: int = 1, engine: str | None = None) -> SizeReport:
+    """Return the bytes of cache and weights; with an engine, also what that engine reserves.
+
+    Raises:
+        InputError: a batch or context below one, or an engine that is not known.
+    """
+    from kvcalc.plan.size import default_context, size_report
+
+    reserved = None
+    if engine is not None:
+        from kvcalc.engines import reserve
+
+        tokens = default_context(deployment.model) if context is None else context
+        reserved = reserve(engine, deployment.model, deployment.formats, tokens=tokens, batch=batch)
+    return size_report(deployment, context=context, batch=batch, reserved=reserved)
+
+
+def decode(
+    deployment: Deployment, *, batches: Sequence[int] = (1,), contexts: Sequence[int] | None = None
+) -> DecodeReport:
+    """Return the bound on decoding for each batch and context.
+
+    Raises:
+        InputError: no accelerator, or a batch or context below one.
+    """
+    from kvcalc.plan.decode import decode_report
+
+    return decode_report(deployment, batches=batches, contexts=contexts)
+
+
+def prefill(
+    deployment: Deployment, *, batches: Sequence[int] = (1,), prompts: Sequence[int] | None = None
+) -> PrefillReport:
+    """Return the bound on prefill for each batch and prompt.
+
+    Raises:
+        InputError: no accelerator, or a batch or prompt below one.
+    """
+    from kvcalc.plan.prefill import prefill_report
+
+    return prefill_report(deployment, batches=batches, prompts=prompts)
+
+
+def roofline(
+    gpu: str | Path | HardwareProfile,
+    deployments: Sequence[Deployment] = (),
+    *,
+    gpus: int = 1,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+    settings: Sequence[str] = (),
+) -> RooflineReport:
+    """Return an accelerator's ceilings and ridge points, and where models sit below them.
+
+    Raises:
+        KvcalcError: an accelerator that cannot be found, or a batch or context below one.
+    """
+    from kvcalc.plan.roofline import roofline_report
+
+    hardware = load_hardware(gpu, settings=settings)
+    return roofline_report(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)
+
+
+@overload
+def explain(
+    report: Literal["size", "decode", "prefill"], deployment: Deployment, *, context: int | None = ..., batch: int = ...
+) -> tuple[ExplainedStep, ...]: ...
+@overload
+def explain(report: Literal["roofline"], deployment: HardwareProfile) -> tuple[ExplainedStep, ...]: ...
+def explain(
+    report: str, deployment: Deployment | HardwareProfile, *, context: int | None = None, batch: int = 1
+) -> tuple[ExplainedStep, ...]:
+    """Return the formulas behind a report, with the numbers put in and their sources.
+
+    Args:
+        report: ``size``, ``decode``, ``prefill`` or ``roofline``.
+        deployment: what the report was about (for ``roofline``, the accelerator).
+        context: tokens attended, or of the prompt.
+        batch: sequences.
+    """
+    from kvcalc.plan import explain as steps
+    from kvcalc.plan.size import default_context
+
+    if isinstance(deployment, HardwareProfile):
+        return steps.explain_roofline(deployment)
+    tokens = default_context(deployment.model) if context is None else context
+    if report == "size":
+        return steps.explain_size(deployment, context=tokens, batch=batch)
+    if report == "prefill":
+        return steps.explain_prefill(deployment, batch=batch, prompt=tokens)
+    return steps.explain_decode(deployment, batch=batch, context=tokens)

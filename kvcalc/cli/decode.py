@@ -1,0 +1,34 @@
+"""``kvcalc decode``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_deployment
+
+
+@takes_deployment
+def command(
+    model: Model,
+    gpu: Gpu,
+    batch: Batches = "1",
+    context: Contexts = None,
+    explain: Explain = False,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    deployment_options: dict[str, Any],
+) -> None:
+    """Bound on decoding: tokens/s, the least time of a step, and what limits it.
+
+    Example: kvcalc decode --model llama3.1-8b --gpu h100-sxm --batch 1-256*4 --context 8192
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, counts, emit, explain_first, tell_gpu
+
+    shown = command_output(output, json=json)
+    batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
+    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    tell_gpu(gpu, deployment.hardware)
+    report = api.decode(deployment, batches=batches, contexts=contexts)
+    emit(report, shown, explain_first("decode", deployment, batches, contexts) if explain else None)

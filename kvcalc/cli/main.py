@@ -1,0 +1,105 @@
+"""``kvcalc``: which commands there are, and how errors leave the program."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from kvcalc.core.errors import KvcalcError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["COMMANDS", "main"]
+
+# Name and first line of help of each command. A command is the function ``command`` of the module of its name, or the
+# Typer ``app`` of a module with subcommands; a test holds these lines against the docstrings.
+COMMANDS = {
+    "size": "Bytes of the KV cache per token, per sequence and in total, and of the weights.",
+    "decode": "Bound on decoding: tokens/s, the least time of a step, and what limits it.",
+    "prefill": "Bound on prefill: the least time to first token, and what limits it.",
+    "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
+    "models": "List, show, import, lint and validate model profiles.",
+    "gpus": "List, show and validate accelerator profiles.",
+}
+
+
+class _Commands(TyperGroup):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            hint = did_you_mean(cmd_name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
+            raise KvcalcError(f"unknown command {cmd_name!r}", hint=hint)
+        module = import_module(f"kvcalc.cli.{cmd_name}")
+        app = getattr(module, "app", None)
+        if app is None:
+            app = typer.Typer(**_PLAIN)
+            app.command(cmd_name)(module.command)
+        return get_command(app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+# Neither shell completion at start-up nor Rich in help and errors: both cost more time than the calculation.
+_PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+_app = typer.Typer(cls=_Commands, invoke_without_command=True, **_PLAIN)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from kvcalc import __version__
+
+        sys.stdout.write(f"kvcalc {__version__}\n")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+
+
+@_app.callback(epilog="Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example.")
+def _root(ctx: typer.Context, version: Version = False) -> None:
+    """Roofline and memory-capacity calculator for LLM inference."""
+    del version
+    if ctx.invoked_subcommand is None:
+        sys.stdout.write(ctx.get_help() + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line: 0 fine, 1 a check failed, 2 bad input; one line and a hint on standard error."""
+    try:
+        code = get_command(_app)(args=arguments, prog_name="kvcalc", standalone_mode=False)
+        sys.stdout.flush()
+    except KvcalcError as error:
+        code = _complain(str(error), error.hint)
+    except typer.TyperException as error:
+        code = _complain(" ".join(error.format_message().split()), _usage_hint(error))
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:
+        # what reads us has seen enough; keep the interpreter from complaining when it closes the pipe
+        sys.stdout = None
+        code = 0
+    sys.exit(code or 0)
+
+
+def _complain(what: str, hint: str) -> int:
+    sys.stderr.write(f"error: {what}\n")
+    if hint:
+        sys.stderr.write(f"hint: {hint}\n")
+    return 2
+
+
+def _usage_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help shows the options" if context is not None else ""

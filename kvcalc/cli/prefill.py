@@ -1,0 +1,38 @@
+"""``kvcalc prefill``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Option
+
+from kvcalc.cli.options import Batches, Explain, Gpu, Json, Model, Output, takes_deployment
+
+Prompts = Annotated[str | None, Option("--prompt", help="Tokens of a prompt: one, a list or a range.")]
+
+
+@takes_deployment
+def command(
+    model: Model,
+    gpu: Gpu,
+    batch: Batches = "1",
+    prompt: Prompts = None,
+    explain: Explain = False,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    deployment_options: dict[str, Any],
+) -> None:
+    """Bound on prefill: the least time to first token, and what limits it.
+
+    Example: kvcalc prefill --model llama3.1-8b --gpu h100-sxm --prompt 1024,8192
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, counts, emit, explain_first, tell_gpu
+
+    shown = command_output(output, json=json)
+    batches, prompts = counts(batch, "batch") or (1,), counts(prompt, "prompt")
+    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    tell_gpu(gpu, deployment.hardware)
+    report = api.prefill(deployment, batches=batches, prompts=prompts)
+    emit(report, shown, explain_first("prefill", deployment, batches, prompts) if explain else None)

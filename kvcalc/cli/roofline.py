@@ -1,0 +1,44 @@
+"""``kvcalc roofline``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Option
+
+from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Output, takes_deployment
+
+Models = Annotated[list[str] | None, Option("--model", "-m", help="A model to place on it. May be repeated.")]
+
+
+@takes_deployment
+def command(
+    gpu: Gpu,
+    model: Models = None,
+    batch: Batches = "1",
+    context: Contexts = None,
+    explain: Explain = False,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    deployment_options: dict[str, Any],
+) -> None:
+    """Ceilings and ridge points of an accelerator, and where models sit below them.
+
+    Example: kvcalc roofline --gpu h100 --model llama3.1-8b --batch 1,64 --context 4096
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, counts, emit, tell_gpu
+
+    shown = command_output(output, json=json)
+    batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
+    names = [name for given in model or () for name in given.split(",")]
+    deployments = [api.deployment(name, gpu=gpu, **deployment_options) for name in names]
+    settings = () if names else deployment_options["settings"]
+    hardware = deployments[0].hardware if deployments else api.load_hardware(gpu, settings=settings)
+    if hardware is None:
+        return
+    tell_gpu(gpu, hardware)
+    gpus = deployments[0].parallel.gpus if deployments else deployment_options["gpus"] or 1
+    report = api.roofline(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)
+    emit(report, shown, (lambda: api.explain("roofline", hardware)) if explain else None)

@@ -1,0 +1,39 @@
+"""``kvcalc size``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Option
+
+from kvcalc.cli.options import Explain, Json, Model, Output, takes_deployment
+
+Context = Annotated[str | None, Option("--context", help="Tokens of a sequence.")]
+Batch = Annotated[str, Option("--batch", help="Sequences.")]
+Engine = Annotated[str | None, Option("--engine", help="Also print what this engine reserves: transformers, ideal.")]
+
+
+@takes_deployment
+def command(
+    model: Model,
+    context: Context = None,
+    batch: Batch = "1",
+    engine: Engine = None,
+    explain: Explain = False,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    deployment_options: dict[str, Any],
+) -> None:
+    """Bytes of the KV cache per token, per sequence and in total, and of the weights.
+
+    Example: kvcalc size --model llama2-70b --context 8000 --batch 32
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, emit, one_count
+
+    shown = command_output(output, json=json)
+    tokens, sequences = one_count(context, "context"), one_count(batch, "batch") or 1
+    deployment = api.deployment(model, **deployment_options)
+    report = api.size(deployment, context=tokens, batch=sequences, engine=engine)
+    emit(report, shown, (lambda: api.explain("size", deployment, context=tokens, batch=sequences)) if explain else None)

@@ -1,0 +1,75 @@
+"""Lists and ranges as users write them: ``1,8,32``, ``1-256*2``, ``1024-33792+1024``, ``4k``."""
+
+from __future__ import annotations
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.units import parse_count
+
+__all__ = ["parse_counts"]
+
+_MOST = 1_000_000
+
+
+def parse_counts(text: str, *, what: str) -> tuple[int, ...]:
+    """Return the whole numbers of 1 or more that a list or range names, in order, each once.
+
+    Args:
+        text: numbers and ranges separated by commas; a range steps by 1 unless ``+step`` or ``*factor`` follows.
+        what: the quantity, for messages.
+
+    Raises:
+        InputError: not such a list, or more than a million numbers.
+
+    >>> parse_counts("1,8,32", what="batch"), parse_counts("1-256*2", what="batch")
+    ((1, 8, 32), (1, 2, 4, 8, 16, 32, 64, 128, 256))
+    >>> parse_counts("1024-3072+1024", what="context"), parse_counts("8k", what="context")
+    ((1024, 2048, 3072), (8000,))
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        for value in _expand(part.strip(), what):
+            found[value] = None
+            if len(found) > _MOST:
+                raise InputError(f"{what}: {text!r} names more than {_MOST:,} numbers")
+    return tuple(found)
+
+
+def _expand(part: str, what: str) -> tuple[int, ...] | range:
+    first, dash, rest = part.partition("-")
+    if not first and dash:
+        raise InputError(f"{what} must be 1 or more, not {part!r}")
+    if not dash:
+        return (_count(part, what),)
+    start = _count(first, what)
+    for sign in "*+":
+        last, found, step = rest.partition(sign)
+        if found:
+            return _stepped(start, _count(last, what), sign, step, what)
+    end = _count(rest, what)
+    if end < start:
+        raise InputError(f"{what}: the range {part!r} ends before it starts")
+    return range(start, end + 1)
+
+
+def _stepped(start: int, end: int, sign: str, step: str, what: str) -> tuple[int, ...] | range:
+    if end < start:
+        raise InputError(f"{what}: a range cannot end before it starts: {start}-{end}")
+    size = _count(step, what)
+    if sign == "+":
+        return range(start, end + 1, size)
+    if size < 2:
+        raise InputError(f"{what}: a range must grow: *{step}", hint="for example 1-256*2")
+    values = [start]
+    while values[-1] * size <= end:
+        values.append(values[-1] * size)
+    return tuple(values)
+
+
+def _count(text: str, what: str) -> int:
+    try:
+        value = parse_count(text)
+    except InputError as error:
+        raise InputError(f"{what}: {error.what}", hint=error.hint or "for example 1,8,32 or 1-256*2") from None
+    if not 1 <= value <= 10**9:
+        raise InputError(f"{what} must be from 1 to 1,000,000,000, not {text}")
+    return value

@@ -1,0 +1,120 @@
+"""What the header of a weight file says: names, formats, shapes and bytes of its tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import ProfileError
+from kvcalc.core.formats import parse_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Read", "Tensor", "TensorTable", "element_count", "exact_format", "open_file"]
+
+# Gives `length` bytes at `offset`, fewer where the file ends: a local file, or ranged requests to a hub.
+Read = Callable[[int, int], bytes]
+
+# No tensor of any model comes near; larger products are a broken or hostile file.
+_MOST_ELEMENTS = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor of a file.
+
+    Args:
+        dtype: the file's own name of the format.
+        shape: sizes, as the file orders them.
+        size: bytes it takes in the file.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+
+    @property
+    def elements(self) -> int:
+        """Product of the sizes (of packed formats: of the stored words)."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTable:
+    """All tensors of a checkpoint, however many files it is split over.
+
+    Args:
+        where: the file that was named.
+        tensors: name to tensor.
+    """
+
+    where: str
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tensors, headers and padding excluded."""
+        return sum(tensor.size for tensor in self.tensors.values())
+
+    @property
+    def total_elements(self) -> int:
+        """Elements of all tensors."""
+        return sum(tensor.elements for tensor in self.tensors.values())
+
+    def bytes_by_dtype(self) -> dict[str, int]:
+        """Return the bytes stored in each format, largest first."""
+        totals: dict[str, int] = {}
+        for tensor in self.tensors.values():
+            totals[tensor.dtype] = totals.get(tensor.dtype, 0) + tensor.size
+        return dict(sorted(totals.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[tuple[Read, int]]:
+    """Open a local file for reading by offset; give the reader and the file's size.
+
+    Raises:
+        ProfileError: the file cannot be opened or read.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+
+            def read(offset: int, length: int) -> bytes:
+                file.seek(offset)
+                return file.read(length)
+
+            yield read, size
+    except OSError as error:
+        raise ProfileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+
+
+def element_count(shape: Sequence[int], *, name: str, where: str) -> int:
+    """Return the elements of a tensor.
+
+    Raises:
+        ProfileError: a negative size, or more elements than any model has.
+    """
+    elements = 1
+    for side in shape:
+        if not 0 <= side <= _MOST_ELEMENTS:
+            raise ProfileError(f"the tensor {name[:80]!r} has a size of {side}", where=where)
+        elements *= side
+        if elements > _MOST_ELEMENTS:
+            raise ProfileError(f"the tensor {name[:80]!r} has more than {_MOST_ELEMENTS:.0e} elements", where=where)
+    return elements
+
+
+def exact_format(size: int, elements: int, *, names: Sequence[str], unit: str) -> str:
+    """Return the format of a part from its bytes: the first of ``names`` that gives exactly these, else the mixture.
+
+    >>> exact_format(64, 32, names=("bf16",), unit="bf16"), exact_format(52, 64, names=("q8_0", "q4_0"), unit="int8")
+    ('bf16', 'mixed-52/64:int8')
+    """
+    found = next((name for name in names if parse_format(name).bytes(elements) == size), None)
+    return found or f"mixed-{size}/{elements}:{unit}"

@@ -1,0 +1,299 @@
+"""The header of ``.gguf`` files: metadata and exact bytes of every tensor; the weights themselves are never read.
+
+The format: magic, version, counts, metadata (key, type, value), tensor infos, then the tensors at aligned offsets.
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import ProfileError, UnsupportedError
+from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count
+from kvcalc.importers.gguf_families import gguf_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Mapping
+    from pathlib import Path
+
+    from kvcalc.core.model import ModelProfile
+
+__all__ = ["GgufHeader", "import_gguf", "parse_header", "read_gguf"]
+
+# More than any real file has; beyond them a file is broken or hostile.
+_MOST_KEYS = 100_000
+_MOST_TENSORS = 1_000_000
+_MOST_STRINGS = 10_000_000
+_MOST_SHARDS = 10_000
+_LONGEST_NAME = 65_535
+# Longer strings and arrays (vocabularies, chat templates) are passed over: nothing here needs them.
+_KEPT_STRING = 4096
+_KEPT_ARRAY = 4096
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+# ggml's types: id to format, elements and bytes of a block.
+_TYPES: dict[int, tuple[str, int, int]] = {
+    0: ("fp32", 1, 4), 1: ("fp16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22),
+    7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34), 9: ("q8_1", 32, 36), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110),
+    12: ("q4_k", 256, 144), 13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292),
+    16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50),
+    20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136),
+    24: ("int8", 1, 1), 25: ("int16", 1, 2), 26: ("int32", 1, 4), 27: ("int64", 1, 8), 28: ("fp64", 1, 8),
+    29: ("iq1_m", 256, 56), 30: ("bf16", 1, 2), 34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66),
+    39: ("mxfp4", 32, 17), 40: ("nvfp4", 64, 36), 41: ("q1_0", 128, 18),
+}  # fmt: skip
+
+_SPLIT = re.compile(r"(?P<stem>.*)-(?P<place>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """What a file's header holds.
+
+    Args:
+        where: the file that was named.
+        metadata: keys to numbers, short strings and short arrays of numbers; what is longer is left out.
+        tensors: name to tensor; shapes as the file orders them (the row's width first).
+    """
+
+    where: str
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def table(self) -> TensorTable:
+        """The tensors as a table."""
+        return TensorTable(self.where, self.tensors)
+
+
+class _Cursor:
+    """A place in the file, with reads that end in one clear error where the file does."""
+
+    def __init__(self, data: Buffer, size: int, where: str) -> None:
+        self.data = data
+        self.size = size
+        self.where = where
+        self.at = 0
+
+    def error(self, what: str) -> ProfileError:
+        return ProfileError(f"{what} (at byte {self.at})", where=self.where)
+
+    def number(self, code: str) -> Any:
+        try:
+            (value,) = struct.unpack_from(f"<{code}", self.data, self.at)
+        except struct.error as error:
+            raise self.error("the file ends inside its header") from error
+        self.at += struct.calcsize(f"<{code}")
+        return value
+
+    def skip(self, length: int) -> None:
+        if length > self.size - self.at:
+            raise self.error(f"the header speaks of {length} more bytes than the file has")
+        self.at += length
+
+    def string(self, longest: int) -> str | None:
+        """Return a string, or none where it is longer than wanted (and then passed over)."""
+        length = self.number("Q")
+        start = self.at
+        self.skip(length)
+        if length > longest:
+            return None
+        raw = bytes(memoryview(self.data)[start : self.at])
+        return raw.decode("utf-8", errors="replace")
+
+    def name(self, what: str) -> str:
+        value = self.string(_LONGEST_NAME)
+        if value is None:
+            raise self.error(f"the name of {what} is longer than {_LONGEST_NAME} bytes")
+        return value
+
+    def skip_strings(self, count: int) -> None:
+        """Pass over an array of strings without decoding any: a length, then that many bytes, each time."""
+        if count > _MOST_STRINGS or count > (self.size - self.at) // 8:
+            raise self.error(f"an array of {count} strings")
+        read, data, at = struct.Struct("<Q").unpack_from, self.data, self.at
+        try:
+            for _ in repeat(None, count):
+                at += read(data, at)[0] + 8
+        except (struct.error, OverflowError) as error:
+            raise self.error("an array of strings that goes on beyond the file") from error
+        self.skip(at - self.at)
+
+
+def parse_header(data: Buffer, size: int, *, where: str) -> GgufHeader:
+    """Return what the header of one file holds.
+
+    Args:
+        data: the file's bytes, or a mapping of them; only the header's are touched.
+        size: bytes of the whole file.
+        where: the file, for messages.
+
+    Raises:
+        ProfileError: the file is truncated, corrupt or hostile, or of a version that is not read.
+    """
+    cursor = _Cursor(data, size, where)
+    if size < 4 or bytes(memoryview(data)[:4]) != b"GGUF":  # noqa: PLR2004
+        raise ProfileError("not a GGUF file: the magic is missing", where=where)
+    cursor.at = 4
+    version = cursor.number("I")
+    if version & 0xFFFF == 0:
+        raise ProfileError("a big-endian GGUF file, which is not supported", where=where, hint="convert it again")
+    if version not in (2, 3):
+        raise ProfileError(f"GGUF version {version} is not supported", where=where, hint="versions 2 and 3 are")
+    tensors, keys = cursor.number("Q"), cursor.number("Q")
+    if tensors > _MOST_TENSORS or keys > _MOST_KEYS:
+        raise cursor.error(f"a header of {tensors} tensors and {keys} keys")
+    metadata: dict[str, Any] = {}
+    seen: set[str] = set()
+    for _ in range(keys):
+        key = cursor.name("a key")
+        if key in seen:
+            raise cursor.error(f"the key {key[:80]!r} stands twice")
+        seen.add(key)
+        value = _value(cursor, cursor.number("I"))
+        if value is not None:
+            metadata[key] = value
+    return GgufHeader(where, metadata, _tensors(cursor, tensors, metadata.get("general.alignment", 32)))
+
+
+def _value(cursor: _Cursor, kind: int) -> Any:
+    if kind in _SCALARS:
+        return cursor.number(_SCALARS[kind])
+    if kind == _STRING:
+        return cursor.string(_KEPT_STRING)
+    if kind != _ARRAY:
+        raise cursor.error(f"a value of the unknown type {kind}")
+    kind, count = cursor.number("I"), cursor.number("Q")
+    if kind == _STRING:
+        cursor.skip_strings(count)
+        return None
+    if kind not in _SCALARS:
+        raise cursor.error("an array of arrays" if kind == _ARRAY else f"an array of the unknown type {kind}")
+    start = cursor.at
+    cursor.skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
+    if count > _KEPT_ARRAY:
+        return None
+    return list(struct.unpack_from(f"<{count}{_SCALARS[kind]}", cursor.data, start))
+
+
+def _tensors(cursor: _Cursor, count: int, alignment: object) -> dict[str, Tensor]:
+    if isinstance(alignment, bool) or not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
+        raise cursor.error(f"an alignment of {alignment!r}")
+    tensors: dict[str, Tensor] = {}
+    spans: list[tuple[int, int]] = []
+    for _ in range(count):
+        name = cursor.name("a tensor")
+        if name in tensors:
+            raise cursor.error(f"the tensor {name[:80]!r} stands twice")
+        dimensions = cursor.number("I")
+        if not dimensions <= 4:  # noqa: PLR2004
+            raise cursor.error(f"the tensor {name[:80]!r} has {dimensions} dimensions")
+        shape = tuple(cursor.number("Q") for _ in range(dimensions))
+        tensor = _tensor(cursor, name, shape, cursor.number("I"))
+        offset = cursor.number("Q")
+        if offset % alignment:
+            raise cursor.error(f"the tensor {name[:80]!r} begins at {offset}, which is not aligned to {alignment}")
+        spans.append((offset, tensor.size))
+        tensors[name] = tensor
+    _check_spans(spans, cursor, -(-cursor.at // alignment) * alignment)
+    return tensors
+
+
+def _tensor(cursor: _Cursor, name: str, shape: tuple[int, ...], kind: int) -> Tensor:
+    if kind not in _TYPES:
+        raise cursor.error(f"the tensor {name[:80]!r} has the unknown type {kind}")
+    dtype, block, block_bytes = _TYPES[kind]
+    elements = element_count(shape, name=name, where=cursor.where)
+    if (shape[0] if shape else 1) % block:
+        raise cursor.error(f"the tensor {name[:80]!r} has rows of {shape[0]} in blocks of {block}")
+    return Tensor(dtype, shape, elements // block * block_bytes)
+
+
+def _check_spans(spans: list[tuple[int, int]], cursor: _Cursor, start: int) -> None:
+    at = 0
+    for offset, size in sorted(spans):
+        if offset < at:
+            raise ProfileError(f"tensors overlap at byte {offset} of the data", where=cursor.where)
+        at = offset + size
+    if spans and start + at > cursor.size:
+        raise ProfileError(
+            f"the file is truncated: it should have {start + at} bytes and has {cursor.size}", where=cursor.where
+        )
+
+
+def read_gguf(path: Path) -> GgufHeader:
+    """Return the header of a file; of a split file, that of all its parts together.
+
+    Args:
+        path: a ``.gguf`` file, or any part of a split one (``…-00002-of-00005.gguf``).
+
+    Raises:
+        ProfileError: a file is missing, truncated, corrupt or hostile.
+    """
+    named = _SPLIT.fullmatch(path.name)
+    header = _local(path)
+    count = header.metadata.get("split.count", 1)
+    if not isinstance(count, int) or count <= 1:
+        return header
+    if named is None or int(named["count"]) != count or count > _MOST_SHARDS:
+        raise ProfileError(f"one of {count} parts, but its name does not say which", where=str(path))
+    parts = [
+        _local(_part(path.with_name(f"{named['stem']}-{place:05d}-of-{count:05d}.gguf"), path))
+        for place in range(1, count + 1)
+    ]
+    tensors: dict[str, Tensor] = {}
+    for part in parts:
+        if not tensors.keys().isdisjoint(part.tensors):
+            raise ProfileError("a tensor stands in two parts of the split file", where=part.where)
+        tensors |= part.tensors
+    declared = parts[0].metadata.get("split.tensors.count", len(tensors))
+    if declared != len(tensors):
+        raise ProfileError(f"the parts hold {len(tensors)} tensors, not {declared}", where=str(path))
+    return replace(parts[0], where=str(path), tensors=tensors)
+
+
+def _part(path: Path, named: Path) -> Path:
+    if not path.is_file():
+        raise ProfileError(
+            f"the part {path.name!r} of the split file is missing",
+            where=str(named),
+            hint="all parts must stand in the same folder",
+        )
+    return path
+
+
+def _local(path: Path) -> GgufHeader:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if size == 0:
+                raise ProfileError("not a GGUF file: it is empty", where=str(path))
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return parse_header(data, size, where=str(path))
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
+
+
+def import_gguf(path: Path, name: str) -> ModelProfile:
+    """Return the profile of a GGUF file: layers from its metadata, formats and bytes from its tensors.
+
+    Args:
+        path: a ``.gguf`` file, or any part of a split one.
+        name: catalogue name for the profile.
+
+    Raises:
+        UnsupportedError: an architecture that kvcalc does not know.
+        ProfileError: a file that cannot be read, or whose tensors contradict its metadata.
+    """
+    header = read_gguf(path)
+    kind = header.metadata.get("general.type", "model")
+    if kind != "model":
+        raise UnsupportedError(f"the file holds no model: its general.type is {kind!r}", where=str(path))
+    return gguf_profile(header.metadata, header.table, name=name)

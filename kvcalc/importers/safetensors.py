@@ -1,0 +1,363 @@
+"""Exact weight bytes from the headers of ``.safetensors`` files; the weights themselves are never read.
+
+The format: 8 bytes with the length of the header, a header of flat JSON (name to dtype, shape and offsets), the tensors
+back to back. https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import ProfileError
+from kvcalc.core.formats import parse_format
+from kvcalc.cost.parameters import parameters
+from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count, exact_format, open_file
+from kvcalc.importers.hugging_face import import_config, read_config_file
+from kvcalc.importers.tensor_parts import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.importers.checkpoint import Read
+
+__all__ = ["import_safetensors", "read_header", "read_safetensors"]
+
+# The format's own limit; and more tensors, shards or text in one entry than any checkpoint has.
+_MOST_HEADER_BYTES = 100_000_000
+_MOST_TENSORS = 1_000_000
+_MOST_SHARDS = 10_000
+_LONGEST_ENTRY = 4096
+_MOST_INDEX_BYTES = 200_000_000
+
+_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "I64": 64, "U64": 64, "F64": 64, "C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+}  # fmt: skip
+
+# How a stored type is called as a format, for parts that are stored in one type throughout.
+_PLAIN = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp64"}
+_UNITS = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8", "F4": "fp4"}
+
+_DECODER = json.JSONDecoder()
+
+_SHARD = re.compile(r"(?P<stem>.*)-(?P<place>\d{5,6})-of-(?P<count>\d{5,6})\.safetensors")
+
+
+class _Text:
+    """A cursor over JSON text that takes flat objects entry by entry, so that hostile text is refused early."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self.text = text
+        self.where = where
+        self.at = 0
+
+    def error(self, what: str) -> ProfileError:
+        return ProfileError(f"{what} (at character {self.at} of the JSON)", where=self.where)
+
+    def peek(self) -> str:
+        while self.text[self.at : self.at + 1] in (" ", "\n", "\r", "\t"):
+            self.at += 1
+        return self.text[self.at : self.at + 1]
+
+    def take(self, wanted: str) -> None:
+        if self.peek() != wanted:
+            raise self.error(f"not valid JSON: {wanted!r} is missing")
+        self.at += 1
+
+    def string(self) -> str:
+        self.take('"')
+        try:
+            value, self.at = _DECODER.raw_decode(self.text, self.at - 1)
+        except ValueError as error:
+            raise self.error("not valid JSON: a string does not end") from error
+        return str(value)
+
+    def keys(self) -> Iterator[str]:
+        """Yield the keys of an object; the caller takes each value."""
+        self.take("{")
+        if self.peek() == "}":
+            self.at += 1
+            return
+        while True:
+            key = self.string()
+            self.take(":")
+            yield key
+            if self.peek() == "}":
+                self.at += 1
+                return
+            self.take(",")
+
+    def small_object(self) -> dict[str, Any]:
+        """Take an object without objects inside."""
+        self.peek()
+        end = self.text.find("}", self.at, self.at + _LONGEST_ENTRY)
+        if end < 0:
+            raise self.error("an entry that does not end, or is too long")
+        try:
+            value = json.loads(self.text[self.at : end + 1], object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise self.error("not a usable entry") from error
+        if not isinstance(value, dict):
+            raise self.error("an entry that is no object")
+        self.at = end + 1
+        return value
+
+    def end(self) -> None:
+        if self.peek().strip("\x00"):
+            raise self.error("not valid JSON: more text after the end")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def read_header(read: Read, size: int, *, where: str) -> dict[str, Tensor]:
+    """Return the tensors of one file.
+
+    Args:
+        read: gives bytes by offset and length; called twice.
+        size: bytes of the whole file.
+        where: the file, for messages.
+
+    Raises:
+        ProfileError: the file is truncated, corrupt or hostile.
+    """
+    start = read(0, 8)
+    if len(start) < 8:  # noqa: PLR2004
+        raise ProfileError(f"the file has {len(start)} bytes: not a safetensors file", where=where)
+    (length,) = struct.unpack("<Q", start)
+    if length > _MOST_HEADER_BYTES:
+        raise ProfileError(f"a header of {length} bytes; the format allows {_MOST_HEADER_BYTES}", where=where)
+    raw = read(8, length) if 8 + length <= size else b""
+    if len(raw) != length or length < 2:  # noqa: PLR2004
+        raise ProfileError(f"the file ends inside its header of {length} bytes", where=where)
+    try:
+        text = _Text(raw.decode("utf-8"), where)
+    except UnicodeDecodeError as error:
+        raise ProfileError("the header is not UTF-8 text", where=where) from error
+    return _tensors(text, size - 8 - length)
+
+
+def _tensors(text: _Text, data_bytes: int) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    spans: list[tuple[int, int]] = []
+    metadata = 0
+    for name in text.keys():  # noqa: SIM118
+        if name == "__metadata__":
+            metadata += 1
+            for _ in text.keys():  # noqa: SIM118
+                text.string()
+            continue
+        if name in tensors:
+            raise text.error(f"the tensor {name[:80]!r} stands twice")
+        if len(tensors) >= _MOST_TENSORS:
+            raise text.error(f"more than {_MOST_TENSORS} tensors")
+        tensors[name], span = _tensor(name, text.small_object(), text)
+        spans.append(span)
+    text.end()
+    if metadata > 1:
+        raise text.error("the key '__metadata__' stands twice")
+    _check_spans(spans, data_bytes, text.where)
+    return tensors
+
+
+def _tensor(name: str, entry: dict[str, Any], text: _Text) -> tuple[Tensor, tuple[int, int]]:
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    bits = _BITS.get(dtype) if isinstance(dtype, str) else None
+    if bits is None:
+        raise text.error(f"the tensor {name[:80]!r} has the unknown dtype {str(dtype)[:40]!r}")
+    sides, span = _whole_numbers(shape), _whole_numbers(offsets)
+    if sides is None or span is None or len(span) != 2:  # noqa: PLR2004
+        raise text.error(f"the tensor {name[:80]!r} has no usable shape or data_offsets")
+    elements = element_count(sides, name=name, where=text.where)
+    begin, end = span
+    if not 0 <= begin <= end or (end - begin) * 8 != elements * bits:
+        raise text.error(f"the tensor {name[:80]!r} has {elements} elements of {dtype} in {end - begin} bytes")
+    return Tensor(str(dtype), sides, end - begin), (begin, end)
+
+
+def _whole_numbers(value: object) -> tuple[int, ...] | None:
+    if isinstance(value, list) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value):
+        return tuple(value)
+    return None
+
+
+def _check_spans(spans: list[tuple[int, int]], data_bytes: int, where: str) -> None:
+    """Refuse tensors that overlap, leave holes or lie beyond the file."""
+    at = 0
+    for begin, end in sorted(spans):
+        if begin != at:
+            what = "overlap" if begin < at else "leave a hole"
+            raise ProfileError(f"tensors {what} at byte {min(begin, at)} of the data", where=where)
+        at = end
+    if at > data_bytes:
+        raise ProfileError(f"the file is truncated: tensors of {at} bytes, {data_bytes} in the file", where=where)
+    if at < data_bytes:
+        raise ProfileError(f"{data_bytes - at} bytes after the last tensor", where=where)
+
+
+def read_safetensors(path: Path) -> TensorTable:
+    """Return the tensors of a file, or of all shards of an index.
+
+    A shard (``…-00001-of-00005.safetensors``) stands for its whole checkpoint.
+
+    Args:
+        path: a ``.safetensors`` file or a ``.safetensors.index.json``.
+
+    Raises:
+        ProfileError: a file is missing, truncated, corrupt or hostile.
+    """
+    if path.name.endswith(".json"):
+        return _indexed(path)
+    shard = _SHARD.fullmatch(path.name)
+    if shard is None:
+        return TensorTable(str(path), _local(path))
+    index = path.with_name(f"{shard['stem']}.safetensors.index.json")
+    if index.is_file():
+        return _indexed(index)
+    count = int(shard["count"])
+    if not 1 <= count <= _MOST_SHARDS:
+        raise ProfileError(f"the name speaks of {count} shards", where=str(path))
+    tensors: dict[str, Tensor] = {}
+    for place in range(1, count + 1):
+        name = f"{shard['stem']}-{place:0{len(shard['place'])}d}-of-{shard['count']}.safetensors"
+        found = _local(_shard(path.with_name(name), path))
+        if not tensors.keys().isdisjoint(found):
+            raise ProfileError("a tensor stands in two shards", where=str(path.with_name(name)))
+        tensors |= found
+    return TensorTable(str(path), tensors)
+
+
+def _local(path: Path) -> dict[str, Tensor]:
+    with open_file(path) as (read, size):
+        return read_header(read, size, where=str(path))
+
+
+def _shard(path: Path, named: Path) -> Path:
+    if not path.is_file():
+        raise ProfileError(
+            f"the shard {path.name!r} is missing", where=str(named), hint="all shards must stand beside it"
+        )
+    return path
+
+
+def _indexed(path: Path) -> TensorTable:
+    with open_file(path) as (read, size):
+        if size > _MOST_INDEX_BYTES:
+            raise ProfileError(f"an index of {size} bytes", where=str(path))
+        try:
+            text = _Text(read(0, size).decode("utf-8-sig"), str(path))
+        except UnicodeDecodeError as error:
+            raise ProfileError("the index is not UTF-8 text", where=str(path)) from error
+    files = _weight_map(text)
+    shards: dict[str, dict[str, Tensor]] = {}
+    for name in dict.fromkeys(files.values()):
+        if "/" in name or "\\" in name or name.startswith("."):
+            raise ProfileError(f"the index names the file {name[:80]!r} outside its folder", where=str(path))
+        if len(shards) >= _MOST_SHARDS:
+            raise ProfileError(f"more than {_MOST_SHARDS} shards", where=str(path))
+        shards[name] = _local(_shard(path.with_name(name), path))
+    tensors: dict[str, Tensor] = {}
+    for tensor, name in files.items():
+        if tensor not in shards[name]:
+            raise ProfileError(f"the tensor {tensor[:80]!r} is not in {name!r}, as the index says", where=str(path))
+        tensors[tensor] = shards[name][tensor]
+    return TensorTable(str(path), tensors)
+
+
+def _weight_map(text: _Text) -> dict[str, str]:
+    files: dict[str, str] = {}
+    found = False
+    for key in text.keys():  # noqa: SIM118
+        if key != "weight_map":
+            text.small_object()
+            continue
+        if found:
+            raise text.error("the key 'weight_map' stands twice")
+        found = True
+        for name in text.keys():  # noqa: SIM118
+            if name in files or len(files) >= _MOST_TENSORS:
+                raise text.error(f"the tensor {name[:80]!r} stands twice, or there are too many")
+            files[name] = text.string()
+    text.end()
+    if not files:
+        raise ProfileError("the index has no weight_map", where=text.where)
+    return files
+
+
+def import_safetensors(path: Path, name: str) -> ModelProfile:
+    """Return the profile of the ``config.json`` beside a weight file, with the file's own bytes.
+
+    Each part of the model gets the exact mixture of the formats its tensors are stored in, scales included. Tensors that
+    the profile does not count (vision and audio towers, multi-token-prediction layers) are in ``held_weight_bytes`` only.
+
+    Args:
+        path: a ``.safetensors`` file or a ``.safetensors.index.json``.
+        name: catalogue name for the profile.
+
+    Raises:
+        ProfileError: a file is missing or cannot be used.
+        UnsupportedError: an architecture that kvcalc does not know.
+    """
+    config = path.with_name("config.json")
+    if not config.is_file():
+        raise ProfileError(
+            f"the file holds tensors but not how they are used: {config.name} is missing beside it",
+            where=str(path),
+            hint="put the model's config.json into the same folder",
+        )
+    table = read_safetensors(path)
+    profile, _ = import_config(read_config_file(config), name=name, where=str(config))
+    formats, outside = _part_formats(table, profile)
+    notes = [f"weight bytes as stored in {path.name}"]
+    if outside:
+        notes.append(f"{outside} bytes of the file belong to no part of the text model (other towers, prediction layers)")
+    return replace(
+        profile,
+        weight_formats=formats,
+        held_weight_bytes=table.total_bytes,
+        notes=(*profile.notes, *notes),
+    )
+
+
+def _part_formats(table: TensorTable, profile: ModelProfile) -> tuple[dict[str, str], int]:
+    """Return each part's format, and the bytes that belong to none.
+
+    Where a tensor's part cannot be told from its name, what the config declares is kept.
+    """
+    sizes: dict[str, dict[str, int]] = {}
+    outside = 0
+    for name, tensor in table.tensors.items():
+        part = part_of(name, tensor.shape, profile)
+        if part is None:
+            return dict(profile.weight_formats), 0
+        if part == "outside":
+            outside += tensor.size
+            continue
+        stored = sizes.setdefault(part, {})
+        stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
+    elements = parameters(profile)
+    formats: dict[str, str] = {}
+    for known, stored in sizes.items():
+        if known in elements:
+            formats[known] = _stored_format(stored, elements[known], profile.weight_formats.get(known))
+    return {known: form for known, form in formats.items() if form != profile.dtype}, outside
+
+
+def _stored_format(stored: dict[str, int], elements: int, declared: str | None) -> str:
+    main = max(stored, key=lambda dtype: stored[dtype])
+    if len(stored) == 1 and main in _PLAIN:
+        return _PLAIN[main]
+    unit = parse_format(declared).unit if declared else _UNITS.get(main, "bf16")
+    names = (declared,) if declared else ()
+    return exact_format(sum(stored.values()), elements, names=names, unit=unit)

@@ -1,0 +1,204 @@
+"""From what a user asks for to what the formulas take: formats, parallel sizes, and whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.formats import Format, parse_format
+from kvcalc.core.model import Part
+from kvcalc.core.reports import RunFormats
+from kvcalc.core.workload import Formats, Parallel
+from kvcalc.cost.cache import CacheBytes, block_cache_bytes
+from kvcalc.cost.parameters import rank_weight_bytes, stage_blocks, weight_bytes
+
+if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+
+__all__ = [
+    "Deployment",
+    "deploy",
+    "format_names",
+    "held_weight_bytes",
+    "memory_needed",
+    "parallel_sizes",
+    "rank_cache_bytes",
+    "run_formats",
+]
+
+_PLAIN = ("bf16", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model on accelerators: the formats it runs in and how it is spread.
+
+    Args:
+        model: the model.
+        formats: number formats.
+        parallel: how it is spread.
+        hardware: the accelerator, where the question needs one.
+        own_weights: whether the weights are kept in the checkpoint's own formats.
+    """
+
+    model: ModelProfile
+    formats: Formats
+    parallel: Parallel
+    hardware: HardwareProfile | None = None
+    own_weights: bool = True
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of one accelerator."""
+        return self.hardware.usable_memory_bytes if self.hardware is not None else 0
+
+
+def run_formats(
+    model: ModelProfile,
+    *,
+    weights: str | None = None,
+    kv: str | None = None,
+    key: str | None = None,
+    value: str | None = None,
+    activations: str | None = None,
+) -> Formats:
+    """Return the formats a model runs in: the checkpoint's own unless said otherwise.
+
+    Args:
+        model: the model.
+        weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``.
+        kv: format of the cache.
+        key: format of cached keys, where it differs.
+        value: format of cached values, where it differs.
+        activations: format that activations are multiplied in; the checkpoint's 16-bit format unless said otherwise, so
+            that weight-only quantisation runs at the 16-bit peak.
+
+    Raises:
+        UnknownNameError: no such format.
+        InputError: no such part.
+    """
+    base = parse_format(model.dtype)
+    if weights is None:
+        whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}
+    else:
+        whole, parts = _weight_formats(weights)
+    own = model.activation_dtype if weights is None else None
+    cache = parse_format(kv or model.kv_dtype or model.dtype)
+    keys = parse_format(key) if key else cache
+    values = parse_format(value) if value else cache
+    return Formats(
+        weights=whole,
+        parts=parts,
+        key=keys,
+        value=values,
+        state=keys if keys.name in _PLAIN else base,
+        activations=parse_format(activations or own or model.dtype),
+    )
+
+
+def _weight_formats(text: str) -> tuple[Format, dict[str, Format]]:
+    whole, *exceptions = text.split(",")
+    parts: dict[str, Format] = {}
+    for exception in exceptions:
+        part, equals, name = exception.partition("=")
+        if not equals or part.strip() not in get_args(Part):
+            hint = did_you_mean(part.strip(), get_args(Part)) or f"parts: {', '.join(get_args(Part))}"
+            raise InputError(f"weights: {exception!r} names no part of a model", hint=hint)
+        parts[part.strip()] = parse_format(name)
+    return parse_format(whole), parts
+
+
+def format_names(formats: Formats) -> RunFormats:
+    """Return the names of the formats, for a report."""
+    special = [f"{part}={fmt.name}" for part, fmt in formats.parts.items() if fmt.name != formats.weights.name]
+    same = formats.key.name == formats.value.name
+    return RunFormats(
+        weights=",".join([formats.weights.name, *special]),
+        kv=formats.key.name if same else f"{formats.key.name}/{formats.value.name}",
+        activations=formats.activations.name,
+    )
+
+
+def parallel_sizes(
+    *, gpus: int | None = None, tensor: int | None = None, pipeline: int | None = None, expert: int | None = None,
+    data: int | None = None
+) -> Parallel:  # fmt: skip
+    """Return the parallel sizes that the options describe; ``gpus`` alone means tensor parallel.
+
+    Raises:
+        InputError: sizes that contradict each other.
+    """
+    pp, dp = pipeline or 1, data or 1
+    if gpus is not None and gpus < 1:
+        raise InputError(f"gpus must be 1 or more, not {gpus}")
+    if gpus is not None and tensor is None:
+        if gpus % (pp * dp):
+            raise InputError(f"{gpus} GPUs cannot be shared by pipeline {pp} x data {dp}", hint="give --tp as well")
+        tensor = gpus // (pp * dp)
+    sizes = Parallel(tensor=tensor or 1, pipeline=pp, expert=expert or 1, data=dp)
+    if gpus is not None and sizes.gpus != gpus:
+        shape = f"tensor {sizes.tensor} x pipeline {pp} x data {dp}"
+        raise InputError(f"{gpus} GPUs are not {shape} = {sizes.gpus}", hint="leave out --gpus, or one of the sizes")
+    return sizes
+
+
+def deploy(
+    model: ModelProfile,
+    *,
+    hardware: HardwareProfile | None = None,
+    parallel: Parallel | None = None,
+    weights: str | None = None,
+    kv: str | None = None,
+    activations: str | None = None,
+) -> Deployment:
+    """Return a deployment; the arguments are those of `run_formats` and `parallel_sizes`.
+
+    Raises:
+        InputError: more pipeline stages than layers, or more tensor ranks than heads.
+    """
+    spread = parallel or Parallel()
+    if spread.pipeline > model.layers:
+        raise InputError(f"{spread.pipeline} pipeline stages for {model.layers} layers")
+    most = max((getattr(mixer, "heads", 0) for block in model.block_counts for mixer in block.mixers), default=0)
+    if most and spread.tensor > most:
+        raise InputError(f"tensor parallel {spread.tensor} is more than the {most} heads of {model.name}")
+    return Deployment(
+        model=model,
+        formats=run_formats(model, weights=weights, kv=kv, activations=activations),
+        parallel=spread,
+        hardware=hardware,
+        own_weights=weights is None,
+    )
+
+
+def held_weight_bytes(deployment: Deployment) -> int:
+    """Return the bytes of all weights: the file's own where the model was read from one and no format was asked for."""
+    held = deployment.model.held_weight_bytes
+    if held is not None and deployment.own_weights:
+        return held
+    return weight_bytes(deployment.model, deployment.formats)
+
+
+def rank_cache_bytes(deployment: Deployment, *, tokens: int, batch: int) -> int:
+    """Return the cache bytes on the fullest rank: its stage's layers, its sequences, states and encoder keys included."""
+    parallel, formats = deployment.parallel, deployment.formats
+    sequences = -(-batch // parallel.data)
+    fullest = 0
+    for blocks in stage_blocks(deployment.model, parallel.pipeline):
+        held = CacheBytes(growing=0, state=0, cross=0)
+        for block in set(blocks):
+            one = block_cache_bytes(block, tokens, formats, tensor=parallel.tensor)
+            held += one.times(blocks.count(block))
+        fullest = max(fullest, sequences * (held.growing + held.state + held.cross))
+    return fullest
+
+
+def memory_needed(deployment: Deployment, *, tokens: int, batch: int) -> int:
+    """Return the bytes that weights and cache need on the fullest rank; no engine's overhead is in it."""
+    if deployment.parallel.gpus == 1:
+        weights = held_weight_bytes(deployment)
+    else:
+        weights = rank_weight_bytes(deployment.model, deployment.formats, deployment.parallel)
+    return weights + rank_cache_bytes(deployment, tokens=tokens, batch=batch)

@@ -1,0 +1,114 @@
+"""How many bytes: the cache per token, per sequence and in total, and the weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.reports import GridCell, KvSize, PerGpu, SizeReport, WeightSize
+from kvcalc.cost.cache import affine_segments, cache_bytes
+from kvcalc.cost.parameters import active_parameters, parameters
+from kvcalc.plan.deployment import format_names, held_weight_bytes, memory_needed, rank_cache_bytes
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports import Reserved
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["check_context", "default_context", "size_report"]
+
+_GRID_CONTEXTS = (1024, 4096, 8192, 32768, 131072)
+_GRID_BATCHES = (1, 8, 32)
+_DEFAULT_CONTEXT = 4096
+
+
+def default_context(model: ModelProfile) -> int:
+    """Return the context a question is asked at where none is given: 4,096, or the model's limit if that is smaller."""
+    return min(_DEFAULT_CONTEXT, model.context_limit or _DEFAULT_CONTEXT)
+
+
+def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:
+    """Return a note where the tokens exceed what the model was made for.
+
+    Raises:
+        InputError: less than one token.
+    """
+    if tokens < 1:
+        raise InputError(f"{what} must be 1 or more, not {tokens}")
+    if model.context_limit is not None and tokens > model.context_limit:
+        return (f"{what} {tokens:,} is beyond the {model.context_limit:,} tokens that {model.name} was made for",)
+    return ()
+
+
+def size_report(
+    deployment: Deployment, *, context: int | None = None, batch: int = 1, reserved: Reserved | None = None
+) -> SizeReport:
+    """Return the bytes of cache and weights.
+
+    Args:
+        deployment: model, formats and parallel sizes.
+        context: tokens of each sequence.
+        batch: sequences.
+        reserved: what an engine allocates, where one was asked for.
+
+    Raises:
+        InputError: a batch or context below one.
+    """
+    model, formats = deployment.model, deployment.formats
+    tokens = default_context(model) if context is None else context
+    notes = check_context(model, tokens)
+    if batch < 1:
+        raise InputError(f"batch must be 1 or more, not {batch}")
+    held, after = cache_bytes(model, tokens, formats), cache_bytes(model, tokens + 1, formats)
+    per_sequence = held.growing + held.state
+    kv = KvSize(
+        bytes_per_token=after.growing - held.growing,
+        bytes_per_sequence=per_sequence,
+        state_bytes_per_sequence=held.state,
+        cross_bytes_per_sequence=held.cross,
+        total_bytes=batch * per_sequence,
+        affine=tuple(
+            {
+                "from_tokens": segment.from_tokens,
+                "base_bytes": segment.base_bytes,
+                "bytes_per_token": segment.bytes_per_token,
+            }
+            for segment in affine_segments(model, formats)
+        ),
+    )
+    parts = parameters(model)
+    weights = WeightSize(
+        parameters=sum(parts.values()),
+        active_parameters=active_parameters(model),
+        total_bytes=held_weight_bytes(deployment),
+        parts=parts,
+    )
+    rank_kv = rank_cache_bytes(deployment, tokens=tokens, batch=batch)
+    rank_total = memory_needed(deployment, tokens=tokens, batch=batch)
+    return SizeReport(
+        model=model.name,
+        architecture=model.architecture,
+        context=tokens,
+        batch=batch,
+        formats=format_names(formats),
+        kv=kv,
+        weights=weights,
+        per_gpu=PerGpu(gpus=deployment.parallel.gpus, kv_bytes=rank_kv, weight_bytes=rank_total - rank_kv),
+        reserved=reserved,
+        grid=_grid(deployment, tokens),
+        notes=(*notes, *model.notes),
+    )
+
+
+def _grid(deployment: Deployment, context: int) -> tuple[GridCell, ...]:
+    model, formats = deployment.model, deployment.formats
+    limit = max(context, model.context_limit or _GRID_CONTEXTS[-1])
+    contexts = sorted({context, *(tokens for tokens in _GRID_CONTEXTS if tokens <= limit)})
+    cells = []
+    for tokens in contexts:
+        held = cache_bytes(model, tokens, formats)
+        cells += [
+            GridCell(context=tokens, batch=batch, total_bytes=batch * (held.growing + held.state))
+            for batch in _GRID_BATCHES
+        ]
+    return tuple(cells)

@@ -1,0 +1,114 @@
+"""Where profiles are found: shipped folders, users' folders, names and aliases."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from kvcalc.core.errors import UnknownNameError, did_you_mean
+from kvcalc.profiles.yaml_reader import read_yaml_file
+
+__all__ = ["Entry", "Kind", "find", "folders", "names", "shipped_folder"]
+
+Kind = Literal["model", "hardware"]
+
+_FOLDER = {"model": "model_profiles", "hardware": "hardware_profiles"}
+_SHOWN = {"model": "model", "hardware": "GPU"}
+_LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A profile file that a name led to.
+
+    Args:
+        path: the file.
+        by_alias: whether the name was an alias, not the profile's own.
+        shipped: whether it is one of kvcalc's own.
+    """
+
+    path: Path
+    by_alias: bool
+    shipped: bool
+
+
+@cache
+def shipped_folder(kind: Kind) -> Path:
+    """Return the folder of kvcalc's own profiles: inside the package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / _FOLDER[kind]
+    return inside if inside.is_dir() else package.parent / _FOLDER[kind]
+
+
+def folders(kind: Kind) -> list[Path]:
+    """Return the folders that are searched, first found first used.
+
+    These are the folders of ``KVCALC_PROFILES``, the current one, the user's (``$XDG_CONFIG_HOME/kvcalc`` or
+    ``~/.config/kvcalc``), each with or without a ``model_profiles`` or ``hardware_profiles`` below it, and kvcalc's own.
+    """
+    roots = [Path(part) for part in os.environ.get("KVCALC_PROFILES", "").split(os.pathsep) if part]
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    roots += [Path(), Path(config) / "kvcalc"]
+    found = [folder for root in roots for folder in (root / _FOLDER[kind], root) if folder.is_dir()]
+    shipped = shipped_folder(kind)
+    return [folder for folder in found if folder.resolve() != shipped.resolve()] + [shipped]
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    except OSError:
+        return []
+
+
+def names(kind: Kind) -> list[str]:
+    """Return the names of all profiles that can be found, sorted."""
+    found = {path.stem for path in _files(shipped_folder(kind))}
+    for folder in folders(kind)[:-1]:
+        if folder.name == _FOLDER[kind]:
+            found |= {path.stem for path in _files(folder)}
+    return sorted(found)
+
+
+def find(name: str, kind: Kind) -> Entry:
+    """Return the file of a profile by its name or one of its aliases.
+
+    Raises:
+        UnknownNameError: there is none; the hint names the closest.
+    """
+    key = name.strip().lower()
+    searched = folders(kind)
+    if key and "/" not in key and "\\" not in key and key not in (".", ".."):
+        for folder in searched:
+            for suffix in (".yaml", ".yml"):
+                path = folder / f"{key}{suffix}"
+                if path.is_file():
+                    return Entry(path, by_alias=False, shipped=folder == searched[-1])
+    for folder in searched:
+        for path in _files(folder) if folder == searched[-1] or folder.name == _FOLDER[kind] else ():
+            if key in _aliases(path, key):
+                return Entry(path, by_alias=True, shipped=folder == searched[-1])
+    raise _unknown(name, kind)
+
+
+def _aliases(path: Path, key: str) -> list[str]:
+    """Return a file's aliases in lower case, reading only files whose text holds the key at all."""
+    try:
+        if key.encode() not in path.read_bytes().lower():
+            return []
+    except OSError:
+        return []
+    aliases: Any = read_yaml_file(path).data.get("aliases") or []
+    return [str(alias).lower() for alias in aliases]
+
+
+def _unknown(name: str, kind: Kind) -> UnknownNameError:
+    known = set(names(kind))
+    for path in _files(shipped_folder(kind)):
+        known |= {str(alias).lower() for alias in read_yaml_file(path).data.get("aliases") or ()}
+    hint = did_you_mean(name, known)
+    listed = f"{_LIST[kind]} lists them; a profile file works too"
+    return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=f"{hint} ({listed})" if hint else listed)

@@ -1,0 +1,184 @@
+"""Profiles from files: read, override fields, validate where it is not one of kvcalc's own, build."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kvcalc.core.errors import InputError, KvcalcError, ProfileError, did_you_mean
+from kvcalc.core.formats import parse_format
+from kvcalc.profiles.document import hardware_from_document, hardware_to_document, model_from_document, model_to_document
+from kvcalc.profiles.yaml_reader import Document, read_yaml, read_yaml_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.profiles.catalog import Kind
+
+T = TypeVar("T")
+
+__all__ = ["load_hardware_file", "load_model_file", "override_hardware", "override_model"]
+
+
+def load_model_file(path: Path, *, trusted: bool = False) -> ModelProfile:
+    """Return the model that a YAML file describes.
+
+    Args:
+        path: the file.
+        trusted: whether it is one that the tests have validated; the schema is then consulted only to explain a fault.
+
+    Raises:
+        ProfileError: with file, line and field.
+    """
+    return _build(read_yaml_file(path), "model", model_from_document, trusted=trusted)
+
+
+def load_hardware_file(path: Path, *, trusted: bool = False) -> HardwareProfile:
+    """Return the accelerator that a YAML file describes; arguments and errors as `load_model_file`."""
+    return _build(read_yaml_file(path), "hardware", hardware_from_document, trusted=trusted)
+
+
+def override_model(model: ModelProfile, settings: Sequence[str]) -> ModelProfile:
+    """Return a model with fields replaced, each given as ``path=value``.
+
+    A path is dotted (``blocks.decoder.mixers.0.window=2048``, ``head.tied=true``), or the bare name of a field, which
+    is then set wherever a layer has it (``kv_heads=64``).
+
+    Raises:
+        InputError: no such field, or not of the form ``path=value``.
+        ProfileError: the result is not a valid profile.
+    """
+    return _override(model_to_document(model), settings, "model", model_from_document) if settings else model
+
+
+def override_hardware(hardware: HardwareProfile, settings: Sequence[str]) -> HardwareProfile:
+    """Return an accelerator with fields replaced, as `override_model` does (``memory_bandwidth_bytes_per_s=4e12``)."""
+    if not settings:
+        return hardware
+    return _override(hardware_to_document(hardware), settings, "hardware", hardware_from_document)
+
+
+def _build(document: Document, kind: Kind, build: Callable[[Any], T], *, trusted: bool) -> T:
+    if not trusted:
+        _validate(document, kind)
+    try:
+        return build(document.data)
+    except KvcalcError as error:
+        raise ProfileError(error.what, where=error.where or document.where, hint=error.hint) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        _validate(document, kind)
+        raise ProfileError(f"not a usable {kind} profile: {error}", where=document.where) from error
+
+
+def _validate(document: Document, kind: Kind) -> None:
+    from kvcalc.profiles.schema import HardwareDocument, ModelDocument, validate
+
+    validate(document, ModelDocument if kind == "model" else HardwareDocument)
+    if kind == "model":
+        for field in ("dtype", "kv_dtype", "activation_dtype"):
+            _check_format(document, field, document.data.get(field))
+        for part, name in document.data.get("weight_formats", {}).items():
+            _check_format(document, f"weight_formats.{part}", name)
+
+
+def _check_format(document: Document, path: str, name: str | None) -> None:
+    if name is None:
+        return
+    try:
+        parse_format(name)
+    except KvcalcError as error:
+        raise ProfileError(error.what, where=document.place(path), hint=error.hint) from None
+
+
+def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: Callable[[Any], T]) -> T:
+    changed = copy.deepcopy(data)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path.strip():
+            raise InputError(f"--set {setting!r} is not of the form path=value", hint="for example --set kv_heads=8")
+        value = read_yaml(f"value: {text}", where=f"--set {path}").data["value"]
+        _assign(changed, path.strip(), value)
+    return _build(Document(changed, f"--set {' '.join(settings)}", {}), kind, build, trusted=False)
+
+
+def _assign(data: dict[str, Any], path: str, value: Any) -> None:
+    parts = path.split(".")
+    if len(parts) == 1 and parts[0] not in data:
+        places = list(_places(data, parts[0])) or list(_optional_places(data, parts[0]))
+        if not places:
+            hint = did_you_mean(path, _names(data)) or f"fields: {', '.join(sorted(_names(data)))}"
+            raise InputError(f"--set: there is no field {path!r}", hint=hint[:300])
+        for holder in places:
+            holder[parts[0]] = value
+        return
+    target: Any = data
+    for step in parts[:-1]:
+        target = _step(target, step, path)
+    if isinstance(target, list):
+        index = _index(target, parts[-1], path)
+        target[index] = value
+    elif isinstance(target, dict):
+        target[parts[-1]] = value
+    else:
+        raise InputError(f"--set: {path!r} leads into a plain value")
+
+
+def _step(target: Any, step: str, path: str) -> Any:
+    if isinstance(target, list):
+        return target[_index(target, step, path)]
+    if isinstance(target, dict) and step in target:
+        return target[step]
+    known = list(target) if isinstance(target, dict) else []
+    raise InputError(f"--set: {path!r} has no part {step!r}", hint=did_you_mean(step, known) or f"parts: {', '.join(known)}")
+
+
+def _index(target: list[Any], step: str, path: str) -> int:
+    if not step.isdigit() or int(step) >= len(target):
+        raise InputError(f"--set: {path!r} needs a number below {len(target)} in place of {step!r}")
+    return int(step)
+
+
+def _places(value: Any, name: str) -> Any:
+    """Yield the mappings inside blocks, tables and heads that hold a field of that name."""
+    if isinstance(value, dict):
+        if name in value:
+            yield value
+        for key, entry in value.items():
+            if key not in ("sources", "provenance"):
+                yield from _places(entry, name)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _places(entry, name)
+
+
+def _optional_places(data: dict[str, Any], name: str) -> Any:
+    """Yield the mixers and MLPs whose class has an optional field of that name, or the top level where it has one."""
+    from dataclasses import fields
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import MIXERS, MLPS, ModelProfile
+
+    top = ModelProfile if "blocks" in data else HardwareProfile
+    if name in {field.name for field in fields(top)}:
+        yield data
+        return
+    for block in data.get("blocks", {}).values():
+        for spec in (*block.get("mixers", ()), *([block["mlp"]] if block.get("mlp") else ())):
+            kind = MIXERS.get(spec["kind"]) or MLPS[spec["kind"]]
+            if name in {field.name for field in fields(kind)}:
+                yield spec
+
+
+def _names(value: Any) -> set[str]:
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            if key not in ("sources", "provenance"):
+                found |= {key} | _names(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            found |= _names(entry)
+    return found

@@ -1,0 +1,152 @@
+"""Strict YAML: the numbers of YAML 1.2, no repeated keys, and the line of every value for messages."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from kvcalc.core.errors import ProfileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Document", "read_yaml", "read_yaml_file"]
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_BYTES = 4 * 2**20
+_MOST_NODES = 200_000
+_DEEPEST = 40
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
+
+
+class Document:
+    """A YAML mapping with the line that each value stands on.
+
+    Args:
+        data: the mapping.
+        where: the file, for messages.
+        lines: dotted path to line number.
+    """
+
+    __slots__ = ("data", "lines", "where")
+
+    def __init__(self, data: dict[str, Any], where: str, lines: dict[str, int]) -> None:
+        self.data = data
+        self.where = where
+        self.lines = lines
+
+    def place(self, path: str) -> str:
+        """Return ``file:line`` of a dotted path, or of its nearest parent."""
+        parts = path.split(".") if path else []
+        while parts:
+            line = self.lines.get(".".join(parts))
+            if line is not None:
+                return f"{self.where}:{line}"
+            parts.pop()
+        return self.where
+
+
+def read_yaml_file(path: Path) -> Document:
+    """Read a YAML file that holds one mapping.
+
+    Raises:
+        ProfileError: it cannot be read or is not strict YAML; the place is ``file:line``.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ProfileError(f"the file has more than {_MOST_BYTES} bytes: not a profile", where=str(path))
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
+    return read_yaml(text, where=str(path))
+
+
+def read_yaml(text: str, *, where: str) -> Document:
+    """Read YAML text that holds one mapping.
+
+    Raises:
+        ProfileError: not strict YAML, or not a mapping.
+    """
+    try:
+        root = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ProfileError(f"not valid YAML: {problem}", where=f"{where}{line}") from error
+    except (RecursionError, ValueError) as error:
+        raise ProfileError("not usable YAML: nested too deeply or with characters that YAML forbids", where=where) from error
+    builder = _Builder(where)
+    data = builder.build(root, "", 0) if root is not None else None
+    if not isinstance(data, dict):
+        raise ProfileError("the file holds no mapping", where=where, hint="a profile is a list of `key: value` lines")
+    return Document(data, where, builder.lines)
+
+
+class _Builder:
+    """Turns YAML nodes into Python values and remembers their lines."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.lines: dict[str, int] = {}
+        self.nodes = 0
+
+    def error(self, node: Any, what: str, hint: str = "") -> ProfileError:
+        return ProfileError(what, where=f"{self.where}:{node.start_mark.line + 1}", hint=hint)
+
+    def build(self, node: Any, path: str, depth: int) -> Any:
+        self.nodes += 1
+        if self.nodes > _MOST_NODES or depth > _DEEPEST:
+            raise self.error(node, "the file is too large or nested too deeply to be a profile")
+        self.lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                self.build(entry, f"{path}.{place}" if path else str(place), depth + 1)
+                for place, entry in enumerate(node.value)
+            ]
+        return self.scalar(node)
+
+    def mapping(self, node: Any, path: str, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.error(key_node, "a key must be a word")
+            key = key_node.value
+            if key in found:
+                raise self.error(key_node, f"the key {key!r} stands twice", "remove one of the two")
+            found[key] = self.build(value_node, f"{path}.{key}" if path else key, depth + 1)
+            self.lines[f"{path}.{key}" if path else key] = key_node.start_mark.line + 1
+        return found
+
+    def scalar(self, node: Any) -> Any:
+        text = node.value
+        if node.style in ('"', "'", "|", ">"):
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if len(text) > 40:
+            return text
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        return text

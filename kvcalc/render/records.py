@@ -1,0 +1,48 @@
+"""Reports as plain data: nested for JSON, flat records for CSV, Markdown and JSON lines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+__all__ = ["plain", "records"]
+
+# What each schema lists row by row; a report that is not here is one record.
+_ROWS = {"kvcalc.decode": "rows", "kvcalc.prefill": "rows", "kvcalc.roofline": "points"}
+
+
+def plain(value: Any) -> Any:
+    """Return a report as mappings, lists and numbers: absent parts left out, whole numbers as integers."""
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {name: plain(content) for name, content in found.items() if content is not None}
+    if isinstance(value, dict):
+        return {str(key): plain(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if value == int(value) and abs(value) < 2**53 else value
+    return value
+
+
+def records(report: Any) -> list[dict[str, Any]]:
+    """Return a report as flat records, one for each row; nested fields get dotted names, lists are left out."""
+    data = plain(report)
+    rows = data.get(_ROWS.get(data["schema"].partition("/")[0], ""))
+    if rows is None:
+        return [_flat(data)]
+    shared = {name: data[name] for name in ("model", "gpu", "gpus") if name in data}
+    return [{**shared, **_flat(row)} for row in rows]
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            found[prefix + name] = value
+    return found
