@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports import DecodeReport, PrefillReport, RooflineReport, SizeReport
+    from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.speed import DecodeReport, PrefillReport
 
 __all__ = [
     "DecodeReport",
@@ -56,7 +58,9 @@ _HOME = {
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
-    "core.reports": ("DecodeReport", "PrefillReport", "RooflineReport", "SizeReport"),
+    "core.reports.roofline": ("RooflineReport",),
+    "core.reports.size": ("SizeReport",),
+    "core.reports.speed": ("DecodeReport", "PrefillReport"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -12,7 +12,10 @@ from kvcalc.core.model import ModelProfile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.core.reports import DecodeReport, ExplainedStep, PrefillReport, RooflineReport, SizeReport
+    from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.speed import DecodeReport, PrefillReport
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.plan.deployment import Deployment
     from kvcalc.profiles.catalog import Kind
@@ -221,7 +224,13 @@ def deployment(
     )
 
 
-_HARDWARE_FIELDS = frozenset(HardwareProfile.__dataclass_fields__) - {"name", "aliases", "sources", "provenance", "notes"}
+_HARDWARE_FIELDS = frozenset(HardwareProfile.__dataclass_fields__) - {
+    "name",
+    "aliases",
+    "sources",
+    "provenance",
+    "notes",
+}
 
 
 def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[list[str], list[str]]:
@@ -236,7 +245,9 @@ def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[li
     return mine, theirs
 
 
-def size(deployment: Deployment, *, context: int | None = None, batch: int = 1, engine: str | None = None) -> SizeReport:
+def size(
+    deployment: Deployment, *, context: int | None = None, batch: int = 1, engine: str | None = None
+) -> SizeReport:
     """Return the bytes of cache and weights; with an engine, also what that engine reserves.
 
     Raises:

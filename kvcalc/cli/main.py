@@ -32,10 +32,10 @@ COMMANDS = {
 class _Commands(TyperGroup):
     """A group that knows its commands' names and help without importing them."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the library's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  the same
         if cmd_name not in COMMANDS:
             hint = did_you_mean(cmd_name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
             raise KvcalcError(f"unknown command {cmd_name!r}", hint=hint)
@@ -46,7 +46,7 @@ class _Commands(TyperGroup):
             app.command(cmd_name)(module.command)
         return get_command(app)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  the same
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

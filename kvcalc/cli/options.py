@@ -42,7 +42,7 @@ _DEPLOYMENT: dict[str, Any] = {
 
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a model is run to a command, which gets them as one mapping, ``deployment_options``."""
+    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "deployment_options"]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)

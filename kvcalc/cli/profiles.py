@@ -67,7 +67,9 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
 
     default.__doc__ = description
     list_.__doc__ = f"List the names.\n\nExample: kvcalc {plural} list llama"
-    show.__doc__ = f"Print a profile as YAML.\n\nExample: kvcalc {plural} show {'llama2-70b' if kind == 'model' else 'h100-sxm'}"
+    show.__doc__ = (
+        f"Print a profile as YAML.\n\nExample: kvcalc {plural} show {'llama2-70b' if kind == 'model' else 'h100-sxm'}"
+    )
     validate.__doc__ = f"Check profile files against the schema.\n\nExample: kvcalc {plural} validate my-profile.yaml"
     schema.__doc__ = f"Print the JSON Schema of profile files.\n\nExample: kvcalc {plural} schema"
     return app

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.core.reports import ExplainedStep
+    from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["command_output", "counts", "emit", "explain_first", "one_count", "tell_gpu"]
@@ -31,7 +31,9 @@ def one_count(text: str | None, what: str) -> int | None:
     """
     found = counts(text, what)
     if found is not None and len(found) > 1:
-        raise InputError(f"{what} takes one number here, not {len(found)}", hint="decode, prefill and roofline take lists")
+        raise InputError(
+            f"{what} takes one number here, not {len(found)}", hint="decode, prefill and roofline take lists"
+        )
     return None if found is None else found[0]
 
 

@@ -77,7 +77,8 @@ class StepCost:
 
     def total(self, field_name: str, *, part: str | None = None) -> float:
         """Sum a field of `OpCost` over operators, stages and ranks, or over one part of the model."""
-        return self.ranks * sum(getattr(op, field_name) for op in self.ops if part is None or op.part == part)
+        summed: float = sum(getattr(op, field_name) for op in self.ops if part is None or op.part == part)
+        return self.ranks * summed
 
     @property
     def flop(self) -> float:

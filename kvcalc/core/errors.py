@@ -1,10 +1,10 @@
 """Every error a user can cause, as one tree.
 
-    KvcalcError                      what, where, hint
-    ├── InputError                   an option or argument that cannot be used
-    ├── UnknownNameError             a model, accelerator, format or field that is not known
-    ├── ProfileError                 a profile or checkpoint file that cannot be read
-    └── UnsupportedError             an architecture or scheme that is refused, never approximated
+KvcalcError                      what, where, hint
+├── InputError                   an option or argument that cannot be used
+├── UnknownNameError             a model, accelerator, format or field that is not known
+├── ProfileError                 a profile or checkpoint file that cannot be read
+└── UnsupportedError             an architecture or scheme that is refused, never approximated
 """
 
 from __future__ import annotations

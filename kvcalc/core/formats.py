@@ -34,8 +34,10 @@ class Format:
             elements: number of elements.
             head_dim: elements that share a scale, for the formats with one scale a head.
 
-        >>> FORMATS["q8_0"].bytes(1024), FORMATS["bf16"].bytes(3), FORMATS["int8_per_token_head"].bytes(256, head_dim=128)
-        (1088, 6, 264)
+        >>> FORMATS["q8_0"].bytes(1024), FORMATS["bf16"].bytes(3)
+        (1088, 6)
+        >>> FORMATS["int8_per_token_head"].bytes(256, head_dim=128)
+        264
         """
         scaled = elements * self.block_bytes
         stored = -(-scaled // self.block_elements) if isinstance(elements, int) else scaled / self.block_elements

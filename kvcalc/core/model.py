@@ -63,6 +63,8 @@ class Indexer:
         head_weights: whether a projection hidden -> heads weighs the heads.
         stored: whether this layer keeps its own index keys (false where it follows an earlier layer's choice).
         matrix_parameters: further matrix elements of the indexer (a compressor's projections).
+        stored_dim: elements kept for a token where they are more than an index key (what a later pooling needs).
+        pool: tokens whose keys are pooled into one before queries are scored against it.
     """
 
     __pydantic_config__ = _STRICT
@@ -73,6 +75,13 @@ class Indexer:
     head_weights: bool = True
     stored: bool = True
     matrix_parameters: int = 0
+    stored_dim: int | None = None
+    pool: int = 1
+
+    @property
+    def kept_dim(self) -> int:
+        """Elements kept for a token."""
+        return self.head_dim if self.stored_dim is None else self.stored_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def _stepped(start: int, end: int, sign: str, step: str, what: str) -> tuple[int
     size = _count(step, what)
     if sign == "+":
         return range(start, end + 1, size)
-    if size < 2:
+    if size == 1:
         raise InputError(f"{what}: a range must grow: *{step}", hint="for example 1-256*2")
     values = [start]
     while values[-1] * size <= end:

@@ -41,12 +41,14 @@ def _split(text: str, what: str) -> tuple[float, str]:
 def _scale(prefix: str) -> int | None:
     if prefix in _IEC:
         return _IEC[prefix]
-    folded = prefix if prefix in _SI else {"K": "k", "m": "M", "g": "G", "t": "T", "p": "P", "b": "G", "B": "G"}.get(prefix)
+    folded = (
+        prefix if prefix in _SI else {"K": "k", "m": "M", "g": "G", "t": "T", "p": "P", "b": "G", "B": "G"}.get(prefix)
+    )
     return None if folded is None else _SI[folded]
 
 
 def _whole(value: float, text: str, what: str) -> int:
-    if value != value or value in (float("inf"), float("-inf")) or value < 0:
+    if not 0 <= value < float("inf"):
         raise InputError(f"{text!r} is not a {what} of zero or more")
     return round(value)
 
@@ -60,9 +62,13 @@ def parse_bytes(text: str) -> int:
     value, unit = _split(text, "number of bytes")
     if unit and unit[-1] in "bB":
         unit = unit[:-1]
-    scale = _IEC.get(unit.capitalize() if unit.endswith("i") else unit) or (_scale(unit) if unit not in ("b", "B") else None)
+    scale = _IEC.get(unit.capitalize() if unit.endswith("i") else unit) or (
+        _scale(unit) if unit not in ("b", "B") else None
+    )
     if scale is None:
-        raise InputError(f"{text!r} has an unknown unit", hint="use B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024)")
+        raise InputError(
+            f"{text!r} has an unknown unit", hint="use B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024)"
+        )
     return _whole(value * scale, text, "number of bytes")
 
 

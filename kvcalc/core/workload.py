@@ -38,7 +38,7 @@ class TokenGroup:
     def __post_init__(self) -> None:
         if self.sequences < 1 or self.query_tokens < 1 or self.past_tokens < 0:
             raise InputError(
-                f"a pass needs sequences and tokens: got {self.sequences} x {self.query_tokens} new + {self.past_tokens} past",
+                f"a pass of {self.sequences} sequences with {self.query_tokens} new and {self.past_tokens} past tokens",
                 hint="batch, context and prompt are whole numbers of 1 or more",
             )
 

@@ -9,10 +9,18 @@ from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Laten
 from kvcalc.cost.cache import entry_bytes, state_bytes
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Mixer
+    from kvcalc.core.model import Indexer, Mixer
     from kvcalc.core.workload import Formats, TokenGroup
 
-__all__ = ["AttentionWork", "causal_pairs", "chunk_pairs", "compressed_pairs", "encoder_work", "mixer_work", "past_read"]
+__all__ = [
+    "AttentionWork",
+    "causal_pairs",
+    "chunk_pairs",
+    "compressed_pairs",
+    "encoder_work",
+    "mixer_work",
+    "past_read",
+]
 
 # FLOP for each element of a recurrent state and token: an outer product is added and a query read out (2 + 2);
 # the delta rule first reads the old value out (2 more).
@@ -41,7 +49,7 @@ def causal_pairs(query: int, past: int, window: int | None = None) -> int:
 
     A prefill of T has T(T+1)/2 pairs, a decode step at context T has T.
 
-    Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3 (masking); Beltagy et al. 2020, arXiv 2004.05150 (window).
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3 (masking); Beltagy et al. 2020, arXiv 2004.05150.
 
     >>> causal_pairs(4, 0), causal_pairs(1, 99), causal_pairs(4, 0, 2)
     (10, 100, 7)
@@ -89,8 +97,8 @@ def compressed_pairs(query: int, past: int, ratio: int, most: int | None = None)
 def past_read(query: int, past: int) -> int:
     """Return the tokens whose entries a pass reads from the cache.
 
-    A decode step reads the cache at its context, its own entry included (the definition of ``kv_read_bytes``). With more
-    new tokens, the past is read once and the new entries are still at hand.
+    A decode step reads the cache at its context, its own entry included (the definition of ``kv_read_bytes``). With
+    more new tokens, the past is read once and the new entries are still at hand.
 
     Source: Dao et al. 2022, arXiv 2205.14135 (keys and values stream through on-chip memory once).
 
@@ -103,8 +111,8 @@ def past_read(query: int, past: int) -> int:
 def mixer_work(mixer: Mixer, group: TokenGroup, formats: Formats, *, tensor: int = 1) -> AttentionWork:
     """Return what a mixer does for a group of sequences on the fullest of ``tensor`` ranks.
 
-    Source: for scores and values 2 * pairs * heads * (head_dim + value_head_dim), Vaswani et al. 2017, arXiv 1706.03762;
-    the other kinds as the functions here cite them.
+    Source: for scores and values 2 * pairs * heads * (head_dim + value_head_dim), Vaswani et al. 2017, arXiv
+    1706.03762; the other kinds as the functions here cite them.
 
     >>> from kvcalc.core.workload import Formats, decode_step
     >>> layer = Full(heads=32, kv_heads=8, head_dim=128)
@@ -139,7 +147,9 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
     heads = -(-mixer.heads // tensor)
     reread = 0
     if isinstance(mixer, Shared):
-        own = Full(heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim)
+        own = Full(
+            heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim
+        )
         reread = read * entry_bytes(own, formats, tensor=tensor)
     flop = 2 * pairs * heads * (mixer.head_dim + mixer.value_dim)
     read_bytes = read * stored
@@ -147,8 +157,8 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
     if indexer is not None:
         chosen = causal_pairs(query, past, indexer.top_k)
         flop = 2 * chosen * heads * (mixer.head_dim + mixer.value_dim)
-        flop += 2 * pairs * indexer.heads * indexer.head_dim if indexer.stored else 0
-        keys = int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim)) if indexer.stored else 0
+        flop += _index_flop(indexer, query, past)
+        keys = int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim)) if indexer.stored else 0
         read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
     return AttentionWork(
         flop=group.sequences * flop,
@@ -158,10 +168,20 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
     )
 
 
+def _index_flop(indexer: Indexer, query: int, past: int) -> int:
+    """FLOP of scoring index keys for one sequence; keys of a pool are scored as one, once the pool is full."""
+    if not indexer.stored:
+        return 0
+    pairs = causal_pairs(query, past) if indexer.pool == 1 else compressed_pairs(query, past, indexer.pool)
+    return 2 * pairs * indexer.heads * indexer.head_dim
+
+
 def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
-    """Latent attention. Decode absorbs the up-projection into queries and outputs and works on the latent vectors
-    (DeepSeek-V2, arXiv 2405.04434, section 2.1.2); a pass of several tokens may instead expand past and new vectors to
-    heads. The bound takes whichever needs fewer FLOP. Expansion of the new tokens is the matrix ``attention.latent_up``.
+    """Take whichever way to attend to latent vectors needs fewer FLOP.
+
+    Decode absorbs the up-projection into queries and outputs and works on the latent vectors (DeepSeek-V2, arXiv
+    2405.04434, section 2.1.2); a pass of several tokens may instead expand past and new vectors to heads. Expansion of
+    the new tokens is the matrix ``attention.latent_up``.
     """
     query, past = group.query_tokens, group.past_tokens
     heads = -(-mixer.heads // tensor)
@@ -173,8 +193,8 @@ def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int
     indexer = mixer.indexer
     if indexer is not None:
         attended = causal_pairs(query, past, indexer.top_k)
-        keys = int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim)) if indexer.stored else 0
-        index_flop = 2 * pairs * indexer.heads * indexer.head_dim if indexer.stored else 0
+        keys = int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim)) if indexer.stored else 0
+        index_flop = _index_flop(indexer, query, past)
         read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
     flop = 2 * attended * heads * (2 * mixer.kv_lora_rank + mixer.rope_dim)
     if query > 1:
@@ -245,4 +265,3 @@ def encoder_work(mixer: Attention, sequences: int, tokens: int, *, tensor: int =
     """
     heads = -(-mixer.heads // tensor)
     return 2 * sequences * tokens * tokens * heads * (mixer.head_dim + mixer.value_dim)
-

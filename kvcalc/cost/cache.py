@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS
-from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Sliding, State
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixer, ModelProfile
@@ -126,7 +126,7 @@ def _heads_bytes(mixer: Attention, heads: int, formats: Formats) -> int:
 
 def _index_key_bytes(mixer: Mixer, formats: Formats) -> int:
     indexer = mixer.indexer if isinstance(mixer, Full | Latent) else None
-    return int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim)) if indexer and indexer.stored else 0
+    return int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim)) if indexer and indexer.stored else 0
 
 
 def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
@@ -144,8 +144,8 @@ def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
 def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
     """Return the bytes of a recurrent layer's states on one rank, for one sequence.
 
-    Source: Gu and Dao 2023, arXiv 2312.00752, and Yang et al. 2024, arXiv 2412.06464: heads * key_dim * value_dim for the
-    recurrence, conv_channels * conv_window for the convolution.
+    Source: Gu and Dao 2023, arXiv 2312.00752, and Yang et al. 2024, arXiv 2412.06464: heads * key_dim * value_dim for
+    the recurrence, conv_channels * conv_window for the convolution.
 
     >>> from kvcalc.core.workload import Formats
     >>> state_bytes(State(variant="mamba2", heads=128, key_dim=128, value_dim=64, conv_channels=8448, conv_window=4,
@@ -199,7 +199,7 @@ def cache_bytes(model: ModelProfile, tokens: int, formats: Formats, *, tensor: i
 
 
 def affine_segments(model: ModelProfile, formats: Formats) -> tuple[Segment, ...]:
-    """Return the cache of a sequence as straight lines in its length: states + slope * T, with a knee where a window fills.
+    """Return the cache of a sequence as straight lines in its length: states + slope * T, a knee where a window fills.
 
     Exact for every T; with compressed entries (one for each ``ratio`` tokens) exact where T is a multiple of the ratio.
 
@@ -238,9 +238,13 @@ def _segment(start: int, state: int, mixers: list[tuple[Mixer, int]], formats: F
         else:
             base += held * entry
         if isinstance(mixer, Compressed):
-            per_ratio = _compressed_bytes(mixer, 2 * mixer.ratio, formats) - _compressed_bytes(mixer, mixer.ratio, formats)
+            per_ratio = _compressed_bytes(mixer, 2 * mixer.ratio, formats) - _compressed_bytes(
+                mixer, mixer.ratio, formats
+            )
             slope += count * per_ratio / mixer.ratio
-            base += count * (_compressed_bytes(mixer, start // mixer.ratio * mixer.ratio, formats) - start // mixer.ratio * per_ratio)
+            base += count * (
+                _compressed_bytes(mixer, start // mixer.ratio * mixer.ratio, formats) - start // mixer.ratio * per_ratio
+            )
     return Segment(from_tokens=start, base_bytes=_exact(base), bytes_per_token=_exact(slope))
 
 

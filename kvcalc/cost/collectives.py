@@ -62,9 +62,7 @@ def expert_exchange(token_bytes: float, tokens: int, mixture: Mixture, parallel:
     others = (spread - 1) * -((1 - 1 / spread) ** mixture.experts_per_token - 1)
     each_way = tokens * token_bytes
     sent = mixture.experts_per_token * (spread - 1) / spread
-    return Collective(
-        least_bytes=2 * each_way * min(others, sent), bytes=2 * each_way * sent, steps=2 * (spread - 1)
-    )
+    return Collective(least_bytes=2 * each_way * min(others, sent), bytes=2 * each_way * sent, steps=2 * (spread - 1))
 
 
 def stage_transfer(token_bytes: float, tokens: int) -> Collective:

@@ -14,7 +14,8 @@ from kvcalc.core.workload import Parallel
 from kvcalc.cost.attention import encoder_work, mixer_work
 from kvcalc.cost.collectives import Collective, all_reduce, expert_exchange, stage_transfer
 from kvcalc.cost.linear import experts_cost, matrix_cost, vector_cost
-from kvcalc.cost.parameters import block_matrices, head_matrix, stage_blocks
+from kvcalc.cost.parameters import block_matrices, head_matrix
+from kvcalc.cost.sharding import stage_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost
-from kvcalc.cost.parameters import expert_parameters, experts_per_rank, rank_matrix
+from kvcalc.cost.parameters import expert_parameters
+from kvcalc.cost.sharding import experts_per_rank, rank_matrix
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixture
@@ -47,7 +48,7 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
 def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> OpCost:
     """Return the cost of reading a layer's norms, biases and other vectors.
 
-    Source: parameters that scale or shift are counted as bytes, not as FLOP (Kaplan et al. 2020, arXiv 2001.08361, table 1).
+    Source: parameters that scale or shift are counted as bytes, not as FLOP (Kaplan et al. 2020, arXiv 2001.08361).
 
     >>> from kvcalc.core.workload import Formats
     >>> vector_cost(100, name="vectors", layers=2, formats=Formats()).weight_bytes

@@ -11,20 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kvcalc.core.model import Block, Indexer, Mixer, ModelProfile, Part
-    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.core.workload import Formats
 
 __all__ = [
     "Matrix",
     "active_parameters",
     "block_matrices",
     "block_parameters",
-    "experts_per_rank",
     "expert_parameters",
     "head_matrix",
+    "outer_parameters",
     "parameters",
-    "rank_matrix",
-    "rank_weight_bytes",
-    "stage_blocks",
     "weight_bytes",
 ]
 
@@ -120,7 +117,13 @@ def _attention_matrices(mixer: Attention, hidden: int) -> Iterator[Matrix]:
                 encoder=cross,
             )
     yield _matrix(
-        f"{name}.output", "attention", mixer.heads * mixer.value_dim, hidden, "inputs", pieces=mixer.heads, stored=stored
+        f"{name}.output",
+        "attention",
+        mixer.heads * mixer.value_dim,
+        hidden,
+        "inputs",
+        pieces=mixer.heads,
+        stored=stored,
     )
 
 
@@ -147,7 +150,14 @@ def _compressed_matrices(mixer: Compressed, hidden: int) -> Iterator[Matrix]:
     yield _matrix("attention.latent", "attention", hidden, dim)
     branches = 2 if mixer.overlap else 1
     yield _matrix("attention.compressor", "attention", hidden, 2 * branches * dim)
-    yield _matrix("attention.output_down", "attention", heads * dim // groups, groups * mixer.output_rank, "outputs", pieces=groups)
+    yield _matrix(
+        "attention.output_down",
+        "attention",
+        heads * dim // groups,
+        groups * mixer.output_rank,
+        "outputs",
+        pieces=groups,
+    )
     yield _matrix("attention.output_up", "attention", groups * mixer.output_rank, hidden, "inputs", pieces=groups)
 
 
@@ -262,8 +272,15 @@ def _active_experts(mixture: Mixture) -> float:
     return mixture.experts_per_token * mixture.experts / (mixture.experts + mixture.zero_experts)
 
 
-def _outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
-    """Parameters outside the layers, the encoder's included."""
+def outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
+    """Return the parameters outside the layers by part, the encoder's included.
+
+    Args:
+        model: the model.
+        tables: whether lookup tables are counted.
+
+    Source: Press and Wolf 2016, arXiv 1608.05859 (a tied table is counted once, as the head).
+    """
     parts = {"vector": model.vector_parameters, "other": model.matrix_parameters}
     head = model.head
     tied = head is not None and head.tied
@@ -284,7 +301,7 @@ def _outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
 
 
 def _part_parameters(model: ModelProfile, *, active: bool) -> dict[str, int]:
-    parts = _outer_parameters(model, tables=not active)
+    parts = outer_parameters(model, tables=not active)
     stacks: list[tuple[Mapping[Block, int], int]] = [(model.block_counts, model.hidden_size)]
     if model.encoder is not None:
         encoder = model.encoder
@@ -306,7 +323,7 @@ def parameters(model: ModelProfile) -> dict[str, int]:
 
 
 def active_parameters(model: ModelProfile) -> int:
-    """Return the parameters that a token is multiplied with: its experts only, no lookup tables unless tied to the head.
+    """Return the parameters that a token is multiplied with: its experts only, no tables unless tied to the head.
 
     Source: Fedus et al. 2021, arXiv 2101.03961 (sparse models: active against total).
     """
@@ -319,100 +336,3 @@ def weight_bytes(model: ModelProfile, formats: Formats) -> int:
     Source: parameters of each part (`parameters`) times its format's true bytes per element, scales included.
     """
     return sum(int(formats.of(part).bytes(size)) for part, size in parameters(model).items())
-
-
-def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
-    """Return inputs, outputs and elements of a matrix on the fullest of ``tensor`` ranks.
-
-    Source: Shoeybi et al. 2019, arXiv 1909.08053 (column- and row-parallel linear layers).
-
-    >>> rank_matrix(_matrix("attention.key", "attention", 8, 32, "outputs", pieces=2), 4)
-    (8, 16, 128)
-    """
-    if matrix.split == "none" or tensor == 1:
-        return matrix.inputs, matrix.outputs, matrix.elements
-    pieces = -(-matrix.pieces // tensor)
-    if matrix.split == "outputs":
-        outputs = matrix.outputs * pieces // matrix.pieces
-        return matrix.inputs, outputs, -(-matrix.elements * pieces // matrix.pieces)
-    inputs = matrix.inputs * pieces // matrix.pieces
-    return inputs, matrix.outputs, -(-matrix.elements * pieces // matrix.pieces)
-
-
-def experts_per_rank(mixture: Mixture, parallel: Parallel) -> tuple[int, int]:
-    """Return how many experts the fullest rank holds, and into how many slices each of them is cut.
-
-    Source: Rajbhandari et al. 2022, arXiv 2201.05596 (expert parallelism, with slicing over the remaining ranks).
-
-    >>> from kvcalc.core.workload import Parallel
-    >>> experts_per_rank(Mixture(experts=8, experts_per_token=2, width=4), Parallel(tensor=4, expert=2))
-    (4, 2)
-    """
-    if parallel.expert == 1:
-        return mixture.experts, parallel.tensor
-    return -(-mixture.experts // parallel.expert), max(1, parallel.tensor // parallel.expert)
-
-
-def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], ...]:
-    """Return the layers of each pipeline stage: equal counts, the later stages but the last taking the remainder.
-
-    Source: Huang et al. 2018, arXiv 1811.06965 (consecutive layers); the place of the remainder as vLLM's
-    ``get_pp_indices`` has it.
-
-    >>> from kvcalc.core.model import Block, ModelProfile
-    >>> model = ModelProfile(name="x", architecture="x", hidden_size=1, context_limit=None, blocks=(Block(),) * 7,
-    ...     embeddings=(), head=None)
-    >>> [len(stage) for stage in stage_blocks(model, 3)]
-    [2, 3, 2]
-    """
-    size, rest = divmod(model.layers, stages)
-    sizes = [size] * stages
-    for place in range(rest):
-        sizes[-(place + 2) if stages > 1 else 0] += 1
-    cuts = [sum(sizes[:place]) for place in range(stages + 1)]
-    return tuple(model.blocks[start:end] for start, end in zip(cuts, cuts[1:], strict=False))
-
-
-def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel) -> int:
-    """Return the bytes of weights on the fullest rank.
-
-    Source: `rank_matrix`, `experts_per_rank` and `stage_blocks`; vectors are replicated, tables split by rows.
-    """
-    return max(
-        _stage_weight_bytes(model, blocks, formats, parallel, first=index == 0, last=index == parallel.pipeline - 1)
-        for index, blocks in enumerate(stage_blocks(model, parallel.pipeline))
-    )
-
-
-def _stage_weight_bytes(
-    model: ModelProfile, blocks: tuple[Block, ...], formats: Formats, parallel: Parallel, *, first: bool, last: bool
-) -> int:
-    tensor = parallel.tensor
-    parts: dict[str, int] = {}
-
-    def add(part: str, elements: int) -> None:
-        parts[part] = parts.get(part, 0) + elements
-
-    def add_blocks(stack: tuple[Block, ...], hidden: int) -> None:
-        for block in stack:
-            add("vector", block.vector_parameters)
-            for matrix in block_matrices(block, hidden):
-                if matrix.stored:
-                    add(matrix.part, rank_matrix(matrix, tensor)[2])
-            if isinstance(block.mlp, Mixture):
-                experts, slices = experts_per_rank(block.mlp, parallel)
-                add("experts", experts * -(-expert_parameters(block.mlp, hidden) // slices))
-
-    add_blocks(blocks, model.hidden_size)
-    outer = _outer_parameters(model, tables=True)
-    tied = model.head is not None and model.head.tied
-    if first:
-        add("embedding", -(-outer.get("embedding", 0) // tensor))
-        if model.encoder is not None:
-            add_blocks(model.encoder.blocks, model.encoder.hidden_size)
-    if last or (first and tied):
-        add("head", -(-outer.get("head", 0) // tensor))
-    if last:
-        add("vector", outer["vector"])
-        add("other", outer["other"])
-    return sum(int(formats.of(part).bytes(size)) for part, size in parts.items())

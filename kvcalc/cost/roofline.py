@@ -55,8 +55,8 @@ def op_seconds(op: OpCost, hardware: HardwareProfile, link: Link | None) -> floa
 def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     """Return the least time of a pass: everything overlapped, and operator after operator.
 
-    ``ideal_s`` = max(sum FLOP / peak, sum compulsory bytes / bandwidth, sum least link bytes / link rate), over the slowest
-    stage; ``serial_s`` = the sum over operators of `op_seconds`, over all stages (a token passes each of them).
+    ``ideal_s`` = max(sum FLOP / peak, sum compulsory bytes / bandwidth, sum least link bytes / link rate), over the
+    slowest stage; ``serial_s`` = the sum over operators of `op_seconds`, over all stages (a token passes each of them).
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (lower bound = max, upper bound = sum).
     """
@@ -76,9 +76,7 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     )
 
 
-def _stage_seconds(
-    ops: tuple[OpCost, ...], hardware: HardwareProfile, link: Link | None
-) -> tuple[float, float, float]:
+def _stage_seconds(ops: tuple[OpCost, ...], hardware: HardwareProfile, link: Link | None) -> tuple[float, float, float]:
     compute = sum(op.flop / hardware.peak(op.unit) for op in ops)
     memory = sum(op.compulsory_bytes for op in ops) / hardware.memory_bandwidth_bytes_per_s
     wire = sum(op.link_bytes for op in ops) / link.bytes_per_s if link is not None else 0.0

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports import Reserved
+    from kvcalc.core.reports.size import Reserved
     from kvcalc.core.workload import Formats
 
 __all__ = ["ENGINES", "reserve"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports import Reserved
+from kvcalc.core.reports.size import Reserved
 from kvcalc.cost.cache import cache_bytes
 
 if TYPE_CHECKING:

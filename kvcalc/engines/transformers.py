@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Chunked, Compressed, Sliding
-from kvcalc.core.reports import Reserved
+from kvcalc.core.reports.size import Reserved
 from kvcalc.cost.cache import cache_bytes
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ VERSIONS = "5.24"
 def reserve(model: ModelProfile, formats: Formats, *, tokens: int, batch: int) -> Reserved:
     """Return the bytes of ``DynamicCache`` for a batch of sequences of that many tokens, after one prefill.
 
-    A windowed layer keeps window - 1 tokens (those the next token can still see), a chunked layer likewise; Falcon's new
-    decoder architecture broadcasts its KV heads to the query heads before it caches them. Latent attention is cached
+    A windowed layer keeps window - 1 tokens (those the next token can still see), a chunked layer likewise; Falcon's
+    new decoder architecture broadcasts its KV heads to the query heads before it caches them. Latent attention is cached
     compressed.
     """
     cached = replace(model, blocks=tuple(_as_cached(block, model.architecture) for block in model.blocks))

@@ -1,0 +1,1 @@
+"""Models from a checkpoint's own files."""

@@ -18,7 +18,7 @@ from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count
 from kvcalc.importers.gguf_families import gguf_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kvcalc.core.model import ModelProfile
@@ -76,7 +76,7 @@ class GgufHeader:
 class _Cursor:
     """A place in the file, with reads that end in one clear error where the file does."""
 
-    def __init__(self, data: Buffer, size: int, where: str) -> None:
+    def __init__(self, data: bytes | mmap.mmap, size: int, where: str) -> None:
         self.data = data
         self.size = size
         self.where = where
@@ -105,7 +105,7 @@ class _Cursor:
         self.skip(length)
         if length > longest:
             return None
-        raw = bytes(memoryview(self.data)[start : self.at])
+        raw = self.data[start : self.at]
         return raw.decode("utf-8", errors="replace")
 
     def name(self, what: str) -> str:
@@ -127,7 +127,7 @@ class _Cursor:
         self.skip(at - self.at)
 
 
-def parse_header(data: Buffer, size: int, *, where: str) -> GgufHeader:
+def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeader:
     """Return what the header of one file holds.
 
     Args:
@@ -139,7 +139,7 @@ def parse_header(data: Buffer, size: int, *, where: str) -> GgufHeader:
         ProfileError: the file is truncated, corrupt or hostile, or of a version that is not read.
     """
     cursor = _Cursor(data, size, where)
-    if size < 4 or bytes(memoryview(data)[:4]) != b"GGUF":  # noqa: PLR2004
+    if size < 4 or data[:4] != b"GGUF":  # noqa: PLR2004
         raise ProfileError("not a GGUF file: the magic is missing", where=where)
     cursor.at = 4
     version = cursor.number("I")

@@ -321,7 +321,9 @@ def import_safetensors(path: Path, name: str) -> ModelProfile:
     formats, outside = _part_formats(table, profile)
     notes = [f"weight bytes as stored in {path.name}"]
     if outside:
-        notes.append(f"{outside} bytes of the file belong to no part of the text model (other towers, prediction layers)")
+        notes.append(
+            f"{outside} bytes of the file belong to no part of the text model (other towers, prediction layers)"
+        )
     return replace(
         profile,
         weight_formats=formats,

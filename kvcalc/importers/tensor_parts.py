@@ -22,21 +22,19 @@ _ADDED = re.compile(
 )
 
 # The first pattern that is found in a name decides.
-_RULES: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
-    (re.compile(pattern), part)
-    for pattern, part in (
-        (r"e_score_correction_bias|A_log$|\.D$|dt_bias$|conv1d?\.|sinks$|layer_scalar$|norm|(?:^|\.)ln_|\.layer_scale", "vector"),
-        (r"(?:^|\.)shared_experts?\.", "mlp"),
-        (r"(?:^|\.)experts\.", "experts"),
-        (r"(?:^|\.)shared_expert_gate\.", "mlp"),
-        (r"(?:mlp|block_sparse_moe|ffn|feed_forward|moe|mixer)\.(?:gate|router)\.", "router"),
-        (r"(?:^|\.)(?:lm_head|embed_out|head|output)\.", "head"),
-        (r"(?:^|\.)(?:embed_tokens\w*|wte|wpe|word_embeddings|tok_embeddings|embed_positions|embed_in|embeddings?)(?:\.|$)", "embedding"),
-        (r"mixer\.(?:up_proj|down_proj|gate_proj|fc\d_latent_proj)\.", "mlp"),
-        (r"(?:^|\.)(?:self_attn|attn|self_attention|attention|linear_attn|mamba|mixer|short_conv|temporal_block)\.", "attention"),
-        (r"(?:^|\.)(?:mlp|feed_forward|ffn|mlp_block|block_sparse_moe|fc1|fc2)\.", "mlp"),
-    )
+_PATTERNS: tuple[tuple[str, Part], ...] = (
+    (r"e_score_correction_bias|A_log$|\.D$|dt_bias$|conv1d?\.|sinks$|layer_scalar$|norm|(?:^|\.)ln_|\.layer_scale", "vector"),
+    (r"(?:^|\.)shared_experts?\.", "mlp"),
+    (r"(?:^|\.)experts\.", "experts"),
+    (r"(?:^|\.)shared_expert_gate\.", "mlp"),
+    (r"(?:mlp|block_sparse_moe|ffn|feed_forward|moe|mixer)\.(?:gate|router)\.", "router"),
+    (r"(?:^|\.)(?:lm_head|embed_out|head|output)\.", "head"),
+    (r"(?:^|\.)(?:embed_tokens\w*|wte|wpe|word_embeddings|tok_embeddings|embed_positions|embed_in|embeddings?)(?:\.|$)", "embedding"),
+    (r"mixer\.(?:up_proj|down_proj|gate_proj|fc\d_latent_proj)\.", "mlp"),
+    (r"(?:^|\.)(?:self_attn|attn|self_attention|attention|linear_attn|mamba|mixer|short_conv|temporal_block)\.", "attention"),
+    (r"(?:^|\.)(?:mlp|feed_forward|ffn|mlp_block|block_sparse_moe|fc1|fc2)\.", "mlp"),
 )  # fmt: skip
+_RULES = tuple((re.compile(pattern), part) for pattern, part in _PATTERNS)
 
 
 def part_of(name: str, shape: tuple[int, ...], profile: ModelProfile) -> Part | Literal["outside"] | None:

@@ -1,0 +1,1 @@
+"""The questions: size, decode, prefill, roofline, and what explains their answers."""

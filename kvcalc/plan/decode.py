@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
-from kvcalc.core.reports import DecodeReport, DecodeRow, StepSpread
+from kvcalc.core.reports.speed import DecodeReport, DecodeRow, StepSpread
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
 from kvcalc.plan.deployment import format_names, memory_needed

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, get_args
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.formats import Format, parse_format
 from kvcalc.core.model import Part
-from kvcalc.core.reports import RunFormats
+from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.cache import CacheBytes, block_cache_bytes
-from kvcalc.cost.parameters import rank_weight_bytes, stage_blocks, weight_bytes
+from kvcalc.cost.parameters import weight_bytes
+from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -182,7 +183,7 @@ def held_weight_bytes(deployment: Deployment) -> int:
 
 
 def rank_cache_bytes(deployment: Deployment, *, tokens: int, batch: int) -> int:
-    """Return the cache bytes on the fullest rank: its stage's layers, its sequences, states and encoder keys included."""
+    """Return the cache bytes on the fullest rank: its layers, its sequences, states and encoder keys included."""
     parallel, formats = deployment.parallel, deployment.formats
     sequences = -(-batch // parallel.data)
     fullest = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Attention, Compressed, Cross, Latent, Shared, State
 from kvcalc.core.provenance import source_of
-from kvcalc.core.reports import ExplainedStep
+from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.cache import block_cache_bytes, entry_bytes, held_tokens, state_bytes
 from kvcalc.cost.parameters import parameters
@@ -101,7 +101,7 @@ def _entry_expression(mixer: Mixer, formats: Formats) -> tuple[str, str] | None:
     indexer = None if isinstance(mixer, Compressed) else getattr(mixer, "indexer", None)
     if indexer is not None and indexer.stored:
         formula += " + index_head_dim x b"
-        expression += f" + {_scaled(str(indexer.head_dim), formats.key)}"
+        expression += f" + {_scaled(str(indexer.kept_dim), formats.key)}"
     return formula, expression
 
 

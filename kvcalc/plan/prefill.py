@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports import PrefillReport, PrefillRow
+from kvcalc.core.reports.speed import PrefillReport, PrefillRow
 from kvcalc.core.workload import prefill_pass
 from kvcalc.plan.deployment import format_names, memory_needed
 from kvcalc.plan.size import check_context, default_context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports import PlateauRow, RooflinePoint, RooflineReport
+from kvcalc.core.reports.roofline import PlateauRow, RooflinePoint, RooflineReport
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.roofline import ridge_flop_per_byte
 from kvcalc.plan.deployment import memory_needed
@@ -63,7 +63,9 @@ def roofline_report(
         memory_bandwidth_bytes_per_s=gpus * hardware.memory_bandwidth_bytes_per_s,
         peak_flop_per_s=peaks,
         ridge_flop_per_byte={
-            unit: rate / hardware.memory_bandwidth_bytes_per_s if unit.endswith("_acc16") else ridge_flop_per_byte(hardware, unit)
+            unit: rate / hardware.memory_bandwidth_bytes_per_s
+            if unit.endswith("_acc16")
+            else ridge_flop_per_byte(hardware, unit)
             for unit, rate in hardware.peak_flop_per_s.items()
         },
         points=tuple(points),
@@ -82,7 +84,8 @@ def _point(deployment: Deployment, phase: str, batch: int, context: int, group: 
         intensity_flop_per_byte=step.intensity_flop_per_byte,
         attainable_flop_per_s=step.cost.flop / step.time.ideal_s,
         limiter=step.time.limiter,
-        fits=memory_needed(deployment, tokens=context, batch=batch) <= required_hardware(deployment).usable_memory_bytes,
+        fits=memory_needed(deployment, tokens=context, batch=batch)
+        <= required_hardware(deployment).usable_memory_bytes,
     )
 
 
@@ -110,9 +113,7 @@ def plateau_row(deployment: Deployment, *, context: int) -> PlateauRow:
 def _marginal_intensity(deployment: Deployment, context: int) -> float:
     """FLOP over bytes of one more sequence where all weights (and experts) are read already."""
     many = 2**20 * deployment.parallel.data
-    one, two = (
-        timed_step(deployment, decode_step(batch=count, context=context)).cost for count in (many, 2 * many)
-    )
+    one, two = (timed_step(deployment, decode_step(batch=count, context=context)).cost for count in (many, 2 * many))
     return (two.flop - one.flop) / (two.compulsory_bytes - one.compulsory_bytes)
 
 

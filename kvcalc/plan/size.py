@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.reports import GridCell, KvSize, PerGpu, SizeReport, WeightSize
+from kvcalc.core.reports.size import GridCell, KvSize, PerGpu, SizeReport, WeightSize
 from kvcalc.cost.cache import affine_segments, cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
 from kvcalc.plan.deployment import format_names, held_weight_bytes, memory_needed, rank_cache_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports import Reserved
+    from kvcalc.core.reports.size import Reserved
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["check_context", "default_context", "size_report"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.reports import PartCost
+from kvcalc.core.reports.speed import PartCost
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 
@@ -42,9 +42,7 @@ def required_hardware(deployment: Deployment) -> HardwareProfile:
 def timed_step(deployment: Deployment, group: TokenGroup, *, routing: Routing = "expected") -> TimedStep:
     """Return cost and time of a pass over one group of sequences."""
     hardware = required_hardware(deployment)
-    cost = forward_cost(
-        deployment.model, (group,), deployment.formats, parallel=deployment.parallel, routing=routing
-    )
+    cost = forward_cost(deployment.model, (group,), deployment.formats, parallel=deployment.parallel, routing=routing)
     intensity = intensity_flop_per_byte(flop=cost.flop, moved_bytes=cost.compulsory_bytes)
     return TimedStep(cost=cost, time=step_time(cost, hardware), intensity_flop_per_byte=intensity)
 
@@ -52,9 +50,7 @@ def timed_step(deployment: Deployment, group: TokenGroup, *, routing: Routing = 
 def part_costs(cost: StepCost) -> tuple[PartCost, ...]:
     """Return FLOP and compulsory bytes by part of the model, over all ranks."""
     return tuple(
-        PartCost(
-            part=part, flop=cost.total("flop", part=part), moved_bytes=cost.total("compulsory_bytes", part=part)
-        )
+        PartCost(part=part, flop=cost.total("flop", part=part), moved_bytes=cost.total("compulsory_bytes", part=part))
         for part in cost.parts
         if part != "interconnect"
     )

@@ -1,0 +1,1 @@
+"""Profile files: finding, reading, validating and writing them."""

@@ -47,10 +47,10 @@ def folders(kind: Kind) -> list[Path]:
     """Return the folders that are searched, first found first used.
 
     These are the folders of ``KVCALC_PROFILES``, the current one, the user's (``$XDG_CONFIG_HOME/kvcalc`` or
-    ``~/.config/kvcalc``), each with or without a ``model_profiles`` or ``hardware_profiles`` below it, and kvcalc's own.
+    ``~/.config/kvcalc``), each with or without a ``model_profiles`` or ``hardware_profiles`` below it, and the shipped.
     """
     roots = [Path(part) for part in os.environ.get("KVCALC_PROFILES", "").split(os.pathsep) if part]
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    config = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     roots += [Path(), Path(config) / "kvcalc"]
     found = [folder for root in roots for folder in (root / _FOLDER[kind], root) if folder.is_dir()]
     shipped = shipped_folder(kind)

@@ -156,7 +156,7 @@ def _free_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def _runs(names: list[str]) -> list[Any]:
-    """Spell a list of names as repeated patterns: at each place the pattern that covers most, the shortest of equals."""
+    """Spell a list of names as repeated patterns: at each place the one that covers most, the shortest of equals."""
     runs: list[Any] = []
     start = 0
     while start < len(names):

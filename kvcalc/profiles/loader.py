@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc.core.errors import InputError, KvcalcError, ProfileError, did_you_mean
 from kvcalc.core.formats import parse_format
-from kvcalc.profiles.document import hardware_from_document, hardware_to_document, model_from_document, model_to_document
+from kvcalc.profiles.document import (
+    hardware_from_document,
+    hardware_to_document,
+    model_from_document,
+    model_to_document,
+)
 from kvcalc.profiles.yaml_reader import Document, read_yaml, read_yaml_file
 
 if TYPE_CHECKING:
@@ -132,7 +137,9 @@ def _step(target: Any, step: str, path: str) -> Any:
     if isinstance(target, dict) and step in target:
         return target[step]
     known = list(target) if isinstance(target, dict) else []
-    raise InputError(f"--set: {path!r} has no part {step!r}", hint=did_you_mean(step, known) or f"parts: {', '.join(known)}")
+    raise InputError(
+        f"--set: {path!r} has no part {step!r}", hint=did_you_mean(step, known) or f"parts: {', '.join(known)}"
+    )
 
 
 def _index(target: list[Any], step: str, path: str) -> int:

@@ -185,7 +185,9 @@ def _known_fields() -> set[str]:
 
 # Fields of `core` classes for which zero makes no sense.
 _POSITIVE = {"heads", "kv_heads", "head_dim", "value_head_dim", "window", "chunk", "width", "rows", "experts",
-             "experts_per_token", "kv_lora_rank", "q_lora_rank", "ratio", "top_k", "encoder_tokens", "bytes_per_s"}  # fmt: skip
+             "experts_per_token", "kv_lora_rank", "q_lora_rank", "ratio", "top_k", "encoder_tokens",
+             "bytes_per_s"}  # fmt: skip
+_LARGEST, _LARGEST_WIDTH = 1e21, 10**9
 
 
 def _check_sizes(document: Document, value: Any, path: str) -> None:
@@ -198,7 +200,8 @@ def _check_sizes(document: Document, value: Any, path: str) -> None:
         elif isinstance(entry, int | float) and not isinstance(entry, bool):
             in_state = isinstance(value, dict) and value.get("kind") == "state"
             least = 1 if key in _POSITIVE and not in_state else 0
-            if not least <= entry <= 1e21 or (key in _POSITIVE and key != "bytes_per_s" and entry > 10**9):
+            is_width = key in _POSITIVE and key != "bytes_per_s"
+            if not least <= entry <= (_LARGEST_WIDTH if is_width else _LARGEST):
                 raise ProfileError(f"{inner} is {entry!r}, out of range", where=document.place(inner))
 
 
@@ -231,7 +234,11 @@ def _check_sources(document: Document) -> None:
                 hint=f"sources: {', '.join(sources) or 'none'}",
             )
     for name, source in sources.items():
-        if not source.get("url") and source.get("verified", True) and source["kind"] not in ("derived", "measured", "model_config"):
+        if (
+            not source.get("url")
+            and source.get("verified", True)
+            and source["kind"] not in ("derived", "measured", "model_config")
+        ):
             raise ProfileError(
                 f"the source {name!r} has no url",
                 where=document.place(f"sources.{name}"),

@@ -18,6 +18,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_BYTES = 4 * 2**20
 _MOST_NODES = 200_000
 _DEEPEST = 40
+_LONGEST_NUMBER = 40
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -92,7 +93,9 @@ def read_yaml(text: str, *, where: str) -> Document:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ProfileError(f"not valid YAML: {problem}", where=f"{where}{line}") from error
     except (RecursionError, ValueError) as error:
-        raise ProfileError("not usable YAML: nested too deeply or with characters that YAML forbids", where=where) from error
+        raise ProfileError(
+            "not usable YAML: nested too deeply or with characters that YAML forbids", where=where
+        ) from error
     builder = _Builder(where)
     data = builder.build(root, "", 0) if root is not None else None
     if not isinstance(data, dict):
@@ -143,7 +146,7 @@ class _Builder:
             return text
         if text in _WORDS:
             return _WORDS[text]
-        if len(text) > 40:
+        if len(text) > _LONGEST_NUMBER:
             return text
         if _INTEGER.fullmatch(text):
             return int(text)

@@ -1,0 +1,1 @@
+"""Reports as text: tables, charts, JSON, CSV and Markdown."""

@@ -9,7 +9,7 @@ from kvcalc.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.core.reports import ExplainedStep
+    from kvcalc.core.reports.common import ExplainedStep
 
 __all__ = ["OUTPUTS", "check_output", "render"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.units import count_text
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports import RooflineReport
+    from kvcalc.core.reports.roofline import RooflineReport
 
 __all__ = ["roofline_chart"]
 
@@ -17,11 +17,16 @@ __all__ = ["roofline_chart"]
 _TICK_COLUMNS = 10
 _ROWS_PER_DECADE = 4
 _MOST_TICKS = 8
+# Spaces, and the braille pattern without dots that plotille fills its canvas with.
+_BLANK = " \u2800"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 def roofline_chart(report: RooflineReport) -> str:
-    """Return a roofline on two logarithmic axes: FLOP/B across, FLOP/s up, a line for each ceiling, a letter for each point."""
+    """Return a roofline on two logarithmic axes: FLOP/B across, FLOP/s up.
+
+    Each ceiling is a line, each point a letter.
+    """
     import plotille
 
     bandwidth = report.memory_bandwidth_bytes_per_s
@@ -30,7 +35,10 @@ def roofline_chart(report: RooflineReport) -> str:
     intensities = [point.intensity_flop_per_byte for _, point in points]
     left, right, ticks = _axis(min([1.0, *intensities]), max([2 * peaks[-1] / bandwidth, *intensities]))
     lowest = min([peaks[0] / 10, *(point.attainable_flop_per_s for _, point in points)])
-    bottom, top = math.floor(math.log10(lowest)), math.ceil(_ROWS_PER_DECADE * math.log10(peaks[-1]) + 1) / _ROWS_PER_DECADE
+    bottom, top = (
+        math.floor(math.log10(lowest)),
+        math.ceil(_ROWS_PER_DECADE * math.log10(peaks[-1]) + 1) / _ROWS_PER_DECADE,
+    )
     figure = plotille.Figure()
     figure.width, figure.height = ticks * _TICK_COLUMNS, round((top - bottom) * _ROWS_PER_DECADE)
     figure.origin, figure.with_colors = False, False
@@ -44,8 +52,11 @@ def roofline_chart(report: RooflineReport) -> str:
         figure.plot([start, ridge, right], [start + math.log10(bandwidth), math.log10(peak), math.log10(peak)])
     for letter, point in points:
         figure.text([math.log10(point.intensity_flop_per_byte)], [math.log10(point.attainable_flop_per_s)], [letter])
-    legend = [f"  {letter}  {point.model}, {point.phase}, batch {point.batch}, {point.context} tokens" for letter, point in points]
-    lines = [line.rstrip() for line in figure.show().splitlines()]
+    legend = [
+        f"  {letter}  {point.model}, {point.phase}, batch {point.batch}, {point.context} tokens"
+        for letter, point in points
+    ]
+    lines = [line.rstrip(_BLANK) for line in figure.show().splitlines()]
     return "\n".join([*lines, *legend])
 
 
@@ -62,5 +73,6 @@ def _axis(lowest: float, highest: float) -> tuple[float, float, int]:
 def _power(value: float, chars: int, delta: float, left: bool = False) -> str:  # noqa: FBT001, FBT002  plotille's signature
     del delta
     number = 10**value
-    text = count_text(float(f"{number:.2g}")).replace(".00", "").replace("0 ", "").replace(" ", "") if number >= 1 else f"{number:.2g}"
+    shown, _, prefix = count_text(float(f"{number:.2g}")).partition(" ")
+    text = f"{float(shown):g}{prefix}"
     return f"{text:<{chars}}" if left else f"{text:>{chars}}"

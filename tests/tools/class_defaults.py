@@ -16,7 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 TARGET = Path(__file__).parents[2] / "kvcalc" / "importers" / "class_defaults.json"
 # Keys that never decide how many bytes or FLOP a model takes.
 SKIP = re.compile(
-    r"dropout|_token_id|_token_index|initializer|_eps$|epsilon|theta|^rope|rotary|_act$|activation|_coef|_pdrop|cache$|id2label|"
+    r"dropout|_token_id|_token_index|initializer|_eps$|epsilon|theta|^rope|rotary|_act$|activation|_coef|_pdrop|(?<!conv_L_)cache$|id2label|"
     r"label2id|problem_type|^output_(?!gate)|return_|chunk_size_feed|architectures|dtype|_name_or_path|transformers_version|"
     r"is_encoder_decoder|softcap|logit|scaling|_scale|jitter|pretraining|prefix|summary|use_return|time_step|multiplier|"
     r"mask|forced|suppress|begin|apply_spec|seed|max_batch|noise|clip|zoneout"

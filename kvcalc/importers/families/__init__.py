@@ -14,7 +14,24 @@ if TYPE_CHECKING:
 
 __all__ = ["find_rule", "known_types"]
 
-_MODULES = ("dense", "gpt", "published", "windowed", "windowed_moe", "gemma", "mixture", "latent", "recurrent", "linear_attention", "convolution", "zamba", "searched", "encoder")
+_MODULES = (
+    "dense",
+    "gpt",
+    "published",
+    "windowed",
+    "windowed_moe",
+    "gemma",
+    "mixture",
+    "mixture_local",
+    "latent",
+    "hyper_connected",
+    "recurrent",
+    "linear_attention",
+    "convolution",
+    "zamba",
+    "searched",
+    "encoder",
+)
 
 
 def _tables() -> dict[str, Rule]:

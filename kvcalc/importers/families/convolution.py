@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Block, Full, Mixture, State
+from kvcalc.core.model import Block, Full, Mixture, Sliding, State
 from kvcalc.importers.families.shape import (
     Shape,
     attention_biases,
@@ -69,17 +69,19 @@ def _lfm2_width(config: Config) -> int:
     if not config.flag("block_auto_adjust_ff_dim"):
         return width
     width = int(2 * width / 3)
-    if config.raw("block_ffn_dim_multiplier", default=None) is None:
+    if config.raw("block_ffn_dim_multiplier", default=1.0) is None:
         return width
     multiple = config.integer("block_multiple_of")
-    return -(-int(config.number("block_ffn_dim_multiplier") * width) // multiple) * multiple
+    return -(-int(config.number("block_ffn_dim_multiplier", default=1.0) * width) // multiple) * multiple
 
 
 def lfm2(config: Config) -> Shape:
     """LFM2: gated short convolutions, and attention with normalised queries and keys in some layers."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     pairs = [(kind, "mlp") for kind in _lfm2_kinds(config, layers)]
-    blocks = hybrid_layers(_lfm2_mixers(config, hidden), {"mlp": (mlp(_lfm2_width(config)), 0)}, pairs, norms=2 * hidden)
+    blocks = hybrid_layers(
+        _lfm2_mixers(config, hidden), {"mlp": (mlp(_lfm2_width(config)), 0)}, pairs, norms=2 * hidden
+    )
     return _lfm_shape(config, blocks, hidden)
 
 
@@ -111,15 +113,16 @@ def lfm3(config: Config) -> Shape:
     vectors = 2 * width + attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     full = Full(heads=query, kv_heads=kv, head_dim=width, output_gate=gate)
     window = config.maybe_integer("sliding_window")
+    local: Mixer = full
+    if window is not None:
+        local = Sliding(heads=query, kv_heads=kv, head_dim=width, output_gate=gate, window=window)
     mixers: dict[str, tuple[Mixer, int]] = {
         "convolution": _convolution(config, hidden),
         "attention": (full, vectors),
-        "local": (replace(windowed(query, kv, width, window), output_gate=gate), vectors),
+        "local": (local, vectors),
     }
-    default = [
-        "attention" if place % 4 == 2 else "local" if place and place % 4 == 0 else "convolution"
-        for place in range(layers)
-    ]
+    period = ("local", "convolution", "attention", "convolution")
+    default = ["convolution", *(period[place % len(period)] for place in range(1, layers))]
     kinds = layer_kinds(config, "layer_types", names=_LFM3_KINDS, layers=layers, default=default)
     norms = 4 * hidden if config.flag("use_sandwich_norm") else 2 * hidden
     mlps: dict[str, tuple[Mlp | None, int]] = {"mlp": (mlp(config.integer("intermediate_size")), 0)}

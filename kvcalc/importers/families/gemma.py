@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full, Gated, Mixture, Shared, Sliding, Table
 from kvcalc.importers.families.shape import attention_biases, decoder_shape, heads, layer_list, refuse
-from kvcalc.importers.families.windowed import GLOBAL, LOCAL, every, layer_windows, local_global
+from kvcalc.importers.families.windowed import GLOBAL, LOCAL, every, layer_overrides, layer_windows, local_global
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from kvcalc.core.model import Mixer, Mlp
     from kvcalc.importers.config_reader import Config
@@ -29,18 +28,14 @@ def gemma2(config: Config) -> Shape:
     """Gemma 2: every other layer local, a norm before and after attention and MLP each."""
     bias = config.flag("attention_bias", default=False)
     windows = _windows(config, 2, config.maybe_integer("sliding_window"))
-    return local_global(
-        config, windows=windows, biases=(bias, bias, False), norms=4 * config.integer("hidden_size")
-    )
+    return local_global(config, windows=windows, biases=(bias, bias, False), norms=4 * config.integer("hidden_size"))
 
 
 def vaultgemma(config: Config) -> Shape:
     """VaultGemma: Gemma 2 without the norms after attention and MLP."""
     bias = config.flag("attention_bias", default=False)
     windows = _windows(config, 2, config.maybe_integer("sliding_window"))
-    return local_global(
-        config, windows=windows, biases=(bias, bias, False), norms=2 * config.integer("hidden_size")
-    )
+    return local_global(config, windows=windows, biases=(bias, bias, False), norms=2 * config.integer("hidden_size"))
 
 
 def gemma3(config: Config) -> Shape:
@@ -205,26 +200,16 @@ def _has_layer_inputs(config: Config) -> bool:
 def _gemma4_sizes(config: Config, kinds: Sequence[str], *, same: bool) -> list[tuple[int, int, int]]:
     """Return heads, KV heads and head width of each layer: by kind, or by ``per_layer_config`` where that is written."""
     query, kv, width = heads(config, hidden=config.integer("hidden_size"))
-    overrides = config.raw("per_layer_config", default=None)
+    overrides = layer_overrides(config, layers=len(kinds), known=("head_dim", "num_key_value_heads"))
     if overrides is not None:
-        return [_overridden(config, overrides, place, (query, kv, width)) for place in range(len(kinds))]
+        return [(query, own.get("num_key_value_heads", kv), own.get("head_dim", width)) for own in overrides]
     wide = config.integer("global_head_dim", default=512)
     few = (config.maybe_integer("num_global_key_value_heads") if same else None) or kv
     return [(query, few, wide) if kind == GLOBAL else (query, kv, width) for kind in kinds]
 
 
-def _overridden(config: Config, overrides: Any, place: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
-    if not isinstance(overrides, dict):
-        raise config.bad("per_layer_config", overrides, "a mapping from layer to keys")
-    own = overrides.get(str(place)) or {}
-    for key in own:
-        config.choice(key, ("head_dim", "num_key_value_heads"), key="per_layer_config", what="the key of one layer")
-    query, kv, width = sizes
-    return query, own.get("num_key_value_heads") or kv, own.get("head_dim") or width
-
-
 def _gemma4_mlp(config: Config, hidden: int, *, shared: bool) -> tuple[Mlp, int]:
-    """Return a layer's MLP and its vectors; experts stand beside the dense MLP, with three norms and two scales more."""
+    """Return a layer's MLP and its vectors; experts beside it bring three norms and two scales more."""
     inner = config.integer("intermediate_size")
     if shared and config.flag("use_double_wide_mlp", default=False):
         inner *= 2

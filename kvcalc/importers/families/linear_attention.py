@@ -1,4 +1,4 @@
-"""Linear attention between layers of ordinary attention: gated delta nets, Kimi delta attention, lightning attention."""
+"""Linear attention between layers of ordinary attention: gated delta nets, Kimi's and MiniMax's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "kimi_delta"]
 
 _KINDS = {"linear_attention": "delta", "full_attention": "attention"}
 
@@ -90,7 +90,7 @@ def _qwen_mixture(config: Config) -> Mixture:
 
 
 def _qwen_shape(config: Config, mlps: dict[str, tuple[Mlp | None, int]], feeds: list[str]) -> Shape:
-    """Return the decoder that Qwen3-Next and Qwen3.5 share: three delta nets, then attention, unless a list says else."""
+    """Return what Qwen3-Next and Qwen3.5 share: three delta nets, then attention, unless a list says else."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     mixers: dict[str, tuple[Mixer, int]] = {
         "delta": _qwen_delta_net(config, hidden),
@@ -162,7 +162,7 @@ def olmo_hybrid(config: Config) -> Shape:
     return decoder_shape(config, blocks, hidden=hidden)
 
 
-def _kimi_delta(
+def kimi_delta(
     hidden: int, *, count: int, width: int, kernel: int, full_forget: bool, full_gate: bool
 ) -> tuple[State, int]:
     """Return Kimi delta attention and its vectors; forget and output gates are low-rank (``width``) or full.
@@ -203,7 +203,9 @@ def _latent_attention(config: Config, hidden: int, *, gate: int) -> tuple[Latent
     return latent, rank + (query_rank or 0) + bias
 
 
-def _kimi_mlps(config: Config, *, latent: int | None = None, latent_norm: bool = False) -> dict[str, tuple[Mlp | None, int]]:
+def _kimi_mlps(
+    config: Config, *, latent: int | None = None, latent_norm: bool = False
+) -> dict[str, tuple[Mlp | None, int]]:
     width = config.integer("moe_intermediate_size")
     shared = config.maybe_integer("n_shared_experts", "num_shared_experts", least=0) or 0
     mixture = Mixture(
@@ -240,7 +242,7 @@ def kimi_linear(config: Config) -> Shape:
     gated = config.flag("mla_use_output_gate", default=False)
     gate = config.integer("num_attention_heads") * config.integer("v_head_dim") if gated else 0
     mixers: dict[str, tuple[Mixer, int]] = {
-        "delta": _kimi_delta(
+        "delta": kimi_delta(
             hidden,
             count=_either(linear, "num_heads", config, "linear_num_heads"),
             width=_either(linear, "head_dim", config, "linear_head_dim"),
@@ -256,7 +258,7 @@ def kimi_linear(config: Config) -> Shape:
         latent_norm=config.flag("latent_moe_use_norm", default=False),
     )
     residual = 2 * hidden if config.maybe_integer("attn_res_block_size") else 0
-    kinds = layer_kinds(config, "layer_types", names=_KINDS, layers=layers, default=_kimi_kinds(config, linear, layers))
+    kinds = layer_kinds(config, "layer_types", names=_KINDS, layers=layers, default=_kimi_kinds(linear, layers))
     pairs = list(zip(kinds, _kimi_feeds(config, layers), strict=True))
     blocks = hybrid_layers(mixers, mlps, pairs, norms=2 * hidden + residual, matrices=residual)
     notes = mtp_notes(config, "num_nextn_predict_layers")
@@ -269,7 +271,7 @@ def _either(first: Config, key: str, second: Config, other: str) -> int:
     return first.integer(key) if first.has(key) else second.integer(other)
 
 
-def _kimi_kinds(config: Config, linear: Config, layers: int) -> list[str]:
+def _kimi_kinds(linear: Config, layers: int) -> list[str]:
     """Return the kinds that ``linear_attn_config`` lists, counting layers from 1."""
     if not (linear.has("full_attn_layers") and linear.has("kda_layers")):
         return ["attention" if place and place % 4 == 0 else "delta" for place in range(layers)]
@@ -280,7 +282,7 @@ def _kimi_kinds(config: Config, linear: Config, layers: int) -> list[str]:
 
 
 def _untied(config: Config, shape: Shape) -> Shape:
-    """Return the shape with the names these configs give the context limit, and a head that is never the token table."""
+    """Return the shape with the context limit by its other name, and a head that is never the token table."""
     return replace(
         shape,
         context_limit=config.maybe_integer("model_max_length", "max_position_embeddings"),
@@ -299,7 +301,7 @@ def bailing_hybrid(config: Config) -> Shape:
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     query = config.integer("num_attention_heads")
     mixers: dict[str, tuple[Mixer, int]] = {
-        "delta": _kimi_delta(
+        "delta": kimi_delta(
             hidden,
             count=config.integer("linear_num_heads", default=query),
             width=config.integer("linear_head_dim", "head_dim"),

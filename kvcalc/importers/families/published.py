@@ -50,7 +50,7 @@ def orion(config: Config) -> Shape:
 
 
 def qwen(config: Config) -> Shape:
-    """Qwen (first generation): ``intermediate_size`` counts gate and up together; biases on queries, keys and values."""
+    """Qwen (first generation): ``intermediate_size`` counts gate and up together; queries, keys, values have biases."""
     hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
     width = config.integer("kv_channels", default=hidden // query)
     inner = config.integer("intermediate_size") // 2

@@ -20,7 +20,7 @@ from kvcalc.importers.families.shape import (
 from kvcalc.importers.families.states import mamba2_mixer, mamba_mixer, step_rank
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Mlp
+    from kvcalc.core.model import Mixer, Mlp
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule
 
@@ -82,7 +82,7 @@ def _head_width(config: Config, key: str, *, inner: int, count: int) -> int:
 
 
 def jamba(config: Config) -> Shape:
-    """Mamba-1 with attention every few layers and a mixture of experts every few; step, input and output are normalised."""
+    """Mamba-1 (step, input and output normalised), attention every few layers and a mixture of experts every few."""
     hidden = config.integer("hidden_size")
     query, kv, width = heads(config, hidden=hidden)
     inner = config.integer("intermediate_size")
@@ -111,7 +111,10 @@ def jamba(config: Config) -> Shape:
         for place in range(config.integer("num_hidden_layers"))
     ]
     attention = Full(heads=query, kv_heads=kv, head_dim=width)
-    mixers = {"attention": (attention, 0), "mamba": (state, vectors + rank + 2 * states)}
+    mixers: dict[str, tuple[Mixer, int]] = {
+        "attention": (attention, 0),
+        "mamba": (state, vectors + rank + 2 * states),
+    }
     return decoder_shape(config, hybrid_layers(mixers, mlps, layers, norms=2 * hidden), hidden=hidden)
 
 
@@ -143,7 +146,7 @@ def bamba(config: Config) -> Shape:
     """Mamba-2 with attention in the layers that ``attn_layer_indices`` lists, and an MLP in every layer."""
     hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
     expanded = int(config.number("mamba_expand") * hidden)
-    mixers = {
+    mixers: dict[str, tuple[Mixer, int]] = {
         "mamba": _mamba2_of_hybrid(config, hidden, inner=expanded, out_bias="mamba_proj_bias", norm=True),
         "attention": _attention_of_hybrid(config, hidden),
     }
@@ -160,7 +163,7 @@ def granite_hybrid(config: Config) -> Shape:
     """Granite 4: Mamba-2 or attention, then a shared MLP beside a mixture of experts (which small models lack)."""
     hidden, shared = config.integer("hidden_size"), config.integer("shared_intermediate_size", least=0)
     expanded = int(config.number("mamba_expand") * hidden)
-    mixers = {
+    mixers: dict[str, tuple[Mixer, int]] = {
         "mamba": _mamba2_of_hybrid(config, hidden, inner=expanded, out_bias="mamba_proj_bias", norm=True),
         "attention": _attention_of_hybrid(config, hidden),
     }
@@ -170,7 +173,8 @@ def granite_hybrid(config: Config) -> Shape:
         chosen, width = config.integer("num_experts_per_tok"), config.integer("intermediate_size")
         feed = Mixture(experts=experts, experts_per_token=chosen, width=width, shared_width=shared)
     count = config.integer("num_hidden_layers")
-    kinds = layer_kinds(config, "layer_types", "layers_block_type", names=_KINDS, layers=count, default=["mamba"] * count)
+    default = ["mamba"] * count
+    kinds = layer_kinds(config, "layer_types", "layers_block_type", names=_KINDS, layers=count, default=default)
     blocks = hybrid_layers(mixers, {"mlp": (feed, 0)}, [(kind, "mlp") for kind in kinds], norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden)
 
@@ -201,8 +205,8 @@ _NEMOTRON_NAMES = {**_KINDS, "mlp": "mlp", "moe": "moe"}
 def nemotron_h(config: Config) -> Shape:
     """Layers of one part each: Mamba-2, attention, an ungated MLP or a mixture of ungated experts, in any order.
 
-    The order stands in ``hybrid_override_pattern`` (a character a layer) or in ``layers_block_type``, which also say how
-    many layers there are. Experts may work in a narrower space (``moe_latent_size``) between two shared projections.
+    The order stands in ``hybrid_override_pattern`` (a character a layer) or in ``layers_block_type``; these also say
+    how many layers there are. Experts may work in a narrower space (``moe_latent_size``) between shared projections.
     """
     hidden = config.integer("hidden_size")
     kinds = _nemotron_kinds(config)
@@ -284,7 +288,7 @@ def recurrent_gemma(config: Config) -> Shape:
     )
     local = Sliding(heads=query, kv_heads=kv, head_dim=width, window=config.integer("attention_window_size"))
     biases = attention_biases(query, kv, width, hidden, inputs=config.flag("attention_bias"), output=True)
-    mixers = {
+    mixers: dict[str, tuple[Mixer, int]] = {
         "recurrent": (unit, 2 * lru + hidden + lru * (kernel + 1) + lru + gates),
         "local": (local, biases),
     }
@@ -330,7 +334,7 @@ def rwkv(config: Config) -> Shape:
 
 
 def xlstm(config: Config) -> Shape:
-    """xLSTM with matrix memories: for each head a matrix, a vector that normalises it (one column more) and a scale.
+    """The xLSTM with matrix memories: a matrix for each head, a vector that normalises it (one column more), a scale.
 
     The model also counts the tokens seen, in one number of 8 bytes.
 

@@ -10,7 +10,7 @@ from kvcalc.importers.config_reader import Config
 from kvcalc.importers.families.shape import Shape, attention_biases, decoder_shape, mlp, mlp_biases, refuse
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Mixer, Mlp
+    from kvcalc.core.model import Mlp
     from kvcalc.importers.families.shape import Rule
 
 __all__ = ["RULES"]
@@ -45,9 +45,10 @@ def nemotron_nas(config: Config) -> Shape:
 def _block(config: Config, part: Config, hidden: int) -> Block:
     mixer, matrices, vectors = _attention(config, part.child("attention"), hidden)
     feed, feed_matrices, feed_vectors = _feed(config, part.child("ffn"), hidden)
-    kinds = [name for name, held in (("attention", mixer), ("mlp", feed)) if held is not None]
+    names = [f"attention-{mixer.kv_heads}"] if mixer else ["linear"] if matrices else []
+    names += [f"mlp-{feed.width}"] if feed else ["linear"] if feed_matrices else []
     return Block(
-        name="+".join(kinds) or "empty",
+        name="+".join(names) or "empty",
         mixers=() if mixer is None else (mixer,),
         mlp=feed,
         matrix_parameters=matrices + feed_matrices,
@@ -55,7 +56,7 @@ def _block(config: Config, part: Config, hidden: int) -> Block:
     )
 
 
-def _attention(config: Config, part: Config, hidden: int) -> tuple[Mixer | None, int, int]:
+def _attention(config: Config, part: Config, hidden: int) -> tuple[Full | None, int, int]:
     """Return a layer's attention, matrix elements in its place, and its vectors, the norm before it included."""
     _refuse_extras(part, _ATTENTION_EXTRAS, "attention")
     bias = config.flag("attention_bias", default=False)

@@ -7,7 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.model import Block, Chunked, Compressed, Dense, Full, Gated, Head, Latent, Mixture, Sliding, Table
+from kvcalc.core.model import (
+    Block,
+    Chunked,
+    Compressed,
+    Dense,
+    Full,
+    Gated,
+    Head,
+    Latent,
+    Mixture,
+    Sliding,
+    State,
+    Table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,14 +92,19 @@ def windowed(query: int, kv: int, width: int, window: int | None) -> Mixer:
     return Sliding(heads=query, kv_heads=kv, head_dim=width, window=window)
 
 
+# Kinds of layers that transformers renamed; checkpoints keep the older names.
+_OLDER_NAMES = {"attention": "full_attention", "deepseek_sparse_attention": "indexed_attention"}
+
+
 def layer_list(config: Config, key: str, *, layers: int, known: Sequence[str], default: Sequence[str]) -> list[str]:
-    """Return a list with a kind for each layer, every kind a known one; the family's own list where the config has none."""
+    """Return a kind for each layer, every one a known one; the family's own list where the config has none."""
     kinds = config.sequence(key, default=None)
     if not kinds:
         return list(default)
     if len(kinds) != layers:
         raise config.bad(key, f"{len(kinds)} entries", f"{layers} entries, one for each layer")
-    return [config.choice(str(kind), known, key=key, what="the layer kind") for kind in kinds]
+    named = [str(kind) if kind in known else _OLDER_NAMES.get(str(kind), str(kind)) for kind in kinds]
+    return [config.choice(kind, known, key=key, what="the layer kind") for kind in named]
 
 
 def dense_first(layers: int, dense: int) -> list[str]:
@@ -139,6 +157,8 @@ def stack(
 def _mixer_kind(mixer: Mixer) -> str:
     if isinstance(mixer, Sliding | Chunked):
         return "local"
+    if isinstance(mixer, State):
+        return "recurrent"
     if isinstance(mixer, Compressed):
         return f"compressed-{mixer.ratio}"
     indexer = mixer.indexer if isinstance(mixer, Full | Latent) else None

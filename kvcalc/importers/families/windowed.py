@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule, Shape
 
-__all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_windows", "local_global"]
+__all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_overrides", "layer_windows", "local_global"]
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
@@ -42,6 +42,29 @@ def layer_windows(config: Config, *, layers: int, default: Sequence[str], window
     if window is None and LOCAL in kinds:
         raise config.bad("sliding_window", None, "the window of the layers that layer_types names")
     return [window if kind == LOCAL else None for kind in kinds]
+
+
+def layer_overrides(config: Config, *, layers: int, known: Sequence[str]) -> list[dict[str, int]] | None:
+    """Return the keys that ``per_layer_config`` sets layer by layer; none where the config has no such mapping.
+
+    Raises:
+        UnsupportedError: a key that the family's rule does not vary.
+    """
+    written = config.raw("per_layer_config", default=None)
+    if written is None:
+        return None
+    found: list[dict[str, int]] = [{} for _ in range(layers)]
+    if not isinstance(written, dict):
+        raise config.bad("per_layer_config", written, "a mapping from layer to keys")
+    for place, keys in written.items():
+        if not str(place).isdecimal() or int(place) >= layers or not isinstance(keys, dict):
+            raise config.bad("per_layer_config", {place: keys}, f"keys of one of {layers} layers")
+        for key, value in keys.items():
+            config.choice(key, known, key="per_layer_config", what="the key of a single layer")
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise config.bad("per_layer_config", {key: value}, "a whole number for each key")
+        found[int(place)] = dict(keys)
+    return found
 
 
 def local_global(
@@ -106,7 +129,9 @@ def _alternating(config: Config, period: int, *, first: bool = False) -> list[in
     """Return windows where the config lists the layers' kinds, or else one in ``period`` is global."""
     layers = _layers(config)
     default = every(layers, period, first=first)
-    return layer_windows(config, layers=layers, default=default, window=config.maybe_integer("sliding_window", least=0) or None)
+    return layer_windows(
+        config, layers=layers, default=default, window=config.maybe_integer("sliding_window", least=0) or None
+    )
 
 
 def _attention_bias(config: Config) -> bool:

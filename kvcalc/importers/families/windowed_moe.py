@@ -16,7 +16,7 @@ from kvcalc.importers.families.shape import (
     stack,
     windowed,
 )
-from kvcalc.importers.families.windowed import GLOBAL, LOCAL, every, layer_windows
+from kvcalc.importers.families.windowed import GLOBAL, LOCAL, every, layer_overrides, layer_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,14 +185,13 @@ def step3p5(config: Config) -> Shape:
     kinds = _step_list(config, "layer_types", layers, (GLOBAL, LOCAL), [GLOBAL] * layers)
     if window is None and LOCAL in kinds:
         raise config.bad("sliding_window", None, "the window of the layers that layer_types names")
-    local_query = _step_local_heads(config, query, kv)
+    queries = _step_heads(config, kinds, query, kv)
     gating = config.raw("gating", default=True)
     if gating not in (True, "per-head"):
         raise refuse(config, "gating", "a Step-3.5 whose gate is not one number a head")
     bias = config.flag("attention_bias", default=False)
     mixers: list[tuple[Mixer, int]] = []
-    for kind in kinds:
-        count = local_query if kind == LOCAL else query
+    for kind, count in zip(kinds, queries, strict=True):
         vectors = 2 * width + attention_biases(count, kv, width, hidden, inputs=bias, output=bias)
         if kind == LOCAL and window is not None:
             mixers.append((Sliding(heads=count, kv_heads=kv, head_dim=width, output_gate=1, window=window), vectors))
@@ -211,10 +210,16 @@ def _step_list(config: Config, key: str, layers: int, known: tuple[str, str], de
     return layer_list(config, key, layers=padded, known=known, default=default)[:layers]
 
 
+def _step_heads(config: Config, kinds: Sequence[str], query: int, kv: int) -> list[int]:
+    """Return each layer's query heads."""
+    overrides = layer_overrides(config, layers=len(kinds), known=("num_attention_heads",))
+    if overrides is not None:
+        return [own.get("num_attention_heads", query) for own in overrides]
+    local = _step_local_heads(config, query, kv)
+    return [local if kind == LOCAL else query for kind in kinds]
+
+
 def _step_local_heads(config: Config, query: int, kv: int) -> int:
-    """Return the query heads of local layers."""
-    if config.has("per_layer_config"):
-        raise refuse(config, "per_layer_config", "a Step-3.5 whose layers differ key by key")
     count = config.maybe_integer("num_sliding_attention_heads")
     if count is not None:
         return count
@@ -227,8 +232,9 @@ def _step_local_heads(config: Config, query: int, kv: int) -> int:
 
 def _step_mlps(config: Config, hidden: int, layers: int) -> list[tuple[Mlp, int]]:
     bias = config.flag("mlp_bias", default=False)
-    inner, shared = config.integer("intermediate_size", default=11264), config.integer(
-        "share_expert_dim", "share_expert_dims", default=1280
+    inner, shared = (
+        config.integer("intermediate_size", default=11264),
+        config.integer("share_expert_dim", "share_expert_dims", default=1280),
     )
     mixture = Mixture(
         experts=config.integer("n_routed_experts", "moe_num_experts", "num_experts", default=288),
@@ -266,9 +272,7 @@ def muse_spark(config: Config) -> Shape:
     query, kv, width = heads(config, hidden=hidden)
     bias = config.flag("attention_bias", default=False)
     default = [GLOBAL if (layers - 1 - place) % 4 == 0 else LOCAL for place in range(layers)]
-    windows = layer_windows(
-        config, layers=layers, default=default, window=config.maybe_integer("sliding_window")
-    )
+    windows = layer_windows(config, layers=layers, default=default, window=config.maybe_integer("sliding_window"))
     vectors = attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     mixers: list[tuple[Mixer, int]] = []
     for window in windows:

@@ -1,0 +1,104 @@
+"""How many bytes: the answer of ``kvcalc size``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = ["GridCell", "KvSize", "PerGpu", "Reserved", "SizeReport", "WeightSize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvSize:
+    """The cache, in logical bytes.
+
+    Args:
+        bytes_per_token: what the next token after the context adds to a sequence.
+        bytes_per_sequence: growing part at the context plus states.
+        state_bytes_per_sequence: states, whatever the context.
+        cross_bytes_per_sequence: keys and values of an encoder's output, apart from the above.
+        total_bytes: ``bytes_per_sequence`` times the batch.
+        affine: straight lines in the context: from_tokens, base_bytes, bytes_per_token.
+    """
+
+    bytes_per_token: int
+    bytes_per_sequence: int
+    state_bytes_per_sequence: int
+    cross_bytes_per_sequence: int
+    total_bytes: int
+    affine: tuple[Mapping[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSize:
+    """The weights.
+
+    Args:
+        parameters: of the text model, a tied table counted once.
+        active_parameters: those a token is multiplied with.
+        total_bytes: in the formats asked for.
+        parts: parameters by part.
+    """
+
+    parameters: int
+    active_parameters: int
+    total_bytes: int
+    parts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerGpu:
+    """Bytes on the fullest rank."""
+
+    gpus: int
+    kv_bytes: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What a named engine allocates for the batch.
+
+    Args:
+        engine: the engine and the versions its model describes.
+        kv_bytes: for keys and values.
+        state_bytes: for recurrent states.
+        total_bytes: both.
+    """
+
+    engine: str
+    kv_bytes: int
+    state_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """Total cache bytes at one context and batch."""
+
+    context: int
+    batch: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeReport:
+    """How many bytes a model's cache and weights take."""
+
+    schema: str = "kvcalc.size/1"
+    model: str
+    architecture: str
+    context: int
+    batch: int
+    formats: RunFormats
+    kv: KvSize
+    weights: WeightSize
+    per_gpu: PerGpu
+    reserved: Reserved | None = None
+    grid: tuple[GridCell, ...] = ()
+    notes: tuple[str, ...] = ()

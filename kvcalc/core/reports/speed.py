@@ -1,0 +1,105 @@
+"""How fast at most: the answers of ``kvcalc decode`` and ``kvcalc prefill``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = ["DecodeReport", "DecodeRow", "PartCost", "PrefillReport", "PrefillRow", "StepSpread"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartCost:
+    """One part of a step: attention's matrices, cached attention, experts, head and so on."""
+
+    part: str
+    flop: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSpread:
+    """The ideal time if the tokens of a step touched the fewest or the most experts."""
+
+    best_s: float
+    worst_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeRow:
+    """One decode step over a batch.
+
+    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds.
+    """
+
+    batch: int
+    context: int
+    flop: float
+    weight_bytes: float
+    kv_read_bytes: float
+    kv_write_bytes: float
+    intensity_flop_per_byte: float
+    ideal_s: float
+    serial_s: float
+    tokens_per_s: float
+    tokens_per_s_per_sequence: float
+    tokens_per_s_per_gib: float
+    limiter: str
+    shares: Mapping[str, float]
+    fits: bool
+    memory_needed_bytes: int
+    parts: tuple[PartCost, ...]
+    experts: StepSpread | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeReport:
+    """The bound on decoding speed, for each batch and context."""
+
+    schema: str = "kvcalc.decode/1"
+    model: str
+    gpu: str
+    gpus: int
+    memory_bytes: int
+    formats: RunFormats
+    rows: tuple[DecodeRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillRow:
+    """One prefill of a batch of prompts. ``ideal_s`` bounds the time to first token."""
+
+    batch: int
+    prompt: int
+    flop: float
+    weight_bytes: float
+    kv_write_bytes: float
+    intensity_flop_per_byte: float
+    ideal_s: float
+    serial_s: float
+    tokens_per_s: float
+    limiter: str
+    shares: Mapping[str, float]
+    fits: bool
+    memory_needed_bytes: int
+    parts: tuple[PartCost, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillReport:
+    """The bound on prefill, for each batch and prompt."""
+
+    schema: str = "kvcalc.prefill/1"
+    model: str
+    gpu: str
+    gpus: int
+    memory_bytes: int
+    formats: RunFormats
+    rows: tuple[PrefillRow, ...]
+    notes: tuple[str, ...] = ()

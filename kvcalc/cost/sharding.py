@@ -1,0 +1,114 @@
+"""What one rank holds: matrices, experts and layers under tensor, expert and pipeline parallelism."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kvcalc.core.model import Mixture
+from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_parameters
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import Block, ModelProfile
+    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.cost.parameters import Matrix
+
+__all__ = ["experts_per_rank", "rank_matrix", "rank_weight_bytes", "stage_blocks"]
+
+
+def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
+    """Return inputs, outputs and elements of a matrix on the fullest of ``tensor`` ranks.
+
+    Source: Shoeybi et al. 2019, arXiv 1909.08053 (column- and row-parallel linear layers).
+
+    >>> from kvcalc.cost.parameters import Matrix
+    >>> key = Matrix(name="key", part="attention", inputs=8, outputs=32, elements=256, split="outputs", pieces=2)
+    >>> rank_matrix(key, 4)
+    (8, 16, 128)
+    """
+    if matrix.split == "none" or tensor == 1:
+        return matrix.inputs, matrix.outputs, matrix.elements
+    pieces = -(-matrix.pieces // tensor)
+    if matrix.split == "outputs":
+        outputs = matrix.outputs * pieces // matrix.pieces
+        return matrix.inputs, outputs, -(-matrix.elements * pieces // matrix.pieces)
+    inputs = matrix.inputs * pieces // matrix.pieces
+    return inputs, matrix.outputs, -(-matrix.elements * pieces // matrix.pieces)
+
+
+def experts_per_rank(mixture: Mixture, parallel: Parallel) -> tuple[int, int]:
+    """Return how many experts the fullest rank holds, and into how many slices each of them is cut.
+
+    Source: Rajbhandari et al. 2022, arXiv 2201.05596 (expert parallelism, with slicing over the remaining ranks).
+
+    >>> from kvcalc.core.workload import Parallel
+    >>> experts_per_rank(Mixture(experts=8, experts_per_token=2, width=4), Parallel(tensor=4, expert=2))
+    (4, 2)
+    """
+    if parallel.expert == 1:
+        return mixture.experts, parallel.tensor
+    return -(-mixture.experts // parallel.expert), max(1, parallel.tensor // parallel.expert)
+
+
+def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], ...]:
+    """Return the layers of each pipeline stage: equal counts, the later stages but the last taking the remainder.
+
+    Source: Huang et al. 2018, arXiv 1811.06965 (consecutive layers); the place of the remainder as vLLM's
+    ``get_pp_indices`` has it.
+
+    >>> from kvcalc.core.model import Block, ModelProfile
+    >>> model = ModelProfile(name="x", architecture="x", hidden_size=1, context_limit=None, blocks=(Block(),) * 7,
+    ...     embeddings=(), head=None)
+    >>> [len(stage) for stage in stage_blocks(model, 3)]
+    [2, 3, 2]
+    """
+    size, rest = divmod(model.layers, stages)
+    sizes = [size] * stages
+    for place in range(rest):
+        sizes[-(place + 2) if stages > 1 else 0] += 1
+    cuts = [sum(sizes[:place]) for place in range(stages + 1)]
+    return tuple(model.blocks[start:end] for start, end in pairwise(cuts))
+
+
+def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel) -> int:
+    """Return the bytes of weights on the fullest rank.
+
+    Source: `rank_matrix`, `experts_per_rank` and `stage_blocks`; vectors are replicated, tables split by rows.
+    """
+    return max(
+        _stage_weight_bytes(model, blocks, formats, parallel, first=index == 0, last=index == parallel.pipeline - 1)
+        for index, blocks in enumerate(stage_blocks(model, parallel.pipeline))
+    )
+
+
+def _stage_weight_bytes(
+    model: ModelProfile, blocks: tuple[Block, ...], formats: Formats, parallel: Parallel, *, first: bool, last: bool
+) -> int:
+    parts: Counter[str] = Counter()
+    for block in blocks:
+        parts += _rank_parameters(block, model.hidden_size, parallel)
+    outer = outer_parameters(model, tables=True)
+    tied = model.head is not None and model.head.tied
+    if first:
+        parts["embedding"] += -(-outer.get("embedding", 0) // parallel.tensor)
+        encoder = model.encoder
+        for block in encoder.blocks if encoder is not None else ():
+            parts += _rank_parameters(block, encoder.hidden_size, parallel)
+    if last or (first and tied):
+        parts["head"] += -(-outer.get("head", 0) // parallel.tensor)
+    if last:
+        parts["vector"] += outer["vector"]
+        parts["other"] += outer["other"]
+    return sum(int(formats.of(part).bytes(size)) for part, size in parts.items())
+
+
+def _rank_parameters(block: Block, hidden: int, parallel: Parallel) -> Counter[str]:
+    parts: Counter[str] = Counter({"vector": block.vector_parameters})
+    for matrix in block_matrices(block, hidden):
+        if matrix.stored:
+            parts[matrix.part] += rank_matrix(matrix, parallel.tensor)[2]
+    if isinstance(block.mlp, Mixture):
+        experts, slices = experts_per_rank(block.mlp, parallel)
+        parts["experts"] += experts * -(-expert_parameters(block.mlp, hidden) // slices)
+    return parts

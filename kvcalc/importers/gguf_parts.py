@@ -1,0 +1,186 @@
+"""Which part of a model a GGUF tensor belongs to, and the MLP that a layer's tensors make up."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import ProfileError
+from kvcalc.core.model import Dense, Gated, Mixture
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.model import Mixer, Mlp, Part
+    from kvcalc.importers.checkpoint import Tensor, TensorTable
+    from kvcalc.importers.config_reader import Config
+
+__all__ = ["OUTER", "layer_mlp", "layer_tensors", "part_of"]
+
+# Tensors outside the layers that are no norms or factors.
+OUTER: dict[str, Part] = {
+    "token_embd.weight": "embedding",
+    "position_embd.weight": "embedding",
+    "token_types.weight": "embedding",
+    "per_layer_token_embd.weight": "embedding",
+    "output.weight": "head",
+    "per_layer_model_proj.weight": "other",
+    "altup_proj.weight": "other",
+    "altup_unembd_proj.weight": "other",
+}
+
+_ATTENTION = frozenset(
+    """
+    attn_q attn_k attn_v attn_qkv attn_output attn_gate attn_q_a attn_q_b attn_kv_a_mqa attn_kv_b attn_k_b attn_v_b
+    ssm_in ssm_x ssm_dt ssm_out ssm_ba ssm_alpha ssm_beta ssm_f_a ssm_f_b ssm_g_a ssm_g_b shortconv.in_proj
+    shortconv.out_proj indexer.proj indexer.attn_k indexer.attn_q_b
+    """.split()
+)
+_MLP = frozenset(
+    """
+    ffn_gate ffn_up ffn_down ffn_gate_shexp ffn_up_shexp ffn_down_shexp ffn_gate_inp_shexp ffn_latent_down ffn_latent_up
+    """.split()
+)
+_OTHER = frozenset(
+    {"inp_gate", "proj", "laurel_l", "laurel_r", "altup_correct_coef", "altup_predict_coef", "altup_router"}
+)
+_LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
+_OLD_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+$")
+
+# Architectures whose MLP has two matrices; where the tensors are there, they decide.
+_UNGATED = frozenset(
+    "bloom codeshell falcon gpt2 gptj gptneox jais mpt nemotron nemotron_h nemotron_h_moe phi2 starcoder starcoder2 apertus arcee".split()
+)  # fmt: skip
+
+
+def part_of(key: str, tensor: Tensor) -> Part:
+    """Return a tensor's part, by its name without ``blk.N.``.
+
+    >>> from kvcalc.importers.checkpoint import Tensor
+    >>> part_of("attn_q.weight", Tensor("bf16", (8, 8), 128)), part_of("attn_q.bias", Tensor("fp32", (8,), 32))
+    ('attention', 'vector')
+    """
+    if key in OUTER:
+        return OUTER[key]
+    name, _, leaf = key.rpartition(".")
+    if name.endswith("_exps"):
+        return "experts" if leaf in ("weight", "bias") else "vector"
+    if leaf != "weight":
+        return "vector"
+    if name == "ffn_gate_inp":
+        return "router"
+    if name in _MLP:
+        return "mlp"
+    if name in _ATTENTION and len(tensor.shape) > 1:
+        return "attention"
+    return "other" if name in _OTHER and len(tensor.shape) > 1 else "vector"
+
+
+def layer_tensors(table: TensorTable, layers: int) -> tuple[dict[int, dict[str, Tensor]], dict[str, Tensor]]:
+    """Return the tensors of each counted layer by name without ``blk.N.``, and those outside the layers.
+
+    Experts in tensors of their own, as files of early 2024 have them, are refused.
+    """
+    inside: dict[int, dict[str, Tensor]] = {}
+    outer: dict[str, Tensor] = {}
+    for name, tensor in table.tensors.items():
+        found = _LAYER.fullmatch(name)
+        if found is None:
+            outer[name] = tensor
+        elif int(found[1]) < layers:
+            if _OLD_EXPERT.search(found[2].removesuffix(".weight")):
+                raise ProfileError(
+                    "each expert is a tensor of its own: an old file", where=table.where, hint="convert it again"
+                )
+            inside.setdefault(int(found[1]), {})[found[2]] = tensor
+    # Some conversions hold the up-projection of a latent cache twice, whole and in its two halves.
+    for tensors in inside.values():
+        if "attn_k_b.weight" in tensors and "attn_v_b.weight" in tensors:
+            tensors.pop("attn_kv_b.weight", None)
+    return inside, outer
+
+
+def layer_mlp(
+    keys: Config, tensors: Mapping[str, Tensor], *, hidden: int, inner: int, layer: int, known: tuple[Mixer, ...]
+) -> Mlp | None:
+    """Return a layer's MLP: experts, one MLP, both beside each other, or none.
+
+    Args:
+        keys: the metadata.
+        tensors: the layer's tensors.
+        hidden: width of the hidden state.
+        inner: ``feed_forward_length`` of the layer.
+        layer: its place.
+        known: its token mixers.
+    """
+    experts = keys.integer("expert_count", default=0, least=0)
+    down = tensors.get("ffn_down_exps.weight")
+    sparse = down is not None
+    if not any(key.startswith("ffn_") for key in tensors):
+        lead = keys.integer("leading_dense_block_count", default=0, least=0)
+        sparse = experts > 0 and layer >= lead
+    if sparse and experts:
+        return _mixture(keys, tensors, hidden=hidden, inner=inner, experts=experts, layer=layer)
+    if keys.path in ("mamba", "mamba2") or (keys.path.startswith("nemotron_h") and known):
+        return None
+    gated = _gated(keys, tensors, inner)
+    width = inner or _rows(tensors.get("ffn_up.weight"))
+    if not width:
+        return None
+    return Gated(width=width) if gated else Dense(width=width)
+
+
+def _gated(keys: Config, tensors: Mapping[str, Tensor], inner: int) -> bool:
+    up = tensors.get("ffn_up.weight")
+    if up is None:
+        return keys.path not in _UNGATED
+    return "ffn_gate.weight" in tensors or _rows(up) == 2 * inner
+
+
+def _rows(tensor: Tensor | None) -> int:
+    return tensor.shape[1] if tensor is not None and len(tensor.shape) > 1 else 0
+
+
+def _mixture(
+    keys: Config, tensors: Mapping[str, Tensor], *, hidden: int, inner: int, experts: int, layer: int
+) -> Mixture:
+    down = tensors.get("ffn_down_exps.weight")
+    each = keys.raw("expert_feed_forward_length", default=None)
+    each = each[layer] if isinstance(each, list) and layer < len(each) else each
+    width = each if isinstance(each, int) and each > 0 else inner
+    if down is not None and down.shape:
+        width = down.shape[0]
+    used = keys.raw("expert_used_count", default=0)
+    used = used[layer] if isinstance(used, list) and layer < len(used) else used
+    if isinstance(used, bool) or not isinstance(used, int) or not 1 <= used <= experts:
+        raise keys.bad("expert_used_count", used, f"a number from 1 to {experts}")
+    if width < 1:
+        raise keys.bad("expert_feed_forward_length", width, "a whole number from 1")
+    latent = _rows(tensors.get("ffn_latent_down.weight"))
+    return Mixture(
+        experts=experts,
+        experts_per_token=used,
+        width=width,
+        gated=_gated_experts(keys, tensors),
+        shared_width=_shared_width(keys, tensors, width=width, inner=inner),
+        shared_gate="ffn_gate_inp_shexp.weight" in tensors,
+        inputs=latent or None,
+        expert_bias="ffn_down_exps.bias" in tensors,
+    )
+
+
+def _gated_experts(keys: Config, tensors: Mapping[str, Tensor]) -> bool:
+    if "ffn_down_exps.weight" in tensors:
+        return "ffn_gate_exps.weight" in tensors or "ffn_gate_up_exps.weight" in tensors
+    return keys.path not in _UNGATED
+
+
+def _shared_width(keys: Config, tensors: Mapping[str, Tensor], *, width: int, inner: int) -> int:
+    """Return the width of what every token passes: shared experts, or a whole MLP beside the experts."""
+    for name in ("ffn_up_shexp.weight", "ffn_up.weight"):
+        if name in tensors:
+            return _rows(tensors[name])
+    if any(key.startswith("ffn_") for key in tensors):
+        return 0
+    shared = keys.integer("expert_shared_feed_forward_length", default=0, least=0)
+    return shared or width * keys.integer("expert_shared_count", default=0, least=0)

@@ -1,0 +1,61 @@
+"""The table of ``kvcalc size``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from kvcalc.core.units import bytes_text, count_text, number_text
+from kvcalc.render.tables.pieces import facts, formats_text, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kvcalc.core.reports.size import KvSize, SizeReport
+
+__all__ = ["parts"]
+
+
+def _both(size: float) -> tuple[str, str]:
+    return bytes_text(size), f"{number_text(size)} B = {bytes_text(size, si=True)}"
+
+
+def parts(report: SizeReport) -> list[RenderableType]:
+    """Return the table of a size report."""
+    kv, weights = report.kv, report.weights
+    rows: list[tuple[str, ...]] = [("KV cache per token", *_both(kv.bytes_per_token))]
+    rows.append((f"per sequence of {number_text(report.context)} tokens", *_both(kv.bytes_per_sequence)))
+    if kv.state_bytes_per_sequence:
+        rows.append(("  of it state, at any length", *_both(kv.state_bytes_per_sequence)))
+    if kv.cross_bytes_per_sequence:
+        rows.append(("cross-attention per sequence, apart", *_both(kv.cross_bytes_per_sequence)))
+    rows.append((f"total for {number_text(report.batch)} sequence{'s' * (report.batch > 1)}", *_both(kv.total_bytes)))
+    if report.reserved is not None:
+        rows.append((f"reserved by {report.reserved.engine}", *_both(report.reserved.total_bytes)))
+    rows.append(("weights", *_both(weights.total_bytes)))
+    active = count_text(weights.active_parameters)
+    rows.append(("parameters", count_text(weights.parameters), f"{active} active for a token"))
+    if report.per_gpu.gpus > 1:
+        rows.append((f"KV on the fullest of {report.per_gpu.gpus} GPUs", *_both(report.per_gpu.kv_bytes)))
+        rows.append(("weights on it", *_both(report.per_gpu.weight_bytes)))
+    title = f"{report.model}  ({report.architecture}; {formats_text(report.formats)})"
+    return [heading(title), facts(rows), Text(), *_affine(kv), Text(), *_size_grid(report), *note_lines(report.notes)]
+
+
+def _affine(kv: KvSize) -> list[RenderableType]:
+    lines = []
+    for segment in kv.affine:
+        base, slope = segment["base_bytes"], segment["bytes_per_token"]
+        start = f"from {number_text(segment['from_tokens'])} tokens: " if len(kv.affine) > 1 else ""
+        lines.append(f"  {start}bytes(T) = {number_text(base)} + {number_text(slope)} * T")
+    return [heading("Bytes of a sequence of T tokens"), *(Text(line) for line in lines)]
+
+
+def _size_grid(report: SizeReport) -> list[RenderableType]:
+    batches = sorted({cell.batch for cell in report.grid})
+    contexts = sorted({cell.context for cell in report.grid})
+    cells = {(cell.context, cell.batch): bytes_text(cell.total_bytes) for cell in report.grid}
+    rows = [[number_text(context), *(cells[context, batch] for batch in batches)] for context in contexts]
+    columns = ["context", *(f"batch {batch}" for batch in batches)]
+    return [heading("KV cache in total"), grid(columns, rows, left=0)]

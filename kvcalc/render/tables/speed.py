@@ -1,0 +1,140 @@
+"""The tables of ``kvcalc decode`` and ``kvcalc prefill``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from kvcalc.core.reports.speed import DecodeReport
+from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text
+from kvcalc.render.tables.pieces import facts, formats_text, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from kvcalc.core.reports.speed import DecodeRow, PartCost, PrefillReport, PrefillRow
+
+__all__ = ["parts"]
+
+_HYPOTHETICAL = "does not fit: the speed is hypothetical, as if the memory were larger"
+
+
+def parts(report: DecodeReport | PrefillReport) -> list[RenderableType]:
+    """Return the table of a decode or prefill report; what does not fit is said first."""
+    return _decode(report) if isinstance(report, DecodeReport) else _prefill(report)
+
+
+def _memory(report: DecodeReport | PrefillReport) -> str:
+    each = f" of each {report.gpu}" if report.gpus > 1 else f" of one {report.gpu}"
+    return f"{bytes_text(report.memory_bytes)}{each}"
+
+
+def _warnings(report: DecodeReport | PrefillReport) -> list[RenderableType]:
+    """Say first what does not fit."""
+    over = [row for row in report.rows if not row.fits]
+    if not over:
+        return []
+    need = bytes_text(min(row.memory_needed_bytes for row in over))
+    which = "this" if len(report.rows) == 1 else f"{len(over)} of {len(report.rows)} rows"
+    per = " per GPU" if report.gpus > 1 else ""
+    at_least = "" if len(over) == 1 else "at least "
+    needs = f"DOES NOT FIT: {which} needs {at_least}{need}{per}, more than the {_memory(report)}."
+    return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]
+
+
+def _limiter(row: DecodeRow | PrefillRow) -> str:
+    others = [f"{name} {share:.0%}" for name, share in row.shares.items() if name != row.limiter and round(share, 2)]
+    return f"{row.limiter} ({', '.join(others)})" if others else row.limiter
+
+
+def _parts_table(parts: Sequence[PartCost]) -> list[RenderableType]:
+    rows = [[part.part, bytes_text(part.moved_bytes), flop_text(part.flop)] for part in parts]
+    total = ["total", bytes_text(sum(p.moved_bytes for p in parts)), flop_text(sum(p.flop for p in parts))]
+    table = grid(["part", "bytes", "FLOP"], [*rows, total])
+    return [heading("Bytes moved and FLOP of a step, by part"), table]
+
+
+def _title(report: DecodeReport | PrefillReport, what: str) -> str:
+    gpus = f"{report.gpus} x {report.gpu}" if report.gpus > 1 else report.gpu
+    return f"{what} bound: {report.model} on {gpus}  ({formats_text(report.formats)})"
+
+
+def _decode(report: DecodeReport) -> list[RenderableType]:
+    if len(report.rows) == 1:
+        return [*_warnings(report), *_one_decode(report, report.rows[0]), *note_lines(report.notes)]
+    rows = [
+        [
+            number_text(row.batch),
+            number_text(row.context),
+            number_text(row.tokens_per_s) + ("" if row.fits else " *"),
+            number_text(row.tokens_per_s_per_sequence),
+            seconds_text(row.ideal_s),
+            seconds_text(row.serial_s),
+            number_text(row.intensity_flop_per_byte),
+            bytes_text(row.memory_needed_bytes),
+            number_text(row.tokens_per_s_per_gib),
+            row.limiter,
+        ]
+        for row in report.rows
+    ]
+    columns = [
+        "batch",
+        "context",
+        "tokens/s",
+        "per seq.",
+        "ideal",
+        "serial",
+        "FLOP/B",
+        "memory",
+        "tok/s/GiB",
+        "limiter",
+    ]
+    title = heading(_title(report, "Decode"))
+    return [*_warnings(report), title, grid(columns, rows, left=0), *note_lines(report.notes)]
+
+
+def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
+    mark = "" if row.fits else " *"
+    rows: list[tuple[str, ...]] = [
+        ("batch, context", f"{number_text(row.batch)}, {number_text(row.context)} tokens"),
+        ("tokens/s at most", number_text(row.tokens_per_s) + mark, "" if row.fits else _HYPOTHETICAL),
+        ("  per sequence", number_text(row.tokens_per_s_per_sequence) + mark),
+        ("  per GiB used", number_text(row.tokens_per_s_per_gib) + mark),
+        ("step, ideal", seconds_text(row.ideal_s), "everything overlapped: no measurement beats it"),
+        ("step, serial", seconds_text(row.serial_s), "one operator after another"),
+        ("limited by", _limiter(row)),
+        ("intensity", f"{number_text(row.intensity_flop_per_byte)} FLOP/B"),
+        (
+            "memory needed",
+            bytes_text(row.memory_needed_bytes),
+            f"of {_memory(report)}; weights and cache, no engine overhead",
+        ),
+    ]
+    if row.experts is not None:
+        spread = f"{seconds_text(row.experts.best_s)} to {seconds_text(row.experts.worst_s)}"
+        rows.append(("  by experts touched", spread, "fewest and most; the figures are for the expected number"))
+    return [heading(_title(report, "Decode")), facts(rows), Text(), *_parts_table(row.parts)]
+
+
+def _prefill(report: PrefillReport) -> list[RenderableType]:
+    rows = [
+        [
+            number_text(row.batch),
+            number_text(row.prompt),
+            seconds_text(row.ideal_s) + ("" if row.fits else " *"),
+            seconds_text(row.serial_s),
+            number_text(row.tokens_per_s),
+            flop_text(row.flop),
+            number_text(row.intensity_flop_per_byte),
+            bytes_text(row.memory_needed_bytes),
+            row.limiter,
+        ]
+        for row in report.rows
+    ]
+    columns = ["batch", "prompt", "TTFT ideal", "serial", "tokens/s", "FLOP", "FLOP/B", "memory", "limiter"]
+    parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
+    title = heading(_title(report, "Prefill"))
+    return [*_warnings(report), title, grid(columns, rows, left=0), *parts, *note_lines(report.notes)]
