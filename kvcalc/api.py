@@ -101,6 +101,8 @@ def _is_hub_id(source: str) -> bool:
 
 def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
     """Return the path that a source names, or none where it is a name to look up."""
+    if not str(source).strip():
+        return None
     path = Path(source).expanduser()
     if isinstance(source, Path) or path.suffix.lower() in suffixes or path.is_dir():
         return path

@@ -69,7 +69,7 @@ def _count(text: str, what: str) -> int:
     try:
         value = parse_count(text)
     except InputError as error:
-        raise InputError(f"{what}: {error.what}", hint=error.hint or "for example 1,8,32 or 1-256*2") from None
+        raise InputError(f"{what}: {error.what}", hint="for example 4096, 8k, 1,8,32 or 1-256*2") from None
     if not 1 <= value <= 10**9:
         raise InputError(f"{what} must be from 1 to 1,000,000,000, not {text}")
     return value

@@ -93,8 +93,8 @@ def _stage_weight_bytes(
     if first:
         parts["embedding"] += -(-outer.get("embedding", 0) // parallel.tensor)
         encoder = model.encoder
-        for block in encoder.blocks if encoder is not None else ():
-            parts += _rank_parameters(block, encoder.hidden_size, parallel)
+        if encoder is not None:
+            parts += sum((_rank_parameters(b, encoder.hidden_size, parallel) for b in encoder.blocks), Counter())
     if last or (first and tied):
         parts["head"] += -(-outer.get("head", 0) // parallel.tensor)
     if last:

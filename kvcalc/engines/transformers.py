@@ -22,8 +22,8 @@ def reserve(model: ModelProfile, formats: Formats, *, tokens: int, batch: int) -
     """Return the bytes of ``DynamicCache`` for a batch of sequences of that many tokens, after one prefill.
 
     A windowed layer keeps window - 1 tokens (those the next token can still see), a chunked layer likewise; Falcon's
-    new decoder architecture broadcasts its KV heads to the query heads before it caches them. Latent attention is cached
-    compressed.
+    new decoder architecture broadcasts its KV heads to the query heads before it caches them. Latent attention is
+    cached compressed.
     """
     cached = replace(model, blocks=tuple(_as_cached(block, model.architecture) for block in model.blocks))
     held = cache_bytes(cached, tokens, formats)

@@ -1,7 +1,7 @@
 """A profile from GGUF metadata and tensors, by the geometry llama.cpp gives each architecture.
 
 Layers come from the metadata, which llama.cpp sizes its cache by; the tensors say which projections exist and in which
-formats. Tensors that contradict the metadata are an error. Windows are those that llama.cpp applies, which is not always
+formats. Tensors that contradict the metadata are an error. Windows are those that llama.cpp applies: not always
 what the original config says (Phi-3's is left out). Sources: llama.cpp's ``src/models`` and ``src/llama-arch.cpp``.
 """
 
@@ -30,6 +30,7 @@ from kvcalc.cost.parameters import block_parameters, parameters
 from kvcalc.importers.checkpoint import exact_format
 from kvcalc.importers.config_reader import Config
 from kvcalc.importers.gguf_parts import layer_mlp, layer_tensors, part_of
+from kvcalc.importers.gguf_states import gated_delta, kimi_delta, mamba, mamba2, short_convolution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
 __all__ = ["gguf_profile"]
 
 # Attention over everything in each layer that has key-value heads: llama.cpp's plain cache.
-_PLAIN = frozenset(
-    """
-    apertus arcee arctic baichuan bailingmoe bailingmoe2 bitnet bloom chameleon chatglm codeshell command-r dbrx deci
-    deepseek dots1 ernie4_5 ernie4_5-moe exaone falcon gemma glm4 glm4moe gpt2 gptj gptneox granite granitemoe grok
-    hunyuan-dense hunyuan-moe internlm2 jais llama maincoder minicpm minimax-m2 mistral3 mpt nemotron olmo olmoe openelm
-    orion paddleocr pangu-embedded phi2 phi3 phimoe plamo qwen qwen2 qwen2moe qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe
-    refact seed_oss smollm3 stablelm starcoder starcoder2 xverse
-    """.split()
-)
+_PLAIN = frozenset({
+    "apertus", "arcee", "arctic", "baichuan", "bailingmoe", "bailingmoe2", "bitnet", "bloom", "chameleon",
+    "chatglm", "codeshell", "command-r", "dbrx", "deci", "deepseek", "dots1", "ernie4_5", "ernie4_5-moe", "exaone",
+    "falcon", "gemma", "glm4", "glm4moe", "gpt2", "gptj", "gptneox", "granite", "granitemoe", "grok",
+    "hunyuan-dense", "hunyuan-moe", "internlm2", "jais", "llama", "maincoder", "minicpm", "minimax-m2", "mistral3",
+    "mpt", "nemotron", "olmo", "olmoe", "openelm", "orion", "paddleocr", "pangu-embedded", "phi2", "phi3", "phimoe",
+    "plamo", "qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "refact",
+    "seed_oss", "smollm3", "stablelm", "starcoder", "starcoder2", "xverse",
+})  # fmt: skip
 
 _MOST_LAYERS = 10_000
 
@@ -225,7 +226,7 @@ class _File:
 
     def _block(self, layer: int, tensors: Mapping[str, Tensor]) -> Block:
         mixers = self._mixers(layer, tensors)
-        mlp = layer_mlp(self.keys, tensors, hidden=self.hidden, inner=self.inner[layer], layer=layer, known=mixers)
+        mlp = layer_mlp(self.keys, tensors, inner=self.inner[layer], layer=layer, known=mixers)
         other = sum(tensor.elements for key, tensor in tensors.items() if part_of(key, tensor) == "other")
         parallel = self.architecture in _PARALLEL or (
             self.architecture == "gptneox" and self.keys.flag("use_parallel_residual", default=True)
@@ -263,18 +264,20 @@ class _File:
     def _mixers(self, layer: int, tensors: Mapping[str, Tensor]) -> tuple[Mixer, ...]:
         name = self.architecture
         if name == "falcon-h1":
-            return (self._attention(layer, tensors), self._state_2())
+            return (self._attention(layer, tensors), mamba2(self.keys, self.hidden))
         if name in _DELTA:
-            return (self._delta() if self._recurrent(layer) else self._attention(layer, tensors),)
+            return (gated_delta(self.keys, self.hidden) if self._recurrent(layer) else self._attention(layer, tensors),)
         if name in ("mamba", "mamba2"):
-            return (self._state_1() if name == "mamba" else self._state_2(),)
+            return (mamba(self.keys, self.hidden) if name == "mamba" else mamba2(self.keys, self.hidden),)
         if name in ("nemotron_h", "nemotron_h_moe"):
             if self.inner[layer]:
                 return ()
-            return (self._attention(layer, tensors) if self.kv_heads[layer] else self._state_2(),)
+            return (self._attention(layer, tensors) if self.kv_heads[layer] else mamba2(self.keys, self.hidden),)
         if name in _STATES and not self.kv_heads[layer]:
-            recurrent = {"jamba": self._state_1, "granitehybrid": self._state_2, "kimi-linear": self._kimi}
-            return (recurrent.get(name, self._short_convolution)(),)
+            if name == "kimi-linear":
+                return (kimi_delta(self.keys, self.hidden, max(self.heads)),)
+            rule = {"jamba": mamba, "granitehybrid": mamba2}.get(name, short_convolution)
+            return (rule(self.keys, self.hidden),)
         if name in _LATENT or name == "kimi-linear":
             return (self._latent(layer, tensors),)
         return (self._attention(layer, tensors),) if self.kv_heads[layer] else ()
@@ -360,84 +363,6 @@ class _File:
         if isinstance(named, list) and len(named) >= self.layers:
             return bool(named[layer])
         return (layer + 1) % self.keys.integer("full_attention_interval", default=4) != 0
-
-    def _state_1(self) -> State:
-        keys = self.keys
-        inner, size, rank = (keys.integer(f"ssm.{key}") for key in ("inner_size", "state_size", "time_step_rank"))
-        kernel = keys.integer("ssm.conv_kernel")
-        return State(
-            variant="mamba",
-            heads=inner,
-            key_dim=size,
-            value_dim=1,
-            conv_channels=inner,
-            conv_window=kernel,
-            conv_kernel=kernel,
-            recurrent_format="fp32",
-            matrix_parameters=inner * (3 * self.hidden + 2 * rank + 2 * size),
-        )
-
-    def _state_2(self) -> State:
-        keys = self.keys
-        inner, size, heads = (keys.integer(f"ssm.{key}") for key in ("inner_size", "state_size", "time_step_rank"))
-        groups, kernel = keys.integer("ssm.group_count"), keys.integer("ssm.conv_kernel")
-        if inner % heads:
-            raise keys.bad("ssm.inner_size", inner, f"a multiple of ssm.time_step_rank = {heads}")
-        return State(
-            variant="mamba2",
-            heads=heads,
-            key_dim=size,
-            value_dim=inner // heads,
-            conv_channels=inner + 2 * groups * size,
-            conv_window=kernel,
-            conv_kernel=kernel,
-            recurrent_format="fp32",
-            matrix_parameters=self.hidden * (3 * inner + 2 * groups * size + heads),
-            groups=groups,
-        )
-
-    def _delta(self) -> State:
-        keys = self.keys
-        size, heads, groups = (keys.integer(f"ssm.{key}") for key in ("state_size", "time_step_rank", "group_count"))
-        kernel, inner = keys.integer("ssm.conv_kernel"), size * heads
-        channels = inner + 2 * groups * size
-        return State(
-            variant="gated_delta",
-            heads=heads,
-            key_dim=size,
-            value_dim=size,
-            conv_channels=channels,
-            conv_window=kernel,
-            conv_kernel=kernel,
-            recurrent_format="fp32",
-            matrix_parameters=self.hidden * (channels + 2 * inner + 2 * heads),
-        )
-
-    def _kimi(self) -> State:
-        """Kimi-Linear's delta attention: query, key, value, output, a decay and a gate of low rank, and beta."""
-        heads, size = max(self.heads), self.keys.integer("kda.head_dim")
-        kernel, inner = self.keys.integer("ssm.conv_kernel"), heads * size
-        return State(
-            variant="gated_delta",
-            heads=heads,
-            key_dim=size,
-            value_dim=size,
-            conv_channels=3 * inner,
-            conv_window=kernel,
-            conv_kernel=kernel,
-            recurrent_format="fp32",
-            matrix_parameters=self.hidden * (4 * inner + 2 * size + heads) + 2 * size * inner,
-        )
-
-    def _short_convolution(self) -> State:
-        kernel = self.keys.integer("shortconv.l_cache")
-        return State(
-            variant="short_conv",
-            conv_channels=self.hidden,
-            conv_window=kernel,
-            conv_kernel=kernel,
-            matrix_parameters=4 * self.hidden * self.hidden,
-        )
 
     def _window(self) -> tuple[int, list[bool]] | None:
         """Return the window and which layers have it; none where llama.cpp applies none."""

@@ -29,18 +29,16 @@ OUTER: dict[str, Part] = {
     "altup_unembd_proj.weight": "other",
 }
 
-_ATTENTION = frozenset(
-    """
-    attn_q attn_k attn_v attn_qkv attn_output attn_gate attn_q_a attn_q_b attn_kv_a_mqa attn_kv_b attn_k_b attn_v_b
-    ssm_in ssm_x ssm_dt ssm_out ssm_ba ssm_alpha ssm_beta ssm_f_a ssm_f_b ssm_g_a ssm_g_b shortconv.in_proj
-    shortconv.out_proj indexer.proj indexer.attn_k indexer.attn_q_b
-    """.split()
-)
-_MLP = frozenset(
-    """
-    ffn_gate ffn_up ffn_down ffn_gate_shexp ffn_up_shexp ffn_down_shexp ffn_gate_inp_shexp ffn_latent_down ffn_latent_up
-    """.split()
-)
+_ATTENTION = frozenset({
+    "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_gate", "attn_q_a", "attn_q_b", "attn_kv_a_mqa",
+    "attn_kv_b", "attn_k_b", "attn_v_b", "ssm_in", "ssm_x", "ssm_dt", "ssm_out", "ssm_ba", "ssm_alpha", "ssm_beta",
+    "ssm_f_a", "ssm_f_b", "ssm_g_a", "ssm_g_b", "shortconv.in_proj", "shortconv.out_proj", "indexer.proj",
+    "indexer.attn_k", "indexer.attn_q_b",
+})  # fmt: skip
+_MLP = frozenset({
+    "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp",
+    "ffn_latent_down", "ffn_latent_up",
+})  # fmt: skip
 _OTHER = frozenset(
     {"inp_gate", "proj", "laurel_l", "laurel_r", "altup_correct_coef", "altup_predict_coef", "altup_router"}
 )
@@ -48,9 +46,10 @@ _LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
 _OLD_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+$")
 
 # Architectures whose MLP has two matrices; where the tensors are there, they decide.
-_UNGATED = frozenset(
-    "bloom codeshell falcon gpt2 gptj gptneox jais mpt nemotron nemotron_h nemotron_h_moe phi2 starcoder starcoder2 apertus arcee".split()
-)  # fmt: skip
+_UNGATED = frozenset({
+    "bloom", "codeshell", "falcon", "gpt2", "gptj", "gptneox", "jais", "mpt", "nemotron", "nemotron_h",
+    "nemotron_h_moe", "phi2", "starcoder", "starcoder2", "apertus", "arcee",
+})  # fmt: skip
 
 
 def part_of(key: str, tensor: Tensor) -> Part:
@@ -101,14 +100,13 @@ def layer_tensors(table: TensorTable, layers: int) -> tuple[dict[int, dict[str, 
 
 
 def layer_mlp(
-    keys: Config, tensors: Mapping[str, Tensor], *, hidden: int, inner: int, layer: int, known: tuple[Mixer, ...]
+    keys: Config, tensors: Mapping[str, Tensor], *, inner: int, layer: int, known: tuple[Mixer, ...]
 ) -> Mlp | None:
     """Return a layer's MLP: experts, one MLP, both beside each other, or none.
 
     Args:
         keys: the metadata.
         tensors: the layer's tensors.
-        hidden: width of the hidden state.
         inner: ``feed_forward_length`` of the layer.
         layer: its place.
         known: its token mixers.
@@ -120,7 +118,7 @@ def layer_mlp(
         lead = keys.integer("leading_dense_block_count", default=0, least=0)
         sparse = experts > 0 and layer >= lead
     if sparse and experts:
-        return _mixture(keys, tensors, hidden=hidden, inner=inner, experts=experts, layer=layer)
+        return _mixture(keys, tensors, inner=inner, experts=experts, layer=layer)
     if keys.path in ("mamba", "mamba2") or (keys.path.startswith("nemotron_h") and known):
         return None
     gated = _gated(keys, tensors, inner)
@@ -141,9 +139,7 @@ def _rows(tensor: Tensor | None) -> int:
     return tensor.shape[1] if tensor is not None and len(tensor.shape) > 1 else 0
 
 
-def _mixture(
-    keys: Config, tensors: Mapping[str, Tensor], *, hidden: int, inner: int, experts: int, layer: int
-) -> Mixture:
+def _mixture(keys: Config, tensors: Mapping[str, Tensor], *, inner: int, experts: int, layer: int) -> Mixture:
     down = tensors.get("ffn_down_exps.weight")
     each = keys.raw("expert_feed_forward_length", default=None)
     each = each[layer] if isinstance(each, list) and layer < len(each) else each
@@ -162,7 +158,7 @@ def _mixture(
         experts_per_token=used,
         width=width,
         gated=_gated_experts(keys, tensors),
-        shared_width=_shared_width(keys, tensors, width=width, inner=inner),
+        shared_width=_shared_width(keys, tensors, width=width),
         shared_gate="ffn_gate_inp_shexp.weight" in tensors,
         inputs=latent or None,
         expert_bias="ffn_down_exps.bias" in tensors,
@@ -175,7 +171,7 @@ def _gated_experts(keys: Config, tensors: Mapping[str, Tensor]) -> bool:
     return keys.path not in _UNGATED
 
 
-def _shared_width(keys: Config, tensors: Mapping[str, Tensor], *, width: int, inner: int) -> int:
+def _shared_width(keys: Config, tensors: Mapping[str, Tensor], *, width: int) -> int:
     """Return the width of what every token passes: shared experts, or a whole MLP beside the experts."""
     for name in ("ffn_up_shexp.weight", "ffn_up.weight"):
         if name in tensors:

@@ -189,10 +189,10 @@ _MOST_EXPRESSIONS = 400
 class Selection:
     """Names of modules, as the lists of a quantisation config give them.
 
-    An entry is a module or a part of it, by full name (``model.layers.0.self_attn``), by the last name alone (``gate``),
-    with wildcards (``model.layers.0*``), or as an expression (``re:.*mlp.*``). What stands before ``layers.N`` differs
-    between a model and its multimodal wrapper and is not compared; entries of vision and audio towers and of
-    multi-token-prediction layers are passed over.
+    An entry is a module or a part of it, by full name (``model.layers.0.self_attn``), by the last name alone
+    (``gate``), with wildcards (``model.layers.0*``), or as an expression (``re:.*mlp.*``). What stands before
+    ``layers.N`` differs between a model and its multimodal wrapper and is not compared; entries of vision and audio
+    towers and of multi-token-prediction layers are passed over.
 
     >>> picked = Selection(["model.layers.0.self_attn*", "re:.*down_proj", "lm_head"], where="ignore")
     >>> [picked.has(name) for name in ("layers.0.self_attn.q_proj", "layers.1.mlp.down_proj", "layers.1.mlp.up_proj")]

@@ -298,8 +298,9 @@ def _weight_map(text: _Text) -> dict[str, str]:
 def import_safetensors(path: Path, name: str) -> ModelProfile:
     """Return the profile of the ``config.json`` beside a weight file, with the file's own bytes.
 
-    Each part of the model gets the exact mixture of the formats its tensors are stored in, scales included. Tensors that
-    the profile does not count (vision and audio towers, multi-token-prediction layers) are in ``held_weight_bytes`` only.
+    Each part of the model gets the exact mixture of the formats its tensors are stored in, scales included. Tensors
+    that the profile does not count (vision and audio towers, multi-token-prediction layers) are in
+    ``held_weight_bytes`` only.
 
     Args:
         path: a ``.safetensors`` file or a ``.safetensors.index.json``.

@@ -23,15 +23,18 @@ _ADDED = re.compile(
 
 # The first pattern that is found in a name decides.
 _PATTERNS: tuple[tuple[str, Part], ...] = (
-    (r"e_score_correction_bias|A_log$|\.D$|dt_bias$|conv1d?\.|sinks$|layer_scalar$|norm|(?:^|\.)ln_|\.layer_scale", "vector"),
+    (r"e_score_correction_bias|A_log$|\.D$|dt_bias$|conv1d?\.|sinks$|layer_scalar$", "vector"),
+    (r"norm|(?:^|\.)ln_|\.layer_scale", "vector"),
     (r"(?:^|\.)shared_experts?\.", "mlp"),
     (r"(?:^|\.)experts\.", "experts"),
     (r"(?:^|\.)shared_expert_gate\.", "mlp"),
     (r"(?:mlp|block_sparse_moe|ffn|feed_forward|moe|mixer)\.(?:gate|router)\.", "router"),
     (r"(?:^|\.)(?:lm_head|embed_out|head|output)\.", "head"),
-    (r"(?:^|\.)(?:embed_tokens\w*|wte|wpe|word_embeddings|tok_embeddings|embed_positions|embed_in|embeddings?)(?:\.|$)", "embedding"),
+    (r"(?:^|\.)(?:embed_tokens\w*|wte|wpe|word_embeddings|tok_embeddings)(?:\.|$)", "embedding"),
+    (r"(?:^|\.)(?:embed_positions|embed_in|embeddings?)(?:\.|$)", "embedding"),
     (r"mixer\.(?:up_proj|down_proj|gate_proj|fc\d_latent_proj)\.", "mlp"),
-    (r"(?:^|\.)(?:self_attn|attn|self_attention|attention|linear_attn|mamba|mixer|short_conv|temporal_block)\.", "attention"),
+    (r"(?:^|\.)(?:self_attn|attn|self_attention|attention)\.", "attention"),
+    (r"(?:^|\.)(?:linear_attn|mamba|mixer|short_conv|temporal_block)\.", "attention"),
     (r"(?:^|\.)(?:mlp|feed_forward|ffn|mlp_block|block_sparse_moe|fc1|fc2)\.", "mlp"),
 )  # fmt: skip
 _RULES = tuple((re.compile(pattern), part) for pattern, part in _PATTERNS)
@@ -40,8 +43,8 @@ _RULES = tuple((re.compile(pattern), part) for pattern, part in _PATTERNS)
 def part_of(name: str, shape: tuple[int, ...], profile: ModelProfile) -> Part | Literal["outside"] | None:
     """Return a tensor's part, ``outside`` for what the profile does not count, or none where the name does not tell.
 
-    Biases and norms are vectors; the biases of experts go with them where the profile counts them so. A token table that
-    is also the head goes with the head.
+    Biases and norms are vectors; the biases of experts go with them where the profile counts them so. A token table
+    that is also the head goes with the head.
     """
     layer = _LAYER.search(name)
     if _OUTSIDE.search(name) or (layer is not None and int(layer[1][:9]) >= profile.layers):

@@ -86,17 +86,21 @@ def run_formats(
     else:
         whole, parts = _weight_formats(weights)
     own = model.activation_dtype if weights is None else None
-    cache = parse_format(kv or model.kv_dtype or model.dtype)
-    keys = parse_format(key) if key else cache
-    values = parse_format(value) if value else cache
+    cache = parse_format(_first(kv, model.kv_dtype, model.dtype))
+    keys = cache if key is None else parse_format(key)
+    values = cache if value is None else parse_format(value)
     return Formats(
         weights=whole,
         parts=parts,
         key=keys,
         value=values,
         state=keys if keys.name in _PLAIN else base,
-        activations=parse_format(activations or own or model.dtype),
+        activations=parse_format(_first(activations, own, model.dtype)),
     )
+
+
+def _first(*names: str | None) -> str:
+    return next(name for name in names if name is not None)
 
 
 def _weight_formats(text: str) -> tuple[Format, dict[str, Format]]:

@@ -138,12 +138,16 @@ def validate(document: Document, kind: type[BaseModel]) -> None:
     _check_sources(document)
 
 
+# A misspelt key shows up as an unknown and a missing one: the unknown one is the news.
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
 def _profile_error(document: Document, error: ValidationError) -> ProfileError:
-    first = min(error.errors(include_url=False), key=lambda found: -len(found["loc"]))
+    first = min(error.errors(include_url=False), key=lambda found: (found["type"] not in _UNKNOWN, -len(found["loc"])))
     path = _document_path(document.data, first["loc"])
     field = path.rpartition(".")[2]
     hint = ""
-    if first["type"] == "extra_forbidden" or first["type"] == "unexpected_keyword_argument":
+    if first["type"] in _UNKNOWN:
         what = f"the key {field!r} is not known here"
         hint = did_you_mean(field, _known_fields())
     elif first["type"] in ("missing", "missing_argument"):

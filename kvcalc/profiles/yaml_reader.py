@@ -22,6 +22,7 @@ _LONGEST_NUMBER = 40
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_TAGS = {"map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value", "merge"}
 _WORDS: dict[str, Any] = {
     "": None,
     "~": None,
@@ -119,6 +120,8 @@ class _Builder:
         if self.nodes > _MOST_NODES or depth > _DEEPEST:
             raise self.error(node, "the file is too large or nested too deeply to be a profile")
         self.lines[path] = node.start_mark.line + 1
+        if node.tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
+            raise self.error(node, f"the tag {node.tag!r} is not allowed here")
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):

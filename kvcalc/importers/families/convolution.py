@@ -50,7 +50,7 @@ def _lfm2_mixers(config: Config, hidden: int) -> dict[str, tuple[Mixer, int]]:
 def _lfm2_kinds(config: Config, layers: int) -> list[str]:
     """Return the layers' kinds; older configs list the attention layers, and without a list all are."""
     listed = config.sequence("full_attn_idxs", default=None) if not config.has("layer_types") else []
-    attended = set(listed) if listed or config.has("full_attn_idxs") else set(range(layers))
+    attended = listed if config.has("full_attn_idxs") else list(range(layers))
     default = ["attention" if place in attended else "convolution" for place in range(layers)]
     return layer_kinds(config, "layer_types", names=_LFM2_KINDS, layers=layers, default=default)
 

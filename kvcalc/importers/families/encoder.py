@@ -333,7 +333,7 @@ def mllama(config: Config) -> Shape:
     query, kv = config.integer("num_attention_heads"), config.maybe_integer("num_key_value_heads")
     kv, width = kv or query, hidden // query
     listed = config.raw("cross_attention_layers", default=None)
-    crossing = set(range(3, 39, 5) if listed is None else config.sequence("cross_attention_layers"))
+    crossing = list(range(3, 39, 5)) if listed is None else config.sequence("cross_attention_layers")
     cross = Cross(heads=query, kv_heads=kv, head_dim=width, encoder_tokens=_IMAGE_TOKENS)
     attention = Full(heads=query, kv_heads=kv, head_dim=width)
     mixers: dict[str, tuple[Mixer, int]] = {"self": (attention, 0), "cross": (cross, 2 + 2 * width)}

@@ -105,7 +105,7 @@ def _qwen_shape(config: Config, mlps: dict[str, tuple[Mlp | None, int]], feeds: 
 
 def qwen3_next(config: Config) -> Shape:
     """Qwen3-Next: a mixture of experts in every layer, save those that the config makes dense."""
-    dense = set(config.sequence("mlp_only_layers", default=None))
+    dense = config.sequence("mlp_only_layers", default=None)
     step, experts = config.integer("decoder_sparse_step"), config.integer("num_experts", least=0)
     feeds = [
         "moe" if experts and place not in dense and (place + 1) % step == 0 else "dense"
@@ -276,7 +276,8 @@ def _kimi_kinds(linear: Config, layers: int) -> list[str]:
     if not (linear.has("full_attn_layers") and linear.has("kda_layers")):
         return ["attention" if place and place % 4 == 0 else "delta" for place in range(layers)]
     full, delta = linear.sequence("full_attn_layers"), linear.sequence("kda_layers")
-    if sorted(full + delta) != list(range(1, layers + 1)):
+    listed = full + delta
+    if len(listed) != layers or any(place not in listed for place in range(1, layers + 1)):
         raise linear.bad("kda_layers", "a list", f"with full_attn_layers the numbers from 1 to {layers}, each once")
     return ["attention" if place + 1 in full else "delta" for place in range(layers)]
 

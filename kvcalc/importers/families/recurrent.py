@@ -150,7 +150,7 @@ def bamba(config: Config) -> Shape:
         "mamba": _mamba2_of_hybrid(config, hidden, inner=expanded, out_bias="mamba_proj_bias", norm=True),
         "attention": _attention_of_hybrid(config, hidden),
     }
-    attended = set(config.sequence("attn_layer_indices", default=None))
+    attended = config.sequence("attn_layer_indices", default=None)
     layers = [
         ("attention" if place in attended else "mamba", "mlp") for place in range(config.integer("num_hidden_layers"))
     ]
@@ -221,9 +221,11 @@ def _nemotron_kinds(config: Config) -> list[str]:
     listed = next((key for key in ("layers_block_type", "layer_types") if config.has(key)), None)
     if listed is not None:
         return layer_kinds(config, listed, names=_NEMOTRON_NAMES, layers=None)
-    key = "hybrid_override_pattern"
-    known = tuple(_NEMOTRON_CHARACTERS)
-    return [_NEMOTRON_CHARACTERS[config.choice(mark, known, key=key, what="the layer")] for mark in config.text(key)]
+    key, known = "hybrid_override_pattern", tuple(_NEMOTRON_CHARACTERS)
+    pattern = config.text(key)
+    if not pattern:
+        raise config.bad(key, pattern, "a character for each layer")
+    return [_NEMOTRON_CHARACTERS[config.choice(mark, known, key=key, what="the layer")] for mark in pattern]
 
 
 def _nemotron_block(config: Config, kind: str, hidden: int) -> Block:

@@ -236,6 +236,8 @@ def layer_kinds(
     if default is not None and not config.has(key):
         return list(default)
     entries = config.sequence(key, length=layers)
+    if not entries:
+        raise config.bad(key, entries, "a list of layer kinds")
     return [names[config.choice(str(entry), tuple(names), key=key, what="the layer kind")] for entry in entries]
 
 

@@ -68,7 +68,7 @@ def zamba2(config: Config) -> Shape:
     default = (["mamba"] * 6 + ["hybrid"] + (["mamba"] * 5 + ["hybrid"]) * 6) + ["mamba"] * 4
     default += ["hybrid"] + ["mamba"] * 3 + ["hybrid"] + ["mamba"] * 2
     layers = config.integer("num_hidden_layers")
-    if len(default) != layers and not config.has("layers_block_type"):
+    if len(default) != layers and not (config.has("layers_block_type") or config.has("layer_types")):
         raise config.bad("num_hidden_layers", layers, f"{len(default)}, and layers_block_type is missing")
     kinds = layer_kinds(config, "layers_block_type", "layer_types", names=_ZAMBA_NAMES, layers=layers, default=default)
     rank = config.integer("adapter_rank", "lora_rank")

@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-_ARRAYS = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32}
-
 Shapes = dict[str, tuple[tuple[int, ...], str]]
 
 
@@ -24,7 +22,7 @@ def write_gguf(path: Path, architecture: str, keys: dict[str, Any], tensors: Sha
         architecture: ``general.architecture``.
         keys: numbers, texts and lists of them; a key with a dot at its front keeps its name as it is.
         tensors: name to shape and ggml type.
-        vocabulary: tokens, and twice as many merges, to write beside.
+        vocabulary: tokens, and as many scores, to write beside.
     """
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in keys.items():
@@ -39,7 +37,6 @@ def write_gguf(path: Path, architecture: str, keys: dict[str, Any], tensors: Sha
             writer.add_array(name, value)
     if vocabulary:
         writer.add_token_list([f"token-{index}" for index in range(vocabulary)])
-        writer.add_token_merges([f"left-{index} right" for index in range(2 * vocabulary)])
         writer.add_token_scores([0.0] * vocabulary)
     size = 0
     for name, (shape, kind) in tensors.items():

@@ -72,7 +72,7 @@ def test_vocabulary_of_128k_tokens_reads_in_50_ms(tmp_path: Path) -> None:
     tensors = llama_tensors(2, 64, 128, 128256, heads=4, kv=2, width=16)
     path = write_gguf(tmp_path / "model.gguf", "llama", keys, tensors, vocabulary=128256)
     times = []
-    for _ in range(5):
+    for _ in range(10):
         start = time.perf_counter()
         read_gguf(path)
         times.append(time.perf_counter() - start)
@@ -246,12 +246,12 @@ def test_split_file_is_read_whole_from_any_part(tmp_path: Path) -> None:
     second = tmp_path / "m-00002-of-00002.gguf"
     assert import_gguf(second, "m").held_weight_bytes == whole.held_weight_bytes
     (tmp_path / "m-00001-of-00002.gguf").unlink()
-    with pytest.raises(ProfileError, match="'m-00001-of-00002.gguf' of the split file is missing"):
+    with pytest.raises(ProfileError, match=r"'m-00001-of-00002\.gguf' of the split file is missing"):
         import_gguf(second, "m")
 
 
 def test_unknown_architecture_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="'lama'.*not guessed"):
+    with pytest.raises(UnsupportedError, match=r"'lama'.*not guessed"):
         _from_keys("lama", _SMALL)
 
 

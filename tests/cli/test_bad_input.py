@@ -1,0 +1,137 @@
+"""A user's mistake gives one line, a hint and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvcalc.cli.main import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return int(stopped.value.code or 0), out, err
+
+
+SIZE = ("size", "--model", "llama2-70b")
+DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hint"),
+    [
+        (("sise",), "unknown command 'sise'", "did you mean size?"),
+        (("size",), "--model", "--help"),
+        ((*SIZE, "--modle", "x"), "--modle", "--help"),
+        (("size", "--model", "lama2-70b"), "unknown model 'lama2-70b'", "did you mean llama2-70b"),
+        (("size", "--model", ""), "unknown model", "kvcalc models"),
+        (("size", "--model", "no/such/folder/config.json"), "no such file", ""),
+        (("size", "--model", "missing.yaml"), "no such file", ""),
+        (("decode", "--model", "llama2-70b", "--gpu", "h10"), "unknown GPU 'h10'", "h100"),
+        (("decode", "--model", "llama2-70b"), "--gpu", "--help"),
+        ((*SIZE, "--context", "0"), "context must be", ""),
+        ((*SIZE, "--context", "-5"), "context must be", ""),
+        ((*SIZE, "--context", "many"), "context", "for example"),
+        ((*SIZE, "--context", "1.5"), "not a whole number", ""),
+        ((*SIZE, "--context", "1,2"), "takes one number", ""),
+        ((*SIZE, "--context", "1e30"), "context must be", ""),
+        ((*SIZE, "--batch", "0"), "batch must be", ""),
+        ((*SIZE, "--batch", "1x"), "unknown unit", ""),
+        ((*SIZE, "--kv-dtype", "bf17"), "unknown number format 'bf17'", "bf16"),
+        ((*SIZE, "--weights", "int4-g0"), "int4-g0", ""),
+        ((*SIZE, "--weights", "bf16,expert=fp8"), "names no part", "experts"),
+        ((*SIZE, "--activations", ""), "unknown number format", ""),
+        ((*SIZE, "--gpus", "0"), "gpus must be 1 or more", ""),
+        ((*SIZE, "--gpus", "x"), "--gpus", "--help"),
+        ((*SIZE, "--tp", "-1"), "tensor parallel size", ""),
+        ((*SIZE, "--gpus", "8", "--tp", "4"), "8 GPUs are not", "leave out --gpus"),
+        ((*SIZE, "--gpus", "8", "--pp", "3"), "cannot be shared", "--tp"),
+        ((*SIZE, "--pp", "200"), "200 pipeline stages for 80 layers", ""),
+        ((*SIZE, "--tp", "128"), "more than the 64 heads", ""),
+        ((*SIZE, "--ep", "3"), "does not divide", ""),
+        ((*SIZE, "--set", "kv_heads"), "path=value", "kv_heads=8"),
+        ((*SIZE, "--set", "kv_haeds=8"), "no field 'kv_haeds'", "did you mean kv_heads"),
+        ((*SIZE, "--set", "kv_heads=-8"), "kv_heads", ""),
+        ((*SIZE, "--set", "memory_bytes=1"), "field of an accelerator", "--gpu"),
+        ((*SIZE, "--engine", "vlm"), "'vlm' is not modelled", ""),
+        ((*SIZE, "--json", "--output", "csv"), "contradict", ""),
+        ((*SIZE, "--output", "xml"), "'xml' is not a format", "json"),
+        ((*DECODE, "--batch", "8-1"), "ends before it starts", ""),
+        ((*DECODE, "--batch", "1-10*1"), "must grow", "1-256*2"),
+        ((*DECODE, "--batch", "1-10+0"), "from 1 to", ""),
+        ((*DECODE, "--batch", "1-2000000000"), "from 1 to", ""),
+        ((*DECODE, "--batch", "1-900000000"), "more than", ""),
+        ((*DECODE, "--batch", ""), "batch", ""),
+        (("prefill", "--model", "llama2-70b", "--gpu", "h100", "--prompt", "0"), "prompt must be", ""),
+        (("roofline", "--gpu", "nothing-like-it"), "unknown GPU", "kvcalc gpus"),
+        (("models", "show", "lama2-70b"), "unknown model", "llama2-70b"),
+        (("models", "lint", "nowhere.json"), "cannot be read", ""),
+        (("gpus", "validate", "nowhere.yaml"), "cannot be read", ""),
+        (("models", "shwo"), "shwo", ""),
+    ],
+)
+def test_a_mistake_gets_one_line_and_a_hint(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str, hint: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    lines = [line for line in err.splitlines() if not line.startswith("note:")]
+    assert code == 2
+    assert out == ""
+    assert lines[0].startswith("error: ")
+    assert says in lines[0]
+    assert len(lines) <= 2
+    assert all(line.startswith("hint: ") for line in lines[1:])
+    assert hint in "".join(lines[1:])
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "no JSON object"),
+        ("{}", "names no model_type"),
+        ('{"model_type": "llama", "model_type": "gemma"}', "stands twice"),
+        ('{"model_type": "quantum_llama"}', "'quantum_llama' is not known"),
+        ('{"model_type": "llama", "num_hidden_layers": -3}', "num_hidden_layers"),
+        ('{"model_type": "llama", "num_hidden_layers": "many"}', "num_hidden_layers"),
+        ('{"model_type": "llama", "hidden_size": 1e400}', "hidden_size"),
+        ('{"model_type": 7}', "model_type"),
+        ("[" * 100_000, "JSON"),
+        ('{"a":' * 500 + "1" + "}" * 500, "deep"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, says: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    code, _, err = run(capsys, "size", "--model", str(path))
+    assert code == 2
+    assert says in err
+    assert str(tmp_path) in err
+    assert len(err.splitlines()) <= 2
+
+
+def test_a_folder_stands_for_its_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "num_hidden_layers": 2}))
+    code, out, _ = run(capsys, "size", "--model", str(tmp_path), "--json")
+    assert code == 0
+    assert json.loads(out)["kv"]["bytes_per_token"] == 2 * 2 * 4096 * 2
+    (tmp_path / "config.json").unlink()
+    code, _, err = run(capsys, "size", "--model", str(tmp_path))
+    assert (code, "no config.json" in err) == (2, True)
+
+
+def test_unreadable_and_binary_files_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("model.yaml", "config.json", "model.gguf", "model.safetensors"):
+        path = tmp_path / name
+        path.write_bytes(bytes(range(256)) * 8)
+        code, _, err = run(capsys, "size", "--model", str(path))
+        assert code == 2, name
+        assert name in err
+        assert len(err.splitlines()) <= 2

@@ -1,0 +1,320 @@
+"""Random models, accelerators, passes and formats: every kind of mixer and MLP, in sizes small enough to enumerate."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from hypothesis import strategies as st
+
+from kvcalc.core.formats import parse_format
+from kvcalc.core.hardware import HardwareProfile, Link
+from kvcalc.core.model import (
+    Block,
+    Chunked,
+    Compressed,
+    Cross,
+    Dense,
+    Encoder,
+    Full,
+    Gated,
+    Head,
+    Indexer,
+    Latent,
+    Mixture,
+    ModelProfile,
+    Shared,
+    Sliding,
+    State,
+    Table,
+)
+from kvcalc.core.provenance import Source
+from kvcalc.core.workload import Formats, Parallel, TokenGroup
+
+STATE_VARIANTS = ("mamba", "mamba2", "gated_delta", "linear", "short_conv", "rg_lru", "rwkv", "xlstm")
+PLAIN = ("bf16", "fp16", "fp32", "fp8")
+WEIGHTS = (*PLAIN, "int8", "int4", "mxfp4", "nvfp4", "q4_0", "q6_k", "q8_0", "int4-g128-zp", "fp8_block128", "mixed-9/16:int8")
+CACHES = (*PLAIN, "fp8_e5m2", "int4", "q8_0", "q4_0", "int8_per_token_head", "int4_per_token_head")
+PARTS = ("embedding", "head", "attention", "mlp", "experts", "router", "vector", "other")
+# Words that YAML 1.1 or 1.2 would read as something else than text.
+TRICKY_WORDS = ("no", "null", "~", "1e3", "1_000", "0x10", "010", "12:30", "2024-01-01", ".5", "a: b", "# c", "- d", "*e", "=")
+
+small = st.integers(1, 6)
+widths = st.sampled_from((1, 2, 4, 8, 64, 96))
+windows = st.integers(1, 40)
+extra = st.sampled_from((0, 0, 8, 24))
+words = st.one_of(
+    st.sampled_from(TRICKY_WORDS), st.text(st.characters(exclude_categories=("Cs",)), max_size=20), st.just("x" * 200)
+)
+
+
+def maybe(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    """Return a strategy of values that may be left out."""
+    return st.none() | strategy
+
+
+def indexers(*, stored: st.SearchStrategy = st.booleans()) -> st.SearchStrategy[Indexer]:
+    """Return a strategy of sparse indexers."""
+    return st.builds(
+        Indexer,
+        heads=small,
+        head_dim=widths,
+        top_k=windows,
+        query_inputs=extra,
+        head_weights=st.booleans(),
+        stored=stored,
+        matrix_parameters=extra,
+    )
+
+
+def _with_heads(kind: type, **more: st.SearchStrategy) -> st.SearchStrategy:
+    fields_of_attention = {
+        "kv_heads": small,
+        "group": small,
+        "head_dim": widths,
+        "value_head_dim": maybe(widths),
+        "inputs": maybe(widths),
+        "output_gate": extra,
+        "value_from_key": st.booleans(),
+        "shared_weights": st.booleans(),
+        "projection_parameters": maybe(st.integers(1, 500)),
+    }
+    drawn = st.fixed_dictionaries(fields_of_attention | more)
+    return drawn.map(lambda found: kind(heads=found["kv_heads"] * found.pop("group"), **found))
+
+
+MIXER_STRATEGIES = {
+    "full": _with_heads(Full, indexer=maybe(indexers())),
+    "sliding": _with_heads(Sliding, window=windows),
+    "chunked": _with_heads(Chunked, chunk=windows),
+    "shared": _with_heads(Shared, window=maybe(windows), projects=st.booleans()),
+    "cross": _with_heads(Cross, encoder_tokens=windows, encoder_inputs=maybe(widths)),
+    "latent": st.builds(
+        Latent,
+        heads=small,
+        kv_lora_rank=widths,
+        rope_dim=widths,
+        nope_dim=widths,
+        value_head_dim=widths,
+        q_lora_rank=maybe(widths),
+        output_gate=extra,
+        indexer=maybe(indexers()),
+    ),
+    "compressed": st.builds(
+        Compressed,
+        heads=small,
+        head_dim=widths,
+        window=windows,
+        ratio=small,
+        overlap=st.booleans(),
+        q_lora_rank=widths,
+        output_groups=st.just(1),
+        output_rank=widths,
+        indexer=maybe(indexers(stored=st.just(True))),
+    ),
+    "state": st.builds(
+        State,
+        variant=st.sampled_from(STATE_VARIANTS),
+        heads=small,
+        key_dim=widths,
+        value_dim=widths,
+        conv_channels=extra,
+        conv_window=st.integers(0, 4),
+        conv_kernel=st.integers(0, 4),
+        recurrent_format=st.sampled_from((None, "fp32", "bf16")),
+        extra_state_bytes=extra,
+        matrix_parameters=extra,
+        groups=small,
+    ),
+}
+MIXER_KINDS = tuple(MIXER_STRATEGIES)
+
+
+def mixers(*kinds: str) -> st.SearchStrategy:
+    """Return a strategy of token mixers, of all kinds unless some are named."""
+    return st.one_of([MIXER_STRATEGIES[kind] for kind in kinds or MIXER_KINDS])
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Mixture:
+    """Draw a mixture of experts, with choices that do nothing among them or without."""
+    experts, zero = draw(st.integers(1, 16)), draw(st.sampled_from((0, 0, 1, 4)))
+    return Mixture(
+        experts=experts,
+        experts_per_token=draw(st.integers(1, experts)),
+        width=draw(widths),
+        gated=draw(st.booleans()),
+        shared_width=draw(extra),
+        shared_gate=draw(st.booleans()),
+        zero_experts=zero,
+        inputs=draw(maybe(widths)),
+        expert_bias=draw(st.booleans()),
+        router=draw(st.booleans()),
+    )
+
+
+mlps = st.one_of(
+    st.none(),
+    st.builds(Dense, width=widths, shared_weights=st.booleans()),
+    st.builds(Gated, width=widths, shared_weights=st.booleans()),
+    mixtures(),
+)
+
+
+@st.composite
+def blocks(draw: st.DrawFn, *kinds: str, name: str = "layer") -> Block:
+    """Draw a layer with up to two mixers."""
+    return Block(
+        name=name,
+        mixers=tuple(draw(st.lists(mixers(*kinds), max_size=2))),
+        mlp=draw(mlps),
+        parallel=draw(st.booleans()),
+        matrix_parameters=draw(extra),
+        vector_parameters=draw(extra),
+    )
+
+
+@st.composite
+def stacks(draw: st.DrawFn, *kinds: str) -> tuple[Block, ...]:
+    """Draw layers in an order in which up to three kinds of them take turns."""
+    distinct = [draw(blocks(*kinds, name=f"layer_{index}")) for index in range(draw(st.integers(1, 3)))]
+    return tuple(draw(st.lists(st.sampled_from(distinct), min_size=1, max_size=6)))
+
+
+@st.composite
+def models(draw: st.DrawFn, *kinds: str, encoder: bool = True) -> ModelProfile:
+    """Draw a model of the mixers named, with an encoder or without, with a tied head, one of its own, or none."""
+    hidden, rows = draw(widths), draw(st.sampled_from((1, 10, 256)))
+    tables = [Table(name="token", rows=rows, width=hidden), *draw(st.lists(_tables, max_size=1))]
+    own = st.builds(Head, rows=st.just(rows), width=maybe(widths), bias=st.booleans())
+    tied = st.builds(Head, rows=st.just(rows), tied=st.just(True), bias=st.booleans())
+    return ModelProfile(
+        name="random-model",
+        architecture="random",
+        hidden_size=hidden,
+        context_limit=draw(maybe(st.integers(1, 200))),
+        blocks=draw(stacks(*kinds)),
+        embeddings=tuple(tables),
+        head=draw(st.none() | own | tied),
+        dtype=draw(st.sampled_from(("bf16", "fp16", "fp32"))),
+        weight_formats=draw(st.dictionaries(st.sampled_from(PARTS), st.sampled_from(WEIGHTS), max_size=2)),
+        kv_dtype=draw(maybe(st.sampled_from(CACHES))),
+        encoder=draw(maybe(encoders())) if encoder else None,
+        matrix_parameters=draw(extra),
+        vector_parameters=draw(extra),
+    )
+
+
+_tables = st.builds(Table, name=st.just("position"), rows=small, width=widths)
+
+
+@st.composite
+def encoders(draw: st.DrawFn) -> Encoder:
+    """Draw an encoder of full-attention layers."""
+    return Encoder(
+        hidden_size=draw(widths),
+        blocks=draw(stacks("full")),
+        tokens=draw(windows),
+        embeddings=tuple(draw(st.lists(_tables, max_size=1))),
+        matrix_parameters=draw(extra),
+        vector_parameters=draw(extra),
+    )
+
+
+@st.composite
+def described_models(draw: st.DrawFn) -> ModelProfile:
+    """Draw a model with everything that is only written down: names, notes, sources."""
+    return replace(
+        draw(models()),
+        architecture=draw(words),
+        activation_dtype=draw(maybe(st.sampled_from(PLAIN))),
+        held_weight_bytes=draw(maybe(st.integers(0, 10**13))),
+        aliases=tuple(draw(st.lists(words, max_size=2))),
+        notes=tuple(draw(st.lists(words, max_size=2))),
+        **draw(_described),
+    )
+
+
+_described = st.builds(
+    lambda source, known: {"sources": {"sheet": source}, "provenance": {"default": "sheet"}} if known else {},
+    st.builds(
+        Source,
+        kind=st.sampled_from(("datasheet", "model_config", "measured", "derived", "third_party")),
+        url=st.just("https://example.com/sheet?a=1#b"),
+        date=st.sampled_from(("", "2025-01-31")),
+        note=words,
+        verified=st.booleans(),
+    ),
+    st.booleans(),
+)
+
+rates = st.floats(1e9, 1e16)
+_links = st.builds(Link, name=words, bytes_per_s=st.floats(1e8, 1e12), latency_s=maybe(st.floats(0, 1e-3)))
+
+
+@st.composite
+def accelerators(draw: st.DrawFn) -> HardwareProfile:
+    """Draw an accelerator: any peaks, with links or without."""
+    units = ("fp64", "fp32", "tf32", "bf16", "bf16_acc16", "fp16", "fp16_acc16", "fp8", "fp6", "fp4", "int8", "int4")
+    return HardwareProfile(
+        name="random-card",
+        title=draw(words),
+        vendor=draw(words),
+        memory_label_bytes=draw(st.floats(1e9, 1e12)),
+        memory_bandwidth_bytes_per_s=draw(st.floats(1e9, 1e13)),
+        peak_flop_per_s=draw(st.dictionaries(st.sampled_from(units), rates, min_size=1, max_size=4)),
+        memory_bytes=draw(maybe(st.integers(1, 10**12))),
+        last_level_cache_bytes=draw(maybe(st.integers(1, 10**9))),
+        links=draw(st.dictionaries(st.sampled_from(("scale_up", "scale_out")), _links)),
+        board_power_w=draw(maybe(st.floats(1, 2000))),
+        price_per_hour_usd=draw(maybe(st.floats(1e-3, 100))),
+        architecture=draw(words),
+        aliases=tuple(draw(st.lists(words, max_size=2))),
+        notes=tuple(draw(st.lists(words, max_size=2))),
+        **draw(_described),
+    )
+
+
+def formats(*, plain: bool = False) -> st.SearchStrategy[Formats]:
+    """Return a strategy of formats; with ``plain``, those without blocks or scales, whose bytes add up exactly."""
+
+    def choose(names: tuple[str, ...]) -> st.SearchStrategy:
+        return st.sampled_from(PLAIN if plain else names).map(parse_format)
+
+    return st.builds(
+        Formats,
+        weights=choose(WEIGHTS),
+        parts=st.dictionaries(st.sampled_from(PARTS), choose(WEIGHTS), max_size=2),
+        key=choose(CACHES),
+        value=choose(CACHES),
+        state=choose(PLAIN),
+        activations=choose(PLAIN),
+    )
+
+
+groups = st.builds(
+    TokenGroup,
+    sequences=st.integers(1, 50),
+    query_tokens=st.integers(1, 50),
+    past_tokens=st.integers(0, 300),
+    logit_tokens=st.integers(0, 2),
+    encoder_pass=st.booleans(),
+)
+
+
+@st.composite
+def parallels(draw: st.DrawFn, *, stages: int = 1) -> Parallel:
+    """Draw parallel sizes that do not contradict each other."""
+    tensor, data = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    ranks = tensor * data
+    expert = draw(st.sampled_from([size for size in range(1, ranks + 1) if ranks % size == 0]))
+    return Parallel(tensor=tensor, data=data, expert=expert, pipeline=draw(st.integers(1, stages)))
+
+
+def uses(model: ModelProfile, *kinds: str) -> bool:
+    """Return whether any layer of a model has a mixer of these kinds."""
+    return any(mixer.kind in kinds for block in model.blocks for mixer in block.mixers)
+
+
+def values(thing: object) -> dict[str, object]:
+    """Return a dataclass's fields by name."""
+    return {field.name: getattr(thing, field.name) for field in fields(thing)}

@@ -1,0 +1,121 @@
+"""The shipped profiles: valid, sourced, plausible, and found by name and alias."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import kvcalc
+from kvcalc.api import profile_names, profile_schema
+from kvcalc.profiles.catalog import find, shipped_folder
+from kvcalc.profiles.loader import load_hardware_file, load_model_file
+from kvcalc.profiles.writer import profile_yaml
+from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
+
+MODELS = sorted(shipped_folder("model").glob("*.yaml"))
+HARDWARE = sorted(shipped_folder("hardware").glob("*.yaml"))
+VALIDATORS = {kind: jsonschema.Draft202012Validator(profile_schema(kind)) for kind in ("model", "hardware")}
+SCHEMAS = Path(kvcalc.__file__).parent / "profiles" / "schemas"
+
+
+def test_the_catalogue_is_as_large_as_promised() -> None:
+    assert len(MODELS) >= 60
+    assert len(HARDWARE) >= 45
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_model_profile_is_valid_and_round_trips(path: Path) -> None:
+    model = load_model_file(path)
+    assert model.name == path.stem
+    VALIDATORS["model"].validate(read_yaml_file(path).data)
+    again = read_yaml(profile_yaml(model), where="again")
+    assert again.data == read_yaml_file(path).data
+    assert model.sources
+    assert model.provenance["default"] in model.sources
+    assert kvcalc.size(kvcalc.deployment(model)).weights.parameters > 0
+
+
+@pytest.mark.parametrize("path", HARDWARE, ids=lambda path: path.stem)
+def test_hardware_profile_is_valid_sourced_and_dense(path: Path) -> None:
+    card = load_hardware_file(path)
+    assert card.name == path.stem
+    VALIDATORS["hardware"].validate(read_yaml_file(path).data)
+    assert card.provenance["default"] in card.sources
+    peaks = card.peak_flop_per_s
+    for narrow, wide in [("fp8", "bf16"), ("fp8", "fp16"), ("fp4", "fp8"), ("bf16", "tf32")]:
+        if narrow in peaks and wide in peaks:
+            # a factor beyond 4 would be a sparse figure beside a dense one
+            assert 1 <= card.peak(narrow) / card.peak(wide) <= 4, (narrow, wide)
+    if card.memory_bytes is not None:
+        assert 0.85 < card.memory_bytes / card.memory_label_bytes < 1.1
+
+
+@pytest.mark.parametrize("paths", [MODELS, HARDWARE], ids=["models", "hardware"])
+def test_names_and_aliases_are_unique(paths: list[Path]) -> None:
+    names = Counter(
+        str(name).lower()
+        for path in paths
+        for name in (path.stem, *(read_yaml_file(path).data.get("aliases") or ()))
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("paths", [MODELS, HARDWARE], ids=["models", "hardware"])
+def test_every_source_says_where_it_can_be_read_or_that_it_is_unverified(paths: list[Path]) -> None:
+    for path in paths:
+        for name, source in read_yaml_file(path).data["sources"].items():
+            assert re.fullmatch(r"20\d\d-\d\d-\d\d", str(source.get("date", ""))), (path.name, name)
+            if not source.get("url"):
+                assert source["kind"] == "derived" or source.get("verified") is False, (path.name, name)
+
+
+def test_editor_schemas_are_up_to_date() -> None:
+    for kind in ("model", "hardware"):
+        assert json.loads((SCHEMAS / f"{kind}.schema.json").read_text()) == profile_schema(kind)
+
+
+@pytest.mark.parametrize("path", [*MODELS, *HARDWARE], ids=lambda path: path.stem)
+def test_editors_are_pointed_to_the_schema(path: Path) -> None:
+    kind = "model" if path in MODELS else "hardware"
+    first = path.read_text().splitlines()[0]
+    assert first == f"# yaml-language-server: $schema=../kvcalc/profiles/schemas/{kind}.schema.json"
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [("h100", "h100-sxm"), ("H100-SXM5", "h100-sxm"), ("a100", "a100-80gb"), ("trillium", "tpu-v6e")],
+)
+def test_an_alias_leads_to_one_accelerator(alias: str, name: str) -> None:
+    entry = find(alias, "hardware")
+    assert (entry.path.stem, entry.by_alias) == (name, True)
+
+
+def test_a_hugging_face_id_leads_to_the_model_whatever_its_case() -> None:
+    assert kvcalc.load_model("meta-llama/llama-2-70b-HF").name == "llama2-70b"
+
+
+def test_listed_names_are_those_of_the_files() -> None:
+    assert {path.stem for path in MODELS} <= set(profile_names("model"))
+
+
+def test_users_profiles_are_found_in_the_order_of_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = (shipped_folder("hardware") / "h100-sxm.yaml").read_text()
+    folders = {"environment": tmp_path / "env", "current": tmp_path / "here", "user": tmp_path / "config" / "kvcalc"}
+    for label, folder in folders.items():
+        folder.mkdir(parents=True)
+        (folder / "mine.yaml").write_text(mine.replace("name: h100-sxm", "name: mine").replace("title: ", f"title: {label} "))
+    monkeypatch.chdir(folders["current"])
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("KVCALC_PROFILES", str(folders["environment"]))
+    seen = []
+    for label, folder in folders.items():
+        seen.append(kvcalc.load_hardware("mine").title.split()[0] == label)
+        (folder / "mine.yaml").unlink()
+    assert seen == [True, True, True]
+    with pytest.raises(kvcalc.UnknownNameError):
+        kvcalc.load_hardware("mine")
