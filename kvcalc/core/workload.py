@@ -74,7 +74,8 @@ class Formats:
         key: format of cached keys and latent vectors.
         value: format of cached values.
         state: format of convolution states, and of recurrent states that do not fix their own.
-        activations: format of what is passed between operators and multiplied with the weights.
+        activations: format in which hidden states are multiplied with the weights.
+        hidden: format in which hidden states are kept and passed on, and in which attention works.
     """
 
     weights: Format = FORMATS["bf16"]
@@ -83,6 +84,7 @@ class Formats:
     value: Format = FORMATS["bf16"]
     state: Format = FORMATS["bf16"]
     activations: Format = FORMATS["bf16"]
+    hidden: Format = FORMATS["bf16"]
 
     def of(self, part: str) -> Format:
         """Return the format a part's weights are stored in."""

@@ -58,7 +58,7 @@ def forward_cost(
             ops += _input_ops(model, rank_groups, formats, parallel)
         if index > 0:
             moved = stage_transfer(
-                formats.activations.bytes(model.hidden_size), sum(group.tokens for group in rank_groups)
+                formats.hidden.bytes(model.hidden_size), sum(group.tokens for group in rank_groups)
             )
             ops.append(_collective_op("pipeline", moved, 1, formats))
         ops += _block_ops(model, blocks, rank_groups, groups, formats, parallel, routing)
@@ -82,7 +82,7 @@ def _input_ops(
     """Embedding rows in; and, for the sequences that need it, the encoder."""
     tokens = sum(group.tokens for group in groups)
     rows = sum(formats.of("embedding").bytes(table.width) for table in model.embeddings)
-    yield OpCost(name="embedding", part="embedding", unit=formats.activations.unit, weight_bytes=tokens * rows)
+    yield OpCost(name="embedding", part="embedding", unit=formats.hidden.unit, weight_bytes=tokens * rows)
     sequences = sum(group.sequences for group in groups if group.encoder_pass)
     if model.encoder is None or not sequences:
         return
@@ -105,7 +105,7 @@ def _input_ops(
                     name="encoder.attention",
                     part="attention",
                     layers=count,
-                    unit=formats.activations.unit,
+                    unit=formats.hidden.unit,
                     flop=count * flop,
                 )
         yield vector_cost(block.vector_parameters, name="encoder.vectors", layers=count, formats=formats)
@@ -176,7 +176,7 @@ def _mixer_op(
         name=f"{prefix}{mixer.kind}",
         part="cache",
         layers=count,
-        unit=formats.activations.unit,
+        unit=formats.hidden.unit,
         flop=count * sum(work.flop for work in works),
         kv_read_bytes=count * sum(work.read_bytes for work in works),
         kv_write_bytes=count * sum(work.write_bytes for work in works),
@@ -187,7 +187,7 @@ def _mixer_op(
 def _block_collectives(
     model: ModelProfile, block: Block, prefix: str, count: int, tokens: int, formats: Formats, parallel: Parallel
 ) -> Iterator[OpCost]:
-    hidden = formats.activations.bytes(model.hidden_size)
+    hidden = formats.hidden.bytes(model.hidden_size)
     if parallel.tensor > 1:
         sums = 1 if block.parallel else bool(block.mixers) + (block.mlp is not None)
         reduced = all_reduce(hidden * tokens, parallel.tensor)
@@ -204,7 +204,7 @@ def _collective_op(name: str, moved: Collective, times: int, formats: Formats) -
         name=name,
         part="interconnect",
         layers=times,
-        unit=formats.activations.unit,
+        unit=formats.hidden.unit,
         link_bytes=times * moved.least_bytes,
         collective_bytes=times * moved.bytes,
         collective_steps=times * moved.steps,
@@ -233,8 +233,8 @@ def _output_ops(
     head = head_matrix(model)
     if head is not None and wanted:
         cost = matrix_cost(head, name="head", tokens=wanted, layers=1, formats=formats, tensor=parallel.tensor)
-        logits = formats.activations.bytes(wanted * -(-head.outputs // parallel.tensor))
-        states = formats.activations.bytes(wanted * head.inputs)
+        logits = formats.hidden.bytes(wanted * -(-head.outputs // parallel.tensor))
+        states = formats.hidden.bytes(wanted * head.inputs)
         yield replace(cost, io_bytes=logits, activation_bytes=states)
 
 

@@ -33,7 +33,7 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
     """
     inputs, outputs, elements = rank_matrix(matrix, tensor)
     read = layers * formats.of(matrix.part).bytes(elements)
-    through = layers * tokens * formats.activations.bytes(inputs + outputs)
+    through = layers * tokens * formats.hidden.bytes(inputs + outputs)
     return OpCost(
         name=name,
         part=matrix.part,
@@ -58,7 +58,7 @@ def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> O
         name=name,
         part="vector",
         layers=layers,
-        unit=formats.activations.unit,
+        unit=formats.hidden.unit,
         weight_bytes=layers * formats.of("vector").bytes(elements),
     )
 
@@ -134,5 +134,5 @@ def experts_cost(
         unit=formats.multiplied_as("experts"),
         flop=layers * flop,
         weight_bytes=layers * formats.of("experts").bytes(on_rank * size),
-        activation_bytes=layers * formats.activations.bytes(rows * (2 * inputs + 2 * inner)),
+        activation_bytes=layers * formats.hidden.bytes(rows * (2 * inputs + 2 * inner)),
     )

@@ -7,6 +7,7 @@ what the original config says (Phi-3's is left out). Sources: llama.cpp's ``src/
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -401,7 +402,7 @@ def _formats(tensors: Mapping[str, Tensor], profile: ModelProfile) -> dict[str, 
     tied = profile.head is not None and profile.head.tied
     sizes: dict[str, dict[str, int]] = {}
     for key, tensor in tensors.items():
-        part = part_of(key.split(".", 2)[2] if key.startswith("blk.") else key, tensor)
+        part = part_of(re.sub(r"^blk\.\d+\.", "", key), tensor)
         stored = sizes.setdefault("head" if tied and key == "token_embd.weight" else part, {})
         stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
     formats: dict[str, str] = {}

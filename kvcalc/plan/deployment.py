@@ -89,13 +89,15 @@ def run_formats(
     cache = parse_format(_first(kv, model.kv_dtype, model.dtype))
     keys = cache if key is None else parse_format(key)
     values = cache if value is None else parse_format(value)
+    multiplied = parse_format(_first(activations, own, model.dtype))
     return Formats(
         weights=whole,
         parts=parts,
         key=keys,
         value=values,
         state=keys if keys.name in _PLAIN else base,
-        activations=parse_format(_first(activations, own, model.dtype)),
+        activations=multiplied,
+        hidden=multiplied if multiplied.name in _PLAIN else base,
     )
 
 

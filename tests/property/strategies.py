@@ -52,34 +52,37 @@ def maybe(strategy: st.SearchStrategy) -> st.SearchStrategy:
     return st.none() | strategy
 
 
-def indexers(*, stored: st.SearchStrategy = st.booleans()) -> st.SearchStrategy[Indexer]:
-    """Return a strategy of sparse indexers."""
+_INDEXES = ({}, {"stored": False}, {"query_inputs": 8}, {"head_weights": False}, {"matrix_parameters": 24}, {"stored_dim": 200},
+            {"pool": 4})  # fmt: skip
+
+
+def indexers(*, stored: bool = False) -> st.SearchStrategy[Indexer]:
+    """Return a strategy of sparse indexers; with ``stored``, those that keep keys of their own."""
+    forms = [form for form in _INDEXES if not stored or form in _INDEXES[2:5] or not form]
     return st.builds(
-        Indexer,
-        heads=small,
-        head_dim=widths,
-        top_k=windows,
-        query_inputs=extra,
-        head_weights=st.booleans(),
-        stored=stored,
-        matrix_parameters=extra,
+        lambda form, **sizes: Indexer(**sizes, **form), st.sampled_from(forms), heads=small, head_dim=widths, top_k=windows
     )
 
 
+# What an attention may have besides its heads, one thing at a time.
+_ODD = (
+    *({},) * 4,
+    {"inputs": 8},
+    {"output_gate": 8},
+    {"value_from_key": True},
+    {"shared_weights": True},
+    {"projection_parameters": 77},
+)
+
+
 def _with_heads(kind: type, **more: st.SearchStrategy) -> st.SearchStrategy:
-    fields_of_attention = {
-        "kv_heads": small,
-        "group": small,
-        "head_dim": widths,
-        "value_head_dim": maybe(widths),
-        "inputs": maybe(widths),
-        "output_gate": extra,
-        "value_from_key": st.booleans(),
-        "shared_weights": st.booleans(),
-        "projection_parameters": maybe(st.integers(1, 500)),
-    }
-    drawn = st.fixed_dictionaries(fields_of_attention | more)
-    return drawn.map(lambda found: kind(heads=found["kv_heads"] * found.pop("group"), **found))
+    heads = st.sampled_from([(kv * group, kv) for kv in (1, 2, 3, 6) for group in (1, 2, 5)])
+    dims = st.sampled_from([(wide, value) for wide in (1, 8, 64, 96) for value in (None, None, 4, 128)])
+
+    def build(heads: tuple, dims: tuple, odd: dict, **more: object) -> object:
+        return kind(heads=heads[0], kv_heads=heads[1], head_dim=dims[0], value_head_dim=dims[1], **odd, **more)
+
+    return st.builds(build, heads, dims, st.sampled_from(_ODD), **more)
 
 
 MIXER_STRATEGIES = {
@@ -109,7 +112,7 @@ MIXER_STRATEGIES = {
         q_lora_rank=widths,
         output_groups=st.just(1),
         output_rank=widths,
-        indexer=maybe(indexers(stored=st.just(True))),
+        indexer=maybe(indexers(stored=True)),
     ),
     "state": st.builds(
         State,
@@ -134,21 +137,20 @@ def mixers(*kinds: str) -> st.SearchStrategy:
     return st.one_of([MIXER_STRATEGIES[kind] for kind in kinds or MIXER_KINDS])
 
 
+_MIXTURES = (*({},) * 3, {"gated": False}, {"shared_width": 8, "shared_gate": True}, {"inputs": 8}, {"expert_bias": True},
+             {"router": False})  # fmt: skip
+
+
 @st.composite
 def mixtures(draw: st.DrawFn) -> Mixture:
     """Draw a mixture of experts, with choices that do nothing among them or without."""
-    experts, zero = draw(st.integers(1, 16)), draw(st.sampled_from((0, 0, 1, 4)))
+    experts = draw(st.integers(1, 16))
     return Mixture(
         experts=experts,
         experts_per_token=draw(st.integers(1, experts)),
+        zero_experts=draw(st.sampled_from((0, 0, 1, 4))),
         width=draw(widths),
-        gated=draw(st.booleans()),
-        shared_width=draw(extra),
-        shared_gate=draw(st.booleans()),
-        zero_experts=zero,
-        inputs=draw(maybe(widths)),
-        expert_bias=draw(st.booleans()),
-        router=draw(st.booleans()),
+        **draw(st.sampled_from(_MIXTURES)),
     )
 
 
@@ -167,44 +169,41 @@ def blocks(draw: st.DrawFn, *kinds: str, name: str = "layer") -> Block:
         name=name,
         mixers=tuple(draw(st.lists(mixers(*kinds), max_size=2))),
         mlp=draw(mlps),
-        parallel=draw(st.booleans()),
-        matrix_parameters=draw(extra),
-        vector_parameters=draw(extra),
+        **draw(st.sampled_from(({}, {"parallel": True}, {"matrix_parameters": 8}, {"vector_parameters": 24}))),
     )
 
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> tuple[Block, ...]:
-    """Draw layers in an order in which up to three kinds of them take turns."""
-    distinct = [draw(blocks(*kinds, name=f"layer_{index}")) for index in range(draw(st.integers(1, 3)))]
-    return tuple(draw(st.lists(st.sampled_from(distinct), min_size=1, max_size=6)))
+    """Draw layers of one or two kinds that take turns."""
+    pattern = draw(st.sampled_from(((0,), (0, 0), (0, 1), (0, 0, 1, 0, 0, 1), (0, 1, 1, 1, 0))))
+    distinct = [draw(blocks(*kinds, name=f"layer_{index}")) for index in range(max(pattern) + 1)]
+    return tuple(distinct[index] for index in pattern)
+
+
+_OUTSIDE = ({}, {}, {"matrix_parameters": 8}, {"vector_parameters": 24})
+_POSITIONS = ((), (), (Table(name="position", rows=5, width=8),))
+_HEADS = ({}, {"width": 8}, {"bias": True}, {"tied": True}, {"tied": True, "bias": True}, None)
 
 
 @st.composite
 def models(draw: st.DrawFn, *kinds: str, encoder: bool = True) -> ModelProfile:
     """Draw a model of the mixers named, with an encoder or without, with a tied head, one of its own, or none."""
-    hidden, rows = draw(widths), draw(st.sampled_from((1, 10, 256)))
-    tables = [Table(name="token", rows=rows, width=hidden), *draw(st.lists(_tables, max_size=1))]
-    own = st.builds(Head, rows=st.just(rows), width=maybe(widths), bias=st.booleans())
-    tied = st.builds(Head, rows=st.just(rows), tied=st.just(True), bias=st.booleans())
+    hidden, rows = draw(st.sampled_from(((8, 10), (64, 1), (1, 256), (96, 100))))
+    head = draw(st.sampled_from(_HEADS))
     return ModelProfile(
         name="random-model",
         architecture="random",
         hidden_size=hidden,
         context_limit=draw(maybe(st.integers(1, 200))),
         blocks=draw(stacks(*kinds)),
-        embeddings=tuple(tables),
-        head=draw(st.none() | own | tied),
-        dtype=draw(st.sampled_from(("bf16", "fp16", "fp32"))),
-        weight_formats=draw(st.dictionaries(st.sampled_from(PARTS), st.sampled_from(WEIGHTS), max_size=2)),
-        kv_dtype=draw(maybe(st.sampled_from(CACHES))),
-        encoder=draw(maybe(encoders())) if encoder else None,
-        matrix_parameters=draw(extra),
-        vector_parameters=draw(extra),
+        embeddings=(Table(name="token", rows=rows, width=hidden), *draw(st.sampled_from(_POSITIONS))),
+        head=None if head is None else Head(rows=rows, **head),
+        encoder=draw(st.sampled_from((None, None, None, True)).flatmap(lambda has: encoders() if has else st.none()))
+        if encoder
+        else None,
+        **draw(st.sampled_from(_OUTSIDE)),
     )
-
-
-_tables = st.builds(Table, name=st.just("position"), rows=small, width=widths)
 
 
 @st.composite
@@ -212,11 +211,10 @@ def encoders(draw: st.DrawFn) -> Encoder:
     """Draw an encoder of full-attention layers."""
     return Encoder(
         hidden_size=draw(widths),
-        blocks=draw(stacks("full")),
+        blocks=(draw(blocks("full")),) * 2,
         tokens=draw(windows),
-        embeddings=tuple(draw(st.lists(_tables, max_size=1))),
-        matrix_parameters=draw(extra),
-        vector_parameters=draw(extra),
+        embeddings=draw(st.sampled_from(_POSITIONS)),
+        **draw(st.sampled_from(_OUTSIDE)),
     )
 
 
@@ -226,6 +224,9 @@ def described_models(draw: st.DrawFn) -> ModelProfile:
     return replace(
         draw(models()),
         architecture=draw(words),
+        dtype=draw(st.sampled_from(("bf16", "fp16", "fp32"))),
+        weight_formats=draw(st.dictionaries(st.sampled_from(PARTS), st.sampled_from(WEIGHTS), max_size=2)),
+        kv_dtype=draw(maybe(st.sampled_from(CACHES))),
         activation_dtype=draw(maybe(st.sampled_from(PLAIN))),
         held_weight_bytes=draw(maybe(st.integers(0, 10**13))),
         aliases=tuple(draw(st.lists(words, max_size=2))),
@@ -283,7 +284,7 @@ def formats(*, plain: bool = False) -> st.SearchStrategy[Formats]:
     return st.builds(
         Formats,
         weights=choose(WEIGHTS),
-        parts=st.dictionaries(st.sampled_from(PARTS), choose(WEIGHTS), max_size=2),
+        parts=st.sampled_from(("experts", "head", "vector")).flatmap(lambda part: choose(WEIGHTS).map(lambda fmt: {part: fmt})),
         key=choose(CACHES),
         value=choose(CACHES),
         state=choose(PLAIN),

@@ -49,8 +49,8 @@ def test_hardware_profile_is_valid_sourced_and_dense(path: Path) -> None:
     peaks = card.peak_flop_per_s
     for narrow, wide in [("fp8", "bf16"), ("fp8", "fp16"), ("fp4", "fp8"), ("bf16", "tf32")]:
         if narrow in peaks and wide in peaks:
-            # a factor beyond 4 would be a sparse figure beside a dense one
-            assert 1 <= card.peak(narrow) / card.peak(wide) <= 4, (narrow, wide)
+            # a factor beyond 4 would be a sparse figure beside a dense one; vendors round to three digits
+            assert 0.99 <= card.peak(narrow) / card.peak(wide) <= 4.01, (narrow, wide)
     if card.memory_bytes is not None:
         assert 0.85 < card.memory_bytes / card.memory_label_bytes < 1.1
 

@@ -1,0 +1,47 @@
+"""The shipped profiles are what the importer makes of the same models' configs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kvcalc
+from kvcalc.importers.hugging_face import import_config, read_config_file
+from kvcalc.profiles.catalog import find
+
+TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
+# Copies that differ from the published config, and how.
+DIFFERENT = {"meta-llama/Llama-2-70b": "an early copy with half the context limit"}
+
+
+def configs_in_the_catalogue() -> list[tuple[str, Path]]:
+    found = []
+    for path in sorted((TRUTH / "configs").glob("*.json")) if TRUTH is not None else ():
+        hub_id = path.stem.replace("__", "/")
+        try:
+            found.append((find(hub_id, "model").path.stem, path))
+        except kvcalc.UnknownNameError:
+            continue
+    return found
+
+
+CONFIGS = configs_in_the_catalogue()
+
+
+@pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH is not set")
+@pytest.mark.parametrize(("name", "path"), CONFIGS, ids=[name for name, _ in CONFIGS])
+def test_profile_equals_its_config(name: str, path: Path) -> None:
+    shipped = kvcalc.load_model(name)
+    imported, _ = import_config(read_config_file(path), name=name)
+    about = {field: getattr(shipped, field) for field in ("aliases", "sources", "provenance", "notes", "dtype")}
+    if path.stem.replace("__", "/") in DIFFERENT:
+        about["context_limit"] = shipped.context_limit
+    assert replace(imported, **about) == shipped
+
+
+@pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH is not set")
+def test_most_configs_are_in_the_catalogue() -> None:
+    assert len(CONFIGS) >= 60
