@@ -27,7 +27,7 @@ __all__ = ["GgufHeader", "import_gguf", "parse_header", "read_gguf"]
 
 # More than any real file has; beyond them a file is broken or hostile.
 _MOST_KEYS = 100_000
-_MOST_TENSORS = 1_000_000
+_MOST_TENSORS = 250_000
 _MOST_STRINGS = 10_000_000
 _MOST_SHARDS = 10_000
 _LONGEST_NAME = 65_535

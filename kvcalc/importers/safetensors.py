@@ -30,8 +30,10 @@ __all__ = ["import_safetensors", "read_header", "read_safetensors"]
 
 # The format's own limit; and more tensors, shards or text in one entry than any checkpoint has.
 _MOST_HEADER_BYTES = 100_000_000
-_MOST_TENSORS = 1_000_000
+_MOST_TENSORS = 250_000
+_MOST_INDEXED = 2_000_000
 _MOST_SHARDS = 10_000
+_MOST_METADATA = 100_000
 _LONGEST_ENTRY = 4096
 _MOST_INDEX_BYTES = 200_000_000
 
@@ -46,6 +48,7 @@ _PLAIN = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp64"}
 _UNITS = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8", "F4": "fp4"}
 
 _DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \n\r\t]+")
 
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<place>\d{5,6})-of-(?P<count>\d{5,6})\.safetensors")
 
@@ -62,8 +65,8 @@ class _Text:
         return ProfileError(f"{what} (at character {self.at} of the JSON)", where=self.where)
 
     def peek(self) -> str:
-        while self.text[self.at : self.at + 1] in (" ", "\n", "\r", "\t"):
-            self.at += 1
+        space = _SPACE.match(self.text, self.at)
+        self.at = space.end() if space else self.at
         return self.text[self.at : self.at + 1]
 
     def take(self, wanted: str) -> None:
@@ -155,7 +158,9 @@ def _tensors(text: _Text, data_bytes: int) -> dict[str, Tensor]:
     for name in text.keys():  # noqa: SIM118
         if name == "__metadata__":
             metadata += 1
-            for _ in text.keys():  # noqa: SIM118
+            for count, _ in enumerate(text.keys()):
+                if count >= _MOST_METADATA:
+                    raise text.error(f"more than {_MOST_METADATA} entries of metadata")
                 text.string()
             continue
         if name in tensors:
@@ -286,7 +291,7 @@ def _weight_map(text: _Text) -> dict[str, str]:
             raise text.error("the key 'weight_map' stands twice")
         found = True
         for name in text.keys():  # noqa: SIM118
-            if name in files or len(files) >= _MOST_TENSORS:
+            if name in files or len(files) >= _MOST_INDEXED:
                 raise text.error(f"the tensor {name[:80]!r} stands twice, or there are too many")
             files[name] = text.string()
     text.end()

@@ -16,7 +16,8 @@ from kvcalc.importers.gguf_families import gguf_profile
 from kvcalc.importers.hugging_face import import_config, read_config
 from kvcalc.importers.safetensors import read_header
 
-_FUZZ = settings(max_examples=300, deadline=2000)
+# Reading takes milliseconds; the deadline only has to tell a reader that runs away from a busy machine.
+_FUZZ = settings(max_examples=300, deadline=10_000)
 
 
 def _text(value: str) -> bytes:

@@ -223,6 +223,13 @@ def test_tied_head_is_the_token_table(tmp_path: Path) -> None:
     assert model.weight_formats["head"] == "q4_0"
 
 
+def test_tensors_of_unknown_names_count_as_vectors(tmp_path: Path) -> None:
+    tensors = _SMALL_TENSORS | {"blk.x": ((32,), "F32"), "extra.weight": ((32,), "F32")}
+    model = import_gguf(write_gguf(tmp_path / "m.gguf", "llama", _SMALL, tensors), "m")
+    assert _stored_bytes(model) == model.held_weight_bytes
+    assert parameters(model)["vector"] == 5 * 64 + 2 * 32
+
+
 def test_prediction_layers_are_not_counted(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", "glm4moe", _SMALL | {"nextn_predict_layers": 1}, _SMALL_TENSORS)
     model = import_gguf(path, "m")
