@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcalc.core.model import Mixture, Shared
-from kvcalc.core.workload import FORMATS, Formats, Parallel, TokenGroup, decode_step
+from kvcalc.core.formats import FORMATS
+from kvcalc.core.workload import Formats, Parallel, TokenGroup, decode_step
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.parameters import parameters, weight_bytes
@@ -152,7 +153,7 @@ def test_a_decode_step_reads_what_the_cache_then_holds(mixer, context):
     if indexer is None:
         assert work.read_bytes == held
     else:
-        keys = FORMATS["bf16"].bytes(indexer.head_dim) if indexer.stored else 0
+        keys = FORMATS["bf16"].bytes(indexer.kept_dim) if indexer.stored else 0
         chosen = min(context, indexer.top_k) * (entry_bytes(mixer, Formats()) - keys)
         assert work.read_bytes == context * keys + chosen
     assert work.write_bytes == entry_bytes(mixer, Formats())

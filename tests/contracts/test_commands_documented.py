@@ -1,0 +1,116 @@
+"""Every command: help that says what it does, `--json` where it reports, and an example that runs."""
+
+import importlib
+import json
+import re
+import shlex
+
+import pytest
+from typer.main import get_command
+
+from kvcalc import api
+from kvcalc.cli.main import COMMANDS, main
+
+# Print profile files, schemas or "valid", not reports.
+WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate"}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def _commands():
+    """Yield each command's full name, its function and the names of its options."""
+    from typer import Typer
+
+    for name in COMMANDS:
+        module = importlib.import_module(f"kvcalc.cli.{name}")
+        app = getattr(module, "app", None)
+        if app is None:
+            app = Typer(add_completion=False)
+            app.command(name)(module.command)
+            yield name, module.command, get_command(app)
+            continue
+        group = get_command(app)
+        for info in app.registered_commands:
+            short = info.name or info.callback.__name__
+            yield f"{name} {short}", info.callback, group.commands[short]
+
+
+FOUND = {name: (function, command) for name, function, command in _commands()}
+every_command = pytest.mark.parametrize("name", FOUND)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_in_the_overview_is_the_commands_own(name):
+    module = importlib.import_module(f"kvcalc.cli.{name}")
+    own = module.app.info.help if hasattr(module, "app") else module.command.__doc__
+    assert COMMANDS[name] == own.splitlines()[0]
+
+
+@every_command
+def test_every_report_can_be_printed_as_json(name):
+    options = {flag for parameter in FOUND[name][1].params for flag in parameter.opts}
+    assert ("--json" in options) != (name in WITHOUT_JSON)
+
+
+@every_command
+def test_every_option_is_explained(name):
+    assert not [parameter.name for parameter in FOUND[name][1].params if not getattr(parameter, "help", None)]
+
+
+def _example(name):
+    return re.search(r"^ *Example: (kvcalc .+)$", FOUND[name][0].__doc__, re.MULTILINE)[1]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A current folder that holds the files that examples name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return tmp_path
+
+
+def _run(arguments):
+    with pytest.raises(SystemExit) as done:
+        main(arguments)
+    return done.value.code
+
+
+@every_command
+def test_the_example_runs(name, folder, capsys):
+    profile = api.load_hardware("h100-sxm") if name.startswith("gpus") else api.load_model("llama2-70b")
+    (folder / "my-profile.yaml").write_text(api.profile_text(profile), encoding="utf-8")
+    program, *arguments = shlex.split(_example(name))
+    assert program == "kvcalc"
+    assert arguments[: len(name.split())] == name.split()
+    code, printed = _run(arguments), capsys.readouterr()
+    assert code == 0, printed.err
+    assert printed.out or "wrote" in printed.err
+
+
+@every_command
+def test_the_example_prints_one_json_object(name, folder, capsys):
+    if name in WITHOUT_JSON:
+        return
+    assert folder.is_dir()
+    assert _run([*shlex.split(_example(name))[1:], "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help_is_printed(arguments, capsys):
+    assert _run(arguments) == 0
+    assert "kvcalc" in capsys.readouterr().out
