@@ -83,7 +83,7 @@ def parse_count(text: str) -> int:
     if scale is None:
         raise InputError(f"{text!r} has an unknown unit", hint="counts take k (1000), Ki (1024), M or Mi")
     scaled = value * scale
-    if scaled != int(scaled):
+    if scaled < float("inf") and scaled != int(scaled):
         raise InputError(f"{text!r} is not a whole number")
     return _whole(scaled, text, "count")
 

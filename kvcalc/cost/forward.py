@@ -219,8 +219,9 @@ def _output_ops(
 
     tokens = sum(group.tokens for group in groups)
     wanted = sum(group.sequences * min(group.logit_tokens, group.query_tokens) for group in groups)
-    if model.vector_parameters:
-        yield vector_cost(model.vector_parameters, name="final_vectors", layers=1, formats=formats)
+    bias = model.head.rows if model.head is not None and model.head.bias else 0
+    if model.vector_parameters + bias:
+        yield vector_cost(model.vector_parameters + bias, name="final_vectors", layers=1, formats=formats)
     if model.matrix_parameters:
         elements = -(-model.matrix_parameters // parallel.tensor)
         yield OpCost(

@@ -191,8 +191,9 @@ def _text_part(top: Config) -> Config:
         outer = current.data.get("model_type", "")
         inner = dict(current.data[part])
         inner.setdefault("model_type", _text_type(outer, part))
-        if "tie_word_embeddings" in current.data:
-            inner.setdefault("tie_word_embeddings", current.data["tie_word_embeddings"])
+        tied = current.data.get("tie_word_embeddings", _class_defaults(str(outer)).get("tie_word_embeddings"))
+        if tied is not None:
+            inner.setdefault("tie_word_embeddings", tied)
         current = Config(inner, where=top.where, path=current.key_path(part), uses=top.uses)
     model_type = current.data.get("model_type", "")
     return Config(

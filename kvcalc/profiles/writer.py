@@ -8,6 +8,7 @@ import yaml
 
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.profiles.document import hardware_to_document, model_to_document
+from kvcalc.profiles.yaml_reader import plain_scalar
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -17,9 +18,28 @@ __all__ = ["profile_yaml"]
 _SCHEMA = "# yaml-language-server: $schema=../kvcalc/profiles/schemas/{}.schema.json\n"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that our reader, which follows YAML 1.2, would take for a number or a truth value."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  the library's signature
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if not text.isprintable():
+        style = '"'
+    elif not isinstance(plain_scalar(text), str):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def profile_yaml(profile: ModelProfile | HardwareProfile) -> str:
     """Return a profile as YAML that reads back to an equal profile, inner mappings on one line each."""
     is_hardware = isinstance(profile, HardwareProfile)
     document = hardware_to_document(profile) if isinstance(profile, HardwareProfile) else model_to_document(profile)
-    text = yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
     return _SCHEMA.format("hardware" if is_hardware else "model") + text

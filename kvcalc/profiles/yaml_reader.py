@@ -12,7 +12,7 @@ from kvcalc.core.errors import ProfileError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Document", "read_yaml", "read_yaml_file"]
+__all__ = ["Document", "plain_scalar", "read_yaml", "read_yaml_file"]
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_BYTES = 4 * 2**20
@@ -144,15 +144,21 @@ class _Builder:
         return found
 
     def scalar(self, node: Any) -> Any:
-        text = node.value
-        if node.style in ('"', "'", "|", ">"):
-            return text
-        if text in _WORDS:
-            return _WORDS[text]
-        if len(text) > _LONGEST_NUMBER:
-            return text
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        if _FLOAT.fullmatch(text):
-            return float(text)
+        return node.value if node.style in ('"', "'", "|", ">") else plain_scalar(node.value)
+
+
+def plain_scalar(text: str) -> Any:
+    """Return what unquoted text means in YAML 1.2: null, a truth value, a number, or itself.
+
+    >>> plain_scalar("3.35e12"), plain_scalar("no"), plain_scalar("8")
+    (3350000000000.0, 'no', 8)
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > _LONGEST_NUMBER:
         return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

@@ -45,4 +45,6 @@ def test_no_formula_is_unfinished(function):
 
 
 def test_formulas_are_found():
-    assert {"forward_cost", "mixer_work", "entry_bytes", "step_time"} <= {found.values[0].__name__ for found in FORMULAS}
+    assert {"forward_cost", "mixer_work", "entry_bytes", "step_time"} <= {
+        found.values[0].__name__ for found in FORMULAS
+    }

@@ -1,6 +1,8 @@
 """Units: prefixes stand in core/units.py alone, and every quantity of a report says its unit in its name."""
 
 import ast
+import importlib
+import pkgutil
 import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ PACKAGE = Path(kvcalc.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "core" / "units.py")
 
 # What a bound on input may be called: such a constant is compared with, never multiplied by.
-LIMIT = re.compile(r"_?(MOST|LEAST|MAX|MIN|MANY|DEEPEST|LONGEST)(_[A-Z]+)*")
+LIMIT = re.compile(r"_?(MOST|LEAST|MAX|MIN|MANY|DEEPEST|LARGEST)(_[A-Z]+)*")
 PREFIXES = {1000**power for power in range(1, 9)} | {1024**power for power in range(1, 9)}
 
 
@@ -37,7 +39,9 @@ def _misplaced(tree):
     """
     limits = set()
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if targets and all(isinstance(name, ast.Name) and LIMIT.fullmatch(name.id) for name in targets):
             limits |= set(ast.walk(node))
     for node in ast.walk(tree):
@@ -72,7 +76,9 @@ def test_a_misplaced_prefix_is_found(text):
     assert list(_misplaced(ast.parse(text)))
 
 
-@pytest.mark.parametrize("text", ["_MOST_BYTES = 4 * 2**20", "x <= 1e21", "f(le=10**12)", "sizes = (1024, 4096)", "x * 128"])
+@pytest.mark.parametrize(
+    "text", ["_MOST_BYTES = 4 * 2**20", "x <= 1e21", "f(le=10**12)", "sizes = (1024, 4096)", "x * 128"]
+)
 def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
     assert not list(_misplaced(ast.parse(text)))
 
@@ -84,12 +90,15 @@ COUNTS = {"batch", "context", "prompt", "gpus", "parameters", "active_parameters
 WITHOUT_UNIT = {"StepTime.shares", "DecodeRow.shares", "PrefillRow.shares", "ExplainedStep.value"}
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
-UNIT = re.compile(r"(.+_)?(bytes|flop|s|tokens|w|usd)(_per_(s|byte|token|tokens|sequence|gib|hour))*|price_per_hour_usd")
+UNIT = re.compile(
+    r"(.+_)?(bytes|flop|s|tokens|w|usd)(_per_(s|byte|token|tokens|sequence|gib|hour))*|price_per_hour_usd"
+)
 
 
 def _numbers():
     """Every field that holds a number, as Class.field."""
-    for module in (reports, cost_types, hardware):
+    inside = pkgutil.iter_modules(reports.__path__, f"{reports.__name__}.")
+    for module in (cost_types, hardware, *(importlib.import_module(found.name) for found in inside)):
         for kind in vars(module).values():
             if not is_dataclass(kind) or kind.__module__ != module.__name__:
                 continue

@@ -32,11 +32,39 @@ from kvcalc.core.workload import Formats, Parallel, TokenGroup
 
 STATE_VARIANTS = ("mamba", "mamba2", "gated_delta", "linear", "short_conv", "rg_lru", "rwkv", "xlstm")
 PLAIN = ("bf16", "fp16", "fp32", "fp8")
-WEIGHTS = (*PLAIN, "int8", "int4", "mxfp4", "nvfp4", "q4_0", "q6_k", "q8_0", "int4-g128-zp", "fp8_block128", "mixed-9/16:int8")
+WEIGHTS = (
+    *PLAIN,
+    "int8",
+    "int4",
+    "mxfp4",
+    "nvfp4",
+    "q4_0",
+    "q6_k",
+    "q8_0",
+    "int4-g128-zp",
+    "fp8_block128",
+    "mixed-9/16:int8",
+)
 CACHES = (*PLAIN, "fp8_e5m2", "int4", "q8_0", "q4_0", "int8_per_token_head", "int4_per_token_head")
 PARTS = ("embedding", "head", "attention", "mlp", "experts", "router", "vector", "other")
 # Words that YAML 1.1 or 1.2 would read as something else than text.
-TRICKY_WORDS = ("no", "null", "~", "1e3", "1_000", "0x10", "010", "12:30", "2024-01-01", ".5", "a: b", "# c", "- d", "*e", "=")
+TRICKY_WORDS = (
+    "no",
+    "null",
+    "~",
+    "1e3",
+    "1_000",
+    "0x10",
+    "010",
+    "12:30",
+    "2024-01-01",
+    ".5",
+    "a: b",
+    "# c",
+    "- d",
+    "*e",
+    "=",
+)
 
 small = st.integers(1, 6)
 widths = st.sampled_from((1, 2, 4, 8, 64, 96))
@@ -60,7 +88,11 @@ def indexers(*, stored: bool = False) -> st.SearchStrategy[Indexer]:
     """Return a strategy of sparse indexers; with ``stored``, those that keep keys of their own."""
     forms = [form for form in _INDEXES if not stored or form in _INDEXES[2:5] or not form]
     return st.builds(
-        lambda form, **sizes: Indexer(**sizes, **form), st.sampled_from(forms), heads=small, head_dim=widths, top_k=windows
+        lambda form, **sizes: Indexer(**sizes, **form),
+        st.sampled_from(forms),
+        heads=small,
+        head_dim=widths,
+        top_k=windows,
     )
 
 
@@ -284,11 +316,14 @@ def formats(*, plain: bool = False) -> st.SearchStrategy[Formats]:
     return st.builds(
         Formats,
         weights=choose(WEIGHTS),
-        parts=st.sampled_from(("experts", "head", "vector")).flatmap(lambda part: choose(WEIGHTS).map(lambda fmt: {part: fmt})),
+        parts=st.sampled_from(("experts", "head", "vector")).flatmap(
+            lambda part: choose(WEIGHTS).map(lambda fmt: {part: fmt})
+        ),
         key=choose(CACHES),
         value=choose(CACHES),
         state=choose(PLAIN),
         activations=choose(PLAIN),
+        hidden=choose(PLAIN),
     )
 
 

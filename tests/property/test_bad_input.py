@@ -23,10 +23,14 @@ from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
 from .strategies import accelerators, described_models
 
-number = st.sampled_from(("0", "1", "-1", "8", "4.5", "1e3", "1e999", "1e-5", "9" * 30, "1_000", "1,000", ".5", "nan", "inf"))
+number = st.sampled_from(
+    ("0", "1", "-1", "8", "4.5", "1e3", "1e999", "1e-5", "9" * 30, "1_000", "1,000", ".5", "nan", "inf")
+)
 unit = st.sampled_from(("", "k", "M", "Ki", "GiB", "GB", "b", "B/s", "TFLOP/s", "e", " ", "/", "i"))
 quantities = st.text(max_size=12) | st.builds("{}{}".format, number, unit)
-lists = st.lists(quantities | st.sampled_from(("-", "*", "+", "1-64*2")), max_size=5).map("".join) | st.text(max_size=12)
+lists = st.lists(quantities | st.sampled_from(("-", "*", "+", "1-64*2")), max_size=5).map("".join) | st.text(
+    max_size=12
+)
 
 
 @given(quantities)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcalc.core.model import Compressed
-from kvcalc.cost.cache import affine_segments, cache_bytes
+from kvcalc.cost.cache import affine_segments, cache_bytes, kv_heads_per_rank
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.size import size_report
 
@@ -62,6 +62,13 @@ def test_reported_bytes_per_token_are_the_next_tokens(model, context):
     deployment = deploy(model)
     now, after = (cache_bytes(model, tokens, deployment.formats).growing for tokens in (context, context + 1))
     assert size_report(deployment, context=context).kv.bytes_per_token == after - now
+
+
+@given(st.integers(1, 130), st.integers(1, 130))
+def test_every_kv_head_has_a_rank_and_every_rank_a_head(heads, ranks):
+    on_rank = kv_heads_per_rank(heads, ranks)
+    assert ranks * on_rank >= heads
+    assert on_rank == 1 or ranks * (on_rank - 1) < heads
 
 
 @given(models(), formats(), lengths, st.integers(1, 8))

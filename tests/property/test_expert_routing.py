@@ -38,7 +38,8 @@ def test_more_tokens_touch_more_experts_until_all_are(mixture, tokens):
 
 
 @pytest.mark.parametrize(
-    ("experts", "zero", "chosen", "tokens"), [(4, 0, 1, 3), (4, 0, 2, 3), (3, 1, 2, 3), (2, 2, 1, 4), (5, 0, 5, 1), (5, 0, 4, 2)]
+    ("experts", "zero", "chosen", "tokens"),
+    [(4, 0, 1, 3), (4, 0, 2, 3), (3, 1, 2, 3), (2, 2, 1, 4), (5, 0, 5, 1), (5, 0, 4, 2)],
 )
 def test_expected_experts_equal_the_mean_over_every_choice(experts, zero, chosen, tokens):
     choices = list(combinations(range(experts + zero), chosen))

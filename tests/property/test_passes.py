@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcalc.core.model import Mixture, Shared
 from kvcalc.core.formats import FORMATS
+from kvcalc.core.model import Mixture, Shared
 from kvcalc.core.workload import Formats, Parallel, TokenGroup, decode_step
 from kvcalc.cost.attention import mixer_work
+from kvcalc.cost.cache import entry_bytes, held_tokens, state_bytes
 from kvcalc.cost.forward import forward_cost
-from kvcalc.cost.parameters import parameters, weight_bytes
+from kvcalc.cost.parameters import block_matrices, parameters, weight_bytes
 
 from .strategies import formats, groups, mixers, models
 
@@ -96,7 +97,7 @@ def test_a_pass_that_uses_everything_reads_every_weight_but_the_tables_once(mode
 @given(models(encoder=False), formats(), groups)
 def test_linear_flop_is_two_for_each_active_weight_and_token(model, formats, group):
     layers = sum(
-        matrices_of(block, model.hidden_size, group) for block in model.blocks if not isinstance(block.mlp, Mixture)
+        _matrix_flop(block, model.hidden_size, group) for block in model.blocks if not isinstance(block.mlp, Mixture)
     )
     plain = replace(model, blocks=tuple(block for block in model.blocks if not isinstance(block.mlp, Mixture)))
     cost = forward_cost(plain, [group], formats)
@@ -104,10 +105,8 @@ def test_linear_flop_is_two_for_each_active_weight_and_token(model, formats, gro
     assert _flop(cost, leave_out=("cache", "head")) == layers + outside
 
 
-def matrices_of(block, hidden, group):
+def _matrix_flop(block, hidden, group):
     """FLOP of a layer's matrices, by hand: cross-attention's keys and values once an encoder's token, else by token."""
-    from kvcalc.cost.parameters import block_matrices
-
     encoded = group.sequences * max((getattr(m, "encoder_tokens", 0) for m in block.mixers), default=0)
     once = encoded if group.encoder_pass else 0
     return sum(
@@ -145,8 +144,6 @@ def test_sequences_multiply_a_mixers_work(mixer, group):
 
 @given(mixers("full", "sliding", "latent"), st.integers(1, 300))
 def test_a_decode_step_reads_what_the_cache_then_holds(mixer, context):
-    from kvcalc.cost.cache import entry_bytes, held_tokens
-
     work = mixer_work(mixer, decode_step(batch=1, context=context), Formats())
     held = held_tokens(mixer, context) * entry_bytes(mixer, Formats())
     indexer = getattr(mixer, "indexer", None)
@@ -159,10 +156,14 @@ def test_a_decode_step_reads_what_the_cache_then_holds(mixer, context):
     assert work.write_bytes == entry_bytes(mixer, Formats())
 
 
+@given(mixers("chunked"), st.integers(1, 300))
+def test_a_chunked_step_reads_its_own_chunk_only(mixer, context):
+    work = mixer_work(mixer, decode_step(batch=1, context=context), Formats())
+    assert work.read_bytes == ((context - 1) % mixer.chunk + 1) * entry_bytes(mixer, Formats())
+
+
 @given(mixers("state"), st.integers(1, 300), tokens)
 def test_a_state_is_read_and_written_whole_whatever_the_context(mixer, context, count):
-    from kvcalc.cost.cache import state_bytes
-
     held = state_bytes(mixer, Formats())
     step = mixer_work(mixer, decode_step(batch=1, context=context), Formats())
     chunk = mixer_work(mixer, TokenGroup(sequences=1, query_tokens=count, past_tokens=context), Formats())

@@ -62,7 +62,8 @@ def test_more_sequences_are_never_less_work(model, group, formats, parallel, har
 @given(models(*GROWING), formats(), accelerators(), st.integers(1, 9), st.integers(1, 300), more)
 def test_a_longer_context_is_never_less_work(model, formats, hardware, batch, context, added):
     small, large = (
-        forward_cost(model, [decode_step(batch=batch, context=length)], formats) for length in (context, context + added)
+        forward_cost(model, [decode_step(batch=batch, context=length)], formats)
+        for length in (context, context + added)
     )
     _no_less_work(large, small, hardware)
 
@@ -118,10 +119,25 @@ def test_a_ring_sends_at_least_what_must_cross_the_link(model, group, formats, h
     assert step_time(cost, hardware).link_s == pytest.approx(expected)
 
 
+@given(models(), groups, formats(), accelerators(), st.data())
+def test_a_pipeline_is_as_slow_as_its_slowest_stage(model, group, formats, hardware, data):
+    stages = data.draw(st.integers(1, model.layers))
+    cost = forward_cost(model, [group], formats, parallel=Parallel(pipeline=stages))
+    alone = replace(hardware, links={})
+    times = [step_time(replace(cost, stages=(stage,)), alone).ideal_s for stage in cost.stages if any(_works(stage))]
+    assert step_time(cost, alone).ideal_s == max(times)
+
+
+def _works(stage):
+    return (op.flop or op.compulsory_bytes for op in stage)
+
+
 @given(accelerators(), st.sampled_from(("bf16", "fp8", "int8", "fp32")), st.floats(1e-3, 1e6))
 def test_peak_is_reached_at_the_ridge_and_not_before(hardware, unit, intensity):
     ridge, attainable = ridge_flop_per_byte(hardware, unit), attainable_flop_per_s(hardware, unit, intensity)
     assert attainable <= hardware.peak(unit)
     assert attainable <= hardware.memory_bandwidth_bytes_per_s * intensity
-    assert (attainable == hardware.peak(unit)) == (intensity * hardware.memory_bandwidth_bytes_per_s >= hardware.peak(unit))
+    assert (attainable == hardware.peak(unit)) == (
+        intensity * hardware.memory_bandwidth_bytes_per_s >= hardware.peak(unit)
+    )
     assert ridge * hardware.memory_bandwidth_bytes_per_s == pytest.approx(hardware.peak(unit))

@@ -1,15 +1,16 @@
 """Weights and work over ranks: a rank never gets more as ranks are added, and nothing is lost between them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kvcalc.core.workload import Parallel
+from kvcalc.core.workload import Formats, Parallel
+from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.parameters import active_parameters, block_matrices, parameters, weight_bytes
 from kvcalc.cost.sharding import rank_matrix, rank_weight_bytes, stage_blocks
 
-from .strategies import formats, groups, models
+from .strategies import formats, groups, mixers, models
 
 
 @given(models(), formats())
@@ -49,6 +50,13 @@ def test_a_rank_never_does_more_as_ranks_are_added(model, group, formats, ranks)
         assert on_more <= on_fewer * (1 + 1e-9), field
 
 
+@given(mixers("full", "sliding", "chunked", "shared", "latent", "cross"), groups)
+def test_attention_is_cut_by_query_heads(mixer, group):
+    assume(getattr(mixer, "indexer", None) is None)  # every rank runs the whole index
+    single, rank = (mixer_work(mixer, group, Formats(), tensor=ranks).flop for ranks in (1, mixer.heads))
+    assert mixer.heads * rank == single
+
+
 @given(models(), st.data())
 def test_stages_hold_every_layer_once_in_order(model, data):
     stages = stage_blocks(model, data.draw(st.integers(1, model.layers)))
@@ -70,3 +78,19 @@ def test_data_parallel_ranks_deal_out_the_sequences(model, group, formats, ranks
     assert spread.total("kv_read_bytes") == pytest.approx(
         ranks * fullest * single.total("kv_read_bytes") / group.sequences
     )
+
+
+@given(models())
+def test_a_tied_table_is_counted_once(model):
+    token, *others = model.embeddings
+    held = sum(table.parameters for table in others) + (
+        model.encoder.embeddings[0].parameters if _own_tables(model) else 0
+    )
+    tied = model.head is not None and model.head.tied
+    assert parameters(model).get("embedding", 0) == held + (0 if tied else token.parameters)
+    if tied:
+        assert parameters(model)["head"] == token.parameters
+
+
+def _own_tables(model):
+    return model.encoder is not None and model.encoder.embeddings

@@ -108,7 +108,7 @@ def _with_layer_inputs(config: Config, shape: Shape, width: int) -> Shape:
 
 
 def gemma3n(config: Config) -> Shape:
-    """Gemma 3n: shared caches, embeddings for each layer, a low-rank detour (LAuReL) and several residual streams (AltUp).
+    """Gemma 3n: shared caches, per-layer embeddings, a low-rank detour (LAuReL), several residual streams (AltUp).
 
     AltUp keeps ``altup_num_inputs`` copies of the hidden state, of which a layer works on one; the others are predicted
     and corrected by small matrices. Sparse activations change no size.
@@ -149,7 +149,7 @@ def _inner_widths(config: Config, layers: int) -> list[int]:
 def _attention_vectors(
     layer: _Layer, sizes: tuple[int, int, int], hidden: int, *, bias: bool, value_from_key: bool = False
 ) -> int:
-    """Return the norms of queries and keys, and the biases; a layer that shares a cache has none for keys and values."""
+    """Return the norms of queries and keys, and the biases; a layer without a cache has none for keys and values."""
     query, kv, width = sizes
     norms = width if layer.shared else 2 * width
     if not bias:
@@ -198,7 +198,7 @@ def _has_layer_inputs(config: Config) -> bool:
 
 
 def _gemma4_sizes(config: Config, kinds: Sequence[str], *, same: bool) -> list[tuple[int, int, int]]:
-    """Return heads, KV heads and head width of each layer: by kind, or by ``per_layer_config`` where that is written."""
+    """Return heads, KV heads and head width of each layer: by kind, or as ``per_layer_config`` has it."""
     query, kv, width = heads(config, hidden=config.integer("hidden_size"))
     overrides = layer_overrides(config, layers=len(kinds), known=("head_dim", "num_key_value_heads"))
     if overrides is not None:

@@ -127,9 +127,11 @@ def _check_attention_types(config: Config, layers: int) -> None:
         if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], list):
             raise config.bad("attention_types", entry, "a list of kinds and how often they repeat")
         kinds, repeats = entry
+        if isinstance(repeats, bool) or not isinstance(repeats, int):
+            raise config.bad("attention_types", repeats, "how often the kinds repeat")
         for kind in kinds:
             config.choice(str(kind), ("global", "local"), key="attention_types", what="the attention type")
-        count += len(kinds) * int(repeats)
+        count += len(kinds) * repeats
     if count not in (0, layers):
         raise config.bad("attention_types", f"{count} entries", f"{layers} entries, one for each layer")
 

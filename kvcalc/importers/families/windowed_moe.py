@@ -99,7 +99,10 @@ def _llama4_mlps(config: Config, layers: int) -> list[tuple[Mlp, int]]:
         shared_width=width,
     )
     if config.has("moe_layers"):
-        places = set(config.sequence("moe_layers"))
+        listed = config.sequence("moe_layers")
+        if not all(isinstance(place, int) and 0 <= place < layers for place in listed):
+            raise config.bad("moe_layers", listed, f"a list of layers from 0 to {layers - 1}")
+        places = {place for place in range(layers) if place in listed}
     else:
         step = config.integer("interleave_moe_layer_step", default=1)
         places = set(range(step - 1, layers, step))
@@ -257,7 +260,7 @@ def _step_sparse(config: Config, layers: int) -> list[str]:
         items = listed.split(",") if isinstance(listed, str) else config.sequence("moe_layers_enum")
         try:
             places = {int(item) for item in items if str(item).strip()}
-        except ValueError:
+        except (TypeError, ValueError):
             raise config.bad("moe_layers_enum", listed, "a list of layers") from None
     return [_SPARSE if place in places else _DENSE for place in range(layers)]
 

@@ -1,0 +1,210 @@
+"""Faults to seed into kvcalc/cost, each with the tests that must notice it.
+
+Most of them have been made by a calculator of this kind. ``original`` must stand exactly once in its file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAIRS = "tests/property/test_pairs.py"
+PASSES = "tests/property/test_passes.py"
+CACHE = "tests/property/test_cache_growth.py"
+BOUNDS = "tests/property/test_speed_bounds.py"
+SPREAD = "tests/property/test_spreading.py"
+EXPERTS = "tests/property/test_expert_routing.py"
+FIGURES = "tests/unit/test_figures.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One change to one formula.
+
+    Args:
+        name: what is wrong then, in words.
+        file: the file, below kvcalc/cost.
+        original: the text that is replaced.
+        mutated: what it is replaced with.
+        test: the test file or test that must fail; ``doctest`` stands for the examples of the file itself.
+    """
+
+    name: str
+    file: str
+    original: str
+    mutated: str
+    test: str = "doctest"
+
+
+FAULTS = (
+    Fault(
+        "a multiply-add is one FLOP",
+        "linear.py",
+        "flop=2 * tokens * elements * layers",
+        "flop=tokens * elements * layers",
+    ),
+    Fault(
+        "weights are read for each token", "linear.py", "read = layers * formats", "read = tokens * layers * formats"
+    ),
+    Fault(
+        "a batch reads only the experts of one token",
+        "linear.py",
+        "experts * -math.expm1(tokens * math.log1p(-share))",
+        "experts * share",
+        EXPERTS,
+    ),
+    Fault(
+        "a batch reads all experts",
+        "linear.py",
+        "return experts * -math.expm1(tokens * math.log1p(-share)) if share < 1 else experts",
+        "return experts",
+        EXPERTS,
+    ),
+    Fault(
+        "experts nobody chooses cost FLOP",
+        "linear.py",
+        "flop = 2 * tokens * active * size",
+        "flop = 2 * tokens * held * size",
+    ),
+    Fault(
+        "keys are cached for every query head",
+        "cache.py",
+        "heads = kv_heads_per_rank(mixer.kv_heads, tensor)\n        size =",
+        "heads = mixer.heads\n        size =",
+    ),
+    Fault(
+        "latent vectors lack their rotary part",
+        "cache.py",
+        "mixer.kv_lora_rank + mixer.rope_dim",
+        "mixer.kv_lora_rank",
+        FIGURES,
+    ),
+    Fault("a window never fills", "cache.py", "return min(tokens, mixer.window)", "return tokens"),
+    Fault("a rank has no KV head", "cache.py", "max(1, -(-kv_heads // tensor))", "kv_heads // tensor"),
+    Fault(
+        "a rank drops the KV heads left over",
+        "cache.py",
+        "max(1, -(-kv_heads // tensor))",
+        "max(1, kv_heads // tensor)",
+        f"{CACHE}::test_every_kv_head_has_a_rank_and_every_rank_a_head",
+    ),
+    Fault(
+        "values are cached in the format of keys",
+        "cache.py",
+        "values = formats.value.bytes",
+        "values = 2 * formats.key.bytes",
+    ),
+    Fault("a knee is forgotten", "cache.py", "knees.add(mixer.window)", "knees.add(0)"),
+    Fault("every query sees every token", "attention.py", "query * (query + 1) // 2", "query * query", PAIRS),
+    Fault(
+        "a full chunk is not left",
+        "attention.py",
+        "chunks, rest = divmod(tokens, chunk)",
+        "chunks, rest = 0, tokens",
+        PAIRS,
+    ),
+    Fault("a token does not see itself", "attention.py", "return past + 1 if query == 1 else past", "return past"),
+    Fault(
+        "chunked attention reads past chunks",
+        "attention.py",
+        "past_read(query, past % mixer.chunk)",
+        "past_read(query, past)",
+        f"{PASSES}::test_a_chunked_step_reads_its_own_chunk_only",
+    ),
+    Fault(
+        "states are not written back",
+        "attention.py",
+        "        write_bytes=group.sequences * held,\n",
+        "        write_bytes=0,\n",
+        f"{PASSES}::test_a_state_is_read_and_written_whole_whatever_the_context",
+    ),
+    Fault(
+        "an encoder is masked",
+        "attention.py",
+        "2 * sequences * tokens * tokens * heads",
+        "sequences * tokens * tokens * heads",
+    ),
+    Fault(
+        "absorbed decode works on one latent vector",
+        "attention.py",
+        "(2 * mixer.kv_lora_rank + mixer.rope_dim)",
+        "(mixer.kv_lora_rank + mixer.rope_dim)",
+        FIGURES,
+    ),
+    Fault(
+        "every rank attends with all query heads",
+        "attention.py",
+        "pairs * heads * (mixer.head_dim + mixer.value_dim)\n    read_bytes",
+        "pairs * mixer.heads * (mixer.head_dim + mixer.value_dim)\n    read_bytes",
+        f"{SPREAD}::test_attention_is_cut_by_query_heads",
+    ),
+    Fault(
+        "prefill runs the head for every token",
+        "forward.py",
+        "group.sequences * min(group.logit_tokens, group.query_tokens)",
+        "group.tokens",
+        f"{PASSES}::test_prefill_runs_the_head_once_a_sequence",
+    ),
+    Fault("layers of a kind are counted once", "forward.py", "flop=count * sum(", "flop=sum(", FIGURES),
+    Fault(
+        "a rank runs all sequences",
+        "forward.py",
+        "sequences=-(-group.sequences // data)",
+        "sequences=group.sequences",
+        f"{SPREAD}::test_data_parallel_ranks_deal_out_the_sequences",
+    ),
+    Fault(
+        "a tied table is counted twice",
+        "parameters.py",
+        "[1 if tied else 0 :]",
+        "[0:]",
+        f"{SPREAD}::test_a_tied_table_is_counted_once",
+    ),
+    Fault(
+        "a gated MLP has two matrices",
+        "parameters.py",
+        '("mlp.gate", "mlp.up") if gated',
+        '("mlp.up",) if gated',
+        FIGURES,
+    ),
+    Fault(
+        "an expert has two matrices",
+        "parameters.py",
+        "(2 if mixture.gated else 1) * inputs * mixture",
+        "inputs * mixture",
+    ),
+    Fault(
+        "the bound adds what can overlap",
+        "roofline.py",
+        "ideal = max(compute, memory, wire)",
+        "ideal = compute + memory + wire",
+        f"{BOUNDS}::test_the_limiter_is_the_largest_share",
+    ),
+    Fault(
+        "memory is twice as fast",
+        "roofline.py",
+        "sum(op.compulsory_bytes for op in ops) / hardware",
+        "sum(op.compulsory_bytes for op in ops) / 2 / hardware",
+        FIGURES,
+    ),
+    Fault(
+        "an operator takes its shorter time",
+        "roofline.py",
+        "alone = max(",
+        "alone = min(",
+        f"{BOUNDS}::test_operators_one_by_one_are_never_faster_than_all_at_once",
+    ),
+    Fault(
+        "the first stage stands for all",
+        "roofline.py",
+        "max(stages, key=max)",
+        "stages[0]",
+        f"{BOUNDS}::test_a_pipeline_is_as_slow_as_its_slowest_stage",
+    ),
+    Fault("an all-reduce passes the ring once", "collectives.py", "bytes=2 * (ranks - 1)", "bytes=(ranks - 1)"),
+    Fault(
+        "a rank's slice is rounded down",
+        "sharding.py",
+        "pieces = -(-matrix.pieces // tensor)",
+        "pieces = matrix.pieces // tensor",
+    ),
+)
