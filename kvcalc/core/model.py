@@ -248,6 +248,7 @@ class State:
         conv_window: columns that the model's own code keeps of them.
         conv_kernel: width of the convolution kernel.
         recurrent_format: format the recurrent state is kept in; left out where it follows the cache's.
+        requested_format: format the config asks engines to keep the recurrent state in, where it asks for one.
         extra_state_bytes: further bytes of state (normalisers, counters).
         matrix_parameters: elements of the projections in and out.
         groups: groups that share the input and output vectors of a Mamba-2.
@@ -262,6 +263,7 @@ class State:
     conv_window: int = 0
     conv_kernel: int = 0
     recurrent_format: str | None = None
+    requested_format: str | None = None
     extra_state_bytes: int = 0
     matrix_parameters: int = 0
     groups: int = 1

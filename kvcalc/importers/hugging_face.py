@@ -48,7 +48,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:
-    """Read JSON text as a mapping; keys must not repeat.
+    """Read JSON text as a mapping; a key may repeat with the same value only.
 
     Raises:
         ProfileError: not a JSON object, or too deeply nested.
@@ -57,8 +57,8 @@ def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found:
-                raise ProfileError(f"the key {key!r} stands twice", where=where)
+            if key in found and found[key] != value:
+                raise ProfileError(f"the key {key!r} stands twice, with different values", where=where)
             found[key] = value
         return found
 

@@ -86,7 +86,7 @@ def _mixer(layer: _Layer, *, sizes: tuple[int, int, int], window: int, value_fro
 
 def _name(layer: _Layer) -> str:
     kind = "local" if layer.kind == LOCAL else "global"
-    return f"{kind} shared" if layer.shared else kind
+    return f"{kind}-shared" if layer.shared else kind
 
 
 def _distinct(blocks: Sequence[Block]) -> tuple[Block, ...]:

@@ -19,6 +19,7 @@ from kvcalc.importers.families.shape import (
     refuse,
     windowed,
 )
+from kvcalc.importers.families.states import requested_format
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer, Mlp
@@ -36,7 +37,14 @@ def _every(layers: int, interval: int, kind: str) -> list[str]:
 
 
 def _delta_net(
-    hidden: int, *, key_heads: int, value_heads: int, key_dim: int, value_dim: int, kernel: int
+    hidden: int,
+    *,
+    key_heads: int,
+    value_heads: int,
+    key_dim: int,
+    value_dim: int,
+    kernel: int,
+    requested: str | None = None,
 ) -> tuple[State, int]:
     """Return a gated delta net and its vectors: one state for each value head, a convolution over all of q, k and v.
 
@@ -53,6 +61,7 @@ def _delta_net(
         conv_window=kernel,
         conv_kernel=kernel,
         recurrent_format="fp32",
+        requested_format=requested,
         matrix_parameters=hidden * (channels + values + 2 * value_heads) + values * hidden,
     )
     return state, channels * kernel + 2 * value_heads + value_dim
@@ -66,6 +75,7 @@ def _qwen_delta_net(config: Config, hidden: int) -> tuple[State, int]:
         key_dim=config.integer("linear_key_head_dim"),
         value_dim=config.integer("linear_value_head_dim"),
         kernel=config.integer("linear_conv_kernel_dim"),
+        requested=requested_format(config, "mamba_ssm_dtype"),
     )
 
 

@@ -17,7 +17,7 @@ from kvcalc.importers.families.shape import (
     mlp_biases,
     mtp_notes,
 )
-from kvcalc.importers.families.states import mamba2_mixer, mamba_mixer, step_rank
+from kvcalc.importers.families.states import mamba2_mixer, mamba_mixer, requested_format, step_rank
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer, Mlp
@@ -242,6 +242,7 @@ def _nemotron_block(config: Config, kind: str, hidden: int) -> Block:
             in_bias=bias,
             out_bias=bias,
         )
+        state = replace(state, requested_format=requested_format(config, "mamba_ssm_cache_dtype"))
         return Block(name=kind, mixers=(state,), vector_parameters=hidden + vectors)
     if kind == "attention":
         query = config.integer("num_attention_heads")

@@ -138,12 +138,13 @@ def stack(
         matrices: matrix parameters that every layer has besides.
     """
     several = len({_mixer_kind(mixer) for mixer, _ in mixers}) > 1
+    mixed = len({isinstance(feed, Mixture) for feed, _ in mlps}) > 1
     made: dict[Block, Block] = {}
     blocks = []
     for (mixer, mixer_vectors), (feed, feed_vectors) in zip(mixers, mlps, strict=True):
         kind = "moe" if isinstance(feed, Mixture) else "dense"
         block = Block(
-            name=f"{_mixer_kind(mixer)} {kind}" if several else kind,
+            name="-".join([_mixer_kind(mixer)] * several + [kind] * (mixed or not several)),
             mixers=(mixer,),
             mlp=feed,
             parallel=parallel,
@@ -262,7 +263,7 @@ def hybrid_layers(
     for kind, feed in dict.fromkeys(layers):
         (mixer, mixer_vectors), (mlp_part, mlp_vectors) = mixers[kind], mlps[feed]
         made[kind, feed] = Block(
-            name=kind if len(mlps) == 1 else f"{kind} {feed}",
+            name=kind if len(mlps) == 1 else f"{kind}-{feed}",
             mixers=(mixer,),
             mlp=mlp_part,
             matrix_parameters=matrices,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.formats import parse_format
 from kvcalc.core.model import State
 
 if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["mamba2_mixer", "mamba_mixer", "step_rank"]
+__all__ = ["mamba2_mixer", "mamba_mixer", "requested_format", "step_rank"]
 
 
 def mamba_mixer(
@@ -74,6 +75,12 @@ def mamba2_mixer(
     vectors += hidden if out_bias else 0
     vectors += inner if norm else 0
     return state, vectors
+
+
+def requested_format(config: Config, key: str) -> str | None:
+    """Return the format that the config asks engines to keep recurrent states in; none where it leaves that to them."""
+    named = config.text(key, default="")
+    return None if named in {"", "auto"} else parse_format(named.removeprefix("torch.")).name
 
 
 def step_rank(config: Config, key: str, hidden: int) -> int:

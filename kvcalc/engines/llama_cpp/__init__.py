@@ -1,0 +1,23 @@
+"""llama.cpp: its KV caches and recurrent states, byte for byte.
+
+From a profile and the options of a context follow the caches that llama.cpp allocates: how many cells, in how many
+streams, and the bytes of keys and values; and the states of recurrent layers. Weights and compute buffers are not here.
+Back ends other than the CPU, T5, BERT, RWKV and hybrids with windows are not described.
+"""
+
+from __future__ import annotations
+
+from kvcalc.engines.llama_cpp.layout import Cache, CompressorState, LlamaCppMemory, RecurrentState, layout, reserve
+from kvcalc.engines.llama_cpp.options import CACHE_TYPES, VERSION, LlamaCppOptions
+
+__all__ = [
+    "CACHE_TYPES",
+    "VERSION",
+    "Cache",
+    "CompressorState",
+    "LlamaCppMemory",
+    "LlamaCppOptions",
+    "RecurrentState",
+    "layout",
+    "reserve",
+]

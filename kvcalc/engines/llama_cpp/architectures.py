@@ -1,0 +1,106 @@
+"""What llama.cpp knows of an architecture, where it departs from "every attention layer caches the whole context"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcalc.core.errors import UnsupportedError, did_you_mean
+
+__all__ = ["Architecture", "find_architecture"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """How llama.cpp treats the layers of an architecture.
+
+    Args:
+        windows: whether sliding windows are applied; where not, such a layer caches the whole context.
+        fixed_window: window in tokens that holds whatever the checkpoint says.
+        window_excess: tokens by which the checkpoint's window is larger than the one in its GGUF file.
+        window_layers: the one number of layers for which windows are applied.
+        own_caches: layers, from the first on, that keep a cache of their own; the profile decides where left out.
+        keys_only: whether a token's entry is one vector, kept as keys without values.
+        index_values: whether the cache of index keys also has values (allocated, never used).
+        rollback: whether recurrent states can be kept for several past tokens.
+    """
+
+    windows: bool = False
+    fixed_window: int | None = None
+    window_excess: int = 0
+    window_layers: int | None = None
+    own_caches: int | None = None
+    keys_only: bool = False
+    index_values: bool = False
+    rollback: bool = False
+
+
+# One plain cache: every layer with attention keeps all tokens, windows are ignored (Phi-3, Mistral, StarCoder2, Qwen2).
+# The names are those of the Hugging Face configs and, where they differ, of GGUF files.
+_PLAIN = """
+    apertus arcee arctic baichuan bailing_moe bailing_moe_v2 bailingmoe2 bitnet bloom chameleon chatglm codeshell cohere
+    command-r dbrx deci deepseek dots1 ernie4_5 ernie4_5_moe exaone falcon gemma glm glm4 glm4_moe glm4v_moe gpt2
+    gpt_bigcode gpt_neox granite granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hunyuan-dense hunyuan-moe
+    internlm2 internlm3 iquestcoder jais jais2 llama maincoder minicpm minimax_m2 ministral3 mistral mistral3 mixtral
+    mpt nemotron nemotron-nas olmo olmoe openelm orion paddleocr pangu-embedded phi phi2 phi3 phimoe plamo qwen qwen2
+    qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe refact seed_oss smollm3
+    solar_open stablelm starcoder starcoder2 xverse yi
+""".split()
+_LATENT = "deepseek_v2 deepseek_v3 deepseek2 glm4_moe_lite kimi_k2 mistral4".split()
+_INDEXED = "deepseek_v32 deepseek32 glm_moe_dsa glm-dsa".split()
+_STATES = """
+    bamba falcon_h1 falcon_mamba granitehybrid granitemoehybrid jamba kimi_linear mamba mamba2 qwen3_next
+""".split()
+_STATES_WITH_ROLLBACK = """
+    lfm2 lfm2_moe nemotron_h nemotron_h_moe qwen3_5 qwen3_5_moe qwen35 qwen35moe
+""".split()
+_WINDOWED = """
+    afmoe cohere2 exaone_moe gemma2 gemma3 gemma4 gpt_oss mimo2 olmo2 olmo3 plamo3 step35 step3p5 step3p7
+""".split()
+_SPECIAL = {
+    "deepseek4": Architecture(windows=True, keys_only=True, rollback=True),
+    "deepseek_v4": Architecture(windows=True, keys_only=True, rollback=True),
+    "exaone4": Architecture(windows=True, window_layers=64),
+    "gemma3n": Architecture(windows=True, own_caches=20),
+    "llama4": Architecture(windows=True, fixed_window=8192),
+    "mimo_v2_flash": Architecture(windows=True, window_excess=1),
+    "minimax_m3": Architecture(index_values=True),
+    "smallthinker": Architecture(windows=True, fixed_window=4096),
+}
+
+
+def _key(name: str) -> str:
+    """Return a name as both spellings of an architecture have it: ``qwen3_moe`` and ``qwen3moe`` are one.
+
+    >>> _key("qwen3_vl_moe_text"), _key("falcon-h1")
+    ('qwen3vlmoe', 'falconh1')
+    """
+    return name.lower().removesuffix("_text").replace("_", "").replace("-", "")
+
+
+_TABLE = {
+    **{_key(name): Architecture() for name in _PLAIN + _LATENT + _INDEXED + _STATES},
+    **{_key(name): Architecture(rollback=True) for name in _STATES_WITH_ROLLBACK},
+    **{_key(name): Architecture(windows=True) for name in _WINDOWED},
+    **{_key(name): entry for name, entry in _SPECIAL.items()},
+}
+
+
+def find_architecture(name: str) -> Architecture:
+    """Return how llama.cpp treats an architecture, named as in a Hugging Face config or in a GGUF file.
+
+    Source: llama.cpp commit 0c1e57098bba, ``src/models`` and ``src/llama-arch.cpp``; what was measured of it stands in
+    the conformance tests.
+
+    Raises:
+        UnsupportedError: an architecture that llama.cpp does not run, or whose memory is not described here.
+
+    >>> find_architecture("gemma3_text").windows, find_architecture("phi3").windows
+    (True, False)
+    """
+    found = _TABLE.get(_key(name))
+    if found is None:
+        raise UnsupportedError(
+            f"the memory of llama.cpp is not known for the architecture {name[:60]!r}, and is not guessed",
+            hint=did_you_mean(name[:60], _PLAIN + _WINDOWED + _STATES) or "leave out --engine for the logical bytes",
+        )
+    return found

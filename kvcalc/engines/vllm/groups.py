@@ -1,0 +1,206 @@
+"""How vLLM puts layers into groups that share blocks, and what one request needs of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd, lcm
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.engines.vllm.specs import configured_block_size, layer_specs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.model import Block, ModelProfile
+    from kvcalc.core.workload import Formats
+    from kvcalc.engines.vllm.specs import Kind, Spec, VllmOptions
+
+__all__ = ["Group", "Layout", "layout"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Layers that share one block table.
+
+    Args:
+        kind: what its layers keep; where an indexer's keys stand beside latent attention, ``latent``.
+        layers: layers (an indexer counts as one of its own).
+        block_size: tokens of a block.
+        page_bytes: bytes of the largest page of one layer.
+        bytes_per_block: bytes of all its layers' pages in a block.
+        needed_blocks: blocks of one request of the longest length.
+    """
+
+    kind: Kind
+    layers: int
+    block_size: int
+    page_bytes: int
+    bytes_per_block: int
+    needed_blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the cache of one rank is cut into blocks.
+
+    Args:
+        groups: the groups; all draw blocks from one pool.
+        max_model_len: tokens of the longest request, for which ``needed_blocks`` are counted.
+        configured_block_size: tokens of a block after the engine checked its options, before it formed groups.
+        bytes_per_block: bytes of a block; groups with fewer layers waste the rest.
+        prefix_caching: whether blocks are kept for later requests.
+    """
+
+    groups: tuple[Group, ...]
+    max_model_len: int
+    configured_block_size: int
+    bytes_per_block: int
+    prefix_caching: bool
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of the smallest group's block, as the engine prints it."""
+        return min(group.block_size for group in self.groups)
+
+    @property
+    def scheduler_block_size(self) -> int:
+        """Tokens that are whole blocks of every group."""
+        return lcm(*(group.block_size for group in self.groups))
+
+    @property
+    def hash_block_size(self) -> int:
+        """Tokens that are hashed together for the prefix cache."""
+        if not self.prefix_caching:
+            return self.scheduler_block_size
+        return gcd(*(group.block_size for group in self.groups))
+
+    @property
+    def needed_blocks(self) -> int:
+        """Blocks of one request of the longest length, over all groups."""
+        return sum(group.needed_blocks for group in self.groups)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of the blocks of one request of the longest length."""
+        return self.needed_blocks * self.bytes_per_block
+
+
+def layout(
+    model: ModelProfile,
+    formats: Formats,
+    options: VllmOptions,
+    *,
+    tensor: int = 1,
+    blocks: Sequence[Block] | None = None,
+) -> Layout:
+    """Return how vLLM lays out the cache of one tensor-parallel rank.
+
+    Args:
+        model: the model.
+        formats: formats of keys, values and states; a key format of bf16 is the engine's ``auto``.
+        options: the engine's options.
+        tensor: tensor-parallel ranks.
+        blocks: the layers of one pipeline stage; all layers where left out.
+
+    Raises:
+        UnsupportedError: a layer whose cache in vLLM is not modelled, or pages that the engine cannot make equal.
+
+    Source: vLLM 0.32, kv_cache_utils.get_kv_cache_groups (layers outermost), get_kv_cache_config_from_groups.
+
+    >>> from kvcalc.core.model import Full, ModelProfile
+    >>> from kvcalc.core.model import Block as Layer
+    >>> from kvcalc.core.workload import Formats
+    >>> from kvcalc.engines.vllm.specs import VllmOptions
+    >>> layer = Layer(mixers=(Full(heads=32, kv_heads=8, head_dim=128),))
+    >>> model = ModelProfile(name="x", architecture="llama", hidden_size=4096, context_limit=None, blocks=(layer,) * 32,
+    ...     embeddings=(), head=None)
+    >>> found = layout(model, Formats(), VllmOptions(max_model_len=4096))
+    >>> found.block_size, found.bytes_per_block, found.needed_bytes
+    (16, 2097152, 536870912)
+    """
+    specs = layer_specs(model, formats, options, tensor=tensor, blocks=blocks)
+    if not specs:
+        raise UnsupportedError(f"{model.name} keeps no cache that vLLM would lay out")
+    groups = tuple(_group(members, options) for members in _grouped(specs))
+    return Layout(
+        groups=groups,
+        max_model_len=options.max_model_len,
+        configured_block_size=configured_block_size(model, formats, options, tensor=tensor),
+        bytes_per_block=max(group.bytes_per_block for group in groups),
+        prefix_caching=options.prefix_caching,
+    )
+
+
+def _group(members: list[Spec], options: VllmOptions) -> Group:
+    largest = max(members, key=lambda spec: spec.page_bytes)
+    return Group(
+        kind=largest.kind,
+        layers=len(members),
+        block_size=largest.block_size,
+        page_bytes=largest.page_bytes,
+        bytes_per_block=sum(spec.page_bytes for spec in members),
+        needed_blocks=_needed_blocks(largest, options),
+    )
+
+
+def _grouped(specs: Sequence[Spec]) -> list[list[Spec]]:
+    """Return the specs of each group: one where all are of a family, else buckets of equal specs, cut to one size."""
+    if len({(spec.family, spec.block_size) for spec in specs}) == 1:
+        return [list(specs)]
+    buckets: dict[Spec, list[Spec]] = {}
+    for spec in _with_equal_pages(specs):
+        buckets.setdefault(spec, []).append(spec)
+    size = _group_size([len(bucket) for bucket in buckets.values()])
+    return [part for bucket in buckets.values() for part in _dealt(bucket, -(-len(bucket) // size))]
+
+
+def _group_size(counts: Sequence[int]) -> int:
+    """Return the layers of a group: the fewest of any bucket, or the most where that is less than half as many again.
+
+    Source: vLLM 0.32, kv_cache_utils._get_kv_cache_groups_uniform_page_size.
+    """
+    fewest, most = min(counts), max(counts)
+    return most if 2 * most < 3 * fewest else fewest
+
+
+def _dealt(bucket: list[Spec], parts: int) -> list[list[Spec]]:
+    """Return a bucket dealt round robin."""
+    return [bucket[start::parts] for start in range(parts)]
+
+
+def _with_equal_pages(specs: Sequence[Spec]) -> list[Spec]:
+    """Return the specs with the largest page: more tokens where it divides, padding where it does not.
+
+    Source: vLLM 0.32, kv_cache_utils.unify_kv_cache_spec_page_size.
+    """
+    page = max(spec.page_bytes for spec in specs)
+    return [_with_page(spec, page) for spec in specs]
+
+
+def _with_page(spec: Spec, page: int) -> Spec:
+    if spec.kind != "state" and page % spec.page_bytes == 0:
+        return replace(spec, block_size=spec.block_size * (page // spec.page_bytes), page_bytes=page)
+    if spec.kind in {"latent", "index"}:
+        raise UnsupportedError(
+            f"vLLM refuses this model: a page of {page} bytes does not hold whole pages of {spec.page_bytes} bytes",
+            hint="pages of latent attention cannot be padded; choose another block size",
+        )
+    return replace(spec, page_bytes=page)
+
+
+def _needed_blocks(spec: Spec, options: VllmOptions) -> int:
+    """Return the blocks of one request of the longest length.
+
+    Source: vLLM 0.32, kv_cache_interface, max_memory_usage_bytes of each spec. A window that slides within a block
+    takes one block more; tokens under way are held beside the window.
+    """
+    length, in_flight = options.max_model_len, options.in_flight_tokens
+    if spec.kind == "state":
+        return spec.held_blocks
+    if spec.kind == "sliding":
+        return -(-min(spec.reach - 1 + in_flight, length) // spec.block_size) + 1
+    if spec.kind == "chunked":
+        return -(-min(spec.reach + in_flight, length) // spec.block_size)
+    tokens = options.max_num_batched_tokens if spec.kind == "cross" else length
+    return -(-tokens // spec.block_size)

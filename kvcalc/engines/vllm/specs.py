@@ -1,0 +1,316 @@
+"""What each layer of a model asks vLLM's cache for: the layer's kind, its block, and the bytes of one page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.model import Chunked, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.cost.cache import entry_bytes, kv_heads_per_rank, state_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.model import Block, Indexer, Mixer, ModelProfile
+    from kvcalc.core.workload import Formats
+
+__all__ = ["Kind", "Spec", "VllmOptions", "configured_block_size", "layer_specs"]
+
+Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state"]
+
+# Tokens an attention kernel's block must be a multiple of, and the block the engine takes when none is asked for.
+_KERNEL_BLOCK = {"gpu": 16, "cpu": 32}
+_DEFAULT_BLOCK = {"gpu": 16, "cpu": 128}
+_FLASH_MLA_BLOCK = 64
+_CPU_LATENT_BLOCK = 16
+_LATENT_HYBRID_BLOCK = 128
+_STATE_BLOCK = 16
+
+# What vLLM's own model classes do beside the config (vLLM 0.32, vllm/model_executor/models).
+_WINDOW_PLUS_ONE = frozenset({"cohere2"})
+_LATENT_AS_HEADS = frozenset({"minicpm3"})
+_NEVER_FP8 = frozenset({"falcon"})
+_WINDOW_KEEPS_BLOCK = frozenset({"mimo_v2", "mimo_v2_flash"})
+_WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba"})
+_RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32"}
+_VARIANTS = frozenset({"mamba", "mamba2", "gated_delta", "linear", "short_conv"})
+_DRAFTS_IN_CONVOLUTION = frozenset({"mamba2", "gated_delta"})
+
+# Sparse latent attention in fp8 and its indexer: one 32-bit scale for 128 elements.
+_SCALED_ELEMENTS = 128
+_SCALE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmOptions:
+    """The options of vLLM that decide how it lays its cache out.
+
+    Args:
+        max_model_len: tokens of the longest request.
+        block_size: tokens of a block; the engine's own default where left out.
+        max_num_batched_tokens: tokens of one pass.
+        max_in_flight_batches: passes under way at once; 2 on a GPU (asynchronous scheduling) and 1 on a CPU where
+            left out.
+        prefix_caching: whether blocks are kept for later requests; it also decides what state layers hold.
+        platform: what the engine runs on; a CPU's kernels want larger blocks and 32-bit recurrent states.
+        speculative_tokens: draft tokens of each verification.
+    """
+
+    max_model_len: int
+    block_size: int | None = None
+    max_num_batched_tokens: int = 8192
+    max_in_flight_batches: int | None = None
+    prefix_caching: bool = True
+    platform: Literal["gpu", "cpu"] = "gpu"
+    speculative_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.platform not in _DEFAULT_BLOCK:
+            raise InputError(f"vLLM runs on a gpu or a cpu here, not {self.platform!r}")
+        for name in ("max_model_len", "max_num_batched_tokens", "block_size", "max_in_flight_batches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be 1 or more, not {value}")
+        if self.speculative_tokens < 0:
+            raise InputError(f"speculative_tokens must be 0 or more, not {self.speculative_tokens}")
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens of all passes that may be under way at once."""
+        batches = self.max_in_flight_batches or (1 if self.platform == "cpu" else 2)
+        return batches * self.max_num_batched_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One layer's part of the cache; layers with equal specs can share a group.
+
+    Args:
+        kind: what the layer keeps.
+        block_size: tokens of a block.
+        page_bytes: bytes of the layer's page in a block, padding included.
+        reach: tokens of the window or chunk.
+        held_blocks: blocks of a request that do not depend on its length (states).
+        shape: heads and widths on this rank, which must be equal within a group.
+    """
+
+    kind: Kind
+    block_size: int
+    page_bytes: int
+    reach: int = 0
+    held_blocks: int = 0
+    shape: tuple[int, ...] = ()
+
+    @property
+    def family(self) -> tuple[str, int]:
+        """What layers must have in common to form one group without further ado."""
+        if self.kind in {"full", "latent", "index"}:
+            return "full", 0
+        return self.kind, self.page_bytes if self.kind == "state" else self.reach
+
+
+def layer_specs(
+    model: ModelProfile,
+    formats: Formats,
+    options: VllmOptions,
+    *,
+    tensor: int = 1,
+    blocks: Sequence[Block] | None = None,
+) -> tuple[Spec, ...]:
+    """Return the spec of every layer that keeps something, on one tensor-parallel rank.
+
+    A page of full, sliding or chunked attention is block * kv_heads * (head_dim + value_head_dim) * b bytes, of latent
+    attention block * (kv_lora_rank + rope_dim) * b, of a state layer the state's bytes whatever the block.
+
+    Args:
+        model: the model.
+        formats: formats of keys, values and states.
+        options: the engine's options.
+        tensor: tensor-parallel ranks.
+        blocks: the layers of one pipeline stage; all layers where left out.
+
+    Raises:
+        UnsupportedError: a layer whose cache in vLLM is not modelled.
+
+    Source: vLLM 0.32, Attention.get_kv_cache_spec, MambaBase.get_kv_cache_spec, kv_cache_interface.
+    """
+    maker = _maker(model, formats, options, tensor=tensor)
+    return tuple(
+        spec
+        for block in (model.blocks if blocks is None else blocks)
+        for mixer in block.mixers
+        for spec in maker.of(mixer)
+    )
+
+
+def configured_block_size(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1) -> int:
+    """Return the tokens of an attention block after the engine has checked its options, before groups are formed.
+
+    Beside state layers the block grows until one attention page holds one state: with s bytes of the largest state,
+    t bytes of a token, kernel block k and the block r asked for, a = max(k, r) (at least 128 for latent attention) and
+    block = max(r, a * ceil(s / (a * t))).
+
+    Source: vLLM 0.32, CpuPlatform and CudaPlatform check_and_update_config, HybridAttentionMambaModelConfig.
+    """
+    return _maker(model, formats, options, tensor=tensor).block_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Maker:
+    """Makes the specs of a model's layers; the block size is the same for all of them."""
+
+    architecture: str
+    formats: Formats
+    options: VllmOptions
+    tensor: int
+    block_size: int
+    state_page_bytes: int | None
+
+    def of(self, mixer: Mixer) -> tuple[Spec, ...]:
+        mixer = _as_run(mixer, self.architecture, self.options)
+        if isinstance(mixer, Shared):
+            return ()
+        if isinstance(mixer, State):
+            return (self._state(mixer),)
+        if isinstance(mixer, Latent):
+            return self._latent(mixer)
+        if isinstance(mixer, Full | Sliding | Chunked | Cross):
+            return (self._heads(mixer),)
+        raise _not_modelled(f"{mixer.kind} attention")
+
+    def _heads(self, mixer: Full | Sliding | Chunked | Cross) -> Spec:
+        if isinstance(mixer, Full) and mixer.indexer is not None:
+            raise _not_modelled("an indexer beside full attention")
+        block, reach = self.block_size, 0
+        if isinstance(mixer, Sliding):
+            block, reach = self._window_block(), mixer.window
+        elif isinstance(mixer, Chunked):
+            reach = mixer.chunk
+        return Spec(
+            kind=mixer.kind,
+            block_size=block,
+            page_bytes=block * _token_bytes(mixer, self.formats, tensor=self.tensor),
+            reach=reach,
+            shape=(kv_heads_per_rank(mixer.kv_heads, self.tensor), mixer.head_dim, mixer.value_dim),
+        )
+
+    def _window_block(self) -> int:
+        """Return the block of a windowed layer: the common one if its kernel takes it, else the kernel's smallest."""
+        kernel = _KERNEL_BLOCK[self.options.platform]
+        if self.architecture in _WINDOW_KEEPS_BLOCK or self.block_size % kernel == 0:
+            return self.block_size
+        return kernel
+
+    def _latent(self, mixer: Latent) -> tuple[Spec, ...]:
+        token = _token_bytes(mixer, self.formats, tensor=self.tensor)
+        width = mixer.kv_lora_rank + mixer.rope_dim
+        latent = Spec(
+            kind="latent", block_size=self.block_size, page_bytes=self.block_size * token, shape=(1, width, 0)
+        )
+        if mixer.indexer is None or not mixer.indexer.stored:
+            return (latent,)
+        return self._index(mixer.indexer), latent
+
+    def _index(self, indexer: Indexer) -> Spec:
+        token = _scaled_fp8_bytes(indexer.kept_dim)
+        return Spec(kind="index", block_size=self.block_size, page_bytes=self.block_size * token, shape=(1, token, 0))
+
+    def _state(self, mixer: State) -> Spec:
+        real = state_bytes(mixer, self.formats, tensor=self.tensor)
+        align = self.options.prefix_caching and self.architecture not in _WITHOUT_ATTENTION
+        checkpoints = 1 if mixer.variant == "mamba2" else 0
+        hybrid = self.state_page_bytes is not None
+        return Spec(
+            kind="state",
+            block_size=(self.block_size if hybrid else _STATE_BLOCK) if align else self.options.max_model_len,
+            page_bytes=max(real, self.state_page_bytes or 0),
+            held_blocks=(2 + checkpoints if align else 1) + self.options.speculative_tokens,
+            shape=(mixer.heads, mixer.key_dim, mixer.value_dim, mixer.conv_channels),
+        )
+
+
+def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int) -> _Maker:
+    if model.architecture in _NEVER_FP8:
+        formats = replace(formats, key=formats.hidden, value=formats.hidden)
+    mixers = [_as_run(mixer, model.architecture, options) for block in model.block_counts for mixer in block.mixers]
+    states = [_of_rank(mixer, tensor) for mixer in mixers if isinstance(mixer, State)]
+    attention = next((mixer for mixer in mixers if isinstance(mixer, Full | Sliding | Chunked | Latent)), None)
+    block = _requested_block(attention, options, hybrid=bool(states))
+    page = None
+    if states and attention is not None:
+        token = _token_bytes(attention, formats, tensor=tensor)
+        largest = max(state_bytes(state, formats, tensor=tensor) for state in states)
+        step = max(_KERNEL_BLOCK[options.platform], block)
+        step = max(step, _LATENT_HYBRID_BLOCK) if isinstance(attention, Latent) else step
+        block = max(block, step * -(-largest // (step * token)))
+        page = block * token
+    return _Maker(
+        architecture=model.architecture,
+        formats=formats,
+        options=options,
+        tensor=tensor,
+        block_size=block,
+        state_page_bytes=page,
+    )
+
+
+def _requested_block(attention: Mixer | None, options: VllmOptions, *, hybrid: bool) -> int:
+    """Return the block asked for, or the platform's: the CPU's plain latent attention takes no other than 16."""
+    latent = isinstance(attention, Latent)
+    if latent and options.platform == "cpu" and not hybrid and attention.indexer is None:
+        return _CPU_LATENT_BLOCK
+    if options.block_size is not None:
+        return options.block_size
+    return _FLASH_MLA_BLOCK if latent and options.platform == "gpu" else _DEFAULT_BLOCK[options.platform]
+
+
+def _as_run(mixer: Mixer, architecture: str, options: VllmOptions) -> Mixer:
+    """Return a mixer as vLLM's model class runs it."""
+    if isinstance(mixer, Sliding) and architecture in _WINDOW_PLUS_ONE:
+        return replace(mixer, window=mixer.window + 1)
+    if isinstance(mixer, Latent) and architecture in _LATENT_AS_HEADS:
+        return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=mixer.nope_dim + mixer.rope_dim)
+    if isinstance(mixer, State):
+        return _state_as_run(mixer, architecture, options)
+    return mixer
+
+
+def _state_as_run(mixer: State, architecture: str, options: VllmOptions) -> State:
+    """Return a state with the columns and the format vLLM keeps: kernel - 1 columns, one more for each draft token."""
+    if mixer.variant not in _VARIANTS:
+        raise _not_modelled(f"the state of {mixer.variant} layers")
+    drafts = options.speculative_tokens if mixer.variant in _DRAFTS_IN_CONVOLUTION else 0
+    asked = mixer.requested_format or _RECURRENT_FORMAT.get(architecture)
+    recurrent = "fp32" if options.platform == "cpu" else asked
+    return replace(mixer, conv_window=max(0, mixer.conv_kernel - 1 + drafts), recurrent_format=recurrent)
+
+
+def _of_rank(mixer: State, tensor: int) -> State:
+    """Return a state whose groups reach every rank: a Mamba-2 with fewer groups than ranks repeats them."""
+    if mixer.variant != "mamba2" or mixer.groups % tensor == 0:
+        return mixer
+    return replace(mixer, conv_channels=mixer.conv_channels + 2 * (tensor - mixer.groups) * mixer.key_dim)
+
+
+def _token_bytes(mixer: Full | Sliding | Chunked | Cross | Latent, formats: Formats, *, tensor: int) -> int:
+    """Return the bytes of a token in a layer's page."""
+    if isinstance(mixer, Cross):
+        mixer = Full(
+            heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim
+        )
+    if isinstance(mixer, Latent) and mixer.indexer is not None:
+        if formats.key.unit == "fp8":
+            return _scaled_fp8_bytes(mixer.kv_lora_rank) + int(formats.hidden.bytes(mixer.rope_dim))
+        mixer = replace(mixer, indexer=None)
+    return entry_bytes(mixer, formats, tensor=tensor)
+
+
+def _scaled_fp8_bytes(elements: int) -> int:
+    return elements + _SCALE_BYTES * -(-elements // _SCALED_ELEMENTS)
+
+
+def _not_modelled(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"how vLLM lays out {what} is not modelled", hint="--engine ideal counts what the tokens need"
+    )
