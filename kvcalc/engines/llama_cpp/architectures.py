@@ -36,26 +36,30 @@ class Architecture:
 
 # One plain cache: every layer with attention keeps all tokens, windows are ignored (Phi-3, Mistral, StarCoder2, Qwen2).
 # The names are those of the Hugging Face configs and, where they differ, of GGUF files.
-_PLAIN = """
-    apertus arcee arctic baichuan bailing_moe bailing_moe_v2 bailingmoe2 bitnet bloom chameleon chatglm codeshell cohere
-    command-r dbrx deci deepseek dots1 ernie4_5 ernie4_5_moe exaone falcon gemma glm glm4 glm4_moe glm4v_moe gpt2
-    gpt_bigcode gpt_neox granite granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hunyuan-dense hunyuan-moe
-    internlm2 internlm3 iquestcoder jais jais2 llama maincoder minicpm minimax_m2 ministral3 mistral mistral3 mixtral
-    mpt nemotron nemotron-nas olmo olmoe openelm orion paddleocr pangu-embedded phi phi2 phi3 phimoe plamo qwen qwen2
-    qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_omni_moe qwen3_vl qwen3_vl_moe refact seed_oss smollm3
-    solar_open stablelm starcoder starcoder2 xverse yi
-""".split()
-_LATENT = "deepseek_v2 deepseek_v3 deepseek2 glm4_moe_lite kimi_k2 mistral4".split()
-_INDEXED = "deepseek_v32 deepseek32 glm_moe_dsa glm-dsa".split()
-_STATES = """
-    bamba falcon_h1 falcon_mamba granitehybrid granitemoehybrid jamba kimi_linear mamba mamba2 qwen3_next
-""".split()
-_STATES_WITH_ROLLBACK = """
-    lfm2 lfm2_moe nemotron_h nemotron_h_moe qwen3_5 qwen3_5_moe qwen35 qwen35moe
-""".split()
-_WINDOWED = """
-    afmoe cohere2 exaone_moe gemma2 gemma3 gemma4 gpt_oss mimo2 olmo2 olmo3 plamo3 step35 step3p5 step3p7
-""".split()
+_PLAIN = frozenset({
+    "apertus", "arcee", "arctic", "baichuan", "bailing_moe", "bailing_moe_v2", "bailingmoe2", "bitnet", "bloom",
+    "chameleon", "chatglm", "codeshell", "cohere", "command-r", "dbrx", "deci", "deepseek", "dots1", "ernie4_5",
+    "ernie4_5_moe", "exaone", "falcon", "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe", "gpt2", "gpt_bigcode",
+    "gpt_neox", "granite", "granitemoe", "granitemoeshared", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan-dense",
+    "hunyuan-moe", "internlm2", "internlm3", "iquestcoder", "jais", "jais2", "llama", "maincoder", "minicpm",
+    "minimax_m2", "ministral3", "mistral", "mistral3", "mixtral", "mpt", "nemotron", "nemotron-nas", "olmo", "olmoe",
+    "openelm", "orion", "paddleocr", "pangu-embedded", "phi", "phi2", "phi3", "phimoe", "plamo", "qwen", "qwen2",
+    "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe", "refact",
+    "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder", "starcoder2", "xverse", "yi",
+})  # fmt: skip
+_LATENT = frozenset({"deepseek_v2", "deepseek_v3", "deepseek2", "glm4_moe_lite", "kimi_k2", "mistral4"})
+_INDEXED = frozenset({"deepseek_v32", "deepseek32", "glm_moe_dsa", "glm-dsa"})
+_STATES = frozenset({
+    "bamba", "falcon_h1", "falcon_mamba", "granitehybrid", "granitemoehybrid", "jamba", "kimi_linear", "mamba",
+    "mamba2", "qwen3_next",
+})  # fmt: skip
+_STATES_WITH_ROLLBACK = frozenset(
+    {"lfm2", "lfm2_moe", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen35", "qwen35moe"}
+)
+_WINDOWED = frozenset({
+    "afmoe", "cohere2", "exaone_moe", "gemma2", "gemma3", "gemma4", "gpt_oss", "mimo2", "olmo2", "olmo3", "plamo3",
+    "step35", "step3p5", "step3p7",
+})  # fmt: skip
 _SPECIAL = {
     "deepseek4": Architecture(windows=True, keys_only=True, rollback=True),
     "deepseek_v4": Architecture(windows=True, keys_only=True, rollback=True),
@@ -78,7 +82,7 @@ def _key(name: str) -> str:
 
 
 _TABLE = {
-    **{_key(name): Architecture() for name in _PLAIN + _LATENT + _INDEXED + _STATES},
+    **{_key(name): Architecture() for name in _PLAIN | _LATENT | _INDEXED | _STATES},
     **{_key(name): Architecture(rollback=True) for name in _STATES_WITH_ROLLBACK},
     **{_key(name): Architecture(windows=True) for name in _WINDOWED},
     **{_key(name): entry for name, entry in _SPECIAL.items()},
@@ -101,6 +105,7 @@ def find_architecture(name: str) -> Architecture:
     if found is None:
         raise UnsupportedError(
             f"the memory of llama.cpp is not known for the architecture {name[:60]!r}, and is not guessed",
-            hint=did_you_mean(name[:60], _PLAIN + _WINDOWED + _STATES) or "leave out --engine for the logical bytes",
+            hint=did_you_mean(name[:60], _PLAIN | _LATENT | _STATES | _WINDOWED)
+            or "leave out --engine for the logical bytes",
         )
     return found

@@ -55,14 +55,14 @@ def shape_layers(model: ModelProfile, rule: Architecture, options: LlamaCppOptio
         owned = None if rule.own_caches is None else place < rule.own_caches
         key = (block.mixers, owned)
         if key not in known:
-            known[key] = _layer(block.mixers, owned, rule=rule, options=options, count=model.layers)
+            known[key] = _layer(block.mixers, owned=owned, rule=rule, options=options, count=model.layers)
         layers.append(known[key])
     _check_layers(layers, model.name)
     return tuple(layers)
 
 
 def _layer(
-    mixers: tuple[Mixer, ...], owned: bool | None, *, rule: Architecture, options: LlamaCppOptions, count: int
+    mixers: tuple[Mixer, ...], *, owned: bool | None, rule: Architecture, options: LlamaCppOptions, count: int
 ) -> Layer:
     states = tuple(mixer for mixer in mixers if isinstance(mixer, State))
     attentions = [mixer for mixer in mixers if not isinstance(mixer, State)]
@@ -82,7 +82,7 @@ def _layer(
     )
 
 
-def _entry(mixer: Mixer, rule: Architecture, options: LlamaCppOptions) -> Full:
+def _entry(mixer: Attention | Latent | Compressed, rule: Architecture, options: LlamaCppOptions) -> Full:
     """Return what a token leaves in the layer, as heads of plain attention; a width of 0 for values that are not kept.
 
     A latent layer keeps one key and no values, unless the file is an old one: then the uncompressed heads.
@@ -94,7 +94,6 @@ def _entry(mixer: Mixer, rule: Architecture, options: LlamaCppOptions) -> Full:
         return _one_head(mixer.kv_lora_rank + mixer.rope_dim)
     if isinstance(mixer, Compressed):
         return _one_head(mixer.head_dim)
-    assert isinstance(mixer, Attention)
     return Full(
         heads=mixer.heads,
         kv_heads=mixer.kv_heads,

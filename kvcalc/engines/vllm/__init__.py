@@ -6,7 +6,7 @@ parallelism, and engines with blocks outermost (DeepSeek-V4).
 
 from kvcalc.engines.vllm.groups import Group, Layout, layout
 from kvcalc.engines.vllm.memory import VERSION, Capacity, capacity, longest_context, needed_bytes
-from kvcalc.engines.vllm.specs import VllmOptions
+from kvcalc.engines.vllm.options import VllmOptions
 
 __all__ = [
     "VERSION",

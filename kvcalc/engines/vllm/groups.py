@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import Block, ModelProfile
     from kvcalc.core.workload import Formats
-    from kvcalc.engines.vllm.specs import Kind, Spec, VllmOptions
+    from kvcalc.engines.vllm.options import VllmOptions
+    from kvcalc.engines.vllm.specs import Kind, Spec
 
 __all__ = ["Group", "Layout", "layout"]
 
@@ -111,7 +112,7 @@ def layout(
     >>> from kvcalc.core.model import Full, ModelProfile
     >>> from kvcalc.core.model import Block as Layer
     >>> from kvcalc.core.workload import Formats
-    >>> from kvcalc.engines.vllm.specs import VllmOptions
+    >>> from kvcalc.engines.vllm.options import VllmOptions
     >>> layer = Layer(mixers=(Full(heads=32, kv_heads=8, head_dim=128),))
     >>> model = ModelProfile(name="x", architecture="llama", hidden_size=4096, context_limit=None, blocks=(layer,) * 32,
     ...     embeddings=(), head=None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import Block, ModelProfile
     from kvcalc.core.workload import Formats
     from kvcalc.engines.vllm.groups import Layout
-    from kvcalc.engines.vllm.specs import VllmOptions
+    from kvcalc.engines.vllm.options import VllmOptions
 
 __all__ = ["VERSION", "Capacity", "capacity", "longest_context", "needed_bytes"]
 
@@ -22,7 +22,7 @@ VERSION = "0.32"
 
 # The last version known to print blocks, and the first known to print concurrency times length.
 _LAST_BY_BLOCKS = (0, 20)
-_FIRST_BY_CONCURRENCY = (0, 24)
+_FIRST_BY_CONCURRENCY = (0, 23)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def capacity(layout: Layout, *, kv_memory_bytes: int, version: str = VERSION) ->
         version: the version whose printed tokens are asked for.
 
     Raises:
-        InputError: a negative memory, or a version whose rule is not known (0.21 to 0.23, unless both agree).
+        InputError: a negative memory, or a version whose rule is not known (0.21 and 0.22, unless both agree).
 
     Source: vLLM 0.32, kv_cache_utils.get_max_concurrency_for_kv_cache_config and _check_enough_kv_cache_memory.
     """
@@ -88,7 +88,7 @@ def _printed_tokens(layout: Layout, num_blocks: int, concurrency: float, *, vers
         return by_blocks
     raise InputError(
         f"it is not known whether vLLM {version} prints {by_blocks} or {by_concurrency} tokens",
-        hint="versions up to 0.20 count blocks, versions from 0.24 on multiply the concurrency by the length",
+        hint="versions up to 0.20 count blocks, versions from 0.23 on multiply the concurrency by the length",
     )
 
 

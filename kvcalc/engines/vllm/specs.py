@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Chunked, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.cost.cache import entry_bytes, kv_heads_per_rank, state_bytes
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import Block, Indexer, Mixer, ModelProfile
     from kvcalc.core.workload import Formats
+    from kvcalc.engines.vllm.options import VllmOptions
 
-__all__ = ["Kind", "Spec", "VllmOptions", "configured_block_size", "layer_specs"]
+__all__ = ["Kind", "Spec", "configured_block_size", "layer_specs"]
 
 Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state"]
 
@@ -40,46 +41,6 @@ _DRAFTS_IN_CONVOLUTION = frozenset({"mamba2", "gated_delta"})
 # Sparse latent attention in fp8 and its indexer: one 32-bit scale for 128 elements.
 _SCALED_ELEMENTS = 128
 _SCALE_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VllmOptions:
-    """The options of vLLM that decide how it lays its cache out.
-
-    Args:
-        max_model_len: tokens of the longest request.
-        block_size: tokens of a block; the engine's own default where left out.
-        max_num_batched_tokens: tokens of one pass.
-        max_in_flight_batches: passes under way at once; 2 on a GPU (asynchronous scheduling) and 1 on a CPU where
-            left out.
-        prefix_caching: whether blocks are kept for later requests; it also decides what state layers hold.
-        platform: what the engine runs on; a CPU's kernels want larger blocks and 32-bit recurrent states.
-        speculative_tokens: draft tokens of each verification.
-    """
-
-    max_model_len: int
-    block_size: int | None = None
-    max_num_batched_tokens: int = 8192
-    max_in_flight_batches: int | None = None
-    prefix_caching: bool = True
-    platform: Literal["gpu", "cpu"] = "gpu"
-    speculative_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        if self.platform not in _DEFAULT_BLOCK:
-            raise InputError(f"vLLM runs on a gpu or a cpu here, not {self.platform!r}")
-        for name in ("max_model_len", "max_num_batched_tokens", "block_size", "max_in_flight_batches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be 1 or more, not {value}")
-        if self.speculative_tokens < 0:
-            raise InputError(f"speculative_tokens must be 0 or more, not {self.speculative_tokens}")
-
-    @property
-    def in_flight_tokens(self) -> int:
-        """Tokens of all passes that may be under way at once."""
-        batches = self.max_in_flight_batches or (1 if self.platform == "cpu" else 2)
-        return batches * self.max_num_batched_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +129,7 @@ class _Maker:
     state_page_bytes: int | None
 
     def of(self, mixer: Mixer) -> tuple[Spec, ...]:
-        mixer = _as_run(mixer, self.architecture, self.options)
+        mixer = _as_run(mixer, self.architecture, self.options, tensor=self.tensor)
         if isinstance(mixer, Shared):
             return ()
         if isinstance(mixer, State):
@@ -233,8 +194,12 @@ class _Maker:
 def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int) -> _Maker:
     if model.architecture in _NEVER_FP8:
         formats = replace(formats, key=formats.hidden, value=formats.hidden)
-    mixers = [_as_run(mixer, model.architecture, options) for block in model.block_counts for mixer in block.mixers]
-    states = [_of_rank(mixer, tensor) for mixer in mixers if isinstance(mixer, State)]
+    mixers = [
+        _as_run(mixer, model.architecture, options, tensor=tensor)
+        for block in model.block_counts
+        for mixer in block.mixers
+    ]
+    states = [mixer for mixer in mixers if isinstance(mixer, State)]
     attention = next((mixer for mixer in mixers if isinstance(mixer, Full | Sliding | Chunked | Latent)), None)
     block = _requested_block(attention, options, hybrid=bool(states))
     page = None
@@ -257,22 +222,24 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
 
 def _requested_block(attention: Mixer | None, options: VllmOptions, *, hybrid: bool) -> int:
     """Return the block asked for, or the platform's: the CPU's plain latent attention takes no other than 16."""
-    latent = isinstance(attention, Latent)
-    if latent and options.platform == "cpu" and not hybrid and attention.indexer is None:
+    plain = isinstance(attention, Latent) and attention.indexer is None
+    if plain and options.platform == "cpu" and not hybrid:
         return _CPU_LATENT_BLOCK
     if options.block_size is not None:
         return options.block_size
-    return _FLASH_MLA_BLOCK if latent and options.platform == "gpu" else _DEFAULT_BLOCK[options.platform]
+    if isinstance(attention, Latent) and options.platform == "gpu":
+        return _FLASH_MLA_BLOCK
+    return _DEFAULT_BLOCK[options.platform]
 
 
-def _as_run(mixer: Mixer, architecture: str, options: VllmOptions) -> Mixer:
+def _as_run(mixer: Mixer, architecture: str, options: VllmOptions, *, tensor: int) -> Mixer:
     """Return a mixer as vLLM's model class runs it."""
     if isinstance(mixer, Sliding) and architecture in _WINDOW_PLUS_ONE:
         return replace(mixer, window=mixer.window + 1)
     if isinstance(mixer, Latent) and architecture in _LATENT_AS_HEADS:
         return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=mixer.nope_dim + mixer.rope_dim)
     if isinstance(mixer, State):
-        return _state_as_run(mixer, architecture, options)
+        return _state_as_run(_with_groups_of_rank(mixer, tensor), architecture, options)
     return mixer
 
 
@@ -286,9 +253,12 @@ def _state_as_run(mixer: State, architecture: str, options: VllmOptions) -> Stat
     return replace(mixer, conv_window=max(0, mixer.conv_kernel - 1 + drafts), recurrent_format=recurrent)
 
 
-def _of_rank(mixer: State, tensor: int) -> State:
-    """Return a state whose groups reach every rank: a Mamba-2 with fewer groups than ranks repeats them."""
-    if mixer.variant != "mamba2" or mixer.groups % tensor == 0:
+def _with_groups_of_rank(mixer: State, tensor: int) -> State:
+    """Return a state whose groups reach every rank: a Mamba-2 with fewer groups than ranks repeats them.
+
+    Source: vLLM 0.32, MambaStateShapeCalculator.extra_groups_for_head_shards.
+    """
+    if mixer.variant != "mamba2" or mixer.groups >= tensor:
         return mixer
     return replace(mixer, conv_channels=mixer.conv_channels + 2 * (tensor - mixer.groups) * mixer.key_dim)
 

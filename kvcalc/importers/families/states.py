@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import State
 
 if TYPE_CHECKING:
@@ -80,7 +80,12 @@ def mamba2_mixer(
 def requested_format(config: Config, key: str) -> str | None:
     """Return the format that the config asks engines to keep recurrent states in; none where it leaves that to them."""
     named = config.text(key, default="")
-    return None if named in {"", "auto"} else parse_format(named.removeprefix("torch.")).name
+    if named in {"", "auto"}:
+        return None
+    name = parse_format(named.removeprefix("torch.")).name
+    if name not in FORMATS:
+        raise config.bad(key, named, "a format without groups")
+    return name
 
 
 def step_rank(config: Config, key: str, hidden: int) -> int:
