@@ -66,7 +66,7 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
         sys.stdout.write(json.dumps(api.profile_schema(kind), indent=2) + "\n")
 
     default.__doc__ = description
-    list_.__doc__ = f"List the names.\n\nExample: kvcalc {plural} list llama"
+    list_.__doc__ = f"List the names.\n\nExample: kvcalc {plural} list {'llama' if kind == 'model' else 'h100'}"
     show.__doc__ = (
         f"Print a profile as YAML.\n\nExample: kvcalc {plural} show {'llama2-70b' if kind == 'model' else 'h100-sxm'}"
     )

@@ -99,7 +99,7 @@ def parse_rate(text: str) -> float:
     scale = _scale(stem)
     if scale is None:
         raise InputError(f"{text!r} has an unknown unit", hint="use for example 3.35TB/s or 989TFLOP/s")
-    if not value > 0:
+    if not 0 < value * scale < float("inf"):
         raise InputError(f"{text!r} is not a positive rate")
     return value * scale
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.formats import FORMATS
+from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Sliding, State
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
     ...     recurrent_format="fp32"), Formats())
     4261888
     """
-    recurrent = formats.state if mixer.recurrent_format is None else FORMATS[mixer.recurrent_format]
+    recurrent = formats.state if mixer.recurrent_format is None else parse_format(mixer.recurrent_format)
     heads = -(-mixer.heads // tensor)
     channels = -(-mixer.conv_channels // tensor)
     held = recurrent.bytes(heads * mixer.key_dim * mixer.value_dim) + formats.state.bytes(channels * mixer.conv_window)

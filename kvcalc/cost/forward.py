@@ -57,9 +57,7 @@ def forward_cost(
         if index == 0:
             ops += _input_ops(model, rank_groups, formats, parallel)
         if index > 0:
-            moved = stage_transfer(
-                formats.hidden.bytes(model.hidden_size), sum(group.tokens for group in rank_groups)
-            )
+            moved = stage_transfer(formats.hidden.bytes(model.hidden_size), sum(group.tokens for group in rank_groups))
             ops.append(_collective_op("pipeline", moved, 1, formats))
         ops += _block_ops(model, blocks, rank_groups, groups, formats, parallel, routing)
         if index == last:
@@ -109,6 +107,22 @@ def _input_ops(
                     flop=count * flop,
                 )
         yield vector_cost(block.vector_parameters, name="encoder.vectors", layers=count, formats=formats)
+    if encoder.matrix_parameters:
+        yield _outer_matrices("encoder.other", encoder.matrix_parameters, encoded, formats, parallel)
+    if encoder.vector_parameters:
+        yield vector_cost(encoder.vector_parameters, name="encoder.final_vectors", layers=1, formats=formats)
+
+
+def _outer_matrices(name: str, parameters: int, tokens: int, formats: Formats, parallel: Parallel) -> OpCost:
+    """Matrices outside the layers, of which only the number of elements is known."""
+    elements = -(-parameters // parallel.tensor)
+    return OpCost(
+        name=name,
+        part="other",
+        unit=formats.multiplied_as("other"),
+        flop=2 * tokens * elements,
+        weight_bytes=formats.of("other").bytes(elements),
+    )
 
 
 def _block_ops(
@@ -129,7 +143,7 @@ def _block_ops(
         vectors += block.vector_parameters * count
         for matrix in block_matrices(block, model.hidden_size):
             rows = encoded * _encoder_tokens(block) if matrix.encoder else tokens
-            if rows:
+            if rows and matrix.used:
                 yield matrix_cost(
                     matrix,
                     name=prefix + matrix.name,
@@ -223,14 +237,7 @@ def _output_ops(
     if model.vector_parameters + bias:
         yield vector_cost(model.vector_parameters + bias, name="final_vectors", layers=1, formats=formats)
     if model.matrix_parameters:
-        elements = -(-model.matrix_parameters // parallel.tensor)
-        yield OpCost(
-            name="other",
-            part="other",
-            unit=formats.multiplied_as("other"),
-            flop=2 * tokens * elements,
-            weight_bytes=formats.of("other").bytes(elements),
-        )
+        yield _outer_matrices("other", model.matrix_parameters, tokens, formats, parallel)
     head = head_matrix(model)
     if head is not None and wanted:
         cost = matrix_cost(head, name="head", tokens=wanted, layers=1, formats=formats, tensor=parallel.tensor)

@@ -40,6 +40,7 @@ class Matrix:
         pieces: indivisible pieces of that side (heads, KV heads, or single columns).
         stored: false where the weights are an earlier layer's.
         encoder: whether it multiplies the encoder's output once, instead of every token.
+        used: false where the checkpoint holds it and nothing is multiplied with it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Matrix:
     pieces: int = 1
     stored: bool = True
     encoder: bool = False
+    used: bool = True
 
 
 def _matrix(
@@ -63,6 +65,7 @@ def _matrix(
     pieces: int = 0,
     stored: bool = True,
     encoder: bool = False,
+    used: bool = True,
 ) -> Matrix:
     whole = {"inputs": inputs, "outputs": outputs, "none": 1}[split]
     return Matrix(
@@ -75,6 +78,7 @@ def _matrix(
         pieces=pieces or whole,
         stored=stored,
         encoder=encoder,
+        used=used,
     )
 
 
@@ -115,6 +119,7 @@ def _attention_matrices(mixer: Attention, hidden: int) -> Iterator[Matrix]:
                 pieces=mixer.kv_heads,
                 stored=stored,
                 encoder=cross,
+                used=not isinstance(mixer, Shared),
             )
     yield _matrix(
         f"{name}.output",

@@ -106,9 +106,9 @@ def _entry_expression(mixer: Mixer, formats: Formats) -> tuple[str, str] | None:
 
 
 def _state_expression(mixer: State, formats: Formats) -> tuple[str, str]:
-    from kvcalc.core.formats import FORMATS
+    from kvcalc.core.formats import parse_format
 
-    recurrent = FORMATS[mixer.recurrent_format] if mixer.recurrent_format else formats.state
+    recurrent = parse_format(mixer.recurrent_format) if mixer.recurrent_format else formats.state
     formula = "heads x key_dim x value_dim x b_state + conv_channels x conv_window x b"
     expression = (
         f"{mixer.heads} * {mixer.key_dim} * {mixer.value_dim} * {_per_element(recurrent)}"

@@ -22,6 +22,8 @@ __all__ = ["plateau_row", "roofline_report"]
 
 # Batches are searched up to here; at such a batch a step is its limit for every model there is.
 _MOST_BATCH = 2**40
+# Sequences enough that every expert is read whatever the next ones choose.
+_MANY = 1_000_000
 
 
 def roofline_report(
@@ -112,7 +114,7 @@ def plateau_row(deployment: Deployment, *, context: int) -> PlateauRow:
 
 def _marginal_intensity(deployment: Deployment, context: int) -> float:
     """FLOP over bytes of one more sequence where all weights (and experts) are read already."""
-    many = 2**20 * deployment.parallel.data
+    many = _MANY * deployment.parallel.data
     one, two = (timed_step(deployment, decode_step(batch=count, context=context)).cost for count in (many, 2 * many))
     return (two.flop - one.flop) / (two.compulsory_bytes - one.compulsory_bytes)
 

@@ -87,6 +87,10 @@ def _validate(document: Document, kind: Kind) -> None:
             _check_format(document, field, document.data.get(field))
         for part, name in document.data.get("weight_formats", {}).items():
             _check_format(document, f"weight_formats.{part}", name)
+        for block, spec in document.data["blocks"].items():
+            for place, mixer in enumerate(spec.get("mixers", ())):
+                path = f"blocks.{block}.mixers.{place}.recurrent_format"
+                _check_format(document, path, mixer.get("recurrent_format"))
 
 
 def _check_format(document: Document, path: str, name: str | None) -> None:

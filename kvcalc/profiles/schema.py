@@ -189,7 +189,7 @@ def _known_fields() -> set[str]:
 
 # Fields of `core` classes for which zero makes no sense.
 _POSITIVE = {"heads", "kv_heads", "head_dim", "value_head_dim", "window", "chunk", "width", "rows", "experts",
-             "experts_per_token", "kv_lora_rank", "q_lora_rank", "ratio", "top_k", "encoder_tokens",
+             "experts_per_token", "kv_lora_rank", "q_lora_rank", "ratio", "top_k", "encoder_tokens", "pool", "output_groups", "output_rank",
              "bytes_per_s"}  # fmt: skip
 _LARGEST, _LARGEST_WIDTH = 1e21, 10**9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -346,11 +346,57 @@ def parallels(draw: st.DrawFn, *, stages: int = 1) -> Parallel:
     return Parallel(tensor=tensor, data=data, expert=expert, pipeline=draw(st.integers(1, stages)))
 
 
-def uses(model: ModelProfile, *kinds: str) -> bool:
-    """Return whether any layer of a model has a mixer of these kinds."""
-    return any(mixer.kind in kinds for block in model.blocks for mixer in block.mixers)
-
-
-def values(thing: object) -> dict[str, object]:
-    """Return a dataclass's fields by name."""
-    return {field.name: getattr(thing, field.name) for field in fields(thing)}
+def model_with_everything() -> ModelProfile:
+    """Return a model with a layer of every kind and nearly every field set."""
+    heads = {"heads": 2, "kv_heads": 1, "head_dim": 4, "value_head_dim": 2}
+    index = Indexer(heads=1, head_dim=2, top_k=3, query_inputs=4, matrix_parameters=4, stored_dim=4, pool=2)
+    entries = Indexer(heads=1, head_dim=2, top_k=3)
+    latent = {"heads": 2, "kv_lora_rank": 4, "rope_dim": 2, "nope_dim": 2, "value_head_dim": 2, "q_lora_rank": 2}
+    compressed = {"heads": 2, "head_dim": 4, "window": 4, "ratio": 2, "overlap": True, "q_lora_rank": 2}
+    state = {"heads": 2, "key_dim": 2, "value_dim": 2, "conv_channels": 8, "conv_window": 4, "conv_kernel": 4}
+    layers = (
+        Full(**heads, inputs=8, output_gate=1, value_from_key=True, indexer=index),
+        Sliding(**heads, window=3, shared_weights=True),
+        Chunked(**heads, chunk=3, projection_parameters=50),
+        Shared(**heads, window=3, projects=True),
+        Cross(**heads, encoder_tokens=3, encoder_inputs=3),
+        Latent(**latent, output_gate=4, indexer=entries),
+        Compressed(**compressed, output_groups=1, output_rank=2, indexer=entries),
+        State(**state, variant="mamba", recurrent_format="fp32", extra_state_bytes=4, matrix_parameters=8, groups=2),
+    )
+    mixture = Mixture(
+        experts=4,
+        experts_per_token=2,
+        width=4,
+        shared_width=2,
+        shared_gate=True,
+        zero_experts=1,
+        inputs=4,
+        expert_bias=True,
+    )
+    mlps = (mixture, Dense(width=4), Gated(width=4, shared_weights=True))
+    blocks = [
+        Block(name=mixer.kind, mixers=(mixer,), mlp=mlps[place % 3], matrix_parameters=4, vector_parameters=4)
+        for place, mixer in enumerate(layers)
+    ]
+    tables = (Table(name="token", rows=4, width=8),)
+    return ModelProfile(
+        name="everything",
+        architecture="random",
+        hidden_size=8,
+        context_limit=100,
+        blocks=tuple(blocks),
+        embeddings=tables,
+        head=Head(rows=4, width=8, tied=True, bias=True),
+        weight_formats={"mlp": "fp8"},
+        kv_dtype="q8_0",
+        activation_dtype="fp8",
+        encoder=Encoder(
+            hidden_size=8, blocks=(blocks[0],), tokens=3, embeddings=tables, matrix_parameters=4, vector_parameters=4
+        ),
+        matrix_parameters=4,
+        vector_parameters=4,
+        held_weight_bytes=1000,
+        sources={"config": Source(kind="model_config", url="https://example.com")},
+        provenance={"default": "config"},
+    )

@@ -13,7 +13,7 @@ from kvcalc.core.errors import KvcalcError, ProfileError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.ranges import parse_counts
 from kvcalc.core.units import parse_bytes, parse_count, parse_rate
-from kvcalc.core.workload import decode_step
+from kvcalc.core.workload import Parallel, decode_step, prefill_pass
 from kvcalc.cost.forward import forward_cost
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.size import size_report
@@ -21,7 +21,7 @@ from kvcalc.profiles.document import hardware_to_document, model_to_document
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
-from .strategies import accelerators, described_models
+from .strategies import accelerators, described_models, model_with_everything
 
 number = st.sampled_from(
     ("0", "1", "-1", "8", "4.5", "1e3", "1e999", "1e-5", "9" * 30, "1_000", "1,000", ".5", "nan", "inf")
@@ -132,13 +132,42 @@ def _write(file, document):
     file.write_text(json.dumps(document), encoding="utf-8")
 
 
+def _use(file):
+    """Load a model and compute everything with it, on one device and on two."""
+    deployment = deploy(load_model_file(file))
+    passes = [decode_step(batch=2, context=100), prefill_pass(batch=1, prompt=7)]
+    size_report(deployment, context=100)
+    for ranks in (1, 2):
+        forward_cost(deployment.model, passes, deployment.formats, parallel=Parallel(tensor=ranks))
+
+
 @given(document=spoilt(described_models().map(model_to_document)))
 def test_any_spoilt_model_is_a_profile_that_can_be_used_or_a_profile_error(file, document):
     _write(file, document)
     with suppress(ProfileError):
-        deployment = deploy(load_model_file(file))
-        size_report(deployment, context=100)
-        forward_cost(deployment.model, [decode_step(batch=2, context=100)], deployment.formats)
+        _use(file)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1, 2**31, 10**12, 0.5, None, True, "word", [], {}], ids=repr)
+def test_any_single_field_can_be_spoilt(file, value):
+    whole = model_to_document(model_with_everything())
+    broken = []
+    for place, (_, field) in enumerate(_places(whole)):
+        document = deepcopy(whole)
+        holder, key = list(_places(document))[place]
+        holder[key] = value
+        _write(file, document)
+        try:
+            with suppress(ProfileError):
+                _use(file)
+        except Exception as error:  # noqa: BLE001
+            broken.append(f"{field} = {value!r}: {type(error).__name__}: {error}")
+    assert not broken
+
+
+def test_the_whole_model_can_be_used(file):
+    _write(file, model_to_document(model_with_everything()))
+    _use(file)
 
 
 @given(document=spoilt(accelerators().map(hardware_to_document)))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcalc.core.model import Compressed
+from kvcalc.core.model import Block, Compressed, ModelProfile
+from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import affine_segments, cache_bytes, kv_heads_per_rank
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.size import size_report
@@ -77,3 +78,21 @@ def test_rank_cache_never_grows_with_tensor_parallelism_and_ranks_hold_all_of_it
     for field in ("growing", "state", "cross"):
         assert getattr(more, field) <= getattr(fewer, field)
         assert ranks * getattr(fewer, field) >= getattr(single, field)
+
+
+@pytest.mark.parametrize("limit", [4, 8, 9, 12])
+def test_affine_form_holds_at_the_models_limit(limit):
+    layer = Compressed(
+        heads=1, head_dim=4, window=8, ratio=4, overlap=True, q_lora_rank=2, output_groups=1, output_rank=2
+    )
+    model = ModelProfile(
+        name="edge",
+        architecture="edge",
+        hidden_size=8,
+        context_limit=limit,
+        blocks=(Block(mixers=(layer,)),),
+        embeddings=(),
+        head=None,
+    )
+    tokens = limit // 4 * 4
+    assert _along_the_line(model, Formats(), tokens) == _held(model, Formats(), tokens)

@@ -32,9 +32,9 @@ _STATE_BLOCK = 16
 _WINDOW_PLUS_ONE = frozenset({"cohere2"})
 _LATENT_AS_HEADS = frozenset({"minicpm3"})
 _NEVER_FP8 = frozenset({"falcon"})
-_WINDOW_KEEPS_BLOCK = frozenset({"mimo_v2", "mimo_v2_flash"})
+_WINDOW_KEEPS_BLOCK = frozenset({"mimo_v2_flash"})
 _WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba"})
-_RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32"}
+_RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32", "bailing_hybrid": "fp32"}
 _VARIANTS = frozenset({"mamba", "mamba2", "gated_delta", "linear", "short_conv"})
 _DRAFTS_IN_CONVOLUTION = frozenset({"mamba2", "gated_delta"})
 
