@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.plan.deployment import Deployment
     from kvcalc.profiles.catalog import Kind
@@ -24,6 +26,7 @@ __all__ = [
     "decode",
     "deployment",
     "explain",
+    "fit",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -201,6 +204,8 @@ def deployment(
     data_parallel: int | None = None,
     weights: str | None = None,
     kv_dtype: str | None = None,
+    key_dtype: str | None = None,
+    value_dtype: str | None = None,
     activations: str | None = None,
     settings: Sequence[str] = (),
 ) -> Deployment:
@@ -222,6 +227,8 @@ def deployment(
         ),
         weights=weights,
         kv=kv_dtype,
+        key=key_dtype,
+        value=value_dtype,
         activations=activations,
     )
 
@@ -248,22 +255,57 @@ def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[li
 
 
 def size(
-    deployment: Deployment, *, context: int | None = None, batch: int = 1, engine: str | None = None
+    deployment: Deployment,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
 ) -> SizeReport:
     """Return the bytes of cache and weights; with an engine, also what that engine reserves.
 
+    For llama.cpp, ``context`` is that of all ``options.parallel`` sequences together, as its tools take it.
+
     Raises:
         InputError: a batch or context below one, or an engine that is not known.
+        UnsupportedError: a model that the engine's memory model does not describe.
     """
-    from kvcalc.plan.size import default_context, size_report
+    from kvcalc.plan.size import size_report
 
-    reserved = None
-    if engine is not None:
-        from kvcalc.engines import reserve
+    return size_report(deployment, context=context, batch=batch, engine=engine, options=options)
 
-        tokens = default_context(deployment.model) if context is None else context
-        reserved = reserve(engine, deployment.model, deployment.formats, tokens=tokens, batch=batch)
-    return size_report(deployment, context=context, batch=batch, reserved=reserved)
+
+def fit(
+    deployment: Deployment,
+    *,
+    engine: str = "vllm",
+    options: EngineOptions | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    kv_memory_bytes: int | None = None,
+    activation_bytes: int | None = None,
+    overhead_bytes: int | None = None,
+) -> FitReport:
+    """Return whether a model, its cache and an engine's overhead fit, and the largest that would.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        engine: whose memory model is used: ``vllm``, ``llama.cpp``, ``transformers`` or ``ideal``.
+        options: the engine's options.
+        context: tokens of each sequence.
+        batch: sequences.
+        kv_memory_bytes: memory for the cache on each GPU; skips the budget, and no accelerator is needed.
+        activation_bytes: peak of activations, where it is known.
+        overhead_bytes: context, buffers and graphs, where they are known.
+
+    Raises:
+        InputError: neither an accelerator nor a memory for the cache, or sizes that make no sense.
+        UnsupportedError: a model or arrangement that the engine's memory model does not describe.
+    """
+    from kvcalc.plan.fit import BudgetTerms, fit_report
+
+    terms = BudgetTerms(kv_bytes=kv_memory_bytes, activation_bytes=activation_bytes, overhead_bytes=overhead_bytes)
+    return fit_report(deployment, engine=engine, options=options, terms=terms, context=context, batch=batch)
 
 
 def decode(

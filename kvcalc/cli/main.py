@@ -24,6 +24,7 @@ COMMANDS = {
     "decode": "Bound on decoding: tokens/s, the least time of a step, and what limits it.",
     "prefill": "Bound on prefill: the least time to first token, and what limits it.",
     "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
+    "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

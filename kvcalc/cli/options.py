@@ -11,7 +11,18 @@ from typer import Option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Batches", "Contexts", "Explain", "Gpu", "Json", "Model", "Output", "Set", "takes_deployment"]
+__all__ = [
+    "Batches",
+    "Contexts",
+    "Explain",
+    "Gpu",
+    "Json",
+    "Model",
+    "Output",
+    "Set",
+    "takes_deployment",
+    "takes_engine",
+]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
 Model = Annotated[str, Option("--model", "-m", help=_MODEL)]
@@ -40,25 +51,68 @@ _DEPLOYMENT: dict[str, Any] = {
     "settings": Set,
 }
 
+# Options that every command has, printed last.
+_LAST = ("explain", "json", "output")
+
+# What engines are started with; the names are the fields of `kvcalc.engines.options.EngineOptions`.
+_ENGINE: dict[str, Any] = {
+    "version": Annotated[
+        str | None, Option("--engine-version", help="vLLM: its version, for what it prints as tokens.")
+    ],
+    "max_model_len": Annotated[
+        str | None, Option("--max-model-len", help="Longest sequence the engine is started for.")
+    ],
+    "block_size": Annotated[int | None, Option("--block-size", help="vLLM: tokens of a block.")],
+    "max_num_batched_tokens": Annotated[str | None, Option("--max-num-batched-tokens", help="vLLM: tokens of a pass.")],
+    "max_in_flight_batches": Annotated[
+        int | None, Option("--max-in-flight-batches", help="vLLM: passes under way at once.")
+    ],
+    "max_num_seqs": Annotated[int | None, Option("--max-num-seqs", help="vLLM: sequences of a pass.")],
+    "prefix_caching": Annotated[
+        bool | None, Option("--prefix-caching/--no-prefix-caching", help="vLLM: keep blocks for later prompts.")
+    ],
+    "utilization": Annotated[float | None, Option("--utilization", help="Share of a GPU's memory it may use.")],
+    "platform": Annotated[str | None, Option("--platform", help="vLLM: gpu or cpu.")],
+    "parallel": Annotated[int | None, Option("--parallel", help="llama.cpp: sequences.")],
+    "kv_unified": Annotated[
+        bool | None, Option("--kv-unified/--no-kv-unified", help="llama.cpp: one buffer for all sequences.")
+    ],
+    "cache_type_k": Annotated[str | None, Option("--cache-type-k", help="llama.cpp: type of cached keys.")],
+    "cache_type_v": Annotated[str | None, Option("--cache-type-v", help="llama.cpp: type of cached values.")],
+    "swa_full": Annotated[
+        bool | None, Option("--swa-full/--no-swa-full", help="llama.cpp: whole context for windowed layers.")
+    ],
+    "ubatch": Annotated[int | None, Option("--ubatch", help="llama.cpp: tokens computed at once.")],
+    "flash_attn": Annotated[str | None, Option("--flash-attn", help="llama.cpp: auto, on or off.")],
+}
+
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "deployment_options"]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in _DEPLOYMENT.items()
-    ]
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    last = [parameter for parameter in own if parameter.name in ("explain", "json", "output")]
+    return _taking(command, "deployment_options", _DEPLOYMENT)
+
+
+def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that engines are started with; the command gets those given as the mapping ``engine_options``."""
+    return _taking(command, "engine_options", _ENGINE)
+
+
+def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:
+    signature = inspect.signature(command, eval_str=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values() if parameter.name != name]
+    new = [inspect.Parameter(option, keyword, default=None, annotation=kind) for option, kind in added.items()]
+    last = [parameter for parameter in own if parameter.name in _LAST]
     first = [parameter for parameter in own if parameter not in last]
 
     @wraps(command)
     def run(**options: Any) -> None:
-        shared = {name: options.pop(name) for name in _DEPLOYMENT}
-        shared["settings"] = shared["settings"] or ()
-        command(**options, deployment_options=shared)
+        taken = {option: options.pop(option) for option in added}
+        if "settings" in taken:
+            taken["settings"] = taken["settings"] or ()
+        command(**options, **{name: taken})
 
-    vars(run)["__signature__"] = inspect.Signature([*first, *added, *last])
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*first, *added, *last)}
+    vars(run)["__signature__"] = inspect.Signature([*first, *new, *last])
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*first, *new, *last)}
     del vars(run)["__wrapped__"]
     return run

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import parse_counts
+from kvcalc.core.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["command_output", "counts", "emit", "explain_first", "one_count", "tell_gpu"]
+__all__ = ["command_output", "counts", "emit", "engine_settings", "explain_first", "memory", "one_count", "tell_gpu"]
 
 
 def counts(text: str | None, what: str) -> tuple[int, ...] | None:
@@ -65,6 +67,55 @@ def explain_first(
 
     context = lengths[0] if lengths else None
     return lambda: api.explain(report, deployment, context=context, batch=batches[0])
+
+
+# Options that only one engine knows.
+_OWN_OPTIONS = {
+    "vllm": {"version", "block_size", "max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs",
+             "prefix_caching", "platform"},
+    "llama.cpp": {"parallel", "kv_unified", "cache_type_k", "cache_type_v", "swa_full", "ubatch", "flash_attn"},
+}  # fmt: skip
+_COUNTS = ("max_model_len", "max_num_batched_tokens")
+
+
+def engine_settings(
+    engine: str | None, given: dict[str, Any], deployment_options: dict[str, Any]
+) -> EngineOptions | None:
+    """Return the engine's options; for llama.cpp, also put its cache types into the deployment's formats.
+
+    Raises:
+        InputError: an option that the engine does not have.
+    """
+    from kvcalc.engines.options import EngineOptions
+
+    asked = {name: value for name, value in given.items() if value is not None}
+    for owner, names in _OWN_OPTIONS.items():
+        foreign = sorted(names & set(asked)) if engine != owner else []
+        if foreign:
+            option = foreign[0].replace("_", "-").replace("version", "engine-version")
+            raise InputError(f"--{option} is an option of {owner}", hint=f"add --engine {owner}, or leave it out")
+    for name in _COUNTS:
+        if name in asked:
+            asked[name] = one_count(asked[name], name.replace("_", "-"))
+    if engine == "llama.cpp":
+        for side, name in (("key_dtype", "cache_type_k"), ("value_dtype", "cache_type_v")):
+            asked.setdefault(name, deployment_options["kv_dtype"] or "f16")
+            deployment_options[side] = asked[name]
+    return EngineOptions(**asked) if asked else None
+
+
+def memory(text: str | None, what: str) -> int | None:
+    """Return the bytes of an option such as ``23.45GiB``, or none where it was not given.
+
+    Raises:
+        InputError: not an amount of memory, or none at all.
+    """
+    if text is None:
+        return None
+    found = parse_bytes(text)
+    if found < 1:
+        raise InputError(f"{what} must be more than nothing, not {text}")
+    return found
 
 
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:

@@ -6,14 +6,17 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Explain, Json, Model, Output, takes_deployment
+from kvcalc.cli.options import Explain, Json, Model, Output, takes_deployment, takes_engine
 
-Context = Annotated[str | None, Option("--context", help="Tokens of a sequence.")]
+Context = Annotated[str | None, Option("--context", help="Tokens of a sequence (llama.cpp: of all of them).")]
 Batch = Annotated[str, Option("--batch", help="Sequences.")]
-Engine = Annotated[str | None, Option("--engine", help="Also print what this engine reserves: transformers, ideal.")]
+Engine = Annotated[
+    str | None, Option("--engine", help="Also print what this engine reserves: vllm, llama.cpp, transformers, ideal.")
+]
 
 
 @takes_deployment
+@takes_engine
 def command(
     model: Model,
     context: Context = None,
@@ -23,6 +26,7 @@ def command(
     json: Json = False,
     output: Output = "table",
     *,
+    engine_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bytes of the KV cache per token, per sequence and in total, and of the weights.
@@ -30,10 +34,11 @@ def command(
     Example: kvcalc size --model llama2-70b --context 8000 --batch 32
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, emit, one_count
+    from kvcalc.cli.shared import command_output, emit, engine_settings, one_count
 
     shown = command_output(output, json=json)
     tokens, sequences = one_count(context, "context"), one_count(batch, "batch") or 1
+    options = engine_settings(engine, engine_options, deployment_options)
     deployment = api.deployment(model, **deployment_options)
-    report = api.size(deployment, context=tokens, batch=sequences, engine=engine)
+    report = api.size(deployment, context=tokens, batch=sequences, engine=engine, options=options)
     emit(report, shown, (lambda: api.explain("size", deployment, context=tokens, batch=sequences)) if explain else None)

@@ -26,11 +26,13 @@ def parse_counts(text: str, *, what: str) -> tuple[int, ...]:
     ((1024, 2048, 3072), (8000,))
     """
     found: dict[int, None] = {}
+    named = 0
     for part in text.split(","):
-        for value in _expand(part.strip(), what):
-            found[value] = None
-            if len(found) > _MOST:
-                raise InputError(f"{what}: {text!r} names more than {_MOST:,} numbers")
+        values = _expand(part.strip(), what)
+        named += len(values)
+        if named > _MOST:
+            raise InputError(f"{what}: {text[:60]!r} names more than {_MOST:,} numbers")
+        found |= dict.fromkeys(values)
     return tuple(found)
 
 

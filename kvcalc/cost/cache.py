@@ -222,8 +222,6 @@ def affine_segments(model: ModelProfile, formats: Formats) -> tuple[Segment, ...
             knees.add(mixer.chunk)
         if isinstance(mixer, Compressed) and mixer.overlap:
             knees.add(mixer.ratio)
-    if model.context_limit is not None:
-        knees = {knee for knee in knees if knee < model.context_limit}
     state = cache_bytes(model, 0, formats).state
     return tuple(_segment(knee, state, mixers, formats) for knee in sorted(knees))
 

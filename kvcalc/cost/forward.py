@@ -55,7 +55,7 @@ def forward_cost(
     for index, blocks in enumerate(stages):
         ops: list[OpCost] = []
         if index == 0:
-            ops += _input_ops(model, rank_groups, formats, parallel)
+            ops += _input_ops(model, rank_groups, formats, parallel, routing)
         if index > 0:
             moved = stage_transfer(formats.hidden.bytes(model.hidden_size), sum(group.tokens for group in rank_groups))
             ops.append(_collective_op("pipeline", moved, 1, formats))
@@ -75,7 +75,11 @@ def _share(group: TokenGroup, data: int) -> TokenGroup:
 
 
 def _input_ops(
-    model: ModelProfile, groups: Sequence[TokenGroup], formats: Formats, parallel: Parallel
+    model: ModelProfile,
+    groups: Sequence[TokenGroup],
+    formats: Formats,
+    parallel: Parallel,
+    routing: Routing,
 ) -> Iterator[OpCost]:
     """Embedding rows in; and, for the sequences that need it, the encoder."""
     tokens = sum(group.tokens for group in groups)
@@ -106,6 +110,17 @@ def _input_ops(
                     unit=formats.hidden.unit,
                     flop=count * flop,
                 )
+        if isinstance(block.mlp, Mixture):
+            yield experts_cost(
+                block.mlp,
+                name="encoder.experts",
+                hidden=encoder.hidden_size,
+                tokens=encoded,
+                layers=count,
+                formats=formats,
+                parallel=parallel,
+                routing=routing,
+            )
         yield vector_cost(block.vector_parameters, name="encoder.vectors", layers=count, formats=formats)
     if encoder.matrix_parameters:
         yield _outer_matrices("encoder.other", encoder.matrix_parameters, encoded, formats, parallel)

@@ -66,7 +66,7 @@ def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> O
 def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int, routing: Routing) -> float:
     """Return how many distinct experts ``tokens`` tokens use.
 
-    ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k;
+    ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k, the Z that do nothing among them;
     ``worst``: min(E, k * n).
 
     Source: the coupon collector's expectation; used so in e.g. MoE-Lightning, arXiv 2411.11217.
@@ -78,7 +78,7 @@ def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int
         return min(experts, chosen * tokens)
     share = chosen / (experts + zero_experts)
     if routing == "best":
-        return min(experts, chosen) if zero_experts == 0 else min(experts, experts * share)
+        return min(experts, max(0, chosen - zero_experts))
     return experts * -math.expm1(tokens * math.log1p(-share)) if share < 1 else experts
 
 

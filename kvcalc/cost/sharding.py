@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
+from kvcalc.cost.cache import CacheBytes, block_cache_bytes
 from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_parameters
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.cost.parameters import Matrix
 
-__all__ = ["experts_per_rank", "rank_matrix", "rank_weight_bytes", "stage_blocks"]
+__all__ = ["experts_per_rank", "rank_cache_bytes", "rank_matrix", "rank_weight_bytes", "stage_blocks"]
 
 
 def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
@@ -69,6 +70,21 @@ def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], .
         sizes[-(place + 2) if stages > 1 else 0] += 1
     cuts = [sum(sizes[:place]) for place in range(stages + 1)]
     return tuple(model.blocks[start:end] for start, end in pairwise(cuts))
+
+
+def rank_cache_bytes(model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int, batch: int) -> int:
+    """Return the cache bytes on the fullest rank: its stage's layers, its sequences, states and encoder keys included.
+
+    Source: `block_cache_bytes` over the layers of `stage_blocks`; sequences are dealt to data-parallel ranks.
+    """
+    sequences = -(-batch // parallel.data)
+    fullest = 0
+    for blocks in stage_blocks(model, parallel.pipeline):
+        held = CacheBytes(growing=0, state=0, cross=0)
+        for block, count in Counter(blocks).items():
+            held += block_cache_bytes(block, tokens, formats, tensor=parallel.tensor).times(count)
+        fullest = max(fullest, sequences * (held.growing + held.state + held.cross))
+    return fullest
 
 
 def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel) -> int:

@@ -6,33 +6,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Chunked, Compressed, Sliding
-from kvcalc.core.reports.size import Reserved
-from kvcalc.cost.cache import cache_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixer, ModelProfile
-    from kvcalc.core.workload import Formats
 
-__all__ = ["VERSIONS", "reserve"]
+__all__ = ["VERSIONS", "as_cached"]
 
 VERSIONS = "5.24"
 
 
-def reserve(model: ModelProfile, formats: Formats, *, tokens: int, batch: int) -> Reserved:
-    """Return the bytes of ``DynamicCache`` for a batch of sequences of that many tokens, after one prefill.
+def as_cached(model: ModelProfile) -> ModelProfile:
+    """Return the model whose logical bytes are those of ``DynamicCache`` after one prefill.
 
     A windowed layer keeps window - 1 tokens (those the next token can still see), a chunked layer likewise; Falcon's
     new decoder architecture broadcasts its KV heads to the query heads before it caches them. Latent attention is
     cached compressed.
+
+    Source: transformers 5.24, ``cache_utils`` and the attention of each model.
     """
-    cached = replace(model, blocks=tuple(_as_cached(block, model.architecture) for block in model.blocks))
-    held = cache_bytes(cached, tokens, formats)
-    return Reserved(
-        engine=f"transformers {VERSIONS}",
-        kv_bytes=batch * held.growing,
-        state_bytes=batch * held.state,
-        total_bytes=batch * (held.growing + held.state),
-    )
+    return replace(model, blocks=tuple(_as_cached(block, model.architecture) for block in model.blocks))
 
 
 def _as_cached(block: Block, architecture: str) -> Block:

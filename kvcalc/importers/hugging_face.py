@@ -158,7 +158,7 @@ def lint(path: Path) -> list[KeyUse]:
     _, uses = import_config(data, name="linted", where=str(path))
     found = dict(uses)
     for key, value in _leaves(data, ""):
-        if any(key == used or key.startswith(f"{used}.") and _is_leaf_use(uses[used]) for used in uses):
+        if any(key == used or (key.startswith(f"{used}.") and _is_leaf_use(uses[used])) for used in uses):
             continue
         name = key.rpartition(".")[2]
         if not _HARMLESS.search(key) and _TELLING.search(name):

@@ -10,9 +10,8 @@ from kvcalc.core.formats import Format, parse_format
 from kvcalc.core.model import Part
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats, Parallel
-from kvcalc.cost.cache import CacheBytes, block_cache_bytes
 from kvcalc.cost.parameters import weight_bytes
-from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
+from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -25,7 +24,7 @@ __all__ = [
     "held_weight_bytes",
     "memory_needed",
     "parallel_sizes",
-    "rank_cache_bytes",
+    "rank_weights",
     "run_formats",
 ]
 
@@ -158,6 +157,8 @@ def deploy(
     parallel: Parallel | None = None,
     weights: str | None = None,
     kv: str | None = None,
+    key: str | None = None,
+    value: str | None = None,
     activations: str | None = None,
 ) -> Deployment:
     """Return a deployment; the arguments are those of `run_formats` and `parallel_sizes`.
@@ -173,7 +174,7 @@ def deploy(
         raise InputError(f"tensor parallel {spread.tensor} is more than the {most} heads of {model.name}")
     return Deployment(
         model=model,
-        formats=run_formats(model, weights=weights, kv=kv, activations=activations),
+        formats=run_formats(model, weights=weights, kv=kv, key=key, value=value, activations=activations),
         parallel=spread,
         hardware=hardware,
         own_weights=weights is None,
@@ -188,24 +189,14 @@ def held_weight_bytes(deployment: Deployment) -> int:
     return weight_bytes(deployment.model, deployment.formats)
 
 
-def rank_cache_bytes(deployment: Deployment, *, tokens: int, batch: int) -> int:
-    """Return the cache bytes on the fullest rank: its layers, its sequences, states and encoder keys included."""
-    parallel, formats = deployment.parallel, deployment.formats
-    sequences = -(-batch // parallel.data)
-    fullest = 0
-    for blocks in stage_blocks(deployment.model, parallel.pipeline):
-        held = CacheBytes(growing=0, state=0, cross=0)
-        for block in set(blocks):
-            one = block_cache_bytes(block, tokens, formats, tensor=parallel.tensor)
-            held += one.times(blocks.count(block))
-        fullest = max(fullest, sequences * (held.growing + held.state + held.cross))
-    return fullest
+def rank_weights(deployment: Deployment) -> int:
+    """Return the bytes of weights on the fullest rank."""
+    if deployment.parallel.gpus == 1:
+        return held_weight_bytes(deployment)
+    return rank_weight_bytes(deployment.model, deployment.formats, deployment.parallel)
 
 
 def memory_needed(deployment: Deployment, *, tokens: int, batch: int) -> int:
     """Return the bytes that weights and cache need on the fullest rank; no engine's overhead is in it."""
-    if deployment.parallel.gpus == 1:
-        weights = held_weight_bytes(deployment)
-    else:
-        weights = rank_weight_bytes(deployment.model, deployment.formats, deployment.parallel)
-    return weights + rank_cache_bytes(deployment, tokens=tokens, batch=batch)
+    model, formats, parallel = deployment.model, deployment.formats, deployment.parallel
+    return rank_weights(deployment) + rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch)

@@ -8,11 +8,13 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.reports.size import GridCell, KvSize, PerGpu, SizeReport, WeightSize
 from kvcalc.cost.cache import affine_segments, cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
-from kvcalc.plan.deployment import format_names, held_weight_bytes, memory_needed, rank_cache_bytes
+from kvcalc.cost.sharding import rank_cache_bytes
+from kvcalc.plan.deployment import format_names, held_weight_bytes, rank_weights
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.size import Reserved
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["check_context", "default_context", "size_report"]
@@ -41,7 +43,12 @@ def check_context(model: ModelProfile, tokens: int, *, what: str = "context") ->
 
 
 def size_report(
-    deployment: Deployment, *, context: int | None = None, batch: int = 1, reserved: Reserved | None = None
+    deployment: Deployment,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
 ) -> SizeReport:
     """Return the bytes of cache and weights.
 
@@ -49,10 +56,12 @@ def size_report(
         deployment: model, formats and parallel sizes.
         context: tokens of each sequence.
         batch: sequences.
-        reserved: what an engine allocates, where one was asked for.
+        engine: an engine whose reservation is wanted too.
+        options: its options.
 
     Raises:
-        InputError: a batch or context below one.
+        InputError: a batch or context below one, or an engine that is not known.
+        UnsupportedError: a model that the engine's memory model does not describe.
     """
     model, formats = deployment.model, deployment.formats
     tokens = default_context(model) if context is None else context
@@ -83,8 +92,7 @@ def size_report(
         total_bytes=held_weight_bytes(deployment),
         parts=parts,
     )
-    rank_kv = rank_cache_bytes(deployment, tokens=tokens, batch=batch)
-    rank_total = memory_needed(deployment, tokens=tokens, batch=batch)
+    rank_kv = rank_cache_bytes(model, formats, deployment.parallel, tokens=tokens, batch=batch)
     return SizeReport(
         model=model.name,
         architecture=model.architecture,
@@ -93,11 +101,20 @@ def size_report(
         formats=format_names(formats),
         kv=kv,
         weights=weights,
-        per_gpu=PerGpu(gpus=deployment.parallel.gpus, kv_bytes=rank_kv, weight_bytes=rank_total - rank_kv),
-        reserved=reserved,
+        per_gpu=PerGpu(gpus=deployment.parallel.gpus, kv_bytes=rank_kv, weight_bytes=rank_weights(deployment)),
+        reserved=None if engine is None else _reserved(deployment, engine, options, tokens, batch),
         grid=_grid(deployment, tokens),
         notes=(*notes, *model.notes),
     )
+
+
+def _reserved(deployment: Deployment, engine: str, options: EngineOptions | None, tokens: int, batch: int) -> Reserved:
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.engines.pools import pool
+
+    asked = options or EngineOptions()
+    cache = pool(engine, deployment.model, deployment.formats, deployment.parallel, asked)
+    return cache.reserved(context=tokens, batch=batch)
 
 
 def _grid(deployment: Deployment, context: int) -> tuple[GridCell, ...]:

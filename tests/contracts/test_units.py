@@ -83,15 +83,17 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
     assert not list(_misplaced(ast.parse(text)))
 
 
-# Numbers that count things: a batch, a context and a prompt are the words of the command line.
-COUNTS = {"batch", "context", "prompt", "gpus", "parameters", "active_parameters", "half_batch", "compute_bound_batch",
-          "layers", "ranks", "tokens", "collective_steps"}  # fmt: skip
+# Numbers that count things, in the words of the command line, and ratios that have no unit.
+COUNT = re.compile(
+    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|blocks|intervals|concurrency)"
+    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+)
 # Shares of one, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {"StepTime.shares", "DecodeRow.shares", "PrefillRow.shares", "ExplainedStep.value"}
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
-    r"(.+_)?(bytes|flop|s|tokens|w|usd)(_per_(s|byte|token|tokens|sequence|gib|hour))*|price_per_hour_usd"
+    r"(.+_)?(bytes|flop|s|tokens|w|usd)(_per_(s|byte|token|tokens|sequence|gib|hour))*(_available)?|price_per_hour_usd"
 )
 
 
@@ -110,7 +112,13 @@ def _numbers():
 @pytest.mark.parametrize("name", list(_numbers()))
 def test_every_quantity_says_its_unit(name):
     field = name.rpartition(".")[2]
-    assert UNIT.fullmatch(field) or field in COUNTS or name in WITHOUT_UNIT | NESTED
+    assert UNIT.fullmatch(field) or COUNT.fullmatch(field) or name in WITHOUT_UNIT | NESTED
+
+
+@pytest.mark.parametrize("name", ["memory", "bandwidth", "latency", "memory_gb", "batch_time", "flop_rate"])
+def test_a_name_without_a_unit_is_found(name):
+    assert not UNIT.fullmatch(name)
+    assert not COUNT.fullmatch(name)
 
 
 def test_the_exceptions_are_still_there():

@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvcalc.core.formats import FORMATS
-from kvcalc.core.model import Mixture, Shared
+from kvcalc.core.model import Block, Encoder, Mixture, ModelProfile, Shared
 from kvcalc.core.workload import Formats, Parallel, TokenGroup, decode_step
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.cache import entry_bytes, held_tokens, state_bytes
@@ -94,7 +94,22 @@ def _without_unused(model):
     return replace(model, blocks=tuple(replace(block, mixers=tuple(map(lean, block.mixers))) for block in model.blocks))
 
 
+_EXPERTS_IN_ENCODER = ModelProfile(
+    name="experts-in-encoder",
+    architecture="random",
+    hidden_size=8,
+    context_limit=None,
+    blocks=(Block(name="layer"),),
+    embeddings=(),
+    head=None,
+    encoder=Encoder(
+        hidden_size=8, tokens=3, blocks=(Block(name="layer", mlp=Mixture(experts=2, experts_per_token=1, width=4)),)
+    ),
+)
+
+
 @given(models().map(_without_unused), formats(plain=True))
+@example(_EXPERTS_IN_ENCODER, Formats())
 def test_a_pass_that_uses_everything_reads_every_weight_but_the_tables_once(model, formats):
     group = TokenGroup(sequences=4, query_tokens=8, encoder_pass=True)  # 32 tokens: more than any layer has experts
     cost = forward_cost(model, [group], formats, routing="worst")

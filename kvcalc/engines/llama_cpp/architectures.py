@@ -20,7 +20,6 @@ class Architecture:
         window_layers: the one number of layers for which windows are applied.
         own_caches: layers, from the first on, that keep a cache of their own; the profile decides where left out.
         keys_only: whether a token's entry is one vector, kept as keys without values.
-        index_values: whether the cache of index keys also has values (allocated, never used).
         rollback: whether recurrent states can be kept for several past tokens.
     """
 
@@ -30,7 +29,6 @@ class Architecture:
     window_layers: int | None = None
     own_caches: int | None = None
     keys_only: bool = False
-    index_values: bool = False
     rollback: bool = False
 
 
@@ -48,7 +46,7 @@ _PLAIN = frozenset({
     "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder", "starcoder2", "xverse", "yi",
 })  # fmt: skip
 _LATENT = frozenset({"deepseek_v2", "deepseek_v3", "deepseek2", "glm4_moe_lite", "kimi_k2", "mistral4"})
-_INDEXED = frozenset({"deepseek_v32", "deepseek32", "glm_moe_dsa", "glm-dsa"})
+_INDEXED = frozenset({"deepseek_v32", "deepseek32", "glm_moe_dsa", "glm-dsa", "minimax_m3", "minimax_m3_vl"})
 _STATES = frozenset({
     "bamba", "falcon_h1", "falcon_mamba", "granitehybrid", "granitemoehybrid", "jamba", "kimi_linear", "mamba",
     "mamba2", "qwen3_next",
@@ -67,7 +65,6 @@ _SPECIAL = {
     "gemma3n": Architecture(windows=True, own_caches=20),
     "llama4": Architecture(windows=True, fixed_window=8192),
     "mimo_v2_flash": Architecture(windows=True, window_excess=1),
-    "minimax_m3": Architecture(index_values=True),
     "smallthinker": Architecture(windows=True, fixed_window=4096),
 }
 

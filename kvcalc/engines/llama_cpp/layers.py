@@ -76,7 +76,7 @@ def _layer(
         entry=_entry(mixer, rule, options),
         stored=not isinstance(mixer, Shared) if owned is None else owned,
         window=_window(mixer, rule) if applied else None,
-        index=_index(mixer, rule),
+        index=_index(mixer),
         compressed=mixer if isinstance(mixer, Compressed) else None,
         states=states,
     )
@@ -116,14 +116,14 @@ def _window(mixer: Mixer, rule: Architecture) -> int | None:
     return rule.fixed_window or window - rule.window_excess
 
 
-def _index(mixer: Mixer, rule: Architecture) -> Full | None:
+def _index(mixer: Mixer) -> Full | None:
+    """Return the index keys of a token; beside plain attention, unused values are allocated too."""
     found: Indexer | None = mixer.indexer if isinstance(mixer, Full | Latent | Compressed) else None
     if found is None:
         return None
     if not found.stored or found.kept_dim != found.head_dim:
         raise UnsupportedError("llama.cpp's memory of layers that follow another layer's index is not described")
-    values = mixer.value_dim if isinstance(mixer, Full) and rule.index_values else 0
-    return _one_head(found.head_dim, values=values)
+    return _one_head(found.head_dim, values=mixer.value_dim if isinstance(mixer, Full) else 0)
 
 
 def _check_layers(layers: list[Layer], name: str) -> None:

@@ -243,7 +243,7 @@ class _Builder:
         keys = sum(key_bytes(entry, self.formats) for entry in entries)
         rows = [value_bytes(entry, self.formats) for entry in entries]
         if pad and not self.options.flash:
-            rows = [self.widest if row else 0 for row in rows]
+            rows = [self.widest] * len(rows)
         slots = cells * streams
         return Cache(
             role=role,

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["table_text"]
 
-_MODULES = {"kvcalc.size": "size", "kvcalc.decode": "speed", "kvcalc.prefill": "speed", "kvcalc.roofline": "roofline"}
+_MODULES = {
+    "kvcalc.size": "size",
+    "kvcalc.decode": "speed",
+    "kvcalc.prefill": "speed",
+    "kvcalc.roofline": "roofline",
+    "kvcalc.fit": "fit",
+}
 _WIDTH = 110
 
 

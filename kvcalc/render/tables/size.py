@@ -12,7 +12,9 @@ from kvcalc.render.tables.pieces import facts, formats_text, grid, heading, note
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kvcalc.core.reports.size import KvSize, SizeReport
+    from collections.abc import Mapping
+
+    from kvcalc.core.reports.size import SizeReport
 
 __all__ = ["parts"]
 
@@ -40,14 +42,28 @@ def parts(report: SizeReport) -> list[RenderableType]:
         rows.append((f"KV on the fullest of {report.per_gpu.gpus} GPUs", *_both(report.per_gpu.kv_bytes)))
         rows.append(("weights on it", *_both(report.per_gpu.weight_bytes)))
     title = f"{report.model}  ({report.architecture}; {formats_text(report.formats)})"
-    return [heading(title), facts(rows), Text(), *_affine(kv), Text(), *_size_grid(report), *note_lines(report.notes)]
+    return [
+        heading(title),
+        facts(rows),
+        Text(),
+        *_affine(report),
+        Text(),
+        *_size_grid(report),
+        *note_lines(report.notes),
+    ]
 
 
-def _affine(kv: KvSize) -> list[RenderableType]:
+def _within(report: SizeReport) -> list[Mapping[str, float]]:
+    """Return the lines that start below the longest context in the grid; the others never come to bear."""
+    longest = max(cell.context for cell in report.grid)
+    return [segment for segment in report.kv.affine if segment["from_tokens"] < longest] or list(report.kv.affine[:1])
+
+
+def _affine(report: SizeReport) -> list[RenderableType]:
     lines = []
-    for segment in kv.affine:
+    for segment in _within(report):
         base, slope = segment["base_bytes"], segment["bytes_per_token"]
-        start = f"from {number_text(segment['from_tokens'])} tokens: " if len(kv.affine) > 1 else ""
+        start = f"from {number_text(segment['from_tokens'])} tokens: " if len(_within(report)) > 1 else ""
         lines.append(f"  {start}bytes(T) = {number_text(base)} + {number_text(slope)} * T")
     return [heading("Bytes of a sequence of T tokens"), *(Text(line) for line in lines)]
 

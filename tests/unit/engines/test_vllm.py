@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def model_of(*mixers: Mixer, architecture: str = "llama") -> ModelProfile:
     )
 
 
-def options_of(length: int = 8192, **others: object) -> VllmOptions:
+def options_of(length: int = 8192, **others: Any) -> VllmOptions:
     return replace(VllmOptions(max_model_len=length), **others)
 
 
@@ -153,7 +154,7 @@ def test_what_is_no_version(version: str) -> None:
     ("options", "block"),
     [({}, 16), ({"platform": "cpu"}, 128), ({"block_size": 64}, 64), ({"block_size": 64, "platform": "cpu"}, 64)],
 )
-def test_default_blocks(options: dict[str, object], block: int) -> None:
+def test_default_blocks(options: dict[str, Any], block: int) -> None:
     assert layout(LLAMA, BF16, options_of(**options)).block_size == block
 
 
@@ -166,7 +167,7 @@ def test_default_blocks(options: dict[str, object], block: int) -> None:
         (replace(LATENT, indexer=INDEXER), {"platform": "cpu"}, 128),
     ],
 )
-def test_blocks_of_latent_attention(mixer: Mixer, options: dict[str, object], block: int) -> None:
+def test_blocks_of_latent_attention(mixer: Mixer, options: dict[str, Any], block: int) -> None:
     assert layout(model_of(mixer), BF16, options_of(**options)).block_size == block
 
 
@@ -276,7 +277,7 @@ def test_states_are_split_and_their_groups_repeated() -> None:
         (DELTA, {"speculative_tokens": 3}, 5),
     ],
 )
-def test_blocks_of_states(state: State, options: dict[str, object], blocks: int) -> None:
+def test_blocks_of_states(state: State, options: dict[str, Any], blocks: int) -> None:
     found = layout(model_of(state, FULL), BF16, options_of(**options))
     assert next(group.needed_blocks for group in found.groups if group.kind == "state") == blocks
 
@@ -398,6 +399,6 @@ def test_what_is_not_modelled_is_refused(mixer: Mixer) -> None:
         ("platform", "tpu"),
     ],
 )
-def test_bad_options(field: str, value: object) -> None:
+def test_bad_options(field: str, value: Any) -> None:
     with pytest.raises(InputError, match=str(value)):
         options_of(**{field: value})

@@ -1,0 +1,59 @@
+"""``kvcalc fit``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Option
+
+from kvcalc.cli.options import Json, Model, Output, takes_deployment, takes_engine
+
+Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
+Context = Annotated[str | None, Option("--context", help="Tokens of each sequence.")]
+Batch = Annotated[str, Option("--batch", help="Sequences.")]
+Engine = Annotated[str, Option("--engine", help="vllm, llama.cpp, transformers or ideal.")]
+KvMemory = Annotated[str | None, Option("--kv-memory", help="Memory for the cache on each GPU; skips the budget.")]
+Activation = Annotated[str | None, Option("--activation-memory", help="Peak of activations, where it is known.")]
+Overhead = Annotated[str | None, Option("--overhead-memory", help="Context, buffers and graphs, where known.")]
+
+
+@takes_deployment
+@takes_engine
+def command(
+    model: Model,
+    gpu: Gpu = None,
+    context: Context = None,
+    batch: Batch = "1",
+    engine: Engine = "vllm",
+    kv_memory: KvMemory = None,
+    activation_memory: Activation = None,
+    overhead_memory: Overhead = None,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    engine_options: dict[str, Any],
+    deployment_options: dict[str, Any],
+) -> None:
+    """Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.
+
+    Example: kvcalc fit --model llama3.1-8b --gpu rtx-4090 --context 8192 --max-model-len 8192
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, emit, engine_settings, memory, one_count, tell_gpu
+
+    shown = command_output(output, json=json)
+    options = engine_settings(engine, engine_options, deployment_options)
+    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    if gpu is not None:
+        tell_gpu(gpu, deployment.hardware)
+    report = api.fit(
+        deployment,
+        engine=engine,
+        options=options,
+        context=one_count(context, "context"),
+        batch=one_count(batch, "batch") or 1,
+        kv_memory_bytes=memory(kv_memory, "kv-memory"),
+        activation_bytes=memory(activation_memory, "activation-memory"),
+        overhead_bytes=memory(overhead_memory, "overhead-memory"),
+    )
+    emit(report, shown)

@@ -1,0 +1,106 @@
+"""Does it fit: the answer of ``kvcalc fit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = ["Budget", "FitReport", "FittingDeployment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What becomes of one GPU's memory.
+
+    Terms that only the running engine knows are intervals; the figures here are their pessimistic ends, so that what
+    is said to fit does.
+
+    Args:
+        memory_bytes: the GPU's memory.
+        utilization: share of it that the engine may use.
+        weight_bytes: weights on the fullest rank.
+        activation_bytes: peak of activations while the engine profiles itself.
+        overhead_bytes: CUDA context, communication buffers and captured graphs.
+        kv_bytes_available: what is left for the cache.
+        intervals: least and most of ``activation_bytes``, ``overhead_bytes`` and ``kv_bytes_available``.
+    """
+
+    memory_bytes: int
+    utilization: float
+    weight_bytes: int
+    activation_bytes: int
+    overhead_bytes: int
+    kv_bytes_available: int
+    intervals: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittingDeployment:
+    """The smallest way to spread the model so that it fits."""
+
+    gpus: int
+    tensor: int
+    pipeline: int
+    expert: int
+    data: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitReport:
+    """Whether a model, its cache and an engine's overhead fit, and what else would.
+
+    Args:
+        model: the model.
+        engine: the engine and the version its model describes.
+        gpu: the accelerator; empty where the cache's memory was given.
+        gpus: how many.
+        formats: number formats.
+        context: tokens of each sequence.
+        batch: sequences.
+        max_model_len: longest sequence the engine is started for.
+        fits: whether the engine starts and holds the batch.
+        reason: why not.
+        budget: the memory of the fullest GPU, term by term; absent where the cache's memory was given.
+        kv_bytes_available: memory for the cache on each GPU.
+        logical_kv_bytes: bytes the batch's tokens need on the fullest GPU.
+        reserved_kv_bytes: bytes the engine sets aside for them.
+        kv_capacity_tokens: tokens the cache holds, as the engine counts them.
+        max_concurrency: sequences of ``max_model_len`` tokens that it holds.
+        num_blocks: blocks, for engines that page.
+        block_size: tokens of a block.
+        max_batch: most sequences of ``context`` tokens.
+        max_context: longest sequence at this batch.
+        min_gpus: fewest GPUs on which the batch fits; none where no arrangement tried does.
+        smallest: how the model is spread over them.
+        notes: what a user should know.
+    """
+
+    schema: str = "kvcalc.fit/1"
+    model: str
+    engine: str
+    gpu: str
+    gpus: int
+    formats: RunFormats
+    context: int
+    batch: int
+    max_model_len: int
+    fits: bool
+    reason: str
+    budget: Budget | None
+    kv_bytes_available: int
+    logical_kv_bytes: int
+    reserved_kv_bytes: int
+    kv_capacity_tokens: int
+    max_concurrency: float
+    num_blocks: int | None
+    block_size: int | None
+    max_batch: int
+    max_context: int
+    min_gpus: int | None = None
+    smallest: FittingDeployment | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,81 @@
+"""The lines of a log that may say something: found by fixed words, so that noise costs next to nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Line", "marked_lines", "plain_text"]
+
+# Colours and cursor movements; an incomplete one at the end of a cut log stays.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[@-~]")
+
+# A configuration fits into one line of some thousand characters; a marker's lines into some hundred.
+_MOST_CHARACTERS = 40_000
+_MOST_BEFORE_MARKER = 20_000
+_MOST_LINES = 2_000
+_FOLLOWING_CHARACTERS = 1_500
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a log.
+
+    Args:
+        number: its number, from 1.
+        text: the line, cut where it is far too long.
+        onward: the line and what follows, on one line, for messages that were wrapped.
+    """
+
+    number: int
+    text: str
+    onward: str
+
+
+def plain_text(text: str) -> str:
+    """Return a log without colours, its progress bars cut into lines.
+
+    >>> plain_text("\\x1b[32mINFO\\x1b[0m ready\\r\\n")
+    'INFO ready\\n\\n'
+    """
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    return text.replace("\r", "\n")
+
+
+def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
+    """Yield the lines that hold any of the markers, in order; at most 2,000 for each marker.
+
+    >>> [line.number for line in marked_lines("a\\nb x\\nc\\nx y", ["x", "y"])]
+    [2, 4]
+    """
+    found: dict[int, int] = {}
+    for marker in markers:
+        for start, at in _places(text, marker):
+            found[start] = min(at, found.get(start, at))
+    number, counted = 1, 0
+    for start in sorted(found):
+        number += text.count("\n", counted, start)
+        counted = start
+        begin = start if found[start] - start < _MOST_BEFORE_MARKER else found[start] - _MOST_BEFORE_MARKER
+        end = text.find("\n", found[start])
+        end = len(text) if end < 0 else end
+        onward = text[found[start] : found[start] + _FOLLOWING_CHARACTERS]
+        yield Line(number, text[begin : min(end, begin + _MOST_CHARACTERS)], " ".join(onward.split()))
+
+
+def _places(text: str, marker: str) -> Iterator[tuple[int, int]]:
+    """Yield start of line and place of a marker, once a line."""
+    at = text.find(marker)
+    for _ in range(_MOST_LINES):
+        if at < 0:
+            return
+        yield text.rfind("\n", 0, at) + 1, at
+        end = text.find("\n", at)
+        if end < 0:
+            return
+        at = text.find(marker, end + 1)

@@ -1,0 +1,188 @@
+"""The lines of llama.cpp's start-up, also from llama-server, ollama and ik_llama.cpp (2024 to 2026).
+
+Wording from public logs: "KV self size" (b3000 to b5100, ik_llama.cpp still); "llama_kv_cache_unified: size" (from 2025-05,
+without and with "seqs"); "llama_kv_cache: size" (from 2025-09, "1/1 seqs"); "llama_memory_recurrent: size" (from 2025-06).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kvcalc.engines.logs.records import CacheLine, StateLine
+from kvcalc.engines.logs.values import NUMBER, option, printed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.engines.logs.lines import Line
+    from kvcalc.engines.logs.records import Builder
+
+__all__ = ["MARKERS", "STARTS", "replica_of"]
+
+_CACHE = re.compile(
+    rf"size = {{1,8}}({NUMBER}) MiB \( {{0,8}}(\d{{1,12}}) cells, {{0,4}}(\d{{1,6}}) layers"
+    rf"(?:, {{0,4}}\d{{1,6}}(?:/ {{0,4}}\d{{1,6}})? seqs)?\), K \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB, "
+    rf"V \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB"
+)
+_SELF = re.compile(
+    rf"KV self size {{0,4}}= {{0,8}}({NUMBER}) MiB, (?:K|c\^KV) \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB"
+    rf"(?:, V \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB)?"
+)
+_INIT = re.compile(r"kv_size = (\d{1,12}),.{0,80}?n_layer = (\d{1,6})")
+_STATES = re.compile(rf"size = {{1,8}}({NUMBER}) MiB \( {{0,8}}(\d{{1,12}}) cells, {{0,4}}(\d{{1,6}}) layers")
+_CONTEXT = re.compile(
+    r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|swa_full) {0,12}= {0,4}(\w{1,20})"
+)
+_META = re.compile(
+    r"\b(?:print_info|llm_load_print_meta): (general\.name|arch|n_layer|n_head_kv|n_embd_head_k|n_embd_head_v|n_swa)"
+    r" {0,24}= {0,4}(.{1,120})"
+)
+_NAME = re.compile(r"general\.name str {1,40}= {0,4}(.{1,120})")
+_ARCHITECTURE = re.compile(r"general\.architecture str {1,40}= {0,4}([\w-]{1,60})")
+_BUFFER = re.compile(rf"(model|compute) buffer size {{0,4}}= {{0,8}}({NUMBER}) MiB")
+_BUILD = re.compile(r"\bbuild(?:_info)?: ?(b?\d{1,6}(?:[ -]\(?\w{1,40}\)?)?)")
+_OLLAMA = re.compile(r"\(version (\d[\w.+-]{0,40})\)")
+_GO_CACHE = re.compile(rf"msg=\"kv cache\".{{0,120}}?size=\"?({NUMBER}) (GiB|MiB)")
+
+
+def _cache(line: Line, into: Builder) -> None:
+    match = _CACHE.search(line.text)
+    if not match:
+        return
+    into.add_cache(
+        CacheLine(
+            total=printed(match[1], line.number),
+            cells=int(match[2]),
+            layers=int(match[3]),
+            key_type=match[4],
+            keys=printed(match[5], line.number),
+            value_type=match[6],
+            values=printed(match[7], line.number),
+            windowed=into.next_cache_windowed,
+        )
+    )
+    into.next_cache_windowed = None
+
+
+def _self_size(line: Line, into: Builder) -> None:
+    match = _SELF.search(line.text)
+    if not match:
+        return
+    cells, layers = into.options.get("kv_size"), into.options.get("kv_layers")
+    into.add_cache(
+        CacheLine(
+            total=printed(match[1], line.number),
+            cells=cells if isinstance(cells, int) else None,
+            layers=layers if isinstance(layers, int) else None,
+            key_type=match[2],
+            keys=printed(match[3], line.number),
+            value_type=match[4],
+            values=printed(match[5], line.number) if match[5] else None,
+        )
+    )
+
+
+def _sizes(line: Line, into: Builder) -> None:
+    match = _INIT.search(line.text)
+    if match:
+        into.options["kv_size"], into.options["kv_layers"] = int(match[1]), int(match[2])
+
+
+def _windowed(line: Line, into: Builder) -> None:
+    into.next_cache_windowed = "non-SWA" not in line.text
+
+
+def _states(line: Line, into: Builder) -> None:
+    match = _STATES.search(line.text)
+    if match and len(into.states) < len(into.caches) + 64:
+        into.states.append(
+            StateLine(total=printed(match[1], line.number), cells=int(match[2]), layers=int(match[3]))
+        )
+
+
+def _context(line: Line, into: Builder) -> None:
+    match = _CONTEXT.search(line.text)
+    value = option(match[2]) if match else None
+    if match and value is not None:
+        into.options.setdefault(match[1], value)
+
+
+def _meta(line: Line, into: Builder) -> None:
+    match = _META.search(line.text)
+    if not match:
+        return
+    name, text = match[1], match[2].strip()
+    if name == "general.name":
+        into.model = into.model or text
+        return
+    value = option(text)
+    if value is not None:
+        into.options.setdefault("architecture" if name == "arch" else name, value)
+
+
+def _loader(line: Line, into: Builder) -> None:
+    name, architecture = _NAME.search(line.text), _ARCHITECTURE.search(line.text)
+    if name:
+        into.model = into.model or name[1].strip()
+    if architecture:
+        into.options.setdefault("architecture", architecture[1])
+
+
+def _buffer(line: Line, into: Builder) -> None:
+    match = _BUFFER.search(line.text)
+    if match:
+        into.put(f"{match[1]}_buffer_mib", printed(match[2], line.number))
+
+
+def _build(line: Line, into: Builder) -> None:
+    match = _BUILD.search(line.text)
+    if match:
+        into.version = into.version or match[1]
+
+
+def _ollama(line: Line, into: Builder) -> None:
+    match = _OLLAMA.search(line.text)
+    if match and "Listening on" in line.text:
+        into.version = f"ollama {match[1]}"
+
+
+def _go_cache(line: Line, into: Builder) -> None:
+    """Read the cache of ollama's own runner, which names neither cells nor layers."""
+    match = _GO_CACHE.search(line.text)
+    if match:
+        into.put(f"kv_buffer_{match[2].lower()}", printed(match[1], line.number, decimals=1))
+
+
+def _flash(line: Line, into: Builder) -> None:
+    into.options["flash_attn"] = "enabled" in line.text
+
+
+STARTS = ("llama_model_loader: loaded meta data",)
+
+MARKERS: dict[str, Callable[[Line, Builder], None]] = {
+    "llama_model_loader: loaded meta data": _loader,
+    "general.name": _loader,
+    "general.architecture": _loader,
+    "print_info: ": _meta,
+    "llm_load_print_meta: ": _meta,
+    "build: ": _build,
+    "build_info: ": _build,
+    "msg=\"Listening on": _ollama,
+    "llama_context: ": _context,
+    "llama_new_context_with_model: ": _context,
+    "llama_init_from_model: ": _context,
+    "Flash Attention was auto": _flash,
+    "SWA KV cache, size": _windowed,
+    "kv_size = ": _sizes,
+    "llama_kv_cache": _cache,
+    "KV self size": _self_size,
+    "llama_memory_recurrent: size": _states,
+    " buffer size": _buffer,
+    "msg=\"kv cache\"": _go_cache,
+}
+
+
+def replica_of(line: Line) -> str | None:
+    """Return nothing: llama.cpp has no replicas."""
+    del line

@@ -1,0 +1,95 @@
+"""From the text of a log to the start-ups in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvcalc.engines.logs import llama_cpp, sglang, vllm
+from kvcalc.engines.logs.lines import marked_lines, plain_text
+from kvcalc.engines.logs.records import Builder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kvcalc.engines.logs.lines import Line
+    from kvcalc.engines.logs.records import Engine, StartUp
+
+__all__ = ["read_log"]
+
+
+class _Words(NamedTuple):
+    """The words of one engine."""
+
+    markers: Mapping[str, Callable[[Line, Builder], None]]
+    starts: tuple[str, ...]
+    replica_of: Callable[[Line], str | None]
+
+
+_ENGINES: dict[Engine, _Words] = {
+    "vllm": _Words(vllm.MARKERS, vllm.STARTS, vllm.replica_of),
+    "sglang": _Words(sglang.MARKERS, sglang.STARTS, sglang.replica_of),
+    "llama.cpp": _Words(llama_cpp.MARKERS, llama_cpp.STARTS, llama_cpp.replica_of),
+}
+# Words that other programs use too: they tell of an engine only where it has been seen already.
+_COMMON = frozenset({"build: ", "build_info: ", " buffer size", "kv_size = ", "max_num_batched_tokens="})
+# A line, and a number that was printed before it: then the engine was started again with the same options.
+_AGAIN = (
+    ("To serve at least one request", "kv_cache_tokens"),
+    ("Available KV cache memory", "needed_kv_gib"),
+    ("Available KV cache memory", "kv_cache_tokens"),
+)
+_MOST_START_UPS = 64
+
+
+def read_log(text: str) -> tuple[StartUp, ...]:
+    """Return the start-ups that a log tells of, in order; those that printed no number are left out.
+
+    An engine that starts again begins a new one. Lines of several engines may alternate: each goes to its own.
+
+    >>> log = "INFO [gpu_worker.py:1] Available KV cache memory: 3.5 GiB"
+    >>> [(found.engine, found.first("available_kv_gib").value) for found in read_log(log)]
+    [('vllm', 3.5)]
+    """
+    text = plain_text(text)
+    found: list[Builder] = []
+    current: dict[Engine, Builder] = {}
+    markers = {marker for words in _ENGINES.values() for marker in words.markers}
+    for line in marked_lines(text, sorted(markers)):
+        for engine, words in _ENGINES.items():
+            hits = [marker for marker in words.markers if marker in line.text]
+            if hits and (engine in current or not _COMMON.issuperset(hits)):
+                _read_line(line, engine, words, hits, current, found)
+    return tuple(builder.build() for builder in found if builder.has_numbers)
+
+
+def _read_line(
+    line: Line, engine: Engine, words: _Words, hits: list[str], current: dict[Engine, Builder], found: list[Builder]
+) -> None:
+    replica = words.replica_of(line)
+    builder = _builder_of(line, engine, words, hits, current.get(engine), replica)
+    if builder is not current.get(engine):
+        current[engine] = builder
+        if len(found) < _MOST_START_UPS:
+            found.append(builder)
+    if replica is not None:
+        builder.replica = builder.replica or replica
+        if replica != builder.replica:
+            builder.events.add("replicas")
+            return
+    for marker in hits:
+        words.markers[marker](line, builder)
+
+
+def _builder_of(
+    line: Line, engine: Engine, words: _Words, hits: list[str], builder: Builder | None, replica: str | None
+) -> Builder:
+    """Return the start-up that a line belongs to: the current one, or a new one."""
+    if builder is None:
+        return Builder(engine=engine, line=line.number)
+    if replica not in (None, builder.replica):
+        return builder
+    if builder.has_numbers and any(marker in words.starts for marker in hits):
+        return Builder(engine=engine, line=line.number)
+    if any(marker in hits and quantity in builder.printed for marker, quantity in _AGAIN):
+        return builder.again(line.number)
+    return builder

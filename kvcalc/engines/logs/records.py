@@ -1,0 +1,188 @@
+"""What is read from a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Builder", "CacheLine", "Engine", "Option", "Printed", "StartUp", "StateLine"]
+
+Engine = Literal["vllm", "sglang", "llama.cpp"]
+Option = str | int | float | bool
+
+# Ranks and caches of one start-up: more than any machine has.
+_MOST_VALUES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """A number as an engine printed it.
+
+    Args:
+        value: the number, in the unit it was printed in.
+        half_step: half of its last printed digit (0 for a count).
+        line: line of the log, from 1.
+    """
+
+    value: float
+    half_step: float
+    line: int
+
+    @property
+    def least(self) -> float:
+        """The smallest value that is printed like this."""
+        return self.value - self.half_step
+
+    @property
+    def most(self) -> float:
+        """The largest value that is printed like this."""
+        return self.value + self.half_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLine:
+    """One KV cache of llama.cpp, as printed in MiB.
+
+    Args:
+        total: keys and values.
+        keys: keys, where printed apart.
+        values: values, where printed apart.
+        cells: cells of each stream, where printed.
+        layers: layers, where printed.
+        key_type: type of keys.
+        value_type: type of values; none where no values are kept.
+        windowed: whether it is the cache of layers with a window, where that is said.
+    """
+
+    total: Printed
+    keys: Printed | None = None
+    values: Printed | None = None
+    cells: int | None = None
+    layers: int | None = None
+    key_type: str | None = None
+    value_type: str | None = None
+    windowed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLine:
+    """The recurrent states of llama.cpp, as printed in MiB."""
+
+    total: Printed
+    cells: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """One start of an engine.
+
+    Args:
+        engine: the engine.
+        line: the first line that told of it.
+        version: its version as printed.
+        model: the model's id, path or name as printed.
+        options: options by the engine's own names.
+        printed: numbers by quantity; several where several ranks printed one.
+        caches: the caches of llama.cpp.
+        states: the recurrent states of llama.cpp.
+        events: what the engine said it does, as short fixed words.
+    """
+
+    engine: Engine
+    line: int
+    version: str | None = None
+    model: str | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
+    printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
+    caches: tuple[CacheLine, ...] = ()
+    states: tuple[StateLine, ...] = ()
+    events: frozenset[str] = frozenset()
+
+    def first(self, quantity: str) -> Printed | None:
+        """Return the first number printed for a quantity."""
+        return next(iter(self.printed.get(quantity, ())), None)
+
+    def smallest(self, quantity: str) -> Printed | None:
+        """Return the smallest number printed for a quantity: the rank that decides."""
+        return min(self.printed.get(quantity, ()), key=lambda printed: printed.value, default=None)
+
+    def count(self, *names: str) -> int | None:
+        """Return an option that is a whole number of 1 or more, by the first of its names that was printed."""
+        for name in names:
+            value = self.options.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        return None
+
+    def flag(self, name: str) -> bool | None:
+        """Return an option that is on or off."""
+        value = self.options.get(name)
+        return value if isinstance(value, bool) else None
+
+    def text(self, name: str) -> str | None:
+        """Return an option that is a word."""
+        value = self.options.get(name)
+        return value if isinstance(value, str) else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Builder:
+    """A start-up while it is being read."""
+
+    engine: Engine
+    line: int
+    version: str | None = None
+    model: str | None = None
+    options: dict[str, Option] = field(default_factory=dict)
+    printed: dict[str, list[Printed]] = field(default_factory=dict)
+    caches: list[CacheLine] = field(default_factory=list)
+    states: list[StateLine] = field(default_factory=list)
+    events: set[str] = field(default_factory=set)
+    replica: str | None = None
+    next_cache_windowed: bool | None = None
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether anything was printed that can be held against a prediction."""
+        return bool(self.printed or self.caches or self.states)
+
+    def again(self, line: int) -> Builder:
+        """Return a start-up with the same engine, model and options, and nothing printed yet."""
+        return Builder(
+            engine=self.engine,
+            line=line,
+            version=self.version,
+            model=self.model,
+            options=dict(self.options),
+            events=set(self.events),
+            replica=self.replica,
+        )
+
+    def put(self, quantity: str, printed: Printed) -> None:
+        """Add a number."""
+        values = self.printed.setdefault(quantity, [])
+        if len(values) < _MOST_VALUES:
+            values.append(printed)
+
+    def add_cache(self, cache: CacheLine) -> None:
+        """Add a cache of llama.cpp."""
+        if len(self.caches) < _MOST_VALUES:
+            self.caches.append(cache)
+
+    def build(self) -> StartUp:
+        """Return the finished start-up."""
+        return StartUp(
+            engine=self.engine,
+            line=self.line,
+            version=self.version,
+            model=self.model,
+            options=dict(self.options),
+            printed={name: tuple(values) for name, values in self.printed.items()},
+            caches=tuple(self.caches),
+            states=tuple(self.states),
+            events=frozenset(self.events),
+        )

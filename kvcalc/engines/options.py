@@ -1,0 +1,49 @@
+"""The options of all engines in one place, as a user gives them; each engine takes what it knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["EngineOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """What a user says of the engine.
+
+    Args:
+        version: its version; the one its model describes where left out.
+        max_model_len: longest sequence it is started for; the model's limit where left out.
+        block_size: tokens of a block.
+        max_num_batched_tokens: tokens of one pass at most.
+        max_in_flight_batches: passes under way at once; the engine's own where left out (2 on GPUs).
+        max_num_seqs: sequences of one pass at most.
+        prefix_caching: whether blocks are kept for later prompts.
+        utilization: share of the GPU's memory it may use.
+        platform: whether it runs on GPUs or on a CPU.
+        parallel: llama.cpp: sequences.
+        kv_unified: llama.cpp: whether they share one buffer.
+        cache_type_k: llama.cpp: type of cached keys.
+        cache_type_v: llama.cpp: type of cached values.
+        swa_full: llama.cpp: whether windowed layers get the whole context.
+        ubatch: llama.cpp: tokens computed at once.
+        flash_attn: llama.cpp: flash attention.
+    """
+
+    version: str | None = None
+    max_model_len: int | None = None
+    block_size: int | None = None
+    max_num_batched_tokens: int = 8192
+    max_in_flight_batches: int | None = None
+    max_num_seqs: int | None = None
+    prefix_caching: bool = True
+    utilization: float | None = None
+    platform: Literal["gpu", "cpu"] = "gpu"
+    parallel: int = 1
+    kv_unified: bool = False
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    swa_full: bool = False
+    ubatch: int = 512
+    flash_attn: Literal["auto", "on", "off"] = "auto"

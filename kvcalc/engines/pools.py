@@ -1,0 +1,249 @@
+"""An engine's cache on its fullest rank: what a batch takes of a given memory, and what the memory holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
+from kvcalc.core.reports.size import Reserved
+from kvcalc.cost.cache import cache_bytes
+from kvcalc.cost.sharding import rank_cache_bytes, stage_blocks
+from kvcalc.engines import llama_cpp, transformers, vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.engines.vllm import Layout
+
+__all__ = ["ENGINES", "Held", "Pool", "pool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a cache memory holds.
+
+    Args:
+        tokens: as the engine counts or prints them.
+        concurrency: sequences of the longest length.
+        num_blocks: blocks, for engines that page.
+        block_size: tokens of a block.
+        starts: whether the engine starts with it.
+        needed_bytes: bytes it needs to start.
+    """
+
+    tokens: int
+    concurrency: float
+    num_blocks: int | None
+    block_size: int | None
+    starts: bool
+    needed_bytes: int
+
+
+class Pool(Protocol):
+    """An engine's cache, for one model on one arrangement of GPUs."""
+
+    @property
+    def name(self) -> str:
+        """The engine and the version that is described."""
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return the bytes that must be there on the fullest rank for a batch of sequences of that length."""
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Return the bytes that the batch itself takes on the fullest rank, keys and values apart from states."""
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        """Return what that memory holds when the engine is started for sequences of that length."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """An engine that allocates as sequences grow: nothing is refused before it is full."""
+
+    name: str
+    model: ModelProfile
+    formats: Formats
+    parallel: Parallel
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        return rank_cache_bytes(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        held = cache_bytes(self.model, context, self.formats, tensor=self.parallel.tensor).times(batch)
+        return _reserved(self.name, held.growing, held.state)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        one = self.bytes_for(context=max_model_len, batch=1)
+        concurrency = self.parallel.data * kv_bytes / one if one else float("inf")
+        tokens = int(concurrency * max_model_len) if one else 0
+        return Held(
+            tokens=tokens,
+            concurrency=concurrency,
+            num_blocks=None,
+            block_size=None,
+            starts=one <= kv_bytes,
+            needed_bytes=one,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Paged:
+    """VLLM: blocks drawn from one pool."""
+
+    name: str
+    layouts: Callable[[int], tuple[Layout, ...]]
+    parallel: Parallel
+    version: str
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        sequences = -(-batch // self.parallel.data)
+        # one block is the null block
+        return max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        sequences = -(-batch // self.parallel.data)
+        layout = max(self.layouts(context), key=lambda one: one.needed_bytes)
+        blocks = {False: 0, True: 0}
+        for group in layout.groups:
+            blocks[group.kind == "state"] += sequences * group.needed_blocks
+        return _reserved(self.name, blocks[False] * layout.bytes_per_block, blocks[True] * layout.bytes_per_block)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        stages = self.layouts(max_model_len)
+        found = [vllm.capacity(layout, kv_memory_bytes=kv_bytes, version=self.version) for layout in stages]
+        smallest = min(range(len(found)), key=lambda place: found[place].num_blocks)
+        stage, layout = found[smallest], stages[smallest]
+        return Held(
+            tokens=stage.kv_tokens,
+            concurrency=stage.max_concurrency,
+            num_blocks=stage.num_blocks,
+            block_size=layout.block_size,
+            starts=all(one.starts for one in found),
+            needed_bytes=max(
+                one.needed_bytes + layout.bytes_per_block for one, layout in zip(found, stages, strict=True)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Preallocated:
+    """llama.cpp: every cell is allocated when the context is made."""
+
+    name: str
+    model: ModelProfile
+    options: llama_cpp.LlamaCppOptions
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        asked = replace(self.options, context=context * batch, parallel=batch)
+        return llama_cpp.layout(self.model, asked).total_bytes
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Reserve as the tools do: ``context`` is that of all ``--parallel`` sequences, or of each of a batch."""
+        alone = self.options.parallel > 1 or batch == 1
+        asked = replace(
+            self.options,
+            context=context if alone else context * batch,
+            parallel=self.options.parallel if alone else batch,
+        )
+        memory = llama_cpp.layout(self.model, asked)
+        return _reserved(self.name, memory.kv_bytes, memory.state_bytes)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        one = self.bytes_for(context=max_model_len, batch=1)
+        most = 0
+        while most < _MOST_LLAMA_CPP and self.bytes_for(context=max_model_len, batch=most + 1) <= kv_bytes:
+            most += 1
+        return Held(
+            tokens=most * max_model_len,
+            concurrency=float(most),
+            num_blocks=None,
+            block_size=None,
+            starts=one <= kv_bytes,
+            needed_bytes=one,
+        )
+
+
+_MOST_LLAMA_CPP = 256
+
+
+def _reserved(engine: str, kv_bytes: int, state_bytes: int) -> Reserved:
+    return Reserved(engine=engine, kv_bytes=kv_bytes, state_bytes=state_bytes, total_bytes=kv_bytes + state_bytes)
+
+
+def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    stages = stage_blocks(model, parallel.pipeline)
+
+    @lru_cache(maxsize=4096)
+    def layouts(max_model_len: int) -> tuple[Layout, ...]:
+        asked = vllm.VllmOptions(
+            max_model_len=max_model_len,
+            block_size=options.block_size,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            max_in_flight_batches=options.max_in_flight_batches,
+            prefix_caching=options.prefix_caching,
+            platform=options.platform,
+        )
+        whole = len(stages) == 1
+        return tuple(
+            vllm.layout(model, formats, asked, tensor=parallel.tensor, blocks=None if whole else blocks)
+            for blocks in stages
+        )
+
+    version = options.version or vllm.VERSION
+    return _Paged(name=f"vllm {version}", layouts=layouts, parallel=parallel, version=version)
+
+
+def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    del formats
+    if parallel.gpus > 1:
+        raise UnsupportedError(
+            "llama.cpp on several GPUs is not modelled: its split depends on what each of them has free",
+            hint="ask for one GPU, or use --engine vllm",
+        )
+    asked = llama_cpp.LlamaCppOptions(
+        parallel=options.parallel,
+        kv_unified=options.kv_unified,
+        cache_type_k=options.cache_type_k,
+        cache_type_v=options.cache_type_v,
+        swa_full=options.swa_full,
+        ubatch=options.ubatch,
+        flash_attn=options.flash_attn,
+    )
+    return _Preallocated(name=f"llama.cpp {llama_cpp.VERSION}", model=model, options=asked)
+
+
+def _transformers(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    del options
+    return _Plain(f"transformers {transformers.VERSIONS}", transformers.as_cached(model), formats, parallel)
+
+
+def _ideal(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    del options
+    return _Plain("ideal", model, formats, parallel)
+
+
+ENGINES: dict[str, Callable[..., Pool]] = {
+    "ideal": _ideal,
+    "vllm": _vllm,
+    "llama.cpp": _llama_cpp,
+    "transformers": _transformers,
+}
+
+
+def pool(engine: str, model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    """Return an engine's cache for a model on an arrangement of GPUs.
+
+    Raises:
+        InputError: an engine whose memory is not modelled, or options it refuses.
+        UnsupportedError: a model or arrangement that its memory model does not describe.
+    """
+    make = ENGINES.get(engine)
+    if make is None:
+        hint = did_you_mean(engine, ENGINES) or f"engines: {', '.join(ENGINES)}"
+        raise InputError(f"the memory of engine {engine!r} is not modelled", hint=hint)
+    return make(model, formats, parallel, options)

@@ -1,0 +1,273 @@
+"""Does it fit: the memory of the fullest GPU term by term, and the largest batch, longest context and fewest GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.model import Latent
+from kvcalc.core.reports.fit import Budget, FitReport, FittingDeployment
+from kvcalc.core.workload import Parallel
+from kvcalc.cost.sharding import rank_cache_bytes
+from kvcalc.engines.budget import Interval, activation_peak, default_sequences, runtime_overhead
+from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.pools import pool
+from kvcalc.plan.deployment import format_names, rank_weights
+from kvcalc.plan.size import check_context, default_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.pools import Held, Pool
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["BudgetTerms", "fit_report"]
+
+# vLLM's own default since 0.25; the others take what there is.
+_UTILIZATION = {"vllm": 0.92}
+# GPUs that share a fast link: tensor parallelism stays inside them.
+_NODE = 8
+_MOST_GPUS = 64
+_MOST_BATCH = 2**20
+_LONGEST = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTerms:
+    """Terms of the budget that a user knows better.
+
+    Args:
+        kv_bytes: memory for the cache on each GPU; skips the budget.
+        activation_bytes: peak of activations.
+        overhead_bytes: context, buffers and graphs.
+    """
+
+    kv_bytes: int | None = None
+    activation_bytes: int | None = None
+    overhead_bytes: int | None = None
+
+
+_NO_TERMS = BudgetTerms()
+
+
+def fit_report(
+    deployment: Deployment,
+    *,
+    engine: str = "vllm",
+    options: EngineOptions | None = None,
+    terms: BudgetTerms = _NO_TERMS,
+    context: int | None = None,
+    batch: int = 1,
+) -> FitReport:
+    """Return whether weights, cache and overhead fit, and what else would.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        engine: whose memory model is used.
+        options: the engine's options.
+        terms: terms of the budget that are given instead of computed.
+        context: tokens of each sequence; the smaller of 4,096 and the longest length where left out.
+        batch: sequences.
+
+    Raises:
+        InputError: neither an accelerator nor a memory for the cache, or a context longer than the engine's longest.
+        UnsupportedError: a model or arrangement that the engine's memory model does not describe.
+    """
+    options = options or EngineOptions()
+    model = deployment.model
+    longest = options.max_model_len or model.context_limit or default_context(model)
+    tokens = min(default_context(model), longest) if context is None else context
+    notes = check_context(model, tokens)
+    if batch < 1:
+        raise InputError(f"batch must be 1 or more, not {batch}")
+    if options.max_model_len is not None and tokens > longest:
+        raise InputError(f"context {tokens} is longer than max-model-len {longest}")
+    longest = max(longest, tokens)
+    answer = _answer(deployment, engine, options, terms, tokens=tokens, batch=batch, longest=longest)
+    smallest = None
+    if terms.kv_bytes is None:
+        smallest = _smallest(deployment, engine, options, terms, tokens=tokens, batch=batch, longest=longest)
+    formats, parallel = deployment.formats, deployment.parallel
+    return FitReport(
+        model=model.name,
+        engine=answer.pool.name,
+        gpu="" if deployment.hardware is None else deployment.hardware.name,
+        gpus=parallel.gpus,
+        formats=format_names(formats),
+        context=tokens,
+        batch=batch,
+        max_model_len=longest,
+        fits=not answer.reason,
+        reason=answer.reason,
+        budget=answer.budget,
+        kv_bytes_available=max(0, answer.kv_bytes),
+        logical_kv_bytes=rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch),
+        reserved_kv_bytes=answer.pool.reserved(context=tokens, batch=batch).total_bytes,
+        kv_capacity_tokens=answer.held.tokens,
+        max_concurrency=answer.held.concurrency,
+        num_blocks=answer.held.num_blocks,
+        block_size=answer.held.block_size,
+        max_batch=_most(lambda size: answer.holds(context=tokens, batch=size), _MOST_BATCH),
+        max_context=_most(lambda length: answer.holds(context=length, batch=batch), model.context_limit or _LONGEST),
+        min_gpus=None if smallest is None else smallest.gpus,
+        smallest=smallest,
+        notes=(*notes, *model.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One arrangement, its budget and what its cache holds."""
+
+    pool: Pool
+    budget: Budget | None
+    kv_bytes: int
+    held: Held
+    reason: str
+
+    def holds(self, *, context: int, batch: int) -> bool:
+        return self.pool.bytes_for(context=context, batch=batch) <= self.kv_bytes
+
+
+def _answer(
+    deployment: Deployment,
+    engine: str,
+    options: EngineOptions,
+    terms: BudgetTerms,
+    *,
+    tokens: int,
+    batch: int,
+    longest: int,
+) -> _Answer:
+    cache = pool(engine, deployment.model, deployment.formats, deployment.parallel, options)
+    budget = None
+    kv_bytes = terms.kv_bytes
+    if kv_bytes is None:
+        budget = _budget(deployment, engine, options, terms)
+        kv_bytes = budget.kv_bytes_available
+    held = cache.held(max(0, kv_bytes), max_model_len=longest)
+    reason = ""
+    if kv_bytes <= 0:
+        reason = "weights and overhead leave nothing for the cache"
+    elif not held.starts:
+        reason = f"the cache does not hold one sequence of max-model-len {longest:,}"
+    elif cache.bytes_for(context=tokens, batch=batch) > kv_bytes:
+        reason = f"the cache does not hold {batch:,} sequences of {tokens:,} tokens"
+    return _Answer(pool=cache, budget=budget, kv_bytes=kv_bytes, held=held, reason=reason)
+
+
+def _budget(deployment: Deployment, engine: str, options: EngineOptions, terms: BudgetTerms) -> Budget:
+    hardware = deployment.hardware
+    if hardware is None:
+        raise InputError(
+            "whether it fits depends on the accelerator", hint="give --gpu, or --kv-memory for the cache alone"
+        )
+    memory = hardware.usable_memory_bytes
+    utilization = options.utilization or _UTILIZATION.get(engine, 1.0)
+    if not 0 < utilization <= 1:
+        raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
+    weights = rank_weights(deployment)
+    activations, overhead = _overheads(deployment, engine, options, terms, memory)
+    usable = int(utilization * memory) - weights
+    beside = activations.plus(overhead)
+    return Budget(
+        memory_bytes=memory,
+        utilization=utilization,
+        weight_bytes=weights,
+        activation_bytes=activations.most,
+        overhead_bytes=overhead.most,
+        kv_bytes_available=usable - beside.most,
+        intervals={
+            "activation_bytes": (activations.least, activations.most),
+            "overhead_bytes": (overhead.least, overhead.most),
+            "kv_bytes_available": (usable - beside.most, usable - beside.least),
+        },
+    )
+
+
+def _overheads(
+    deployment: Deployment, engine: str, options: EngineOptions, terms: BudgetTerms, memory: int
+) -> tuple[Interval, Interval]:
+    """Return activations and overhead: as given, none for the ideal engine, else what is expected."""
+    tensor = deployment.parallel.tensor
+    if engine == "ideal":
+        activations = overhead = Interval(least=0, most=0)
+    else:
+        tokens = options.ubatch if engine == "llama.cpp" else options.max_num_batched_tokens
+        sequences = options.max_num_seqs or default_sequences(memory)
+        activations = activation_peak(
+            deployment.model, deployment.formats, tokens=tokens, sequences=sequences, tensor=tensor
+        )
+        overhead = runtime_overhead(tensor=deployment.parallel.gpus)
+    given = [terms.activation_bytes, terms.overhead_bytes]
+    found = [
+        computed if term is None else Interval(least=term, most=term)
+        for term, computed in zip(given, (activations, overhead), strict=True)
+    ]
+    return found[0], found[1]
+
+
+def _most(holds: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to a limit for which something holds that holds for all smaller ones; 0 if none."""
+    if not holds(1):
+        return 0
+    low, high = 1, 2
+    while high < limit and holds(high):
+        low, high = high, high * 2
+    high = min(high, limit)
+    if holds(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _smallest(
+    deployment: Deployment,
+    engine: str,
+    options: EngineOptions,
+    terms: BudgetTerms,
+    *,
+    tokens: int,
+    batch: int,
+    longest: int,
+) -> FittingDeployment | None:
+    """Return the arrangement on the fewest GPUs that holds the batch; none if there is none up to 64."""
+    for parallel in _arrangements(deployment.model):
+        tried = replace(deployment, parallel=parallel)
+        try:
+            answer = _answer(tried, engine, options, terms, tokens=tokens, batch=batch, longest=longest)
+        except UnsupportedError:
+            if parallel.gpus == 1:
+                raise
+            continue
+        if not answer.reason:
+            return FittingDeployment(
+                gpus=parallel.gpus,
+                tensor=parallel.tensor,
+                pipeline=parallel.pipeline,
+                expert=parallel.expert,
+                data=parallel.data,
+            )
+    return None
+
+
+def _arrangements(model: ModelProfile) -> Iterator[Parallel]:
+    """Yield ways to spread a model, fewest GPUs first: tensor parallel inside a node, pipeline stages across nodes.
+
+    A model with latent attention may also replicate its attention and share out its experts (attention data parallel).
+    """
+    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
+    gpus = 1
+    while gpus <= _MOST_GPUS:
+        for tensor in (size for size in (8, 4, 2, 1) if size <= min(gpus, _NODE)):
+            pipeline = gpus // tensor
+            even = all(getattr(mixer, "heads", 0) % tensor == 0 for mixer in mixers if mixer.kind != "state")
+            if even and pipeline <= model.layers and (pipeline == 1 or tensor == min(gpus, _NODE)):
+                yield Parallel(tensor=tensor, pipeline=pipeline)
+        if gpus > 1 and any(isinstance(mixer, Latent) for mixer in mixers):
+            yield Parallel(data=gpus, expert=gpus)
+        gpus *= 2

@@ -1,0 +1,73 @@
+"""The table of ``kvcalc fit``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.tables.pieces import facts, formats_text, heading, note_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kvcalc.core.reports.fit import Budget, FitReport
+
+__all__ = ["parts"]
+
+
+def parts(report: FitReport) -> list[RenderableType]:
+    """Return the verdict, the budget of the fullest GPU, and what else would fit."""
+    where = f" on {report.gpus} x {report.gpu}" if report.gpu else f", {report.gpus} GPU" + "s" * (report.gpus > 1)
+    asked = f"{number_text(report.batch)} x {number_text(report.context)} tokens"
+    verdict = f"FITS: {asked}" if report.fits else f"DOES NOT FIT: {report.reason}"
+    shown: list[RenderableType] = [
+        Text(verdict, style="bold green" if report.fits else "bold red"),
+        Text(),
+        heading(f"{report.model}{where}, {report.engine}  ({formats_text(report.formats)})"),
+    ]
+    if report.budget is not None:
+        shown += [facts(_budget(report.budget)), Text()]
+    return [*shown, facts(_capacity(report)), *note_lines(report.notes)]
+
+
+def _budget(budget: Budget) -> list[tuple[str, ...]]:
+    usable = budget.utilization * budget.memory_bytes
+    return [
+        ("memory of a GPU", bytes_text(budget.memory_bytes)),
+        (f"  of it usable ({budget.utilization:.0%})", bytes_text(usable)),
+        ("- weights", bytes_text(budget.weight_bytes)),
+        ("- activation peak", bytes_text(budget.activation_bytes), _interval(budget, "activation_bytes")),
+        ("- context, buffers, graphs", bytes_text(budget.overhead_bytes), _interval(budget, "overhead_bytes")),
+        ("= for the cache", bytes_text(budget.kv_bytes_available), _interval(budget, "kv_bytes_available")),
+    ]
+
+
+def _interval(budget: Budget, term: str) -> str:
+    least, most = budget.intervals[term]
+    return "" if least == most else f"{bytes_text(least)} to {bytes_text(most)}; the pessimistic end counts"
+
+
+def _capacity(report: FitReport) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        ("cache of each GPU", bytes_text(report.kv_bytes_available)),
+        ("needed by the batch, logical", bytes_text(report.logical_kv_bytes)),
+        ("needed by the batch, reserved", bytes_text(report.reserved_kv_bytes)),
+        ("capacity", f"{number_text(report.kv_capacity_tokens)} tokens"),
+    ]
+    if report.num_blocks is not None and report.block_size is not None:
+        rows.append(("  in blocks", f"{number_text(report.num_blocks)} of {report.block_size} tokens"))
+    longest = number_text(report.max_model_len)
+    rows.append((f"sequences of {longest} at once", f"{report.max_concurrency:.2f}"))
+    rows.append((f"most sequences of {number_text(report.context)}", number_text(report.max_batch)))
+    batch = number_text(report.batch)
+    rows.append((f"longest context at batch {batch}", f"{number_text(report.max_context)} tokens"))
+    if report.smallest is not None:
+        sizes = {"tensor": report.smallest.tensor, "pipeline": report.smallest.pipeline,
+                 "expert": report.smallest.expert, "data": report.smallest.data}  # fmt: skip
+        spread = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+        rows.append(("fewest GPUs", number_text(report.smallest.gpus), spread))
+    elif report.budget is not None:
+        rows.append(("fewest GPUs", "more than 64"))
+    return rows
