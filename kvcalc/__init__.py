@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         decode,
         deployment,
         explain,
+        fit,
         load_hardware,
         load_model,
         prefill,
@@ -44,6 +45,7 @@ __all__ = [
     "decode",
     "deployment",
     "explain",
+    "fit",
     "load_hardware",
     "load_model",
     "prefill",
@@ -54,7 +56,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": ("decode", "deployment", "explain", "load_hardware", "load_model", "prefill", "roofline", "size"),
+    "api": ("decode", "deployment", "explain", "fit", "load_hardware", "load_model", "prefill", "roofline", "size"),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),

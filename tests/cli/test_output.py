@@ -64,7 +64,9 @@ def test_defaults_are_4096_tokens_or_the_models_limit_and_batch_1(capsys: pytest
 
 
 def test_gpus_alone_means_tensor_parallel(capsys: pytest.CaptureFixture[str]) -> None:
-    both = [data(capsys, "size", "--model", "llama3.1-8b", *extra)["per_gpu"] for extra in (("--gpus", "4"), ("--tp", "4"))]
+    both = [
+        data(capsys, "size", "--model", "llama3.1-8b", *extra)["per_gpu"] for extra in (("--gpus", "4"), ("--tp", "4"))
+    ]
     assert both[0] == both[1]
 
 
@@ -80,7 +82,9 @@ def test_ranges_give_a_row_each_in_every_format(capsys: pytest.CaptureFixture[st
     assert len(markdown) == 2 + len(rows)
 
 
-def test_what_does_not_fit_is_said_first_and_its_speed_is_called_hypothetical(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_said_first_and_its_speed_is_called_hypothetical(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out, _ = run(capsys, "decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
     assert out.startswith("DOES NOT FIT")
     assert "hypothetical" in out.splitlines()[0]

@@ -22,6 +22,7 @@ PUBLIC = [
     "decode",
     "deployment",
     "explain",
+    "fit",
     "load_hardware",
     "load_model",
     "prefill",

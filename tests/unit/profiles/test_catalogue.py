@@ -58,9 +58,7 @@ def test_hardware_profile_is_valid_sourced_and_dense(path: Path) -> None:
 @pytest.mark.parametrize("paths", [MODELS, HARDWARE], ids=["models", "hardware"])
 def test_names_and_aliases_are_unique(paths: list[Path]) -> None:
     names = Counter(
-        str(name).lower()
-        for path in paths
-        for name in (path.stem, *(read_yaml_file(path).data.get("aliases") or ()))
+        str(name).lower() for path in paths for name in (path.stem, *(read_yaml_file(path).data.get("aliases") or ()))
     )
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -108,7 +106,9 @@ def test_users_profiles_are_found_in_the_order_of_the_folders(tmp_path: Path, mo
     folders = {"environment": tmp_path / "env", "current": tmp_path / "here", "user": tmp_path / "config" / "kvcalc"}
     for label, folder in folders.items():
         folder.mkdir(parents=True)
-        (folder / "mine.yaml").write_text(mine.replace("name: h100-sxm", "name: mine").replace("title: ", f"title: {label} "))
+        (folder / "mine.yaml").write_text(
+            mine.replace("name: h100-sxm", "name: mine").replace("title: ", f"title: {label} ")
+        )
     monkeypatch.chdir(folders["current"])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("KVCALC_PROFILES", str(folders["environment"]))

@@ -61,7 +61,11 @@ def test_a_fault_in_a_model_profile_is_placed(tmp_path: Path, old: str, new: str
         ("name: x\n\tb: 1\n", "not valid YAML"),
         ("? [a]\n: 1\n", "a key must be a word"),
         ("[" * 5000, "YAML"),
-        ("a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)), "too large"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(8)),
+            "too large",
+        ),
     ],
     ids=["empty", "list", "broken", "tag", "tab", "complex key", "deep", "laughs"],
 )

@@ -1,0 +1,133 @@
+"""Does it fit: the budget, the capacity of the cache, and the largest that fits."""
+
+from __future__ import annotations
+
+import pytest
+
+import kvcalc
+from kvcalc.core.units import GIB
+from kvcalc.engines.budget import activation_peak, runtime_overhead
+from kvcalc.engines.options import EngineOptions
+
+LLAMA = kvcalc.deployment("llama3.1-8b")
+
+
+def test_kv_memory_answers_capacity_as_vllm_counts_it() -> None:
+    report = kvcalc.fit(
+        LLAMA, kv_memory_bytes=int(23.45 * GIB), options=EngineOptions(max_model_len=32_768, block_size=16)
+    )
+    # 32 layers of 16 tokens: 2 MiB a block
+    assert report.num_blocks == int(23.45 * GIB) // (16 * 131_072)
+    assert report.kv_capacity_tokens == report.num_blocks * 16
+    assert report.max_concurrency == report.num_blocks / (32_768 / 16)
+    assert report.fits
+    assert report.budget is None
+    assert report.min_gpus is None
+
+
+def test_an_engine_that_holds_exactly_one_request_does_not_start() -> None:
+    memory = 4 * GIB
+    exact, shorter = (
+        kvcalc.fit(LLAMA, kv_memory_bytes=memory, options=EngineOptions(max_model_len=length))
+        for length in (32_768, 32_752)
+    )
+    assert (exact.fits, shorter.fits) == (False, True)
+    assert "max-model-len 32,768" in exact.reason
+
+
+@pytest.mark.parametrize("engine", ["vllm", "llama.cpp", "transformers", "ideal"])
+@pytest.mark.parametrize("model", ["llama3.1-8b", "gemma-3-27b", "gpt-oss-20b"])
+def test_the_largest_batch_and_context_fit_and_one_more_does_not(engine: str, model: str) -> None:
+    deployment = kvcalc.deployment(model)
+    memory, options = 20 * GIB, EngineOptions(max_model_len=8192)
+
+    def fits(context: int, batch: int) -> bool:
+        longest = EngineOptions(max_model_len=max(8192, context))
+        answer = kvcalc.fit(
+            deployment, engine=engine, options=longest, context=context, batch=batch, kv_memory_bytes=memory
+        )
+        return answer.fits
+
+    report = kvcalc.fit(deployment, engine=engine, options=options, context=8192, batch=3, kv_memory_bytes=memory)
+    assert report.max_batch > 3
+    assert fits(8192, report.max_batch)
+    assert not fits(8192, report.max_batch + 1)
+    assert fits(report.max_context, 3)
+    assert report.max_context in (deployment.model.context_limit, report.max_context)
+    if report.max_context < (deployment.model.context_limit or 0):
+        assert not fits(report.max_context + 1, 3)
+
+
+def test_the_budget_adds_up() -> None:
+    report = kvcalc.fit(
+        kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), activation_bytes=GIB, overhead_bytes=GIB // 4, context=8192
+    )
+    budget = report.budget
+    assert budget is not None
+    usable = int(0.92 * budget.memory_bytes)
+    assert budget.kv_bytes_available == usable - budget.weight_bytes - GIB - GIB // 4
+    assert budget.intervals["kv_bytes_available"] == (budget.kv_bytes_available,) * 2
+
+
+def test_unknown_terms_are_intervals_and_the_pessimistic_end_counts() -> None:
+    budget = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")).budget
+    assert budget is not None
+    least, most = budget.intervals["kv_bytes_available"]
+    assert least < most
+    assert budget.kv_bytes_available == least
+
+
+# Printed by vLLM 0.19.0 on H100 80GB with its defaults (8,192 tokens, 1,024 sequences): activation peak and non-torch
+# memory in GiB. Source: https://github.com/llm-d-incubation/llm-d-planner/pull/205
+PRINTED = [
+    ("gemma-7b", 1, 3.63, 0.25),
+    ("gemma-3-27b", 1, 3.99, 0.26),
+    ("llama3.1-8b", 1, 1.89, 0.25),
+    ("phi-2", 1, 0.79, 0.24),
+    ("qwen1.5-moe-a2.7b", 1, 2.47, 0.25),
+    ("qwen2.5-7b", 1, 2.21, 0.24),
+    ("gpt-oss-20b", 2, 2.87, 2.07),
+    ("llama4-scout", 4, 3.19, 2.17),
+]
+
+
+@pytest.mark.parametrize(("name", "tensor", "activation_gib", "overhead_gib"), PRINTED)
+def test_printed_budgets_lie_in_the_intervals(
+    name: str, tensor: int, activation_gib: float, overhead_gib: float
+) -> None:
+    deployment = kvcalc.deployment(name)
+    peak = activation_peak(deployment.model, deployment.formats, tokens=8192, sequences=1024, tensor=tensor)
+    overhead = runtime_overhead(tensor=tensor)
+    assert peak.least <= activation_gib * GIB <= peak.most
+    assert overhead.least <= overhead_gib * GIB <= overhead.most
+
+
+def test_fewest_gpus_hold_the_batch_and_fewer_do_not() -> None:
+    options = EngineOptions(max_model_len=8192)
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-70b", gpu="h100-sxm"), options=options, context=8192, batch=8)
+    assert report.smallest is not None
+    assert (report.smallest.gpus, report.smallest.tensor) == (4, 4)
+    verdicts = [
+        kvcalc.fit(
+            kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=n), options=options, context=8192, batch=8
+        ).fits
+        for n in (1, 2, 4)
+    ]
+    assert verdicts == [False, False, True]
+
+
+def test_pipeline_stages_are_limited_by_the_fullest() -> None:
+    memory = 10 * GIB
+    whole = kvcalc.fit(LLAMA, kv_memory_bytes=memory)
+    halves = kvcalc.fit(kvcalc.deployment("llama3.1-8b", pipeline_parallel=2), kv_memory_bytes=memory)
+    assert halves.num_blocks == 2 * (whole.num_blocks or 0)
+
+
+def test_without_accelerator_or_memory_the_question_has_no_answer() -> None:
+    with pytest.raises(kvcalc.InputError, match="depends on the accelerator"):
+        kvcalc.fit(LLAMA)
+
+
+def test_several_gpus_under_llama_cpp_are_refused() -> None:
+    with pytest.raises(kvcalc.UnsupportedError, match="several GPUs"):
+        kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", gpus=2), engine="llama.cpp")
