@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.core.reports.fit import FitReport
+    from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.engines.logs import StartUp
     from kvcalc.engines.options import EngineOptions
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.plan.deployment import Deployment
@@ -34,6 +36,7 @@ __all__ = [
     "profile_names",
     "profile_schema",
     "profile_text",
+    "reconcile",
     "roofline",
     "size",
     "validate_profile",
@@ -107,9 +110,19 @@ def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
     if not str(source).strip():
         return None
     path = Path(source).expanduser()
-    if isinstance(source, Path) or path.suffix.lower() in suffixes or path.is_dir():
+    if isinstance(source, Path) or path.suffix.lower() in suffixes:
         return path
-    return path if ("/" in str(source) or "\\" in str(source)) and path.exists() else None
+    if "/" in str(source) or "\\" in str(source) or str(source).startswith("."):
+        return path if _exists(path) else None
+    # a folder of the current directory counts where it holds a checkpoint: others must not hide the catalogue
+    return path if _exists(path / "config.json") else None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _read_model_file(path: Path) -> ModelProfile:
@@ -352,6 +365,45 @@ def roofline(
 
     hardware = load_hardware(gpu, settings=settings)
     return roofline_report(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)
+
+
+def reconcile(
+    text: str, *, model: str | Path | ModelProfile | None = None, engine: str | None = None
+) -> ReconcileReport:
+    """Return the numbers that an engine's start-up log prints against those computed from its model and options.
+
+    Args:
+        text: the log of vLLM, SGLang or llama.cpp.
+        model: the model, where the log does not tell or tells a name that is not known.
+        engine: look at the start-ups of this engine alone.
+
+    Raises:
+        InputError: the log tells of no engine, or its model cannot be identified.
+        UnsupportedError: the model's cache in that engine is not modelled.
+    """
+    from kvcalc.engines.logs import read_log
+    from kvcalc.plan.reconcile import check_engine, reconcile_report
+
+    if engine is not None:
+        engine = check_engine(engine)
+    given = None if model is None else load_model(model)
+    return reconcile_report(read_log(text), lambda found: given or _logged_model(found), engine=engine)
+
+
+def _logged_model(start_up: StartUp) -> ModelProfile:
+    """Return the model that a log names, from the catalogue."""
+    from kvcalc.engines.logs import model_names
+    from kvcalc.profiles.catalog import find
+    from kvcalc.profiles.loader import load_model_file
+
+    for name in model_names(start_up.model or ""):
+        try:
+            entry = find(name, "model")
+        except UnknownNameError:
+            continue
+        return load_model_file(entry.path, trusted=entry.shipped)
+    named = f"the log names {start_up.model!r}, which is" if start_up.model else "the log names no model that is"
+    raise InputError(f"{named} in no catalogue", hint="give it with --model")
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ COMMANDS = {
     "prefill": "Bound on prefill: the least time to first token, and what limits it.",
     "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
+    "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }
@@ -78,6 +80,7 @@ def _root(ctx: typer.Context, version: Version = False) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: 0 fine, 1 a check failed, 2 bad input; one line and a hint on standard error."""
+    _prepare_output()
     try:
         code = get_command(_app)(args=arguments, prog_name="kvcalc", standalone_mode=False)
         sys.stdout.flush()
@@ -91,7 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # what reads us has seen enough; keep the interpreter from complaining when it closes the pipe
         sys.stdout = None
         code = 0
+    except OSError as error:
+        code = _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300], "")
     sys.exit(code or 0)
+
+
+def _prepare_output() -> None:
+    """Make standard output take whatever is printed: a closed one swallows it, a narrow encoding replaces characters."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it lives as long as the program
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _complain(what: str, hint: str) -> int:

@@ -61,24 +61,36 @@ class StepCost:
     """A forward pass.
 
     Args:
-        stages: for each pipeline stage, the operators of its busiest rank.
-        ranks: ranks of a stage (tensor times data parallel).
+        shares: kinds of ranks, the busiest first: how many ranks of a stage do alike, and for each pipeline stage the
+            operators of one of them. Kinds differ where a batch cannot be dealt evenly to data-parallel ranks.
         tokens: new tokens of the pass, over all its sequences.
     """
 
-    stages: tuple[tuple[OpCost, ...], ...]
-    ranks: int
+    shares: tuple[tuple[int, tuple[tuple[OpCost, ...], ...]], ...]
     tokens: int
 
     @property
+    def stages(self) -> tuple[tuple[OpCost, ...], ...]:
+        """For each pipeline stage, the operators of its busiest rank."""
+        return self.shares[0][1]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a stage."""
+        return sum(ranks for ranks, _ in self.shares)
+
+    @property
     def ops(self) -> tuple[OpCost, ...]:
-        """Operators of all stages, as one rank runs them."""
+        """Operators of all stages, as the busiest rank runs them."""
         return tuple(op for stage in self.stages for op in stage)
 
     def total(self, field_name: str, *, part: str | None = None) -> float:
         """Sum a field of `OpCost` over operators, stages and ranks, or over one part of the model."""
-        summed: float = sum(getattr(op, field_name) for op in self.ops if part is None or op.part == part)
-        return self.ranks * summed
+        summed = 0.0
+        for ranks, stages in self.shares:
+            ops = (op for stage in stages for op in stage if part is None or op.part == part)
+            summed += ranks * sum(getattr(op, field_name) for op in ops)
+        return summed
 
     @property
     def flop(self) -> float:
@@ -102,6 +114,7 @@ class StepTime:
 
     Args:
         ideal_s: everything overlapped: the largest of the three totals below. No honest measurement beats it.
+        latency_s: the same for one token of one sequence, which passes the pipeline's stages one after another.
         serial_s: operator after operator, collectives included.
         compute_s: sum of FLOP over peak.
         memory_s: compulsory bytes over bandwidth.
@@ -111,6 +124,7 @@ class StepTime:
     """
 
     ideal_s: float
+    latency_s: float
     serial_s: float
     compute_s: float
     memory_s: float

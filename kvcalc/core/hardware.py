@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.provenance import Source
+from kvcalc.core.units import label_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,8 +89,11 @@ class HardwareProfile:
 
     @property
     def usable_memory_bytes(self) -> int:
-        """Bytes that can be filled: as the driver reports them, else the label's."""
-        return int(self.memory_label_bytes) if self.memory_bytes is None else self.memory_bytes
+        """Bytes that can be filled: as the driver reports them, else the label's.
+
+        A label of 80 GB stands for 80 GiB of memory chips, of which the driver keeps a little.
+        """
+        return label_bytes(self.memory_label_bytes) if self.memory_bytes is None else self.memory_bytes
 
     def peak(self, unit: str) -> float:
         """Return the dense FLOP/s for a format: the fastest accumulation, a wider format where it has no unit for it.
@@ -102,11 +106,15 @@ class HardwareProfile:
         >>> card.peak("bf16"), card.peak("fp32")
         (200000000000000.0, 10000000000000.0)
         """
+        return self.peak_flop_per_s[self.peak_name(unit)]
+
+    def peak_name(self, unit: str) -> str:
+        """Return the key of the peak that a format runs at, as `peak` finds it."""
         for name in (unit, *_WIDER.get(unit, ())):
-            rates = [self.peak_flop_per_s[key] for key in (name, f"{name}_acc16") if key in self.peak_flop_per_s]
-            if rates:
-                return max(rates)
-        return max(self.peak_flop_per_s.values())
+            keys = [key for key in (name, f"{name}_acc16") if key in self.peak_flop_per_s]
+            if keys:
+                return max(keys, key=self.peak_flop_per_s.__getitem__)
+        return max(self.peak_flop_per_s, key=self.peak_flop_per_s.__getitem__)
 
     def link(self, gpus: int) -> Link | None:
         """Return the link that a group of that many accelerators of one host would use, if any is known."""

@@ -35,6 +35,8 @@ class Source:
     verified: bool = True
 
     def __str__(self) -> str:
+        if not self.url and self.note:
+            return f"{self.kind}: {self.note}"
         mark = "" if self.verified else ", unverified"
         place = f" {self.url}" if self.url else ""
         return f"{self.kind}{mark}{place}{f' ({self.date})' if self.date else ''}"

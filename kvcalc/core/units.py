@@ -17,6 +17,7 @@ __all__ = [
     "count_text",
     "flop_rate_text",
     "flop_text",
+    "label_bytes",
     "number_text",
     "parse_bytes",
     "parse_count",
@@ -124,6 +125,15 @@ def bytes_text(value: float, *, si: bool = False) -> str:
     ('320.00 KiB', '671.09 GB', '512 B')
     """
     return _scaled(value, _SI if si else _IEC, "B", 2)
+
+
+def label_bytes(si_bytes: float) -> int:
+    """Return what a memory's label stands for: chips come in powers of two, so that "80 GB" is 80 GiB.
+
+    >>> label_bytes(80e9) == 80 * GIB
+    True
+    """
+    return round(si_bytes / _SI["G"] * GIB)
 
 
 def rate_text(value: float) -> str:

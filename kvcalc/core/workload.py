@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Formats", "Parallel", "Routing", "TokenGroup", "decode_step", "prefill_pass"]
 
+_MOST_RANKS = 1_000_000
+
 # Which experts a step is taken to touch: the expected number under uniform routing, the fewest, or the most.
 Routing = Literal["expected", "best", "worst"]
 
@@ -117,8 +119,11 @@ class Parallel:
 
     def __post_init__(self) -> None:
         for name in ("tensor", "pipeline", "expert", "data"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} parallel size must be 1 or more, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= _MOST_RANKS:
+                raise InputError(
+                    f"{name} parallel size must be from 1 to {_MOST_RANKS:,}, not {getattr(self, name)}",
+                    hint="it is a number of GPUs",
+                )
         if self.expert > 1 and self.tensor * self.data % self.expert:
             raise InputError(
                 f"expert parallel size {self.expert} does not divide tensor x data = {self.tensor * self.data}",

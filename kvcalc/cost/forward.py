@@ -6,6 +6,8 @@ Prefill, a chunk of it, a decode step, the verification of drafted tokens and a 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost, StepCost
@@ -47,31 +49,51 @@ def forward_cost(
 
     Source: Pope et al. 2022, arXiv 2211.05102, and the definitions that each operator's function cites.
     """
-    rank_groups = [_share(group, parallel.data) for group in groups]
-    tokens = sum(group.tokens for group in groups)
+    shares = []
+    for ranks, rank_groups in _dealt(groups, parallel.data):
+        stages = _stages(model, rank_groups, groups, formats, parallel, routing)
+        shares.append((ranks * parallel.tensor, stages))
+    return StepCost(shares=tuple(shares), tokens=sum(group.tokens for group in groups))
+
+
+def _dealt(groups: Sequence[TokenGroup], data: int) -> list[tuple[int, list[TokenGroup]]]:
+    """Deal sequences to data-parallel ranks: kinds of ranks, the fullest first, with what each of them gets."""
+    if data == 1:
+        return [(1, list(groups))]
+    edges = sorted({0, data, *(group.sequences % data for group in groups)})
+    dealt = []
+    for start, end in pairwise(edges):
+        counts = [group.sequences // data + (start < group.sequences % data) for group in groups]
+        dealt.append((end - start, [replace(g, sequences=n) for g, n in zip(groups, counts, strict=True) if n]))
+    return dealt
+
+
+def _stages(
+    model: ModelProfile,
+    rank_groups: Sequence[TokenGroup],
+    groups: Sequence[TokenGroup],
+    formats: Formats,
+    parallel: Parallel,
+    routing: Routing,
+) -> tuple[tuple[OpCost, ...], ...]:
+    """Return the operators of one rank of each stage."""
     stages = stage_blocks(model, parallel.pipeline)
     last = len(stages) - 1
+    tokens = sum(group.tokens for group in rank_groups)
     costs = []
     for index, blocks in enumerate(stages):
         ops: list[OpCost] = []
         if index == 0:
             ops += _input_ops(model, rank_groups, formats, parallel, routing)
         if index > 0:
-            moved = stage_transfer(formats.hidden.bytes(model.hidden_size), sum(group.tokens for group in rank_groups))
+            moved = stage_transfer(formats.hidden.bytes(model.hidden_size), tokens)
             ops.append(_collective_op("pipeline", moved, 1, formats))
         ops += _block_ops(model, blocks, rank_groups, groups, formats, parallel, routing)
         if index == last:
             ops += _output_ops(model, rank_groups, formats, parallel)
-        costs.append(tuple(ops))
-    return StepCost(stages=tuple(costs), ranks=parallel.tensor * parallel.data, tokens=tokens)
-
-
-def _share(group: TokenGroup, data: int) -> TokenGroup:
-    if data == 1:
-        return group
-    from dataclasses import replace
-
-    return replace(group, sequences=-(-group.sequences // data))
+        # a rank that was dealt no sequence only serves its experts
+        costs.append(tuple(op for op in ops if tokens or op.part == "experts"))
+    return tuple(costs)
 
 
 def _input_ops(
@@ -244,8 +266,6 @@ def _output_ops(
     model: ModelProfile, groups: Sequence[TokenGroup], formats: Formats, parallel: Parallel
 ) -> Iterator[OpCost]:
     """What stands outside the layers, and the output head for the tokens whose logits are wanted."""
-    from dataclasses import replace
-
     tokens = sum(group.tokens for group in groups)
     wanted = sum(group.sequences * min(group.logit_tokens, group.query_tokens) for group in groups)
     bias = model.head.rows if model.head is not None and model.head.bias else 0

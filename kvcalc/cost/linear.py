@@ -123,9 +123,10 @@ def experts_cost(
     )
     on_rank = min(held, touched) if routing == "worst" else touched * held / mixture.experts
     active = chosen * mixture.experts / (mixture.experts + mixture.zero_experts)
-    flop = 2 * tokens * active * size * held / mixture.experts
-    inputs = mixture.inputs or hidden
-    inner = (2 if mixture.gated else 1) * mixture.width / slices
+    branches, inputs = (2 if mixture.gated else 1), mixture.inputs or hidden
+    # biases are read but not multiplied
+    flop = 2 * tokens * active * (branches + 1) * inputs * mixture.width / slices * held / mixture.experts
+    inner = branches * mixture.width / slices
     rows = tokens * active * held / mixture.experts
     return OpCost(
         name=name,

@@ -235,10 +235,9 @@ def expert_parameters(mixture: Mixture, hidden: int) -> int:
     >>> expert_parameters(Mixture(experts=8, experts_per_token=2, width=14336), 4096)
     176160768
     """
-    inputs = mixture.inputs or hidden
-    matrices = (2 if mixture.gated else 1) * inputs * mixture.width + mixture.width * inputs
-    biases = (2 if mixture.gated else 1) * mixture.width + inputs if mixture.expert_bias else 0
-    return matrices + biases
+    branches, inputs = (2 if mixture.gated else 1), mixture.inputs or hidden
+    biases = branches * mixture.width + inputs if mixture.expert_bias else 0
+    return (branches + 1) * inputs * mixture.width + biases
 
 
 def head_matrix(model: ModelProfile) -> Matrix | None:

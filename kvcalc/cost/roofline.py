@@ -24,12 +24,15 @@ def intensity_flop_per_byte(*, flop: float, moved_bytes: float) -> float:
     return flop / moved_bytes if moved_bytes else float("inf")
 
 
-def ridge_flop_per_byte(hardware: HardwareProfile, unit: str) -> float:
-    """Return the intensity from which on a format's peak, not the bandwidth, is the limit.
+def ridge_flop_per_byte(peak_flop_per_s: float, bandwidth_bytes_per_s: float) -> float:
+    """Return the intensity from which on the peak, not the bandwidth, is the limit.
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (ridge point = peak / bandwidth).
+
+    >>> round(ridge_flop_per_byte(989.4e12, 3.35e12))
+    295
     """
-    return hardware.peak(unit) / hardware.memory_bandwidth_bytes_per_s
+    return peak_flop_per_s / bandwidth_bytes_per_s
 
 
 def attainable_flop_per_s(hardware: HardwareProfile, unit: str, intensity: float) -> float:
@@ -67,6 +70,7 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     totals = {"memory": memory, "compute": compute, "interconnect": wire}
     return StepTime(
         ideal_s=ideal,
+        latency_s=sum(max(stage) for stage in stages),
         serial_s=sum(op_seconds(op, hardware, link) for op in cost.ops),
         compute_s=compute,
         memory_s=memory,

@@ -15,6 +15,7 @@ __all__ = ["Config", "KeyUse"]
 _LARGEST = 10**12
 _MOST_LAYERS = 10_000
 _MISSING: Any = object()
+_SHOWN = 60
 
 
 class KeyUse:
@@ -170,5 +171,5 @@ class Config:
     def bad(self, key: str, value: object, wanted: str) -> ProfileError:
         """Return the error for a value that is not what its key needs."""
         shown = repr(value)
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
         return ProfileError(f"{self.key_path(key)} is {shown}, not {wanted}", where=self.where)

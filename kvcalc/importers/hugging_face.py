@@ -126,7 +126,7 @@ def import_config(
         vector_parameters=shape.vector_parameters,
         sources={"config": source},
         provenance={"default": "config"},
-        notes=shape.notes,
+        notes=(*shape.notes, *_default_notes(uses)),
     )
     return profile, uses
 
@@ -162,7 +162,9 @@ def lint(path: Path) -> list[KeyUse]:
             continue
         name = key.rpartition(".")[2]
         if not _HARMLESS.search(key) and _TELLING.search(name):
-            found[key] = KeyUse(key, value, "ignored", "not read by the rule of this architecture, though it looks relevant")
+            found[key] = KeyUse(
+                key, value, "ignored", "not read by the rule of this architecture, though it looks relevant"
+            )
         else:
             found[key] = KeyUse(key, value, "ignored", "decides neither memory nor compute")
     return sorted(found.values(), key=lambda use: (("used", "defaulted", "ignored").index(use.use), use.key))
@@ -179,6 +181,19 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(entry, inner)
         else:
             yield inner, entry
+
+
+# Without these a config says nothing of its own model.
+_SIZES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "hidden_size", "n_embd", "d_model")
+
+
+def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
+    """Return a warning where a model's very size comes from the defaults of its config class."""
+    assumed = [f"{key} = {use.value}" for key, use in uses.items()
+               if use.use == "defaulted" and key.rpartition(".")[2] in _SIZES and isinstance(use.value, int)]  # fmt: skip
+    if not assumed:
+        return ()
+    return (f"the config does not give its own size; the defaults of its class stand in: {', '.join(assumed)}",)
 
 
 def _text_part(top: Config) -> Config:
@@ -225,9 +240,7 @@ _defaults: dict[str, Any] | None = None
 
 def _unknown_architecture(top: Config, model_type: str) -> KvcalcError:
     if not model_type:
-        return ProfileError(
-            "the config names no model_type", where=top.where, hint="is this a model's config.json?"
-        )
+        return ProfileError("the config names no model_type", where=top.where, hint="is this a model's config.json?")
     hint = did_you_mean(model_type, known_types())
     return UnsupportedError(
         f"model_type {model_type!r} is not known to kvcalc, and is not guessed",

@@ -10,7 +10,7 @@ from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
 from kvcalc.plan.deployment import format_names, memory_needed
 from kvcalc.plan.size import check_context, default_context
-from kvcalc.plan.steps import hardware_notes, part_costs, required_hardware, timed_step
+from kvcalc.plan.steps import cache_notes, hardware_notes, part_costs, pipeline_notes, required_hardware, timed_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,13 @@ def decode_report(
         memory_bytes=deployment.memory_bytes,
         formats=format_names(deployment.formats),
         rows=rows,
-        notes=(*notes, *hardware_notes(deployment), *model.notes),
+        notes=(
+            *notes,
+            *cache_notes(deployment, rows),
+            *pipeline_notes(deployment),
+            *hardware_notes(deployment),
+            *model.notes,
+        ),
     )
 
 
@@ -68,7 +74,7 @@ def decode_row(deployment: Deployment, *, batch: int, context: int) -> DecodeRow
         ideal_s=step.time.ideal_s,
         serial_s=step.time.serial_s,
         tokens_per_s=rate,
-        tokens_per_s_per_sequence=1 / step.time.ideal_s,
+        tokens_per_s_per_sequence=1 / step.time.latency_s,
         tokens_per_s_per_gib=rate / (needed * deployment.parallel.gpus / GIB),
         limiter=step.time.limiter,
         shares=step.time.shares,

@@ -118,13 +118,18 @@ def _weight_formats(text: str) -> tuple[Format, dict[str, Format]]:
 
 def format_names(formats: Formats) -> RunFormats:
     """Return the names of the formats, for a report."""
-    special = [f"{part}={fmt.name}" for part, fmt in formats.parts.items() if fmt.name != formats.weights.name]
+    special = [f"{part}={_short(fmt)}" for part, fmt in formats.parts.items() if fmt.name != formats.weights.name]
     same = formats.key.name == formats.value.name
     return RunFormats(
         weights=",".join([formats.weights.name, *special]),
         kv=formats.key.name if same else f"{formats.key.name}/{formats.value.name}",
         activations=formats.activations.name,
     )
+
+
+def _short(fmt: Format) -> str:
+    """Name a format for a reader: an exact mixture by its mean."""
+    return f"mixed({fmt.bytes_per_element:.3f} B)" if fmt.name.startswith("mixed-") else fmt.name
 
 
 def parallel_sizes(
@@ -136,14 +141,16 @@ def parallel_sizes(
     Raises:
         InputError: sizes that contradict each other.
     """
-    pp, dp = pipeline or 1, data or 1
+    pp, dp = 1 if pipeline is None else pipeline, 1 if data is None else data
     if gpus is not None and gpus < 1:
         raise InputError(f"gpus must be 1 or more, not {gpus}")
     if gpus is not None and tensor is None:
-        if gpus % (pp * dp):
+        if pp < 1 or dp < 1 or gpus % (pp * dp):
             raise InputError(f"{gpus} GPUs cannot be shared by pipeline {pp} x data {dp}", hint="give --tp as well")
         tensor = gpus // (pp * dp)
-    sizes = Parallel(tensor=tensor or 1, pipeline=pp, expert=expert or 1, data=dp)
+    sizes = Parallel(
+        tensor=1 if tensor is None else tensor, pipeline=pp, expert=1 if expert is None else expert, data=dp
+    )
     if gpus is not None and sizes.gpus != gpus:
         shape = f"tensor {sizes.tensor} x pipeline {pp} x data {dp}"
         raise InputError(f"{gpus} GPUs are not {shape} = {sizes.gpus}", hint="leave out --gpus, or one of the sizes")

@@ -8,7 +8,7 @@ from kvcalc.core.reports.speed import PrefillReport, PrefillRow
 from kvcalc.core.workload import prefill_pass
 from kvcalc.plan.deployment import format_names, memory_needed
 from kvcalc.plan.size import check_context, default_context
-from kvcalc.plan.steps import hardware_notes, part_costs, required_hardware, timed_step
+from kvcalc.plan.steps import hardware_notes, part_costs, pipeline_notes, required_hardware, timed_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def prefill_report(
         memory_bytes=deployment.memory_bytes,
         formats=format_names(deployment.formats),
         rows=rows,
-        notes=(*notes, *hardware_notes(deployment), *model.notes),
+        notes=(*notes, *pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
     )
 
 

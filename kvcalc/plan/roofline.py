@@ -65,9 +65,7 @@ def roofline_report(
         memory_bandwidth_bytes_per_s=gpus * hardware.memory_bandwidth_bytes_per_s,
         peak_flop_per_s=peaks,
         ridge_flop_per_byte={
-            unit: rate / hardware.memory_bandwidth_bytes_per_s
-            if unit.endswith("_acc16")
-            else ridge_flop_per_byte(hardware, unit)
+            unit: ridge_flop_per_byte(rate, hardware.memory_bandwidth_bytes_per_s)
             for unit, rate in hardware.peak_flop_per_s.items()
         },
         points=tuple(points),

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.model import Part
 from kvcalc.core.reports.speed import PartCost
+from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvcalc.core.cost_types import StepCost, StepTime
     from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.reports.speed import DecodeRow
     from kvcalc.core.workload import Routing, TokenGroup
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["TimedStep", "hardware_notes", "part_costs", "required_hardware", "timed_step"]
+__all__ = [
+    "TimedStep",
+    "cache_notes",
+    "hardware_notes",
+    "part_costs",
+    "pipeline_notes",
+    "required_hardware",
+    "timed_step",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +74,34 @@ def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
     hardware = required_hardware(deployment)
     notes = list(hardware.notes)
     if hardware.memory_bytes is None:
-        notes.append(f"{hardware.name}: memory is the label's; what the driver leaves is not known")
+        notes.append(f"{hardware.name}: memory is the label's, in GiB; what the driver keeps of it is not known")
+    notes += [f"{hardware.name} has no {unit} peak: it is taken to run as {hardware.peak_name(unit)}"
+              for unit in _units(deployment) if hardware.peak_name(unit).removesuffix("_acc16") != unit]  # fmt: skip
     if deployment.parallel.gpus > 1 and hardware.link(deployment.parallel.gpus) is None:
         notes.append(f"{hardware.name}: no link is known, so collectives are not in these times")
     return tuple(notes)
+
+
+def _units(deployment: Deployment) -> list[str]:
+    """Arithmetic formats that the model's multiplications run in."""
+    formats = deployment.formats
+    return sorted({formats.hidden.unit, *(formats.multiplied_as(part) for part in get_args(Part))})
+
+
+def cache_notes(deployment: Deployment, rows: Sequence[DecodeRow]) -> tuple[str, ...]:
+    """Return a warning where a step's whole traffic fits into the last-level cache, which can beat the memory bound."""
+    cache = required_hardware(deployment).last_level_cache_bytes
+    moved = [row.weight_bytes + row.kv_read_bytes + row.kv_write_bytes for row in rows]
+    if cache is None or not moved or min(moved) / deployment.parallel.gpus >= cache:
+        return ()
+    held = bytes_text(cache)
+    return (f"a step moves less than the {held} of last-level cache: what stays there can beat the memory bound",)
+
+
+def pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Return what the figures mean where a model is cut into pipeline stages."""
+    stages = deployment.parallel.pipeline
+    if stages == 1:
+        return ()
+    slowest = f"{stages} pipeline stages: the ideal step is that of the slowest stage, with as many batches under way"
+    return (f"{slowest}; one sequence passes all of them",)

@@ -109,11 +109,16 @@ def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: 
         if not equals or not path.strip():
             raise InputError(f"--set {setting!r} is not of the form path=value", hint="for example --set kv_heads=8")
         value = read_yaml(f"value: {text}", where=f"--set {path}").data["value"]
-        _assign(changed, path.strip(), value)
+        for place in _assign(changed, path.strip(), value):
+            changed.setdefault("provenance", {})[place] = "set"
+    note = f"--set {' '.join(settings)}"
+    changed.setdefault("sources", {})["set"] = {"kind": "derived", "note": note, "verified": False}
+    changed["notes"] = [*changed.get("notes", ()), f"fields were overridden: {note}"]
     return _build(Document(changed, f"--set {' '.join(settings)}", {}), kind, build, trusted=False)
 
 
-def _assign(data: dict[str, Any], path: str, value: Any) -> None:
+def _assign(data: dict[str, Any], path: str, value: Any) -> list[str]:
+    """Set a field wherever the path says, and return what provenance calls the places that changed."""
     parts = path.split(".")
     if len(parts) == 1 and parts[0] not in data:
         places = list(_places(data, parts[0])) or list(_optional_places(data, parts[0]))
@@ -122,7 +127,7 @@ def _assign(data: dict[str, Any], path: str, value: Any) -> None:
             raise InputError(f"--set: there is no field {path!r}", hint=hint[:300])
         for holder in places:
             holder[parts[0]] = value
-        return
+        return ["blocks", *(f"blocks.{name}" for name in data.get("blocks", {})), path]
     target: Any = data
     for step in parts[:-1]:
         target = _step(target, step, path)
@@ -132,7 +137,8 @@ def _assign(data: dict[str, Any], path: str, value: Any) -> None:
     elif isinstance(target, dict):
         target[parts[-1]] = value
     else:
-        raise InputError(f"--set: {path!r} leads into a plain value")
+        raise InputError(f"--set: {path!r} leads into a plain value", hint="shorten the path by its last part")
+    return [".".join(parts[:2])]
 
 
 def _step(target: Any, step: str, path: str) -> Any:

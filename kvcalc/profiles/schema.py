@@ -26,7 +26,7 @@ _CONFIG = ConfigDict(extra="forbid", strict=True)
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
 Size = Annotated[int, Field(gt=0, le=10**12)]
 Count = Annotated[int, Field(ge=0, le=10**13)]
-Rate = Annotated[float, Field(gt=0, le=1e21, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=1, le=1e21, allow_inf_nan=False)]
 Format = Annotated[str, StringConstraints(min_length=2, max_length=60)]
 Peak = Literal["fp64", "fp32", "tf32", "bf16", "bf16_acc16", "fp16", "fp16_acc16", "fp8", "fp8_acc16", "fp6", "fp4",
                "int8", "int4"]  # fmt: skip
@@ -129,6 +129,7 @@ def validate(document: Document, kind: type[BaseModel]) -> None:
     Raises:
         ProfileError: what is wrong first, with file, line and field.
     """
+    _check_kind(document, kind)
     try:
         kind.model_validate_json(json.dumps(document.data))  # strict for JSON: lists for tuples, mappings for classes
     except ValidationError as error:
@@ -140,6 +141,16 @@ def validate(document: Document, kind: type[BaseModel]) -> None:
 
 # A misspelt key shows up as an unknown and a missing one: the unknown one is the news.
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def _check_kind(document: Document, kind: type[BaseModel]) -> None:
+    """Refuse a profile of the other kind by saying so."""
+    is_hardware = "peak_flop_per_s" in document.data or "memory_bandwidth_bytes_per_s" in document.data
+    is_model = "blocks" in document.data or "layers" in document.data
+    wants_model = kind is ModelDocument
+    if (is_hardware and not is_model and wants_model) or (is_model and not is_hardware and not wants_model):
+        this, that = ("an accelerator", "--gpu") if wants_model else ("a model", "--model")
+        raise ProfileError(f"this is the profile of {this}", where=document.where, hint=f"give it to {that}")
 
 
 def _profile_error(document: Document, error: ValidationError) -> ProfileError:
@@ -157,7 +168,11 @@ def _profile_error(document: Document, error: ValidationError) -> ProfileError:
         value = first.get("input")
         if isinstance(value, str | int | float):
             what += f", not {value!r}"[:80]
-    return ProfileError(what, where=document.place(path), hint=hint or f"field {path}")
+    return ProfileError(
+        what,
+        where=document.place(path),
+        hint=hint or "docs/profiles.md describes the fields; `kvcalc models schema` prints the schema",
+    )
 
 
 def _document_path(data: Any, location: tuple[int | str, ...]) -> str:
@@ -189,7 +204,8 @@ def _known_fields() -> set[str]:
 
 # Fields of `core` classes for which zero makes no sense.
 _POSITIVE = {"heads", "kv_heads", "head_dim", "value_head_dim", "window", "chunk", "width", "rows", "experts",
-             "experts_per_token", "kv_lora_rank", "q_lora_rank", "ratio", "top_k", "encoder_tokens", "pool", "output_groups", "output_rank",
+             "experts_per_token", "kv_lora_rank", "q_lora_rank", "ratio", "top_k", "encoder_tokens", "pool",
+             "output_groups", "output_rank",
              "bytes_per_s"}  # fmt: skip
 _LARGEST, _LARGEST_WIDTH = 1e21, 10**9
 

@@ -9,7 +9,12 @@ from typing import Any
 __all__ = ["plain", "records"]
 
 # What each schema lists row by row; a report that is not here is one record.
-_ROWS = {"kvcalc.decode": "rows", "kvcalc.prefill": "rows", "kvcalc.roofline": "points"}
+_ROWS = {
+    "kvcalc.decode": "rows",
+    "kvcalc.prefill": "rows",
+    "kvcalc.roofline": "points",
+    "kvcalc.reconcile": "rows",
+}
 
 
 def plain(value: Any) -> Any:
@@ -32,10 +37,25 @@ def records(report: Any) -> list[dict[str, Any]]:
     """Return a report as flat records, one for each row; nested fields get dotted names, lists are left out."""
     data = plain(report)
     rows = data.get(_ROWS.get(data["schema"].partition("/")[0], ""))
+    if data["schema"].startswith("kvcalc.roofline/") and not rows:
+        rows = _ceilings(data)
     if rows is None:
         return [_flat(data)]
     shared = {name: data[name] for name in ("model", "gpu", "gpus") if name in data}
     return [{**shared, **_flat(row)} for row in rows]
+
+
+def _ceilings(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return an accelerator's formats, for a roofline without models."""
+    return [
+        {
+            "format": unit,
+            "peak_flop_per_s": rate,
+            "memory_bandwidth_bytes_per_s": data["memory_bandwidth_bytes_per_s"],
+            "ridge_flop_per_byte": data["ridge_flop_per_byte"][unit],
+        }
+        for unit, rate in data["peak_flop_per_s"].items()
+    ]
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -89,7 +89,7 @@ COUNT = re.compile(
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Shares of one, and a number whose unit is the field beside it.
-WITHOUT_UNIT = {"StepTime.shares", "DecodeRow.shares", "PrefillRow.shares", "ExplainedStep.value"}
+WITHOUT_UNIT = {"StepCost.shares", "StepTime.shares", "DecodeRow.shares", "PrefillRow.shares", "ExplainedStep.value"}
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(

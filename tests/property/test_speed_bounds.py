@@ -124,7 +124,7 @@ def test_a_pipeline_is_as_slow_as_its_slowest_stage(model, group, formats, hardw
     stages = data.draw(st.integers(1, model.layers))
     cost = forward_cost(model, [group], formats, parallel=Parallel(pipeline=stages))
     alone = replace(hardware, links={})
-    times = [step_time(replace(cost, stages=(stage,)), alone).ideal_s for stage in cost.stages if any(_works(stage))]
+    times = [step_time(replace(cost, shares=((cost.ranks, (stage,)),)), alone).ideal_s for stage in cost.stages if any(_works(stage))]
     assert step_time(cost, alone).ideal_s == max(times)
 
 

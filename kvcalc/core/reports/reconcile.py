@@ -21,7 +21,7 @@ class ReconcileRow:
         predicted: the number computed from the model and the options; of an interval, the end nearest to the printed.
         predicted_least: the smallest that the digits of the numbers it was computed from allow.
         predicted_most: the largest.
-        difference: printed less predicted.
+        difference: printed less predicted; 0 where they agree.
         agrees: whether the printed number, within its own digits, lies between the two.
         reason: how the prediction was made, or which term would explain the difference.
     """

@@ -37,10 +37,10 @@ class Line:
 
 
 def plain_text(text: str) -> str:
-    """Return a log without colours, its progress bars cut into lines.
+    r"""Return a log without colours, its progress bars cut into lines.
 
-    >>> plain_text("\\x1b[32mINFO\\x1b[0m ready\\r\\n")
-    'INFO ready\\n\\n'
+    >>> plain_text("\x1b[32mINFO\x1b[0m ready\r\n")
+    'INFO ready\n\n'
     """
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
@@ -48,9 +48,9 @@ def plain_text(text: str) -> str:
 
 
 def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
-    """Yield the lines that hold any of the markers, in order; at most 2,000 for each marker.
+    r"""Yield the lines that hold any of the markers, in order; at most 2,000 for each marker.
 
-    >>> [line.number for line in marked_lines("a\\nb x\\nc\\nx y", ["x", "y"])]
+    >>> [line.number for line in marked_lines("a\nb x\nc\nx y", ["x", "y"])]
     [2, 4]
     """
     found: dict[int, int] = {}

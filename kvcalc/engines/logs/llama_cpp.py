@@ -1,7 +1,8 @@
 """The lines of llama.cpp's start-up, also from llama-server, ollama and ik_llama.cpp (2024 to 2026).
 
-Wording from public logs: "KV self size" (b3000 to b5100, ik_llama.cpp still); "llama_kv_cache_unified: size" (from 2025-05,
-without and with "seqs"); "llama_kv_cache: size" (from 2025-09, "1/1 seqs"); "llama_memory_recurrent: size" (from 2025-06).
+Wording from public logs: "KV self size" (2024 to 2025-04, ik_llama.cpp still); "llama_kv_cache_unified: size" (from
+2025-05, without and with "seqs"); "llama_kv_cache: size" (from 2025-09, "1/1 seqs"); "llama_memory_recurrent: size"
+(from 2025-06).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _SELF = re.compile(
 _INIT = re.compile(r"kv_size = (\d{1,12}),.{0,80}?n_layer = (\d{1,6})")
 _STATES = re.compile(rf"size = {{1,8}}({NUMBER}) MiB \( {{0,8}}(\d{{1,12}}) cells, {{0,4}}(\d{{1,6}}) layers")
 _CONTEXT = re.compile(
-    r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|swa_full) {0,12}= {0,4}(\w{1,20})"
+    r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|swa_full)"
+    r" {0,12}= {0,4}(\w{1,20})"
 )
 _META = re.compile(
     r"\b(?:print_info|llm_load_print_meta): (general\.name|arch|n_layer|n_head_kv|n_embd_head_k|n_embd_head_v|n_swa)"
@@ -96,9 +98,7 @@ def _windowed(line: Line, into: Builder) -> None:
 def _states(line: Line, into: Builder) -> None:
     match = _STATES.search(line.text)
     if match and len(into.states) < len(into.caches) + 64:
-        into.states.append(
-            StateLine(total=printed(match[1], line.number), cells=int(match[2]), layers=int(match[3]))
-        )
+        into.states.append(StateLine(total=printed(match[1], line.number), cells=int(match[2]), layers=int(match[3])))
 
 
 def _context(line: Line, into: Builder) -> None:
@@ -168,7 +168,7 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "llm_load_print_meta: ": _meta,
     "build: ": _build,
     "build_info: ": _build,
-    "msg=\"Listening on": _ollama,
+    'msg="Listening on': _ollama,
     "llama_context: ": _context,
     "llama_new_context_with_model: ": _context,
     "llama_init_from_model: ": _context,
@@ -179,7 +179,7 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "KV self size": _self_size,
     "llama_memory_recurrent: size": _states,
     " buffer size": _buffer,
-    "msg=\"kv cache\"": _go_cache,
+    'msg="kv cache"': _go_cache,
 }
 
 

@@ -32,7 +32,8 @@ def model_names(printed: str) -> tuple[str, ...]:
     'qwen3-8b'
     """
     whole = printed.strip()[:_LONGEST]
-    parts = [part for part in re.split(r"[\\/]", whole) if part]
+    bare = re.sub(r"\([^()]*\)", "", whole).strip()
+    parts = [part for part in re.split(r"[\\/]", bare) if part]
     if not parts:
         return ()
     names = [whole]

@@ -232,5 +232,3 @@ def replica_of(line: Line) -> str | None:
     """Return the data-parallel replica that printed a line."""
     match = _REPLICA.match(line.text)
     return match[1] if match else None
-
-

@@ -32,6 +32,7 @@ _MODULES = {
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
+    "kvcalc.reconcile": "reconcile",
 }
 _WIDTH = 110
 

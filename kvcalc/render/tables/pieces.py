@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["facts", "formats_text", "grid", "heading", "note_lines"]
 
 
+_WORDS = ("limiter", "fits", "reason")
+
+
 def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:
-    """Return a table whose first ``left`` columns are words and whose others are numbers."""
+    """Return a table whose first ``left`` columns, and those of words by name, stand left and numbers right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place < left else "right", header_style="bold", overflow="fold")
+        table.add_column(name, justify="left" if place < left or name in _WORDS else "right", header_style="bold", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -10,9 +10,9 @@ from kvcalc.core.units import bytes_text, count_text, number_text
 from kvcalc.render.tables.pieces import facts, formats_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from collections.abc import Mapping
+
+    from rich.console import RenderableType
 
     from kvcalc.core.reports.size import SizeReport
 
@@ -27,6 +27,9 @@ def parts(report: SizeReport) -> list[RenderableType]:
     """Return the table of a size report."""
     kv, weights = report.kv, report.weights
     rows: list[tuple[str, ...]] = [("KV cache per token", *_both(kv.bytes_per_token))]
+    slope = [segment["bytes_per_token"] for segment in kv.affine if segment["from_tokens"] <= report.context][-1]
+    if slope != kv.bytes_per_token:
+        rows.append(("  on average around this context", *_both(slope)))
     rows.append((f"per sequence of {number_text(report.context)} tokens", *_both(kv.bytes_per_sequence)))
     if kv.state_bytes_per_sequence:
         rows.append(("  of it state, at any length", *_both(kv.state_bytes_per_sequence)))

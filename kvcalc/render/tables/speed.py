@@ -38,10 +38,11 @@ def _warnings(report: DecodeReport | PrefillReport) -> list[RenderableType]:
     if not over:
         return []
     need = bytes_text(min(row.memory_needed_bytes for row in over))
-    which = "this" if len(report.rows) == 1 else f"{len(over)} of {len(report.rows)} rows"
     per = " per GPU" if report.gpus > 1 else ""
-    at_least = "" if len(over) == 1 else "at least "
-    needs = f"DOES NOT FIT: {which} needs {at_least}{need}{per}, more than the {_memory(report)}."
+    which = f"this needs {need}{per}"
+    if len(report.rows) > 1:
+        which = f"{len(over)} of {len(report.rows)} rows, from {need}{per} on"
+    needs = f"DOES NOT FIT: {which}, more than the {_memory(report)}."
     return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]
 
 
@@ -69,14 +70,14 @@ def _decode(report: DecodeReport) -> list[RenderableType]:
         [
             number_text(row.batch),
             number_text(row.context),
-            number_text(row.tokens_per_s) + ("" if row.fits else " *"),
-            number_text(row.tokens_per_s_per_sequence),
-            seconds_text(row.ideal_s),
-            seconds_text(row.serial_s),
+            _marked(number_text(row.tokens_per_s), row),
+            _marked(number_text(row.tokens_per_s_per_sequence), row),
+            _marked(seconds_text(row.ideal_s), row),
+            _marked(seconds_text(row.serial_s), row),
             number_text(row.intensity_flop_per_byte),
             bytes_text(row.memory_needed_bytes),
             number_text(row.tokens_per_s_per_gib),
-            row.limiter,
+            _limiter(row),
         ]
         for row in report.rows
     ]
@@ -93,7 +94,38 @@ def _decode(report: DecodeReport) -> list[RenderableType]:
         "limiter",
     ]
     title = heading(_title(report, "Decode"))
-    return [*_warnings(report), title, grid(columns, rows, left=0), *note_lines(report.notes)]
+    table = grid(columns, rows, left=0)
+    return [*_warnings(report), title, table, Text(), *_parts_by_row(report), *note_lines(report.notes)]
+
+
+def _marked(text: str, row: DecodeRow | PrefillRow) -> str:
+    return text if row.fits else f"{text} *"
+
+
+def _parts_by_row(report: DecodeReport) -> list[RenderableType]:
+    """Bytes and FLOP of each part, a line for each batch and context."""
+    names = list(dict.fromkeys(part.part for row in report.rows for part in row.parts))
+    shown: list[RenderableType] = []
+    for title, field, text in (("Bytes moved", "moved_bytes", bytes_text), ("FLOP", "flop", flop_text)):
+        rows = []
+        for row in report.rows:
+            sizes = {part.part: getattr(part, field) for part in row.parts}
+            cells = [text(sizes.get(name, 0)) if sizes.get(name) else "-" for name in names]
+            rows.append([number_text(row.batch), number_text(row.context), *cells])
+        shown += [heading(f"{title} in a step, by part"), grid(["batch", "context", *names], rows, left=0), Text()]
+    return [*shown, *_expert_lines(report)]
+
+
+def _expert_lines(report: DecodeReport) -> list[RenderableType]:
+    spreads = [(row, row.experts) for row in report.rows if row.experts is not None]
+    if not spreads:
+        return []
+    rows = [
+        [number_text(row.batch), number_text(row.context), *map(seconds_text, (s.best_s, row.ideal_s, s.worst_s))]
+        for row, s in spreads
+    ]
+    columns = ["batch", "context", "fewest experts", "expected", "most experts"]
+    return [heading("Ideal step by the experts that its tokens touch"), grid(columns, rows, left=0), Text()]
 
 
 def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
@@ -124,13 +156,13 @@ def _prefill(report: PrefillReport) -> list[RenderableType]:
         [
             number_text(row.batch),
             number_text(row.prompt),
-            seconds_text(row.ideal_s) + ("" if row.fits else " *"),
-            seconds_text(row.serial_s),
-            number_text(row.tokens_per_s),
+            _marked(seconds_text(row.ideal_s), row),
+            _marked(seconds_text(row.serial_s), row),
+            _marked(number_text(row.tokens_per_s), row),
             flop_text(row.flop),
             number_text(row.intensity_flop_per_byte),
             bytes_text(row.memory_needed_bytes),
-            row.limiter,
+            _limiter(row),
         ]
         for row in report.rows
     ]

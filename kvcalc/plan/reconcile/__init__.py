@@ -1,0 +1,135 @@
+"""An engine's start-up log held against the prediction: each printed number, computed again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
+from kvcalc.core.reports.reconcile import ReconcileReport
+from kvcalc.plan.reconcile.findings import start_up_name
+from kvcalc.plan.reconcile.llama_cpp import reconcile_llama_cpp
+from kvcalc.plan.reconcile.sglang import reconcile_sglang
+from kvcalc.plan.reconcile.vllm import reconcile_vllm
+from kvcalc.plan.reconcile.words import llama_cpp_advice, memory_parts, sglang_advice, vllm_advice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.reconcile import ReconcileRow
+    from kvcalc.engines.logs import StartUp
+
+__all__ = ["check_engine", "reconcile_report", "reconcile_start_up"]
+
+_ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llama.cpp": "llama.cpp",
+    "llama_cpp": "llama.cpp",
+    "ollama": "llama.cpp",
+}
+
+# Starts of a crash loop that are shown: the last ones.
+_MOST_SHOWN = 8
+
+
+def check_engine(engine: str) -> str:
+    """Return an engine's name as start-ups have it.
+
+    Raises:
+        InputError: an engine whose log is not read.
+    """
+    name = engine.strip().lower()
+    if name not in _ENGINES:
+        hint = did_you_mean(name, _ENGINES) or f"engines: {', '.join(_ENGINES)}"
+        raise InputError(f"the log of engine {engine!r} cannot be read", hint=hint)
+    return _ENGINES[name]
+
+
+def reconcile_start_up(start_up: StartUp, model: ModelProfile) -> tuple[tuple[ReconcileRow, ...], tuple[str, ...]]:
+    """Return the rows of one start-up and what to change.
+
+    Args:
+        start_up: what was read from the log.
+        model: the model it ran.
+
+    Raises:
+        KvcalcError: the model's cache in this engine is not modelled.
+    """
+    if start_up.engine == "vllm":
+        outcome = reconcile_vllm(start_up, model)
+        return outcome.rows, vllm_advice(start_up, outcome.setup)
+    if start_up.engine == "sglang":
+        return reconcile_sglang(start_up, model), sglang_advice(start_up, model)
+    return reconcile_llama_cpp(start_up, model), llama_cpp_advice(start_up)
+
+
+def reconcile_report(
+    start_ups: Sequence[StartUp], model_of: Callable[[StartUp], ModelProfile], *, engine: str | None = None
+) -> ReconcileReport:
+    """Return a log's printed numbers against the predicted.
+
+    Args:
+        start_ups: the start-ups read from it.
+        model_of: finds the model of a start-up; it raises a `KvcalcError` where it cannot be identified.
+        engine: the engine to look at; all of them where left out.
+
+    Raises:
+        InputError: the log tells of no engine, or not of the one asked for.
+        KvcalcError: no start-up could be held against anything; the error is that of the last.
+    """
+    chosen = [start_up for start_up in start_ups if engine in (None, start_up.engine)]
+    if not chosen:
+        raise _nothing_found(start_ups, engine)
+    notes = _notes(chosen)
+    rows: list[ReconcileRow] = []
+    advice: tuple[str, ...] = ()
+    models: list[str] = []
+    failure: KvcalcError | None = None
+    for start_up in chosen[-_MOST_SHOWN:]:
+        try:
+            model = model_of(start_up)
+            more, advice = reconcile_start_up(start_up, model)
+        except KvcalcError as error:
+            failure = error
+            notes.append(f"{start_up_name(start_up)}: {error}")
+            continue
+        rows += more
+        models.append(model.name)
+    if failure is not None and not models:
+        raise failure
+    return ReconcileReport(
+        engine=_joined(start_up.engine for start_up in chosen),
+        version=_joined(start_up.version or "unknown" for start_up in chosen),
+        model=_joined(models),
+        rows=tuple(rows),
+        memory=memory_parts(chosen[-1]),
+        advice=advice,
+        notes=tuple(notes),
+    )
+
+
+def _nothing_found(start_ups: Sequence[StartUp], engine: str | None) -> InputError:
+    if start_ups:
+        found = _joined(start_up.engine for start_up in start_ups)
+        return InputError(f"the log tells nothing of {engine}", hint=f"it tells of {found}")
+    return InputError(
+        "the log holds no number that vLLM, SGLang or llama.cpp print when they start",
+        hint="give the part that begins with the engine's configuration and ends when it is ready",
+    )
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _notes(chosen: Sequence[StartUp]) -> list[str]:
+    notes = []
+    if len({start_up.engine for start_up in chosen}) > 1:
+        places = ", ".join(map(start_up_name, chosen[-_MOST_SHOWN:]))
+        notes.append(f"the log tells of several engines ({places}); --engine chooses one")
+    elif len(chosen) > 1:
+        notes.append(f"the engine was started {len(chosen)} times; {min(len(chosen), _MOST_SHOWN)} starts are shown")
+    if any("replicas" in start_up.events for start_up in chosen):
+        notes.append("the log holds several data-parallel replicas; the first is shown")
+    return notes

@@ -1,0 +1,163 @@
+"""The numbers of llama.cpp's log, computed from the model and the options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import KvcalcError
+from kvcalc.core.units import GIB
+from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
+from kvcalc.engines.logs import Printed
+from kvcalc.plan.reconcile.findings import Finding, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.reconcile import ReconcileRow
+    from kvcalc.engines.llama_cpp import Cache, LlamaCppMemory
+    from kvcalc.engines.logs import CacheLine, StartUp
+
+__all__ = ["llama_cpp_options", "reconcile_llama_cpp"]
+
+_KIB_A_MIB = 1024
+_MIB = GIB // _KIB_A_MIB
+
+
+def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileRow, ...]:
+    """Return the rows of one start-up of llama.cpp.
+
+    Raises:
+        KvcalcError: the model's memory in llama.cpp is not described, or the log's options cannot be used.
+    """
+    options = llama_cpp_options(start_up)
+    found = _best(start_up, model, options)
+    if all(finding.agrees for finding in found):
+        return tuple(row_of(finding, start_up) for finding in found)
+    why = _explained(start_up, model, options) or "none of the terms tried explains it"
+    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found)
+
+
+def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:
+    """Return the options that a log tells of; cells and types are those of the caches printed."""
+    kinds = [cache for cache in start_up.caches if cache.key_type in CACHE_TYPES]
+    cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
+    parallel = start_up.count("n_seq_max") or 1
+    unified = _unified(start_up, cells)
+    context = start_up.count("n_ctx") or cells
+    values = [cache.value_type for cache in kinds if cache.value_type in CACHE_TYPES]
+    asked = start_up.text("kv_cache_dtype")
+    fallback = asked if asked in CACHE_TYPES else "f16"
+    flash = start_up.options.get("flash_attn")
+    return LlamaCppOptions(
+        context=context,
+        parallel=parallel,
+        kv_unified=unified,
+        cache_type_k=(kinds[0].key_type or fallback) if kinds else fallback,
+        cache_type_v=(values[0] or fallback) if values else (kinds[0].key_type or fallback) if kinds else fallback,
+        swa_full=bool(start_up.options.get("swa_full", False)),
+        ubatch=start_up.count("n_ubatch") or 512,
+        flash_attn="off" if flash in (0, False, "disabled", "off") and flash is not None else "on",
+    )
+
+
+def _unified(start_up: StartUp, cells: int) -> bool:
+    """Return whether sequences share cells: as printed, or as the cells tell; one buffer before 2025-07."""
+    told = start_up.options.get("kv_unified")
+    if told is not None:
+        return bool(told) and told != "false"
+    context, parallel = start_up.count("n_ctx"), start_up.count("n_seq_max") or 1
+    return not (context and parallel > 1 and cells and cells * parallel <= context + 256 * parallel)
+
+
+def _best(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> list[Finding]:
+    """Return the findings of the options, or of those beside them that the log leaves open, where they agree better."""
+    tried = []
+    for choice in _open(start_up, options):
+        try:
+            tried.append(list(_findings(start_up, layout(model, choice))))
+        except KvcalcError:
+            if choice == options:
+                raise
+    return max(tried, key=lambda found: (all(f.agrees for f in found), sum(f.agrees for f in found)))
+
+
+def _open(start_up: StartUp, options: LlamaCppOptions) -> Iterator[LlamaCppOptions]:
+    yield options
+    if "flash_attn" not in start_up.options:
+        yield replace(options, flash_attn="off")
+    if "n_ubatch" not in start_up.options:
+        yield replace(options, ubatch=1024)
+        yield replace(options, ubatch=2048)
+    if "swa_full" not in start_up.options:
+        yield replace(options, swa_full=True)
+
+
+def _explained(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> str:
+    """Return the cache type with which everything agrees, or nothing."""
+    for name in CACHE_TYPES:
+        changed = replace(options, cache_type_k=name, cache_type_v=name)
+        try:
+            found = list(_findings(start_up, layout(model, changed)))
+        except KvcalcError:
+            continue
+        if all(finding.agrees for finding in found):
+            return f"agrees with a cache of type {name}"
+    return ""
+
+
+def _findings(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
+    caches = _paired(start_up.caches, memory.caches)
+    for printed, cache in caches:
+        yield from _cache(printed, cache)
+    if not start_up.caches:
+        yield from _whole(start_up, memory)
+    if start_up.states and memory.recurrent is not None:
+        size = (memory.recurrent.r_bytes + memory.recurrent.s_bytes) / _MIB
+        reason = f"{memory.recurrent.layers} recurrent layers, {memory.recurrent.cells} sequences"
+        yield Finding(
+            quantity="recurrent_state_mib", printed=start_up.states[0].total, least=size, most=size, reason=reason
+        )
+
+
+def _paired(printed: Sequence[CacheLine], caches: Sequence[Cache]) -> list[tuple[CacheLine, Cache | None]]:
+    """Return each printed cache with the predicted one: in order, as many as are predicted; the rest are drafts'."""
+    kept = [cache for cache in caches if cache.layers]
+    if len(kept) == 1 and len(printed) > 1 and not any(cache.windowed for cache in printed):
+        return [(printed[0], kept[0])]
+    return list(zip(printed, kept, strict=False))
+
+
+def _cache(printed: CacheLine, cache: Cache | None) -> Iterator[Finding]:
+    if cache is None:
+        return
+    role = "" if cache.role == "main" else f"{cache.role}_"
+    reason = f"{cache.layers} layers x {cache.cells:,} cells" + (f" x {cache.streams}" if cache.streams > 1 else "")
+    if printed.cells is not None:
+        yield _exact(f"{role}cells", _count(printed, printed.cells), cache.cells, reason)
+    if printed.layers is not None:
+        yield _exact(f"{role}layers", _count(printed, printed.layers), cache.layers, reason)
+    for quantity, number, size in (
+        ("kv_cache_mib", printed.total, cache.k_bytes + cache.v_bytes),
+        ("k_cache_mib", printed.keys, cache.k_bytes),
+        ("v_cache_mib", printed.values, cache.v_bytes),
+    ):
+        if number is not None:
+            yield _exact(f"{role}{quantity}", number, size / _MIB, reason)
+
+
+def _count(printed: CacheLine, number: int) -> Printed:
+    return Printed(value=float(number), half_step=0.0, line=printed.total.line)
+
+
+def _exact(quantity: str, printed: Printed, predicted: float, reason: str) -> Finding:
+    return Finding(quantity=quantity, printed=printed, least=predicted, most=predicted, reason=reason)
+
+
+def _whole(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
+    """Yield the cache as ollama's own runner prints it: one size over all layers, on each device."""
+    for quantity, unit in (("kv_buffer_gib", GIB), ("kv_buffer_mib", _MIB)):
+        sizes = start_up.printed.get(quantity, ())
+        if len(sizes) == 1 and not start_up.states:
+            yield _exact(quantity, sizes[0], memory.total_bytes / unit, "the cache of all layers")

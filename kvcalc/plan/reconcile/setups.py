@@ -1,0 +1,302 @@
+"""How vLLM may have been set up: what its log says, what it leaves open, and what would explain a difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import UnknownNameError
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Chunked, Full, Latent, Sliding, State
+from kvcalc.engines.vllm import VllmOptions
+from kvcalc.plan.deployment import run_formats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kvcalc.core.model import Mixer, ModelProfile
+    from kvcalc.core.workload import Formats
+    from kvcalc.engines.logs import StartUp
+
+__all__ = ["OWN_DRAFT_LAYER", "Setup", "base_setups", "release_of", "term_setups"]
+
+Change = tuple[str, "Callable[[Setup], Setup]"]
+
+# Up to 0.20 vLLM printed blocks // groups * block size, from 0.21 on concurrency * length: 0.20.1rc1 printed 67,728
+# tokens beside 1.06 x 180,000 (club-3090 issue 46), a build of 0.21 619,202 beside 2.36 x 262,144 (issue 104), 0.22.0
+# two token counts for one pool and two lengths (pull request 334).
+_FIRST_BY_CONCURRENCY = (0, 21)
+# The estimate of the longest length left the null block out: 0.23.1 printed 123,872 where all 161 blocks are needed
+# (vLLM issue 49064); 0.32 leaves one block over.
+_FIRST_WITH_NULL_BLOCK = (0, 30)
+# V0 and the first V1 releases held every layer in full; chunked layers had groups of their own at 0.19.0
+# (llm-d-planner's log of Llama-4-Scout: 365,968 tokens beside 44.68 requests take four groups), and could be held in
+# full before.
+_FIRST_WITH_GROUPS = (0, 10)
+_FIRST_WITH_CHUNKS = (0, 19)
+_LAST_V0 = (0, 7)
+_MOST_DIGITS = 6
+_BATCHED_TOKENS = (8192, 2048, 4096, 16384, 32768)
+_DRAFT_TOKENS = (1, 2, 3, 4, 5, 6, 7, 8)
+_BLOCKS = (32, 64, 128)
+OWN_DRAFT_LAYER = frozenset({"mtp", "eagle", "eagle3", "deepseek_mtp", "qwen3_5_mtp", "qwen3_next_mtp", "glm4_moe_mtp"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One way the engine may have been set up.
+
+    Args:
+        model: the model, with draft layers, and windows as the engine holds them.
+        formats: formats of keys, values and states.
+        options: the engine's options.
+        tensor: tensor-parallel ranks.
+        pipeline: pipeline stages.
+        by_concurrency: whether the printed tokens are concurrency times length.
+        null_block: whether the estimate of the longest length keeps a block back.
+        first_engine: whether it is the V0 engine.
+        assumed: what the log leaves open and was filled in.
+        terms: what differs from the log or the engine's defaults.
+    """
+
+    model: ModelProfile
+    formats: Formats
+    options: VllmOptions
+    tensor: int = 1
+    pipeline: int = 1
+    by_concurrency: bool = False
+    null_block: bool = False
+    first_engine: bool = False
+    assumed: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+
+
+def release_of(version: str | None) -> tuple[int, int] | None:
+    """Return major and minor number of a version.
+
+    >>> release_of("0.20.1rc1.dev16+g7a1eb8ac2"), release_of("0.1.dev19754+g3a0914114"), release_of(None)
+    ((0, 20), None, None)
+    """
+    if not version:
+        return None
+    major, _, rest = version.strip().removeprefix("v").partition(".")
+    minor = rest.partition(".")[0]
+    if (
+        not (major.isdecimal() and minor.isdecimal())
+        or len(major + minor) > _MOST_DIGITS
+        or "dev" in rest.split("+")[0][:8]
+    ):
+        return None
+    return int(major), int(minor)
+
+
+def base_setups(start_up: StartUp, model: ModelProfile) -> list[Setup]:
+    """Return the setups that fit what the log says, the likeliest first.
+
+    Raises:
+        UnknownNameError: the log names a cache format that is not known.
+    """
+    release = release_of(start_up.version)
+    first = "V0" in start_up.events or ("V1" not in start_up.events and release is not None and release <= _LAST_V0)
+    plain = Setup(
+        model=model,
+        formats=_formats(start_up, model),
+        options=_options(start_up, model),
+        tensor=start_up.count("tensor_parallel_size") or 1,
+        pipeline=start_up.count("pipeline_parallel_size") or 1,
+        null_block=release is None or release >= _FIRST_WITH_NULL_BLOCK,
+        first_engine=first,
+    )
+    axes = [
+        _print_rules(start_up, release, first=first),
+        _windows(start_up, model, release, first=first),
+        _drafts(start_up),
+        _caching(start_up, model),
+        _in_flight(start_up, model),
+    ]
+    return [_changed(plain, choice, assume=True) for choice in product(*axes)]
+
+
+def term_setups(bases: Sequence[Setup], start_up: StartUp, count: int) -> Iterator[Setup]:
+    """Yield setups that differ from the log or the defaults in so many terms."""
+    terms = [*_other_format(bases[0]), *_speculation(start_up, bases[0]), *_other_blocks(start_up), *_in_full(bases[0])]
+    for chosen in combinations(terms, count):
+        if len({text.split()[0] for text, _ in chosen}) == count:
+            yield from (_changed(base, chosen, assume=False) for base in bases)
+
+
+def _changed(setup: Setup, changes: Sequence[Change], *, assume: bool) -> Setup:
+    for _, change in changes:
+        setup = change(setup)
+    texts = tuple(text for text, _ in changes if text)
+    return replace(setup, assumed=texts) if assume else replace(setup, terms=texts)
+
+
+def _formats(start_up: StartUp, model: ModelProfile) -> Formats:
+    """Return the formats: ``auto`` is the model's own; states are kept in the model's 16-bit format."""
+    dtype = (start_up.text("dtype") or "").removeprefix("torch.")
+    kept = parse_format(dtype) if dtype not in ("", "auto") else None
+    asked = start_up.text("kv_cache_dtype") or "auto"
+    kv = None if asked == "auto" else _kv_format(asked)
+    own = run_formats(model, kv=kv)
+    hidden = kept or own.hidden
+    if kv is None and model.kv_dtype is None:
+        own = replace(own, key=hidden, value=hidden)
+    return replace(own, state=hidden, hidden=hidden)
+
+
+def _kv_format(asked: str) -> str:
+    name = asked.removeprefix("torch.")
+    if name == "fp8_ds_mla":
+        return "fp8"
+    try:
+        return parse_format(name).name
+    except UnknownNameError as unknown:
+        raise UnknownNameError(
+            f"the log's kv_cache_dtype {asked!r} is not a format that kvcalc knows", hint=unknown.hint
+        ) from None
+
+
+def _options(start_up: StartUp, model: ModelProfile) -> VllmOptions:
+    caching = start_up.flag("enable_prefix_caching")
+    return VllmOptions(
+        max_model_len=start_up.count("max_model_len") or model.context_limit or _BATCHED_TOKENS[0],
+        block_size=start_up.count("block_size"),
+        max_num_batched_tokens=start_up.count("max_num_batched_tokens") or _BATCHED_TOKENS[0],
+        max_in_flight_batches=2 if "asynchronous" in start_up.events else 1,
+        prefix_caching=True if caching is None else caching,
+        speculative_tokens=start_up.count("speculative_tokens") or 0,
+    )
+
+
+def _kinds(model: ModelProfile) -> set[type[Mixer]]:
+    return {type(mixer) for block in model.block_counts for mixer in block.mixers}
+
+
+def _print_rules(start_up: StartUp, release: tuple[int, int] | None, *, first: bool) -> list[Change]:
+    blocks: Change = ("", lambda setup: replace(setup, by_concurrency=False))
+    concurrency: Change = ("", lambda setup: replace(setup, by_concurrency=True))
+    if first:
+        return [blocks]
+    if release is not None:
+        return [concurrency if release >= _FIRST_BY_CONCURRENCY else blocks]
+    tokens, requests = start_up.smallest("kv_cache_tokens"), start_up.smallest("max_concurrency")
+    length = start_up.count("max_model_len")
+    if tokens and requests and length and not requests.least <= tokens.value / length <= requests.most:
+        return [blocks]
+    return [("tokens printed as concurrency x length", concurrency[1]), ("tokens printed by blocks", blocks[1])]
+
+
+def _windows(start_up: StartUp, model: ModelProfile, release: tuple[int, int] | None, *, first: bool) -> list[Change]:
+    kinds = _kinds(model)
+    as_is: Change = ("", lambda setup: setup)
+    if not kinds & {Sliding, Chunked}:
+        return [as_is]
+    if first or start_up.flag("disable_hybrid_kv_cache_manager") or (release and release < _FIRST_WITH_GROUPS):
+        return [("", _without_windows)]
+    if Chunked in kinds and (release is None or release < _FIRST_WITH_CHUNKS):
+        return [as_is, ("chunked layers held in full", _without_windows)]
+    return [as_is]
+
+
+def _without_windows(setup: Setup) -> Setup:
+    blocks = tuple(replace(block, mixers=tuple(map(_as_full, block.mixers))) for block in setup.model.blocks)
+    return replace(setup, model=replace(setup.model, blocks=blocks))
+
+
+def _as_full(mixer: Mixer) -> Mixer:
+    if isinstance(mixer, Sliding | Chunked):
+        return Full(
+            heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim
+        )
+    return mixer
+
+
+def _drafts(start_up: StartUp) -> list[Change]:
+    """Return whether draft layers have a cache: those of a method that has its own; Gemma-4's share the model's."""
+    if start_up.text("speculative_method") not in OWN_DRAFT_LAYER:
+        return [("", lambda setup: setup)]
+    return [
+        ("one draft layer with a cache of its own", _with_draft_layer),
+        ("draft layers without a cache of their own", lambda setup: setup),
+    ]
+
+
+def _with_draft_layer(setup: Setup) -> Setup:
+    """Return the setup with one more layer like the model's last full (or latent) one."""
+    full = [block for block in setup.model.blocks if any(isinstance(mixer, Full | Latent) for mixer in block.mixers)]
+    if not full:
+        return setup
+    return replace(setup, model=replace(setup.model, blocks=(*setup.model.blocks, full[-1])))
+
+
+def _caching(start_up: StartUp, model: ModelProfile) -> list[Change]:
+    printed = start_up.flag("enable_prefix_caching")
+    if State not in _kinds(model) or (printed is not None and "align" not in start_up.events):
+        return [("", lambda setup: setup)]
+    on: Change = ("prefix caching on", lambda setup: _with_options(setup, prefix_caching=True))
+    off: Change = ("prefix caching off", lambda setup: _with_options(setup, prefix_caching=False))
+    return [("", on[1])] if "align" in start_up.events else [on, off]
+
+
+def _with_options(setup: Setup, **options: object) -> Setup:
+    return replace(setup, options=replace(setup.options, **options))  # type: ignore[arg-type]
+
+
+def _in_flight(start_up: StartUp, model: ModelProfile) -> list[Change]:
+    if not _kinds(model) & {Sliding, Chunked}:
+        return [("", lambda setup: setup)]
+    printed = start_up.count("max_num_batched_tokens")
+    batches = (2,) if "asynchronous" in start_up.events else (1, 2)
+    tokens = (printed,) if printed else _BATCHED_TOKENS
+    amounts = dict.fromkeys(count * each for each in tokens for count in batches)
+    return [_in_flight_change(amount, known=len(amounts) == 1) for amount in amounts]
+
+
+def _in_flight_change(amount: int, *, known: bool) -> Change:
+    def change(setup: Setup) -> Setup:
+        return _with_options(setup, max_num_batched_tokens=amount, max_in_flight_batches=1)
+
+    return ("" if known else f"{amount:,} tokens in flight", change)
+
+
+def _other_format(base: Setup) -> list[Change]:
+    other = "bf16" if base.formats.key.unit == "fp8" else "fp8"
+    kept = parse_format(other)
+
+    def change(setup: Setup) -> Setup:
+        return replace(setup, formats=replace(setup.formats, key=kept, value=kept))
+
+    return [(f"KV kept in {other}, not {base.formats.key.name}", change)]
+
+
+def _speculation(start_up: StartUp, base: Setup) -> list[Change]:
+    if start_up.text("speculative_method"):
+        return []
+    counts = _DRAFT_TOKENS if State in _kinds(base.model) else (1,)
+    return [_speculation_change(count, told=State in _kinds(base.model)) for count in counts]
+
+
+def _speculation_change(count: int, *, told: bool) -> Change:
+    def change(setup: Setup) -> Setup:
+        return _with_options(_with_draft_layer(setup), speculative_tokens=count)
+
+    tokens = f" and {count} draft tokens" if told else ""
+    return (f"speculation with one more attention layer{tokens}", change)
+
+
+def _other_blocks(start_up: StartUp) -> list[Change]:
+    if start_up.count("block_size"):
+        return []
+    return [_block_change(size) for size in _BLOCKS]
+
+
+def _block_change(size: int) -> Change:
+    return (f"blocks in multiples of {size} tokens", lambda setup: _with_options(setup, block_size=size))
+
+
+def _in_full(base: Setup) -> list[Change]:
+    if not _kinds(base.model) & {Sliding, Chunked}:
+        return []
+    return [("windows not used: every layer held in full (hybrid KV cache manager off)", _without_windows)]

@@ -1,0 +1,290 @@
+"""The numbers of vLLM's log, computed from the model and the options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import KvcalcError
+from kvcalc.core.model import State
+from kvcalc.core.units import GIB
+from kvcalc.engines.vllm import layout
+from kvcalc.engines.vllm.specs import layer_specs
+from kvcalc.plan.reconcile.findings import Finding, bytes_of_gib, row_of
+from kvcalc.plan.reconcile.setups import OWN_DRAFT_LAYER, base_setups, term_setups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.reconcile import ReconcileRow
+    from kvcalc.engines.logs import Printed, StartUp
+    from kvcalc.engines.vllm import Layout
+    from kvcalc.plan.reconcile.setups import Setup
+
+__all__ = ["Outcome", "largest_length", "memory_range", "reconcile_vllm", "setup_layout"]
+
+# A rank whose memory was not printed may have less, by so much of the printed at most.
+_LEAST_OF_OTHER_RANK = 0.95
+# One number alone agrees with some pair of terms by chance.
+_LEAST_FOR_TWO_TERMS = 2
+# Steps from a quotient to the block count that floating-point numbers make of it.
+_MOST_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one start-up: its rows, and the setup that they agree with best."""
+
+    rows: tuple[ReconcileRow, ...]
+    setup: Setup
+
+
+def reconcile_vllm(start_up: StartUp, model: ModelProfile) -> Outcome:
+    """Return the rows of one start-up of vLLM.
+
+    Raises:
+        KvcalcError: the model's cache in vLLM is not modelled, or the log's options cannot be used.
+    """
+    bases = base_setups(start_up, model)
+    tried = [(setup, list(_findings(setup, start_up))) for setup in bases]
+    best, found = max(tried, key=lambda entry: (all(f.agrees for f in entry[1]), sum(f.agrees for f in entry[1])))
+    if all(finding.agrees for finding in found):
+        return Outcome(rows=_rows(best, found, start_up, ""), setup=best)
+    explained = _explained(bases, start_up, 1)
+    why = "" if explained else _other_rank(best, start_up)
+    if not explained and not why and len(found) >= _LEAST_FOR_TWO_TERMS:
+        explained = _explained(bases, start_up, 2)
+    if explained:
+        why = f"agrees with {', '.join((*explained.terms, *explained.assumed))}"
+    rows = _rows(best, found, start_up, why or _unexplained(start_up))
+    return Outcome(rows=rows, setup=explained or best)
+
+
+def _unexplained(start_up: StartUp) -> str:
+    method = start_up.text("speculative_method")
+    if method in (None, *OWN_DRAFT_LAYER):
+        return "none of the terms tried explains it"
+    return f"none of the terms tried explains it; the cache of the draft model ({method}) is not modelled"
+
+
+def _explained(bases: list[Setup], start_up: StartUp, terms: int) -> Setup | None:
+    return next((setup for setup in term_setups(bases, start_up, terms) if _agrees(setup, start_up)), None)
+
+
+def _rows(setup: Setup, found: list[Finding], start_up: StartUp, why: str) -> tuple[ReconcileRow, ...]:
+    assumed = f"; assumed: {', '.join(setup.assumed)}" if setup.assumed else ""
+    return tuple(
+        row_of(finding, start_up, f"{finding.reason}{assumed}" if finding.agrees else why) for finding in found
+    )
+
+
+def _agrees(setup: Setup, start_up: StartUp) -> bool:
+    try:
+        return all(finding.agrees for finding in _findings(setup, start_up))
+    except KvcalcError:
+        return False
+
+
+def setup_layout(setup: Setup, *, length: int | None = None, stage: bool = False) -> Layout:
+    """Return the layout of a setup, for another length where asked for, of one pipeline stage where asked for."""
+    options = setup.options if length is None else replace(setup.options, max_model_len=length)
+    blocks = None
+    if stage and setup.pipeline > 1:
+        blocks = setup.model.blocks[: -(-len(setup.model.blocks) // setup.pipeline)]
+    return layout(setup.model, setup.formats, options, tensor=setup.tensor, blocks=blocks)
+
+
+def memory_range(start_up: StartUp) -> tuple[int, int] | None:
+    """Return the fewest and the most bytes of the rank that decides, where its memory was printed."""
+    printed = start_up.smallest("available_kv_gib")
+    return None if printed is None else bytes_of_gib(printed)
+
+
+def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
+    """Yield the printed numbers with their predictions; a number narrows what the following may be."""
+    yield from _budget(start_up)
+    placed = setup_layout(setup, stage=True)
+    yield from _blocks(setup, placed, start_up)
+    needed = start_up.first("needed_kv_gib")
+    if needed is not None:
+        size = (setup_layout(setup) if setup.pipeline > 1 else placed).needed_bytes / GIB
+        tokens = f"{placed.needed_blocks:,} blocks of {placed.bytes_per_block:,} B for {placed.max_model_len:,} tokens"
+        yield Finding(quantity="needed_kv_gib", printed=needed, least=size, most=size, reason=tokens)
+    yield from _block_size(setup, placed, start_up)
+    longest, memory = start_up.first("estimated_max_model_len"), memory_range(start_up)
+    if longest is not None and memory is not None:
+        least, most = (largest_length(setup, size) for size in memory)
+        reason = "the longest request whose blocks fit into the memory printed"
+        yield Finding(
+            quantity="estimated_max_model_len", printed=longest, least=least, most=max(least, most), reason=reason
+        )
+
+
+def _budget(start_up: StartUp) -> Iterator[Finding]:
+    """Yield the memory left for the cache, where all that it is left over from was printed."""
+    left, total = start_up.first("available_kv_gib"), start_up.first("total_gpu_gib")
+    share, other = start_up.first("gpu_memory_utilization"), start_up.first("non_torch_gib")
+    weights, peak = start_up.first("weights_gib"), start_up.first("activation_gib")
+    whole = start_up.first("peak_torch_gib")
+    taken = [whole] if whole is not None else [weights, peak]
+    if left is None or total is None or share is None or other is None or None in taken:
+        return
+    parts = [other, *(part for part in taken if part is not None)]
+    # the share was given with two digits, as far as one can tell
+    yield Finding(
+        quantity="available_kv_gib",
+        printed=left,
+        least=total.least * share.value - sum(part.most for part in parts),
+        most=total.most * share.value - sum(part.least for part in parts),
+        reason="memory of the GPU x utilization, less weights, activations and what is not PyTorch's",
+    )
+
+
+def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding]:
+    """Yield blocks, tokens and concurrency, from the memory or from each other."""
+    memory = memory_range(start_up)
+    blocks, tokens = start_up.smallest("gpu_blocks"), start_up.smallest("kv_cache_tokens")
+    held: tuple[int, int] | None = None
+    if memory is not None:
+        held = memory[0] // placed.bytes_per_block, memory[1] // placed.bytes_per_block
+        if blocks is not None:
+            reason = f"memory // {placed.bytes_per_block:,} B of a block"
+            yield Finding(quantity="gpu_blocks", printed=blocks, least=held[0], most=held[1], reason=reason)
+    if blocks is not None:
+        held = _narrowed(held, (int(blocks.value), int(blocks.value)))
+    if tokens is not None:
+        if held is not None:
+            least, most = (_printed_tokens(setup, placed, count) for count in held)
+            yield Finding(
+                quantity="kv_cache_tokens", printed=tokens, least=least, most=most, reason=_token_reason(setup, placed)
+            )
+        held = _narrowed(held, _blocks_of(setup, placed, int(tokens.value)))
+    requests = start_up.smallest("max_concurrency")
+    if requests is not None and held is not None:
+        least, most = (_concurrency(setup, placed, count) for count in held)
+        reason = f"blocks / {placed.needed_blocks:,} of a request of {placed.max_model_len:,} tokens"
+        yield Finding(quantity="max_concurrency", printed=requests, least=least, most=most, reason=reason)
+
+
+def _narrowed(held: tuple[int, int] | None, told: tuple[int, int]) -> tuple[int, int]:
+    """Return what two intervals have in common; the first where they have nothing."""
+    if held is None:
+        return told
+    least, most = max(held[0], told[0]), min(held[1], told[1])
+    return (least, most) if least <= most else held
+
+
+def _token_reason(setup: Setup, placed: Layout) -> str:
+    if setup.by_concurrency:
+        return f"concurrency x {placed.max_model_len:,}; {placed.bytes_per_block:,} B a block"
+    groups = f" // {len(placed.groups)} groups" if len(placed.groups) > 1 else ""
+    return f"blocks of {placed.bytes_per_block:,} B{groups} x {placed.block_size:,} tokens"
+
+
+def _printed_tokens(setup: Setup, placed: Layout, blocks: int) -> int:
+    if setup.by_concurrency:
+        # in floating point, as the engine does it
+        return int(blocks / placed.needed_blocks * placed.max_model_len)
+    return blocks // len(placed.groups) * placed.block_size
+
+
+def _blocks_of(setup: Setup, placed: Layout, tokens: int) -> tuple[int, int]:
+    """Return the fewest and the most blocks for which so many tokens are printed."""
+    if not setup.by_concurrency:
+        groups = len(placed.groups)
+        least = tokens // placed.block_size * groups
+        return least, least + groups - 1
+    near = tokens * placed.needed_blocks // placed.max_model_len
+    count = partial(_printed_tokens, setup, placed)
+    least, most = _edge(count, near, tokens), _edge(count, near, tokens + 1) - 1
+    return least, max(least, most)
+
+
+def _edge(count: Callable[[int], int], near: int, tokens: int) -> int:
+    """Return the fewest blocks that give at least so many tokens."""
+    start = max(0, near - 2)
+    return next((blocks for blocks in range(start, start + _MOST_STEPS) if count(blocks) >= tokens), start)
+
+
+def _concurrency(setup: Setup, placed: Layout, blocks: int) -> float:
+    if setup.first_engine:
+        return blocks * placed.block_size / placed.max_model_len
+    return blocks / placed.needed_blocks
+
+
+def _block_size(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding]:
+    """Yield the block of attention beside states, the padding of states, and of short groups."""
+    size = start_up.first("attention_block_tokens")
+    if size is not None:
+        tokens = placed.configured_block_size
+        reason = "the fewest tokens whose page holds one state"
+        yield Finding(quantity="attention_block_tokens", printed=size, least=tokens, most=tokens, reason=reason)
+    padding, page = start_up.first("state_padding_percent"), _state_page(setup)
+    states = [group.page_bytes for group in placed.groups if group.kind == "state"]
+    if padding is not None and page and states:
+        share = 100 * (states[0] - page) / page
+        reason = f"a page of {states[0]:,} B for a state of {page:,} B"
+        yield Finding(quantity="state_padding_percent", printed=padding, least=share, most=share, reason=reason)
+    yield from _padding_layers(placed, start_up.first("padding_waste_percent"))
+
+
+def _state_page(setup: Setup) -> int | None:
+    """Return the bytes of one state, from the model without its attention."""
+    blocks = [
+        replace(block, mixers=tuple(mixer for mixer in block.mixers if isinstance(mixer, State)))
+        for block in setup.model.block_counts
+    ]
+    model = replace(setup.model, blocks=tuple(block for block in blocks if block.mixers))
+    specs = layer_specs(model, setup.formats, setup.options, tensor=setup.tensor)
+    return max((spec.page_bytes for spec in specs), default=None)
+
+
+def _padding_layers(placed: Layout, printed: Printed | None) -> Iterator[Finding]:
+    size = max(group.layers for group in placed.groups)
+    alike: dict[tuple[str, int], list[int]] = {}
+    for group in placed.groups:
+        alike.setdefault((group.kind, group.block_size), []).append(group.layers)
+    shares = [100 * (len(layers) * size - sum(layers)) / sum(layers) for layers in alike.values()]
+    if printed is None or not any(shares):
+        return
+    nearest = min(shares, key=lambda share: abs(share - printed.value))
+    reason = f"groups of {size} layers, the shorter ones padded"
+    yield Finding(quantity="padding_waste_percent", printed=printed, least=nearest, most=nearest, reason=reason)
+
+
+def largest_length(setup: Setup, memory_bytes: int) -> int:
+    """Return the longest request whose blocks fit, up to the setup's own length.
+
+    Source: vLLM, kv_cache_utils.estimate_max_model_len (a binary search, as a length decides its own layout).
+    """
+    fits, most = 0, setup.options.max_model_len
+    while fits < most:
+        middle = (fits + most + 1) // 2
+        placed = setup_layout(setup, length=middle)
+        kept = placed.bytes_per_block if setup.null_block else 0
+        if placed.needed_bytes + kept <= memory_bytes:
+            fits = middle
+        else:
+            most = middle - 1
+    return fits
+
+
+def _other_rank(setup: Setup, start_up: StartUp) -> str:
+    """Return the memory of another rank, where that explains the tokens: several ranks, one of them printed."""
+    memory, tokens = memory_range(start_up), start_up.smallest("kv_cache_tokens")
+    ranks = setup.tensor * setup.pipeline
+    if memory is None or tokens is None or len(start_up.printed["available_kv_gib"]) >= ranks or ranks == 1:
+        return ""
+    placed = setup_layout(setup, stage=True)
+    _, blocks = _blocks_of(setup, placed, int(tokens.value))
+    left = blocks * placed.bytes_per_block
+    if not _LEAST_OF_OTHER_RANK * memory[0] <= left < memory[0]:
+        return ""
+    requests = start_up.smallest("max_concurrency")
+    if requests is not None and not requests.least <= _concurrency(setup, placed, blocks) <= requests.most:
+        return ""
+    return (
+        f"agrees with {left / GIB:.2f} GiB on another rank: the smallest of {ranks} decides, and not all were printed"
+    )

@@ -1,0 +1,134 @@
+"""What took the memory, and what to change: computed, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Chunked, Sliding
+from kvcalc.core.reports.reconcile import MemoryPart
+from kvcalc.core.units import GIB
+from kvcalc.engines.sglang import token_bytes
+from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats
+from kvcalc.plan.reconcile.vllm import largest_length, memory_range, setup_layout
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.logs import StartUp
+    from kvcalc.plan.reconcile.setups import Setup
+
+__all__ = ["llama_cpp_advice", "memory_parts", "sglang_advice", "vllm_advice"]
+
+_PARTS = (
+    ("weights", ("loaded_gib", "weights_gib")),
+    ("activations", ("activation_gib",)),
+    ("outside PyTorch", ("non_torch_gib",)),
+    ("KV cache", ("available_kv_gib",)),
+    ("CUDA graphs", ("graphs_gib",)),
+)
+_MUCH_MORE = 1.02
+_IN_FLIGHT_SHARE = 4
+_KIB_A_MIB = 1024
+
+
+def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
+    """Return what the printed numbers say took the memory of a rank."""
+    parts = []
+    for part, quantities in _PARTS:
+        printed = next((found for name in quantities if (found := start_up.first(name)) is not None), None)
+        if printed is not None and printed.value > 0:
+            parts.append(MemoryPart(part=part, taken_bytes=round(printed.value * GIB)))
+    pool = [start_up.first(name) for name in ("k_gib", "v_gib", "kv_gib")]
+    if any(pool):
+        size = sum(found.value for found in pool if found is not None)
+        parts.append(MemoryPart(part="KV cache", taken_bytes=round(size * GIB)))
+    return (*parts, *_llama_cpp_parts(start_up))
+
+
+def _llama_cpp_parts(start_up: StartUp) -> list[MemoryPart]:
+    mib = GIB // _KIB_A_MIB
+    sizes = {
+        "weights": sum(found.value for found in start_up.printed.get("model_buffer_mib", ())),
+        "KV cache": sum(cache.total.value for cache in start_up.caches),
+        "recurrent states": sum(state.total.value for state in start_up.states),
+        "compute buffers": sum(found.value for found in start_up.printed.get("compute_buffer_mib", ())),
+    }
+    return [MemoryPart(part=part, taken_bytes=round(size * mib)) for part, size in sizes.items() if size > 0]
+
+
+def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
+    """Return what would give more context or concurrency, by the setup that agrees with the log best."""
+    memory = memory_range(start_up)
+    if memory is None:
+        return ()
+    room = memory[0]
+    placed = setup_layout(setup)
+    blocks = room // placed.bytes_per_block
+    each = GIB * placed.max_model_len / placed.needed_bytes
+    said = [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
+    fits = largest_length(setup, room)
+    if fits < placed.max_model_len:
+        said.append(f"max-model-len {fits:,} is the most that fits")
+    else:
+        said.append(f"{blocks / placed.needed_blocks:.2f} such requests fit; each GiB more holds {each:,.0f} tokens")
+    half = setup_layout(setup, length=max(1, placed.max_model_len // 2))
+    more = blocks / half.needed_blocks
+    said.append(f"max-model-len {half.max_model_len:,} would let {more:.2f} requests run at once")
+    return (*said, *_less_bytes(setup, room), *_less_in_flight(setup, room))
+
+
+def _requests(setup: Setup, room: int) -> float:
+    placed = setup_layout(setup)
+    return room // placed.bytes_per_block / placed.needed_blocks
+
+
+def _less_bytes(setup: Setup, room: int) -> tuple[str, ...]:
+    if setup.formats.key.unit == "fp8":
+        return ("the cache is kept in fp8 already",)
+    fp8 = parse_format("fp8")
+    halved = replace(setup, formats=replace(setup.formats, key=fp8, value=fp8))
+    now, then = _requests(setup, room), _requests(halved, room)
+    fits = largest_length(halved, room)
+    if now <= 0 or then <= now:
+        return ()
+    longer = "" if now >= 1 else f", and the longest request {fits:,} tokens"
+    return (f"--kv-cache-dtype fp8 would make that {then / now:.2f} times as many tokens{longer}",)
+
+
+def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
+    windows = any(isinstance(mixer, Sliding | Chunked) for block in setup.model.block_counts for mixer in block.mixers)
+    fewer = setup.options.max_num_batched_tokens // _IN_FLIGHT_SHARE
+    if not windows or fewer < 1:
+        return ()
+    changed = replace(setup, options=replace(setup.options, max_num_batched_tokens=fewer))
+    now, then = _requests(setup, room), _requests(changed, room)
+    if now <= 0 or then < _MUCH_MORE * now:
+        return ()
+    return (f"a quarter of the tokens in flight (max-num-batched-tokens) would make it {then / now:.2f} times as many",)
+
+
+def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
+    """Return what would give more tokens."""
+    formats = sglang_formats(start_up, model)
+    token = token_bytes(model, formats, tensor=attention_ranks(start_up))
+    said = [f"a token takes {token.total:,} B on each rank; each GiB more holds {GIB / token.total:,.0f} tokens"]
+    if formats.key.unit != "fp8":
+        fp8 = parse_format("fp8")
+        halved = token_bytes(model, replace(formats, key=fp8, value=fp8), tensor=attention_ranks(start_up))
+        said.append(f"--kv-cache-dtype fp8_e4m3 would make it {token.total / halved.total:.2f} times as many tokens")
+    return tuple(said)
+
+
+def llama_cpp_advice(start_up: StartUp) -> tuple[str, ...]:
+    """Return what another cache type would save of the memory printed."""
+    total = sum(cache.total.value for cache in start_up.caches)
+    kinds = {cache.key_type for cache in start_up.caches} | {cache.value_type for cache in start_up.caches} - {None}
+    if total <= 0:
+        return ()
+    cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
+    said = [f"the cache takes {total:,.2f} MiB" + (f", {total * _KIB_A_MIB / cells:,.2f} KiB a cell" if cells else "")]
+    if kinds <= {"f16", "bf16"}:
+        quantised = parse_format("q8_0").bytes_per_element / parse_format("f16").bytes_per_element
+        said.append(f"--cache-type-k q8_0 --cache-type-v q8_0 would make it {total * quantised:,.2f} MiB")
+    return tuple(said)

@@ -1,0 +1,52 @@
+"""The table of ``kvcalc reconcile``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kvcalc.core.reports.reconcile import ReconcileReport, ReconcileRow
+
+__all__ = ["parts"]
+
+
+def parts(report: ReconcileReport) -> list[RenderableType]:
+    """Return the numbers, what took the memory, and what to change."""
+    title = f"{report.engine} {report.version}: {report.model}"
+    several = len({row.start_up for row in report.rows}) > 1
+    columns = ["quantity", "", "printed", "predicted", "difference", "why"]
+    rows = [_cells(row, several=several) for row in report.rows]
+    table = grid(columns, rows, left=2)
+    table.columns[-1].justify = "left"
+    wrong = sum(not row.agrees for row in report.rows)
+    shown: list[RenderableType] = [heading(title), table, Text()]
+    shown.append(Text(f"{wrong} of {len(report.rows)} numbers disagree" if wrong else _all(len(report.rows))))
+    if report.memory:
+        shown += [Text(), heading("What took the memory of a rank")]
+        shown.append(facts((part.part, bytes_text(part.taken_bytes)) for part in report.memory))
+    if report.advice:
+        shown += [Text(), heading("What to change"), *(Text(f"  {line}") for line in report.advice)]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _all(count: int) -> str:
+    return f"all {count} numbers agree within their printed digits" if count else "no number could be computed again"
+
+
+def _cells(row: ReconcileRow, *, several: bool) -> list[str]:
+    name = f"{row.start_up}: {row.quantity}" if several else row.quantity
+    return [
+        name,
+        "ok" if row.agrees else "DIFFERS",
+        number_text(row.printed),
+        number_text(row.predicted),
+        number_text(row.difference),
+        row.reason,
+    ]
