@@ -17,7 +17,12 @@ _VLLM = {
     "kv_cache_dtype": "kv_cache_dtype",
     "prefix_caching": "enable_prefix_caching",
 }
-_SGLANG = {"tensor_parallel": "tp_size", "data_parallel": "dp_size", "mem_fraction_static": "mem_fraction_static"}
+_SGLANG = {
+    "tensor_parallel": "tp_size",
+    "data_parallel": "dp_size",
+    "mem_fraction_static": "mem_fraction_static",
+    "kv_cache_dtype": "kv_cache_dtype",
+}
 
 
 def log_of(record: Record) -> str:

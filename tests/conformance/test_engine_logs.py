@@ -53,7 +53,7 @@ def mamba2(*, heads: int, head_dim: int, state_size: int) -> State:
     )
 
 
-def delta_net(*, value_heads: int, key_heads: int) -> State:
+def delta_net(*, value_heads: int, key_heads: int, requested: str | None) -> State:
     return State(
         variant="gated_delta",
         heads=value_heads,
@@ -63,7 +63,7 @@ def delta_net(*, value_heads: int, key_heads: int) -> State:
         conv_window=4,
         conv_kernel=4,
         recurrent_format="fp32",
-        requested_format="fp32",
+        requested_format=requested,
     )
 
 
@@ -96,12 +96,20 @@ BUILT = {
     "qwen35-2b-262k": profile(
         "qwen3.5-2b",
         "qwen3_5_text",
-        alternating(delta_net(value_heads=16, key_heads=16), Full(heads=8, kv_heads=2, head_dim=256), periods=6),
+        alternating(
+            delta_net(value_heads=16, key_heads=16, requested="fp32"),
+            Full(heads=8, kv_heads=2, head_dim=256),
+            periods=6,
+        ),
     ),
     "hybrid-92l-512e-gb300-dp": profile(
         "92-layer-hybrid",
         "qwen3_5_moe_text",
-        alternating(delta_net(value_heads=64, key_heads=16), Full(heads=32, kv_heads=4, head_dim=256), periods=23),
+        alternating(
+            delta_net(value_heads=128, key_heads=16, requested=None),
+            Full(heads=32, kv_heads=4, head_dim=256),
+            periods=23,
+        ),
     ),
 }
 
@@ -322,7 +330,7 @@ def test_dflash_drafts_with_five_layers_and_five_tokens() -> None:
 def test_sglang_leaves_the_index_keys_out() -> None:
     # 61 layers x 656 B x 1,462,784 tokens are the 54.52 printed, with 61 x 132 B more the 65.49 the thread gives.
     assert bytes_within(54.52, 61 * 656 * (1462784 + 64))
-    assert bytes_within(65.48, 61 * (656 + 132) * (1462784 + 64))
+    assert bytes_within(65.49, 61 * (656 + 132) * (1462784 + 64))
 
 
 @full

@@ -62,8 +62,8 @@ FAULTS = (
     Fault(
         "experts nobody chooses cost FLOP",
         "linear.py",
-        "flop = 2 * tokens * active * size",
-        "flop = 2 * tokens * held * size",
+        "flop = 2 * tokens * active * (branches",
+        "flop = 2 * tokens * held * (branches",
     ),
     Fault(
         "keys are cached for every query head",
@@ -148,8 +148,8 @@ FAULTS = (
     Fault(
         "a rank runs all sequences",
         "forward.py",
-        "sequences=-(-group.sequences // data)",
-        "sequences=group.sequences",
+        "group.sequences // data + (start",
+        "group.sequences + (start",
         f"{SPREAD}::test_data_parallel_ranks_deal_out_the_sequences",
     ),
     Fault(
@@ -169,8 +169,8 @@ FAULTS = (
     Fault(
         "an expert has two matrices",
         "parameters.py",
-        "(2 if mixture.gated else 1) * inputs * mixture",
-        "inputs * mixture",
+        "(branches + 1) * inputs * mixture.width + biases",
+        "branches * inputs * mixture.width + biases",
     ),
     Fault(
         "the bound adds what can overlap",

@@ -131,3 +131,42 @@ def test_weights_split_over_ranks_add_up_to_the_whole_and_what_is_replicated() -
     split = kvcalc.size(kvcalc.deployment("llama3.1-8b", gpus=8))
     norms = 2 * (32 * 2 * 4096 + 4096)
     assert 8 * split.per_gpu.weight_bytes == whole.weights.total_bytes + 7 * norms
+
+
+def test_a_batch_that_cannot_be_dealt_evenly_is_counted_once() -> None:
+    rows = [
+        kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm", data_parallel=ranks), batches=[3]).rows[0]
+        for ranks in (1, 2, 8)
+    ]
+    assert {row.kv_read_bytes for row in rows} == {3 * 4096 * 131_072}
+    assert len({row.flop for row in rows}) == 1
+    # the busiest of two ranks decodes two of the three sequences
+    two = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), batches=[2]).rows[0]
+    assert rows[1].ideal_s == two.ideal_s
+
+
+def test_one_sequence_passes_every_pipeline_stage() -> None:
+    whole, halves = (
+        kvcalc.decode(kvcalc.deployment("llama2-70b", gpu="h100-sxm", pipeline_parallel=stages)).rows[0] for stages in (1, 2)
+    )
+    assert halves.tokens_per_s == pytest.approx(2 * whole.tokens_per_s, rel=0.01)
+    assert halves.tokens_per_s_per_sequence == pytest.approx(whole.tokens_per_s_per_sequence, rel=0.01)
+
+
+def test_a_format_without_a_peak_is_named_with_the_one_it_runs_at() -> None:
+    report = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="v100-sxm2-32gb"))
+    assert any("no bf16 peak: it is taken to run as fp16" in note for note in report.notes)
+
+
+def test_a_step_that_stays_in_the_cache_says_so() -> None:
+    small = kvcalc.decode(kvcalc.deployment("gpt2", gpu="rtx-4090", weights="q4_0"), contexts=[1])
+    assert any("last-level cache" in note for note in small.notes)
+    large = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090"), contexts=[1])
+    assert not any("last-level cache" in note for note in large.notes)
+
+
+def test_an_override_is_named_as_the_source_of_what_it_changes() -> None:
+    twin = kvcalc.deployment("llama2-70b", settings=["kv_heads=64"])
+    entry = kvcalc.explain("size", twin)[0]
+    assert entry.sources == ("derived: --set kv_heads=64",)
+    assert any("kv_heads=64" in note for note in kvcalc.size(twin).notes)

@@ -183,6 +183,6 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
 }
 
 
-def replica_of(line: Line) -> str | None:
+def replica_of(line: Line) -> None:
     """Return nothing: llama.cpp has no replicas."""
     del line

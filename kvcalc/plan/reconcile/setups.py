@@ -37,6 +37,7 @@ _FIRST_WITH_GROUPS = (0, 10)
 _FIRST_WITH_CHUNKS = (0, 19)
 _LAST_V0 = (0, 7)
 _MOST_DIGITS = 6
+_DEV = 8
 _BATCHED_TOKENS = (8192, 2048, 4096, 16384, 32768)
 _DRAFT_TOKENS = (1, 2, 3, 4, 5, 6, 7, 8)
 _BLOCKS = (32, 64, 128)
@@ -54,7 +55,7 @@ class Setup:
         tensor: tensor-parallel ranks.
         pipeline: pipeline stages.
         by_concurrency: whether the printed tokens are concurrency times length.
-        null_block: whether the estimate of the longest length keeps a block back.
+        null_block: whether the engine keeps a block back when it estimates the longest length; none if not known.
         first_engine: whether it is the V0 engine.
         assumed: what the log leaves open and was filled in.
         terms: what differs from the log or the engine's defaults.
@@ -66,7 +67,7 @@ class Setup:
     tensor: int = 1
     pipeline: int = 1
     by_concurrency: bool = False
-    null_block: bool = False
+    null_block: bool | None = None
     first_engine: bool = False
     assumed: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
@@ -82,10 +83,11 @@ def release_of(version: str | None) -> tuple[int, int] | None:
         return None
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
+    # 0.1.dev19754 is a build from a branch: its number says nothing
     if (
         not (major.isdecimal() and minor.isdecimal())
         or len(major + minor) > _MOST_DIGITS
-        or "dev" in rest.split("+")[0][:8]
+        or ".dev" in f".{rest}"[:_DEV]
     ):
         return None
     return int(major), int(minor)
@@ -105,7 +107,7 @@ def base_setups(start_up: StartUp, model: ModelProfile) -> list[Setup]:
         options=_options(start_up, model),
         tensor=start_up.count("tensor_parallel_size") or 1,
         pipeline=start_up.count("pipeline_parallel_size") or 1,
-        null_block=release is None or release >= _FIRST_WITH_NULL_BLOCK,
+        null_block=None if release is None else release >= _FIRST_WITH_NULL_BLOCK,
         first_engine=first,
     )
     axes = [

@@ -115,7 +115,8 @@ def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
     yield from _block_size(setup, placed, start_up)
     longest, memory = start_up.first("estimated_max_model_len"), memory_range(start_up)
     if longest is not None and memory is not None:
-        least, most = (largest_length(setup, size) for size in memory)
+        least = largest_length(setup, memory[0], null_block=setup.null_block is not False)
+        most = largest_length(setup, memory[1], null_block=setup.null_block is True)
         reason = "the longest request whose blocks fit into the memory printed"
         yield Finding(
             quantity="estimated_max_model_len", printed=longest, least=least, most=max(least, most), reason=reason
@@ -163,9 +164,9 @@ def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding
         held = _narrowed(held, _blocks_of(setup, placed, int(tokens.value)))
     requests = start_up.smallest("max_concurrency")
     if requests is not None and held is not None:
-        least, most = (_concurrency(setup, placed, count) for count in held)
+        fewest, largest = (_concurrency(setup, placed, count) for count in held)
         reason = f"blocks / {placed.needed_blocks:,} of a request of {placed.max_model_len:,} tokens"
-        yield Finding(quantity="max_concurrency", printed=requests, least=least, most=most, reason=reason)
+        yield Finding(quantity="max_concurrency", printed=requests, least=fewest, most=largest, reason=reason)
 
 
 def _narrowed(held: tuple[int, int] | None, told: tuple[int, int]) -> tuple[int, int]:
@@ -254,8 +255,8 @@ def _padding_layers(placed: Layout, printed: Printed | None) -> Iterator[Finding
     yield Finding(quantity="padding_waste_percent", printed=printed, least=nearest, most=nearest, reason=reason)
 
 
-def largest_length(setup: Setup, memory_bytes: int) -> int:
-    """Return the longest request whose blocks fit, up to the setup's own length.
+def largest_length(setup: Setup, memory_bytes: int, *, null_block: bool) -> int:
+    """Return the longest request whose blocks fit, beside the null block if asked for, up to the setup's own length.
 
     Source: vLLM, kv_cache_utils.estimate_max_model_len (a binary search, as a length decides its own layout).
     """
@@ -263,7 +264,7 @@ def largest_length(setup: Setup, memory_bytes: int) -> int:
     while fits < most:
         middle = (fits + most + 1) // 2
         placed = setup_layout(setup, length=middle)
-        kept = placed.bytes_per_block if setup.null_block else 0
+        kept = placed.bytes_per_block if null_block else 0
         if placed.needed_bytes + kept <= memory_bytes:
             fits = middle
         else:

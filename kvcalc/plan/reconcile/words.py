@@ -67,7 +67,7 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     blocks = room // placed.bytes_per_block
     each = GIB * placed.max_model_len / placed.needed_bytes
     said = [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
-    fits = largest_length(setup, room)
+    fits = largest_length(setup, room, null_block=True)
     if fits < placed.max_model_len:
         said.append(f"max-model-len {fits:,} is the most that fits")
     else:
@@ -89,7 +89,7 @@ def _less_bytes(setup: Setup, room: int) -> tuple[str, ...]:
     fp8 = parse_format("fp8")
     halved = replace(setup, formats=replace(setup.formats, key=fp8, value=fp8))
     now, then = _requests(setup, room), _requests(halved, room)
-    fits = largest_length(halved, room)
+    fits = largest_length(halved, room, null_block=True)
     if now <= 0 or then <= now:
         return ()
     longer = "" if now >= 1 else f", and the longest request {fits:,} tokens"
