@@ -172,7 +172,7 @@ def _too_long(line: Line, into: Builder) -> None:
 
 
 def _profile(line: Line, into: Builder) -> None:
-    """Read V0's account of the memory, both wordings (0.6.4: one line of key=value; 0.7: a sentence for each)."""
+    """Read the account of the memory: V0's (0.6.4: one line of key=value; 0.7: a sentence for each) and V1's (debug)."""
     for pattern, quantity in _PROFILE:
         match = pattern.search(line.text)
         if match:
@@ -190,6 +190,11 @@ _PROFILE = tuple(
         (r"peak_torch_memory=#GiB", "peak_torch_gib"),
         (r"reserved for KV Cache is #GiB", "available_kv_gib"),
         (r"kv_cache_size=#GiB", "available_kv_gib"),
+        (r"Requested memory: [0-9.]{1,12} \(util\), #\s?GiB", "requested_gib"),
+        (r"Total non KV cache memory: #\s?GiB", "non_kv_gib"),
+        (r"torch peak memory increase: #\s?GiB", "activation_gib"),
+        (r"non-torch forward increase memory: #\s?GiB", "non_torch_gib"),
+        (r"weights memory: #\s?GiB", "weights_gib"),
     )
 )
 
@@ -219,6 +224,9 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "num_gpu_blocks is:": _counts(rf"num_gpu_blocks is: ({WHOLE})", "gpu_blocks"),
     "exceeds available Mamba cache blocks": _counts(rf"Mamba cache blocks \(({WHOLE})\)", "gpu_blocks"),
     "Memory profiling results": _profile,
+    "Requested memory:": _profile,
+    "Total non KV cache memory:": _profile,
+    "Estimated CUDA graph memory": _memory(r"CUDA graph memory: # GiB", "estimated_graphs_gib"),
     "the current vLLM instance can use": _profile,
     "model weights take": _profile,
     "the rest of the memory reserved for KV Cache": _profile,

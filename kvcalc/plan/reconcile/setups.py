@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import StartUp
 
-__all__ = ["OWN_DRAFT_LAYER", "Setup", "base_setups", "release_of", "term_setups"]
+__all__ = ["FIRST_WITH_GRAPHS", "OWN_DRAFT_LAYER", "Setup", "base_setups", "release_of", "term_setups"]
 
 Change = tuple[str, "Callable[[Setup], Setup]"]
 
@@ -35,8 +35,10 @@ _FIRST_WITH_NULL_BLOCK = (0, 30)
 # full before.
 _FIRST_WITH_GROUPS = (0, 10)
 _FIRST_WITH_CHUNKS = (0, 19)
+# CUDA graphs are estimated, and taken off the memory for the cache, by default (0.21: gpu_worker.py says so).
+FIRST_WITH_GRAPHS = (0, 21)
 _LAST_V0 = (0, 7)
-_MOST_DIGITS = 6
+_MOST_CHARACTERS = 80
 _DEV = 8
 _BATCHED_TOKENS = (8192, 2048, 4096, 16384, 32768)
 _DRAFT_TOKENS = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -84,11 +86,7 @@ def release_of(version: str | None) -> tuple[int, int] | None:
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
     # 0.1.dev19754 is a build from a branch: its number says nothing
-    if (
-        not (major.isdecimal() and minor.isdecimal())
-        or len(major + minor) > _MOST_DIGITS
-        or ".dev" in f".{rest}"[:_DEV]
-    ):
+    if ".dev" in f".{rest}"[:_DEV] or not (major.isdecimal() and minor.isdecimal()) or len(version) > _MOST_CHARACTERS:
         return None
     return int(major), int(minor)
 

@@ -12,7 +12,7 @@ from kvcalc.core.units import GIB
 from kvcalc.engines.vllm import layout
 from kvcalc.engines.vllm.specs import layer_specs
 from kvcalc.plan.reconcile.findings import Finding, bytes_of_gib, row_of
-from kvcalc.plan.reconcile.setups import OWN_DRAFT_LAYER, base_setups, term_setups
+from kvcalc.plan.reconcile.setups import FIRST_WITH_GRAPHS, OWN_DRAFT_LAYER, base_setups, release_of, term_setups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,22 +125,38 @@ def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
 
 def _budget(start_up: StartUp) -> Iterator[Finding]:
     """Yield the memory left for the cache, where all that it is left over from was printed."""
-    left, total = start_up.first("available_kv_gib"), start_up.first("total_gpu_gib")
-    share, other = start_up.first("gpu_memory_utilization"), start_up.first("non_torch_gib")
-    weights, peak = start_up.first("weights_gib"), start_up.first("activation_gib")
-    whole = start_up.first("peak_torch_gib")
-    taken = [whole] if whole is not None else [weights, peak]
-    if left is None or total is None or share is None or other is None or None in taken:
+    left, share = start_up.first("available_kv_gib"), start_up.first("gpu_memory_utilization")
+    total, asked = start_up.first("total_gpu_gib"), start_up.first("requested_gib")
+    if left is None:
         return
-    parts = [other, *(part for part in taken if part is not None)]
-    # the share was given with two digits, as far as one can tell
-    yield Finding(
-        quantity="available_kv_gib",
-        printed=left,
-        least=total.least * share.value - sum(part.most for part in parts),
-        most=total.most * share.value - sum(part.least for part in parts),
-        reason="memory of the GPU x utilization, less weights, activations and what is not PyTorch's",
-    )
+    if asked is not None:
+        least, most, reason = asked.least, asked.most, "memory requested"
+        taken, words = _taken(start_up, ("non_kv_gib",)), "all that is not KV cache"
+        graphs = start_up.first("estimated_graphs_gib")
+        if graphs is not None and (release_of(start_up.version) or FIRST_WITH_GRAPHS) >= FIRST_WITH_GRAPHS:
+            taken, words = (*taken, graphs) if taken else (), f"{words} and the estimate for CUDA graphs"
+    elif total is not None and share is not None:
+        # the share is taken as printed: it was given with two digits, as far as one can tell
+        least, most, reason = total.least * share.value, total.most * share.value, "memory of the GPU x utilization"
+        taken = _taken(start_up, ("non_torch_gib", "peak_torch_gib"))
+        taken = taken or _taken(start_up, ("non_torch_gib", "weights_gib", "activation_gib"))
+        words = "weights, activations and what is not PyTorch's"
+    else:
+        return
+    if taken:
+        yield Finding(
+            quantity="available_kv_gib",
+            printed=left,
+            least=least - sum(part.most for part in taken),
+            most=most - sum(part.least for part in taken),
+            reason=f"{reason}, less {words}",
+        )
+
+
+def _taken(start_up: StartUp, quantities: tuple[str, ...]) -> tuple[Printed, ...]:
+    """Return the numbers printed for some quantities, or nothing where one is missing."""
+    found = [start_up.first(quantity) for quantity in quantities]
+    return () if None in found else tuple(number for number in found if number is not None)
 
 
 def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding]:
@@ -153,7 +169,10 @@ def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding
         if blocks is not None:
             reason = f"memory // {placed.bytes_per_block:,} B of a block"
             yield Finding(quantity="gpu_blocks", printed=blocks, least=held[0], most=held[1], reason=reason)
-    if blocks is not None:
+    overridden = start_up.count("num_gpu_blocks_override")
+    if overridden is not None:
+        held = overridden, overridden
+    elif blocks is not None:
         held = _narrowed(held, (int(blocks.value), int(blocks.value)))
     if tokens is not None:
         if held is not None:
