@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Part
@@ -11,6 +11,8 @@ from kvcalc.core.reports.speed import PartCost
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
+from kvcalc.plan.deployment import format_names, memory_needed
+from kvcalc.plan.size import check_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +27,9 @@ __all__ = [
     "TimedStep",
     "cache_notes",
     "hardware_notes",
-    "part_costs",
-    "pipeline_notes",
+    "report_fields",
     "required_hardware",
+    "row_fields",
     "timed_step",
 ]
 
@@ -60,13 +62,54 @@ def timed_step(deployment: Deployment, group: TokenGroup, *, routing: Routing = 
     return TimedStep(cost=cost, time=step_time(cost, hardware), intensity_flop_per_byte=intensity)
 
 
-def part_costs(cost: StepCost) -> tuple[PartCost, ...]:
+def _part_costs(cost: StepCost) -> tuple[PartCost, ...]:
     """Return FLOP and compulsory bytes by part of the model, over all ranks."""
     return tuple(
         PartCost(part=part, flop=cost.total("flop", part=part), moved_bytes=cost.total("compulsory_bytes", part=part))
         for part in cost.parts
         if part != "interconnect"
     )
+
+
+def report_fields(deployment: Deployment, lengths: Sequence[int], *, what: str) -> dict[str, Any]:
+    """Return what the reports on passes have in common: names, memory, formats and notes.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        lengths: tokens of each row, for a note where they exceed the model's limit.
+        what: what they are, for the note.
+    """
+    model, hardware = deployment.model, required_hardware(deployment)
+    beyond = dict.fromkeys(note for tokens in lengths for note in check_context(model, tokens, what=what))
+    return {
+        "model": model.name,
+        "gpu": hardware.name,
+        "gpus": deployment.parallel.gpus,
+        "memory_bytes": deployment.memory_bytes,
+        "formats": format_names(deployment.formats),
+        "notes": (*beyond, *_pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
+    }
+
+
+def row_fields(deployment: Deployment, step: TimedStep, *, batch: int, tokens: int) -> dict[str, Any]:
+    """Return what the rows of passes have in common, for a batch of sequences that hold that many tokens after it."""
+    cost, time = step.cost, step.time
+    needed = memory_needed(deployment, tokens=tokens, batch=batch)
+    return {
+        "batch": batch,
+        "flop": cost.flop,
+        "weight_bytes": cost.total("weight_bytes"),
+        "kv_write_bytes": cost.total("kv_write_bytes"),
+        "intensity_flop_per_byte": step.intensity_flop_per_byte,
+        "ideal_s": time.ideal_s,
+        "serial_s": time.serial_s,
+        "tokens_per_s": cost.tokens / time.ideal_s,
+        "limiter": time.limiter,
+        "shares": time.shares,
+        "fits": needed <= deployment.memory_bytes,
+        "memory_needed_bytes": needed,
+        "parts": _part_costs(cost),
+    }
 
 
 def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
@@ -98,7 +141,7 @@ def cache_notes(deployment: Deployment, rows: Sequence[DecodeRow]) -> tuple[str,
     return (f"a step moves less than the {held} of last-level cache: what stays there can beat the memory bound",)
 
 
-def pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
+def _pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
     """Return what the figures mean where a model is cut into pipeline stages."""
     stages = deployment.parallel.pipeline
     if stages == 1:
