@@ -172,7 +172,7 @@ def _too_long(line: Line, into: Builder) -> None:
 
 
 def _profile(line: Line, into: Builder) -> None:
-    """Read the account of the memory: V0's (0.6.4: one line of key=value; 0.7: a sentence for each) and V1's (debug)."""
+    """Read the account of the memory: V0's (0.6.4: key=value; 0.7: a sentence for each part) and V1's (debug)."""
     for pattern, quantity in _PROFILE:
         match = pattern.search(line.text)
         if match:

@@ -93,7 +93,7 @@ def _less_bytes(setup: Setup, room: int) -> tuple[str, ...]:
     if now <= 0 or then <= now:
         return ()
     longer = "" if now >= 1 else f", and the longest request {fits:,} tokens"
-    return (f"--kv-cache-dtype fp8 would make that {then / now:.2f} times as many tokens{longer}",)
+    return (f"--kv-cache-dtype fp8 would hold {then / now:.2f} times as many tokens{longer}",)
 
 
 def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
@@ -105,7 +105,9 @@ def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
     now, then = _requests(setup, room), _requests(changed, room)
     if now <= 0 or then < _MUCH_MORE * now:
         return ()
-    return (f"a quarter of the tokens in flight (max-num-batched-tokens) would make it {then / now:.2f} times as many",)
+    return (
+        f"a quarter of the tokens in flight (max-num-batched-tokens) would let {then / now:.2f} times as many run at once",
+    )
 
 
 def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
@@ -116,7 +118,7 @@ def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
     if formats.key.unit != "fp8":
         fp8 = parse_format("fp8")
         halved = token_bytes(model, replace(formats, key=fp8, value=fp8), tensor=attention_ranks(start_up))
-        said.append(f"--kv-cache-dtype fp8_e4m3 would make it {token.total / halved.total:.2f} times as many tokens")
+        said.append(f"--kv-cache-dtype fp8_e4m3 would hold {token.total / halved.total:.2f} times as many tokens")
     return tuple(said)
 
 

@@ -22,9 +22,9 @@ def line_of(text: str, part: str) -> int:
     ("old", "new", "says", "hint"),
     [
         ("hidden_size: 8192", "hiden_size: 8192", "'hiden_size' is not known", "did you mean hidden_size"),
-        ("hidden_size: 8192", "hidden_size: -8192", "greater than 0", "hidden_size"),
-        ("hidden_size: 8192", "hidden_size: 8e30", "integer", "hidden_size"),
-        ("hidden_size: 8192", "hidden_size: no", "integer", "hidden_size"),
+        ("hidden_size: 8192", "hidden_size: -8192", "greater than 0", "docs/profiles.md"),
+        ("hidden_size: 8192", "hidden_size: 8e30", "integer", "docs/profiles.md"),
+        ("hidden_size: 8192", "hidden_size: no", "integer", "docs/profiles.md"),
         ("hidden_size: 8192", "hidden_size: 8192\nhidden_size: 4096", "stands twice", "remove"),
         ("kv_heads: 8", "kv_heads: 0", "out of range", ""),
         ("kv_heads: 8", "kv_heads: 7", "cannot share", "multiple"),
@@ -46,7 +46,7 @@ def test_a_fault_in_a_model_profile_is_placed(tmp_path: Path, old: str, new: str
     assert says in caught.value.what
     assert hint in caught.value.hint
     assert caught.value.where.startswith(str(path))
-    if new not in ("pattern: [decodr]",):
+    if new != "pattern: [decodr]":
         nearby = {line_of(path.read_text(), new.splitlines()[-1]) + offset for offset in (-2, -1, 0)}
         assert int(caught.value.where.rpartition(":")[2]) in nearby
 
@@ -127,3 +127,13 @@ def test_settings_reach_layers_formats_and_accelerators() -> None:
     card = kvcalc.deployment(model, gpu="h100-sxm", settings=["memory_bandwidth_bytes_per_s=4e12"]).hardware
     assert card is not None
     assert card.memory_bandwidth_bytes_per_s == 4e12
+
+
+def test_a_profile_of_the_other_kind_is_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    path.write_text(CARD)
+    with pytest.raises(kvcalc.ProfileError, match="profile of an accelerator"):
+        load_model_file(path)
+    path.write_text(GOOD)
+    with pytest.raises(kvcalc.ProfileError, match="profile of a model"):
+        load_hardware_file(path)

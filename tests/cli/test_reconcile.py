@@ -1,0 +1,93 @@
+"""``kvcalc reconcile``: files and standard input, formats, exit codes."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from kvcalc.cli.main import main
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "vllm-llama31-8b.log"
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as done:
+            main(["reconcile", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return done.value.code, printed.out, printed.err
+
+    return call
+
+
+def test_the_example_agrees(run):
+    code, out, err = run(EXAMPLE, "--strict")
+    assert (code, err) == (0, "")
+    assert "all 3 numbers agree within their printed digits" in out
+    assert "What took the memory" in out
+    assert "--kv-cache-dtype fp8" in out
+
+
+def test_json_has_what_scripts_rely_on(run):
+    code, out, _ = run(EXAMPLE, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["schema"] == "kvcalc.reconcile/1"
+    assert (report["engine"], report["model"], report["version"]) == ("vllm", "llama3.1-8b", "0.19.0")
+    assert all({"quantity", "printed", "predicted", "agrees", "reason"} <= row.keys() for row in report["rows"])
+    assert [row["printed"] for row in report["rows"]] == [58.11, 476016, 29.05]
+
+
+@pytest.mark.parametrize("output", ["csv", "jsonl", "md"])
+def test_other_outputs_have_a_line_for_each_number(run, output):
+    code, out, _ = run(EXAMPLE, "--output", output)
+    assert code == 0
+    assert sum("kv_cache_tokens" in line for line in out.splitlines()) == 1
+
+
+class Input:
+    """Standard input that holds bytes."""
+
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+
+def test_standard_input_may_hold_any_bytes(run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Input(b"\xff\xfe\x00\n" + EXAMPLE.read_bytes()))
+    code, out, _ = run("-", "--json")
+    assert code == 0
+    assert json.loads(out)["model"] == "llama3.1-8b"
+
+
+def test_strict_exits_with_1_where_a_number_differs(run, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text(EXAMPLE.read_text(encoding="utf-8").replace("476,016", "476,996"), encoding="utf-8")
+    assert run(log)[0] == 0
+    code, out, _ = run(log, "--strict")
+    assert code == 1
+    assert "DIFFERS" in out
+
+
+def test_another_model_may_be_given(run):
+    code, out, _ = run(EXAMPLE, "--model", "llama2-70b", "--json")
+    assert code == 0
+    assert not all(row["agrees"] for row in json.loads(out)["rows"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.log"], "error: missing.log: cannot read the log"),
+        ([EXAMPLE, "--engine", "trtllm"], "error: the log of engine 'trtllm' cannot be read"),
+        ([EXAMPLE, "--engine", "sglang"], "error: the log tells nothing of sglang"),
+        ([EXAMPLE, "--model", "nosuch"], "error: unknown model 'nosuch'"),
+        ([EXAMPLE, "--json", "--output", "csv"], "error: --json and --output csv contradict each other"),
+    ],
+)
+def test_bad_input_gets_one_line_and_2(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+    assert "Traceback" not in err

@@ -1,0 +1,262 @@
+"""Logs: the wording of each engine and version, start-ups told apart, and never a crash on anything."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcalc.core.errors import KvcalcError
+from kvcalc.engines.logs import model_names, read_log
+from kvcalc.plan.reconcile import reconcile_report
+
+# Lines as public logs have them; the engine's version beside each.
+VLLM_V1 = """\
+(APIServer pid=1) INFO 04-22 01:47:15 [entrypoints/utils.py:233] non-default args: {'model_tag': 'a/b', 'model': 'a/b', 'max_model_len': 16384, 'gpu_memory_utilization': 0.95, 'enable_prefix_caching': False, 'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 3}}
+(APIServer pid=1) INFO 04-22 01:47:15 [config/scheduler.py:238] Chunked prefill is enabled with max_num_batched_tokens=8192.
+(APIServer pid=1) INFO 04-22 01:47:15 [config/vllm.py:790] Asynchronous scheduling is enabled.
+(EngineCore pid=243) INFO 04-22 01:47:25 [v1/engine/core.py:105] Initializing a V1 LLM engine (v0.19.0) with config: model='a/b', speculative_config=None, dtype=torch.bfloat16, max_seq_len=16384, tensor_parallel_size=2, kv_cache_dtype=auto, enable_prefix_caching=False
+\x1b[1;36m(Worker_TP0 pid=9)\x1b[0;0m INFO 12-11 00:06:53 [gpu_model_runner.py:4820] Model loading took 14.99 GiB memory and 9.803794 seconds
+(Worker_TP0 pid=9) DEBUG 04-22 01:47:55 [gpu_worker.py:435] Memory profiling takes 18.17 seconds. Total non KV cache memory: 17.12GiB; torch peak memory increase: 1.89GiB; non-torch forward increase memory: 0.25GiB; weights memory: 14.99GiB.
+(Worker_TP0 pid=9) INFO 12-11 00:06:53 [gpu_worker.py:359] Available KV cache memory: 52.36 GiB
+(Worker_TP1 pid=10) INFO 12-11 00:06:53 [gpu_worker.py:359] Available KV cache memory: 52.3 GiB
+(EngineCore_DP0 pid=2) INFO 12-11 00:06:53 [kv_cache_utils.py:1286] GPU KV cache size: 686,320 tokens
+(EngineCore_DP0 pid=2) INFO 12-11 00:06:54 [kv_cache_utils.py:1291] Maximum concurrency for 100,000 tokens per request: 6.86x
+(EngineCore_DP0 pid=178) INFO 04/20 04:23:22 [gpu_model_runner.py:3480] Graph capturing finished in 13 secs, took 0.58 GiB
+"""
+VLLM_V0 = """\
+INFO 12-22 10:55:32 llm_engine.py:249] Initializing an LLM engine (v0.6.5) with config: model='Qwen/Qwen2.5-7B', dtype=torch.bfloat16, max_seq_len=2048
+INFO 12-22 10:55:34 model_runner.py:1097] Loading model weights took 8.5107 GB
+INFO 12-22 10:55:34 worker.py:241] the current vLLM instance can use total_gpu_memory (79.25GiB) x gpu_memory_utilization (0.15) = 11.89GiB
+INFO 12-22 10:55:34 worker.py:241] model weights take 8.51GiB; non_torch_memory takes 0.26GiB; PyTorch activation peak memory takes 0.94GiB; the rest of the memory reserved for KV Cache is 2.18GiB.
+INFO 12-22 10:55:35 gpu_executor.py:76] # GPU blocks: 715, # CPU blocks: 1310
+INFO 12-22 10:55:35 gpu_executor.py:80] Maximum concurrency for 2048 tokens per request: 5.59x
+"""
+REFUSAL = (
+    "ERROR 06-26 09:27:15 [core.py:519] ValueError: To serve at least one request with the models's max seq len "
+    "(196608), 23.25 GiB KV cache is needed, which is larger than the available KV cache memory (22.5 GiB). Based on "
+    "the available memory, the estimated maximum model length is 190272. Try increasing `gpu_memory_utilization`.\n"
+)
+SGLANG = """\
+[2025-03-14 09:20:00] server_args=ServerArgs(model_path='Qwen/Qwen3-14B', dtype='auto', kv_cache_dtype='auto', tp_size=4, mem_fraction_static=0.8, page_size=1)
+[2025-03-14 09:20:11 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=16.00 GB, mem usage=7.08 GB.
+[2025-03-14 09:20:12 TP0] KV Cache is allocated. #tokens: 298447, K size: 5.69 GB, V size: 5.69 GB
+[2025-03-14 09:20:12 TP0] max_total_num_tokens=298447, chunked_prefill_size=2048, max_running_requests=3730, context_len=40960, available_gpu_mem=2.82 GB
+"""
+LLAMA_CPP = """\
+build: 6100 (abc1234) with cc
+llama_model_loader: loaded meta data with 25 key-value pairs and 291 tensors from /models/a.gguf
+print_info: arch             = qwen3
+print_info: general.name     = Qwen3 8B
+print_info: n_layer          = 36
+load_tensors:        CUDA0 model buffer size =  4455.34 MiB
+load_tensors:   CPU_Mapped model buffer size =   333.84 MiB
+llama_context: n_seq_max     = 4
+llama_context: n_ctx         = 32768
+llama_context: n_ubatch      = 512
+llama_context: flash_attn    = 1
+llama_context: kv_unified    = true
+llama_kv_cache_iswa: creating non-SWA KV cache, size = 32768 cells
+llama_kv_cache: size =  416.00 MiB ( 32768 cells,  13 layers,  4/1 seqs), K (f16):  208.00 MiB, V (f16):  208.00 MiB
+llama_kv_cache_iswa: creating     SWA KV cache, size =  2560 cells
+llama_kv_cache: size =   97.50 MiB (  2560 cells,  39 layers,  4/1 seqs), K (q8_0):   48.75 MiB, V (q8_0):   48.75 MiB
+llama_memory_recurrent: size =   112.57 MiB (     1 cells,  48 layers,  1 seqs), R (f32):   4.57 MiB, S (f32):  108.00 MiB
+llama_context:      CUDA0 compute buffer size =   300.75 MiB
+"""
+ALL = VLLM_V1 + REFUSAL + SGLANG + LLAMA_CPP + VLLM_V0
+
+
+def only(text):
+    (start_up,) = read_log(text)
+    return start_up
+
+
+def test_vllm_v1():
+    found = only(VLLM_V1)
+    assert (found.engine, found.version, found.model) == ("vllm", "0.19.0", "a/b")
+    assert found.options == {
+        "max_model_len": 100000,
+        "gpu_memory_utilization": 0.95,
+        "enable_prefix_caching": False,
+        "speculative_method": "mtp",
+        "speculative_tokens": 3,
+        "max_num_batched_tokens": 8192,
+        "dtype": "torch.bfloat16",
+        "tensor_parallel_size": 2,
+        "kv_cache_dtype": "auto",
+    }
+    assert found.events == {"V1", "asynchronous"}
+    assert [number.value for number in found.printed["available_kv_gib"]] == [52.36, 52.3]
+    assert found.smallest("available_kv_gib").half_step == 0.005
+    assert found.first("kv_cache_tokens").value == 686320
+    assert found.first("max_concurrency").value == 6.86
+    assert found.first("loaded_gib").value == 14.99
+    assert found.first("non_kv_gib").value == 17.12
+    assert found.first("graphs_gib").value == 0.58
+
+
+def test_vllm_v0():
+    found = only(VLLM_V0)
+    assert (found.version, found.model) == ("0.6.5", "Qwen/Qwen2.5-7B")
+    assert "V0" in found.events
+    assert found.first("gpu_blocks").value == 715
+    assert found.first("available_kv_gib").value == 2.18
+    assert found.first("total_gpu_gib").value == 79.25
+    assert found.first("loaded_gib").half_step == 0.00005
+
+
+@pytest.mark.parametrize("text", [REFUSAL, REFUSAL.replace(" 23.25", "\n(23.25").replace("which", "\nwhich")])
+def test_vllm_refuses(text):
+    found = only(text)
+    assert found.first("needed_kv_gib").value == 23.25
+    assert found.first("available_kv_gib").value == 22.5
+    assert found.first("estimated_max_model_len").value == 190272
+    assert found.options["max_model_len"] == 196608
+
+
+def test_sglang():
+    found = only(SGLANG)
+    assert (found.engine, found.model) == ("sglang", "Qwen/Qwen3-14B")
+    assert found.count("tp_size") == 4
+    assert found.count("context_length") == 40960
+    assert found.first("pool_tokens").value == found.first("max_total_num_tokens").value == 298447
+    assert found.first("k_gib").value == found.first("v_gib").value == 5.69
+    assert found.first("loaded_gib").value == 7.08
+
+
+@pytest.mark.parametrize(
+    ("line", "sizes"),
+    [
+        ("KV Cache is allocated. #tokens: 383872, KV size: 19.36 GB", {"kv_gib": 19.36}),
+        (
+            "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 9, K size: 1.00 GB, V size: 2.00 GB",
+            {"k_gib": 1, "v_gib": 2},
+        ),
+        ("KV Cache is allocated. #tokens: 171008, K 5.22 GB, V 5.22 GB", {"k_gib": 5.22, "v_gib": 5.22}),
+    ],
+)
+def test_wordings_of_sglangs_pool(line, sizes):
+    found = only(line)
+    assert {name: found.first(name).value for name in sizes} == sizes
+
+
+def test_llama_cpp():
+    found = only(LLAMA_CPP)
+    assert (found.engine, found.model, found.options["architecture"]) == ("llama.cpp", "Qwen3 8B", "qwen3")
+    assert (found.count("n_ctx"), found.count("n_seq_max"), found.flag("kv_unified")) == (32768, 4, True)
+    full, window = found.caches
+    assert (full.windowed, full.cells, full.layers, full.total.value, full.key_type) == (False, 32768, 13, 416, "f16")
+    assert (window.windowed, window.cells, window.values.value, window.value_type) == (True, 2560, 48.75, "q8_0")
+    assert found.states[0].total.value == 112.57
+    assert [number.value for number in found.printed["model_buffer_mib"]] == [4455.34, 333.84]
+
+
+@pytest.mark.parametrize(
+    ("line", "total", "values"),
+    [
+        ("llama_kv_cache_unified: size = 1024.00 MiB (  8192 cells,  32 layers), K (f16):  512.00 MiB, V (f16):  512.00 MiB", 1024, 512),
+        ("llama_kv_cache_unified: size = 2016.00 MiB (  4096 cells, 126 layers,  1/ 1 seqs), K (f16): 1008.00 MiB, V (f16): 1008.00 MiB", 2016, 1008),
+        ("llama_kv_cache: size = 1792.00 MiB (262144 cells,   8 layers,  1/1 seqs), K (turbo3):  896.00 MiB, V (turbo3):  896.00 MiB", 1792, 896),
+        ("llama_new_context_with_model: KV self size  =    9.00 MiB, K (f16):    4.50 MiB, V (f16):    4.50 MiB", 9, 4.5),
+        ("llama_context_kv_self: KV self size  =    9.00 MiB, K (f16):    4.50 MiB, V (f16):    4.50 MiB", 9, 4.5),
+        ("KV self size  = 1166.62 MiB, c^KV (q8_0): 1166.62 MiB, kv^T: not used", 1166.62, None),
+    ],
+)  # fmt: skip
+def test_wordings_of_llama_cpps_cache(line, total, values):
+    (cache,) = only(f"0.00.038.833 I {line}").caches
+    assert cache.total.value == total
+    assert (cache.values and cache.values.value) == values
+
+
+def test_several_engines_are_told_apart_even_where_their_lines_alternate():
+    mixed = [line for pair in zip(VLLM_V1.splitlines(), SGLANG.splitlines() + [""] * 20, strict=False) for line in pair]
+    assert {found.engine for found in read_log("\n".join(mixed))} == {"vllm", "sglang"}
+    assert [found.engine for found in read_log(ALL)] == ["vllm", "vllm", "sglang", "llama.cpp", "vllm"]
+
+
+def test_a_second_start_keeps_the_options_and_not_the_numbers():
+    first, second = read_log(VLLM_V1 + REFUSAL)
+    assert first.first("needed_kv_gib") is None
+    assert second.first("kv_cache_tokens") is None
+    assert (second.model, second.options["max_model_len"]) == ("a/b", 196608)
+
+
+def test_one_replica_is_taken_and_the_others_are_told():
+    lines = [
+        f"(EngineCore_DP{rank} pid=1) INFO [gpu_worker.py:1] Available KV cache memory: {10 + rank}.5 GiB\n"
+        f"(EngineCore_DP{rank} pid=1) INFO [kv_cache_utils.py:1] GPU KV cache size: {rank + 1},000 tokens"
+        for rank in range(4)
+    ]
+    found = only("\n".join(lines))
+    assert [number.value for number in found.printed["kv_cache_tokens"]] == [1000]
+    assert "replicas" in found.events
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama3.1-70b"),
+        ("Meta Llama 3.1 8B Instruct", "llama3.1-8b"),
+        ("qwen2.5:3b", "qwen2.5-3b"),
+        ("/cache/models--Qwen--Qwen3-14B/snapshots/40c069824f", "qwen3-14b"),
+        (r"C:\models\Qwen3-8B-Q4_K_M.gguf", "qwen3-8b"),
+        ("gemma-4-26b-a4b (AWQ)", "gemma-4-26b-a4b"),
+    ],
+)
+def test_names_to_look_a_model_up_by(printed, name):
+    assert name in model_names(printed)
+
+
+def reconcile_without_a_model(text):
+    def unknown(start_up):
+        raise KvcalcError(f"no model for {start_up.engine}")
+
+    try:
+        reconcile_report(read_log(text), unknown)
+    except KvcalcError:
+        return
+
+
+@given(st.text(max_size=2000))
+def test_any_text_is_read(text):
+    reconcile_without_a_model(text)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_mutated_log_is_read(data):
+    text = ALL
+    for _ in range(data.draw(st.integers(1, 6))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 60)))
+        text = (
+            text[:start]
+            + data.draw(st.sampled_from(["", "9" * 30, "\x1b[", "(", "\n", "None", "-", "0", ".", "é"]))
+            + text[end:]
+        )
+    reconcile_without_a_model(text)
+
+
+def noise():
+    mebibyte = 2**20
+    traffic = "INFO 08-01 12:00:00 [loggers.py:127] Engine 000: Avg prompt throughput: 474.7 tokens/s, GPU KV cache usage: 0.0%\n"
+    for text in (
+        traffic,
+        "x",
+        "a\n",
+        ALL,
+        "\x1b[3",
+        "max_total_num_tokens=",
+        "K (f16): ",
+        "\r",
+        "size = 1 MiB ( ",
+        "'model': ",
+    ):
+        yield text * (10 * mebibyte // len(text))
+
+
+@pytest.mark.parametrize("text", noise(), ids=lambda text: repr(text[:12]))
+def test_ten_megabytes_take_less_than_two_seconds(text):
+    start = time.process_time()
+    reconcile_without_a_model(text)
+    assert time.process_time() - start < 2
