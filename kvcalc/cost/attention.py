@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats, TokenGroup
 
 __all__ = [
+    "STATE_FLOP",
     "AttentionWork",
     "causal_pairs",
     "chunk_pairs",
@@ -24,7 +25,7 @@ __all__ = [
 
 # FLOP for each element of a recurrent state and token: an outer product is added and a query read out (2 + 2);
 # the delta rule first reads the old value out (2 more).
-_STATE_FLOP = {"gated_delta": 6, "short_conv": 0}
+STATE_FLOP = {"gated_delta": 6, "short_conv": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,7 @@ def _state_work(mixer: State, group: TokenGroup, formats: Formats, tensor: int) 
     """A recurrence touches its whole state once a pass, however many tokens (Gu and Dao 2023, arXiv 2312.00752)."""
     held = state_bytes(mixer, formats, tensor=tensor)
     heads = -(-mixer.heads // tensor)
-    per_token = _STATE_FLOP.get(mixer.variant, 4) * heads * mixer.key_dim * mixer.value_dim
+    per_token = STATE_FLOP.get(mixer.variant, 4) * heads * mixer.key_dim * mixer.value_dim
     per_token += 2 * -(-mixer.conv_channels // tensor) * mixer.conv_kernel
     return AttentionWork(
         flop=group.tokens * per_token,

@@ -46,6 +46,8 @@ class Config:
         path: dotted path of this mapping inside the file.
         defaults: values the config's class gives to keys that the file leaves out.
         uses: record shared with the parent config.
+        spellings: other names of keys, each with the name it stands for.
+        given: keys that a config around this one decides, with what is known of each there.
     """
 
     def __init__(
@@ -56,32 +58,42 @@ class Config:
         path: str = "",
         defaults: Mapping[str, Any] | None = None,
         uses: dict[str, KeyUse] | None = None,
+        spellings: Mapping[str, str] | None = None,
+        given: Mapping[str, KeyUse] | None = None,
     ) -> None:
         self.data = data
         self.where = where
         self.path = path
         self.defaults = defaults or {}
         self.uses: dict[str, KeyUse] = {} if uses is None else uses
+        self.spellings = spellings or {}
+        self.given = given or {}
 
     def key_path(self, key: str) -> str:
         """Return the dotted path of a key in the file."""
         return f"{self.path}.{key}" if self.path else key
 
     def raw(self, *keys: str, default: Any = _MISSING) -> Any:
-        """Return the value of the first of these keys that the file has, else the class's default, else ``default``.
+        """Return the value that the file gives to one of these spellings, else the class's default, else ``default``.
+
+        A null counts where no other spelling has a value.
 
         Raises:
-            ProfileError: the key is missing and nothing stands in for it.
+            ProfileError: the key is missing and nothing stands in for it, or two spellings of it contradict each other.
         """
-        for key in keys:
-            if key in self.data:
-                self.uses[self.key_path(key)] = KeyUse(self.key_path(key), self.data[key], "used")
-                return self.data[key]
-        for key in keys:
-            if key in self.defaults:
-                path = self.key_path(key)
-                self.uses.setdefault(path, KeyUse(path, self.defaults[key], "defaulted", "the config class's default"))
-                return self.defaults[key]
+        outer = next((self.given[key] for key in keys if key in self.given), None)
+        if outer is not None:
+            self.uses[outer.key] = outer
+            return outer.value
+        names = self._names(keys)
+        present = [name for name in names if name in self.data]
+        if present:
+            return self._agreed([name for name in present if self.data[name] is not None] or present[:1])
+        for name in names:
+            if name in self.defaults:
+                path = self.key_path(name)
+                self.uses.setdefault(path, KeyUse(path, self.defaults[name], "defaulted", "the config class's default"))
+                return self.defaults[name]
         if default is _MISSING:
             raise ProfileError(
                 f"the config has no {' or '.join(repr(key) for key in keys)}",
@@ -91,6 +103,34 @@ class Config:
         path = self.key_path(keys[0])
         self.uses.setdefault(path, KeyUse(path, default, "defaulted", "absent"))
         return default
+
+    def _names(self, keys: Sequence[str]) -> list[str]:
+        """Return the keys and, after them, every other spelling of each."""
+        names = list(keys)
+        for key in keys:
+            meant = self.spellings.get(key, key)
+            names += [meant, *(name for name, other in self.spellings.items() if other == meant)]
+        return list(dict.fromkeys(names))
+
+    def _agreed(self, names: Sequence[str]) -> Any:
+        """Return the value that these keys of the file share, and note them as used."""
+        first, *others = names
+        for name in others:
+            if self.data[name] != self.data[first]:
+                raise ProfileError(
+                    f"{self.key_path(first)} is {_shown(self.data[first])}, but {self.key_path(name)}, "
+                    f"another name for it, is {_shown(self.data[name])}",
+                    where=self.where,
+                    hint="remove the one that does not hold",
+                )
+        for name in names:
+            self.uses[self.key_path(name)] = KeyUse(self.key_path(name), self.data[name], "used")
+        return self.data[first]
+
+    def pass_over(self, key: str, why: str) -> None:
+        """Note that a key of the file has no effect, and why."""
+        if key in self.data:
+            self.uses.setdefault(self.key_path(key), KeyUse(self.key_path(key), self.data[key], "ignored", why))
 
     def has(self, key: str) -> bool:
         """Return whether the file itself has the key with a value other than null."""
@@ -110,6 +150,15 @@ class Config:
         """Return a whole number, or none where the value is null or absent."""
         value = self.raw(*keys, default=None)
         return None if value is None else self.integer(*keys, default=value, least=least)
+
+    def integer_or(self, otherwise: int, *keys: str, least: int = 1) -> int:
+        """Return a whole number, or what the architecture takes in its place where the value is null or absent."""
+        value = self.maybe_integer(*keys, least=least)
+        if value is not None:
+            return value
+        path = self.key_path(next((name for name in self._names(keys) if name in self.data), keys[0]))
+        self.uses[path] = KeyUse(path, otherwise, "defaulted", "null or absent; what the architecture takes instead")
+        return otherwise
 
     def flag(self, *keys: str, default: Any = _MISSING) -> bool:
         """Return a truth value; null counts as false."""
@@ -170,6 +219,9 @@ class Config:
 
     def bad(self, key: str, value: object, wanted: str) -> ProfileError:
         """Return the error for a value that is not what its key needs."""
-        shown = repr(value)
-        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-        return ProfileError(f"{self.key_path(key)} is {shown}, not {wanted}", where=self.where)
+        return ProfileError(f"{self.key_path(key)} is {_shown(value)}, not {wanted}", where=self.where)
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."

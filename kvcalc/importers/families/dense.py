@@ -202,7 +202,7 @@ def stablelm(config: Config) -> Shape:
     """StableLM: layer norms with biases, rotary positions on part of a head, optional norms with a weight a head."""
     hidden = config.integer("hidden_size")
     query = config.integer("num_attention_heads")
-    kv = config.maybe_integer("num_key_value_heads") or query
+    kv = config.integer_or(query, "num_key_value_heads")
     width = hidden // query
     parallel = config.flag("use_parallel_residual", default=False)
     return alike(

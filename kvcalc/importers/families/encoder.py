@@ -43,7 +43,7 @@ def t5(config: Config, *, position_tables: int = 1) -> Shape:
     hidden, inner = config.integer("d_model", "hidden_size"), config.integer("d_ff")
     count, width = config.integer("num_heads", "num_attention_heads"), config.integer("d_kv", "head_dim")
     layers = config.integer("num_layers", "num_hidden_layers")
-    decoder_layers = config.maybe_integer("num_decoder_layers") or layers
+    decoder_layers = config.integer_or(layers, "num_decoder_layers")
     tokens = config.integer("n_positions", default=512)
     biases = config.integer("relative_attention_num_buckets") * count
     gate = config.text("feed_forward_proj").rpartition("-")[0]
@@ -169,7 +169,7 @@ def marian(config: Config) -> Shape:
     if config.flag("share_encoder_decoder_embeddings") or encoder is None:
         return shape
     token, place = shape.embeddings[:2]
-    rows = config.maybe_integer("decoder_vocab_size") or token.rows
+    rows = config.integer_or(token.rows, "decoder_vocab_size")
     return replace(
         shape,
         embeddings=(replace(token, rows=rows), place),
@@ -219,8 +219,8 @@ def moonshine(config: Config) -> Shape:
     bias, sides = config.flag("attention_bias"), {}
     for side in ("encoder", "decoder"):
         query = config.integer(f"{side}_num_attention_heads")
-        kv = config.maybe_integer(f"{side}_num_key_value_heads") or query
-        width = config.maybe_integer("head_dim") or hidden // query
+        kv = config.integer_or(query, f"{side}_num_key_value_heads")
+        width = config.integer_or(hidden // query, "head_dim")
         attention = Full(heads=query, kv_heads=kv, head_dim=width)
         sides[side] = attention, attention_biases(query, kv, width, hidden, inputs=bias, output=False)
     attention, biases = sides["decoder"]

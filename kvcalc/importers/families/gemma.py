@@ -45,7 +45,7 @@ def gemma3(config: Config) -> Shape:
     window = config.maybe_integer("sliding_window")
     if window is not None and config.flag("use_bidirectional_attention", default=False):
         window = window // 2 + 1
-    period = config.maybe_integer("sliding_window_pattern", "_sliding_window_pattern") or 6
+    period = config.integer_or(6, "sliding_window_pattern", "_sliding_window_pattern")
     windows = _windows(config, period, window)
     return local_global(config, windows=windows, biases=(bias, bias, False), norms=4 * hidden, vectors=2 * width)
 

@@ -62,7 +62,7 @@ def _with_positions(shape: Shape, rows: int, *, width: int, limit: int) -> Shape
 def _gpt2_sizes(config: Config) -> tuple[int, int, int, int]:
     """Return width, layers, heads and inner width by the short names of GPT-2's config."""
     hidden = config.integer("n_embd", "hidden_size")
-    inner = config.maybe_integer("n_inner") or 4 * hidden
+    inner = config.integer_or(4 * hidden, "n_inner")
     layers, heads = config.integer("n_layer", "num_hidden_layers"), config.integer("n_head", "num_attention_heads")
     return hidden, layers, heads, inner
 
@@ -110,7 +110,7 @@ def gpt_neo(config: Config) -> Shape:
         hidden,
         layers,
         heads=(query, query),
-        inner=config.maybe_integer("intermediate_size") or 4 * hidden,
+        inner=config.integer_or(4 * hidden, "intermediate_size"),
         vectors=4 * hidden,
         biases=(False, True, True),
     )
@@ -171,7 +171,7 @@ def gpt_neox_japanese(config: Config) -> Shape:
 def opt(config: Config) -> Shape:
     """OPT: learned positions with two rows more than positions, and possibly a token table narrower than the layers."""
     hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
-    narrow = config.maybe_integer("word_embed_proj_dim") or hidden
+    narrow = config.integer_or(hidden, "word_embed_proj_dim")
     bias = config.flag("enable_bias", default=True)
     norm = 2 * hidden if config.flag("layer_norm_elementwise_affine", default=True) else 0
     blocks = _layers(
@@ -231,14 +231,14 @@ def falcon(config: Config) -> Shape:
     new, bias = config.flag("new_decoder_architecture", default=False), config.flag("bias", default=False)
     kv = 1 if config.flag("multi_query", default=True) else query
     if new:
-        kv = config.maybe_integer("num_kv_heads", "n_head_kv") or query
+        kv = config.integer_or(query, "num_kv_heads", "n_head_kv")
     parallel = config.flag("parallel_attn", default=True)
-    norms = config.maybe_integer("num_ln_in_parallel_attn") or (2 if new else 1)
+    norms = config.integer_or((2 if new else 1), "num_ln_in_parallel_attn")
     blocks = _layers(
         hidden,
         config.integer("num_hidden_layers", "n_layer"),
         heads=(query, kv),
-        inner=config.maybe_integer("ffn_hidden_size") or 4 * hidden,
+        inner=config.integer_or(4 * hidden, "ffn_hidden_size"),
         vectors=2 * hidden * (min(norms, 2) if parallel else 2),
         biases=(bias, bias, bias),
         parallel=parallel,
@@ -253,7 +253,7 @@ def phi(config: Config) -> Shape:
     blocks = _layers(
         hidden,
         config.integer("num_hidden_layers"),
-        heads=(query, config.maybe_integer("num_key_value_heads") or query),
+        heads=(query, config.integer_or(query, "num_key_value_heads")),
         inner=config.integer("intermediate_size"),
         vectors=2 * hidden + (4 * (hidden // query) if normed else 0),
         width=config.maybe_integer("head_dim"),

@@ -68,7 +68,7 @@ def latent_experts(config: Config) -> Mixture:
         experts=config.integer("num_experts", "n_routed_experts", "num_local_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
         width=width,
-        shared_width=width * (config.maybe_integer("n_shared_experts", "num_shared_experts", least=0) or 0),
+        shared_width=width * (config.integer_or(0, "n_shared_experts", "num_shared_experts", least=0)),
     )
 
 
@@ -141,7 +141,7 @@ def axk1(config: Config) -> Shape:
 def dense_latent(config: Config) -> Shape:
     """Latent attention with a dense MLP in every layer (MiniCPM3, Youtu)."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-    value = config.maybe_integer("v_head_dim") or hidden // config.integer("num_attention_heads")
+    value = config.integer_or(hidden // config.integer("num_attention_heads"), "v_head_dim")
     inner = config.integer("intermediate_size")
     bias = 2 * inner + hidden if config.flag("mlp_bias", default=False) else 0
     latent = latent_attention(config, hidden, value_dim=value)
@@ -224,7 +224,7 @@ def longcat_flash(config: Config) -> Shape:
     layers = config.integer("num_hidden_layers") // 2 if halved else config.integer("num_layers")
     latent, vectors = latent_attention(config, hidden)
     experts = config.integer("n_routed_experts", "num_local_experts")
-    zero = config.maybe_integer("zero_expert_num", least=0) or 0
+    zero = config.integer_or(0, "zero_expert_num", least=0)
     mixture = Mixture(
         experts=experts,
         experts_per_token=config.integer("moe_topk", "num_experts_per_tok"),

@@ -106,7 +106,7 @@ def _qwen_shape(config: Config, mlps: dict[str, tuple[Mlp | None, int]], feeds: 
         "delta": _qwen_delta_net(config, hidden),
         "attention": _qwen_attention(config, hidden),
     }
-    default = _every(layers, config.maybe_integer("full_attention_interval") or 4, "delta")
+    default = _every(layers, config.integer_or(4, "full_attention_interval"), "delta")
     kinds = layer_kinds(config, "layer_types", names=_KINDS, layers=layers, default=default)
     blocks = hybrid_layers(mixers, mlps, list(zip(kinds, feeds, strict=True)), norms=2 * hidden)
     notes = mtp_notes(config, "mtp_num_hidden_layers", "num_nextn_predict_layers")
@@ -148,17 +148,17 @@ def olmo_hybrid(config: Config) -> Shape:
     """
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     query, kv, width = heads(config, hidden=hidden)
-    key_heads = config.maybe_integer("linear_num_key_heads") or query
-    key_dim = config.maybe_integer("linear_key_head_dim") or int(0.75 * hidden / key_heads)
+    key_heads = config.integer_or(query, "linear_num_key_heads")
+    key_dim = config.integer_or(int(0.75 * hidden / key_heads), "linear_key_head_dim")
     bias = config.flag("attention_bias")
     vectors = (query + kv) * width + attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     mixers: dict[str, tuple[Mixer, int]] = {
         "delta": _delta_net(
             hidden,
             key_heads=key_heads,
-            value_heads=config.maybe_integer("linear_num_value_heads") or query,
+            value_heads=config.integer_or(query, "linear_num_value_heads"),
             key_dim=key_dim,
-            value_dim=config.maybe_integer("linear_value_head_dim") or 2 * key_dim,
+            value_dim=config.integer_or(2 * key_dim, "linear_value_head_dim"),
             kernel=config.integer("linear_conv_kernel_dim"),
         ),
         "attention": (Full(heads=query, kv_heads=kv, head_dim=width), vectors),
@@ -217,7 +217,7 @@ def _kimi_mlps(
     config: Config, *, latent: int | None = None, latent_norm: bool = False
 ) -> dict[str, tuple[Mlp | None, int]]:
     width = config.integer("moe_intermediate_size")
-    shared = config.maybe_integer("n_shared_experts", "num_shared_experts", least=0) or 0
+    shared = config.integer_or(0, "n_shared_experts", "num_shared_experts", least=0)
     mixture = Mixture(
         experts=config.integer("num_experts", "num_local_experts"),
         experts_per_token=config.integer("num_experts_per_token", "num_experts_per_tok"),

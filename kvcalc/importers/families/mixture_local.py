@@ -197,7 +197,7 @@ def cohere2_moe(config: Config) -> Shape:
     shared = inner * config.integer("num_shared_experts", least=0)
     feeds = feeds_of(
         mlps,
-        dense=Gated(width=config.maybe_integer("prefix_dense_intermediate_size") or inner),
+        dense=Gated(width=config.integer_or(inner, "prefix_dense_intermediate_size")),
         sparse=plain_experts(config, width="intermediate_size", shared=shared),
     )
     mixers = windowed_mixers(kinds, of, window_of(config, kinds))

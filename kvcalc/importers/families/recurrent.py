@@ -37,7 +37,7 @@ _KINDS = {
 def mamba(config: Config) -> Shape:
     """Mamba-1 layers without an MLP, FalconMamba's included: the norms that it adds have no weights."""
     hidden = config.integer("hidden_size")
-    inner = config.maybe_integer("intermediate_size") or int(config.number("expand") * hidden)
+    inner = config.integer_or(int(config.number("expand") * hidden), "intermediate_size")
     state, vectors = mamba_mixer(
         hidden,
         inner,
@@ -182,7 +182,7 @@ def granite_hybrid(config: Config) -> Shape:
 def falcon_h1(config: Config) -> Shape:
     """Attention and Mamba-2 side by side in every layer: both a cache that grows and a state."""
     hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
-    expanded = config.maybe_integer("mamba_d_ssm") or int(config.number("mamba_expand") * hidden)
+    expanded = config.integer_or(int(config.number("mamba_expand") * hidden), "mamba_d_ssm")
     norm = config.flag("mamba_rms_norm")
     state, state_vectors = _mamba2_of_hybrid(config, hidden, inner=expanded, out_bias="projectors_bias", norm=norm)
     attention, biases = _attention_of_hybrid(config, hidden)
@@ -246,7 +246,7 @@ def _nemotron_block(config: Config, kind: str, hidden: int) -> Block:
         return Block(name=kind, mixers=(state,), vector_parameters=hidden + vectors)
     if kind == "attention":
         query = config.integer("num_attention_heads")
-        kv = config.maybe_integer("num_key_value_heads") or query
+        kv = config.integer_or(query, "num_key_value_heads")
         width = config.integer("head_dim", "attention_head_dim")
         return Block(name=kind, mixers=(Full(heads=query, kv_heads=kv, head_dim=width),), vector_parameters=hidden)
     bias = config.flag("mlp_bias")
@@ -274,7 +274,7 @@ def recurrent_gemma(config: Config) -> Shape:
 
     Source: De et al. 2024, arXiv 2402.19427.
     """
-    hidden, lru = config.integer("hidden_size"), config.maybe_integer("lru_width") or config.integer("hidden_size")
+    hidden, lru = config.integer("hidden_size"), config.integer_or(config.integer("hidden_size"), "lru_width")
     query, kv, width = heads(config, hidden=hidden)
     inner, kernel = config.integer("intermediate_size") // 2, config.integer("conv1d_width")
     gates = 2 * query * (lru // query)
@@ -310,8 +310,8 @@ def rwkv(config: Config) -> Shape:
     Source: Peng et al. 2023, arXiv 2305.13048, section 3.
     """
     hidden = config.integer("hidden_size")
-    width = config.maybe_integer("attention_hidden_size") or hidden
-    inner = config.maybe_integer("intermediate_size") or 4 * hidden
+    width = config.integer_or(hidden, "attention_hidden_size")
+    inner = config.integer_or(4 * hidden, "intermediate_size")
     state = State(
         variant="rwkv",
         heads=width,

@@ -67,7 +67,7 @@ def _attention(config: Config, part: Config, hidden: int) -> tuple[Full | None, 
     query, group = config.integer("num_attention_heads"), part.integer("n_heads_in_group")
     if query % group:
         raise part.bad("n_heads_in_group", group, f"a divisor of {query} heads")
-    kv, width = query // group, config.maybe_integer("head_dim") or hidden // query
+    kv, width = query // group, config.integer_or(hidden // query, "head_dim")
     biases = attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     return Full(heads=query, kv_heads=kv, head_dim=width), 0, hidden + biases
 

@@ -69,8 +69,8 @@ Rule = Callable[["Config"], Shape]
 def heads(config: Config, *, hidden: int) -> tuple[int, int, int]:
     """Return query heads, KV heads and head width, by the keys that most configs use."""
     query = config.integer("num_attention_heads")
-    kv = config.maybe_integer("num_key_value_heads") or query
-    width = config.maybe_integer("head_dim") or hidden // query
+    kv = config.integer_or(query, "num_key_value_heads")
+    width = config.integer_or(hidden // query, "head_dim")
     return query, kv, width
 
 

@@ -173,7 +173,7 @@ def qwen2(config: Config) -> Shape:
 def qwen2_vl(config: Config) -> Shape:
     """The text model of Qwen2-VL and Qwen2.5-VL: as `qwen2`, its heads always an equal part of the hidden size."""
     hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
-    kv = config.maybe_integer("num_key_value_heads") or query
+    kv = config.integer_or(query, "num_key_value_heads")
     return local_global(
         config,
         windows=_upper_windows(config),
@@ -229,10 +229,10 @@ def smollm3(config: Config) -> Shape:
 def cohere2(config: Config) -> Shape:
     """Command R7B: attention and MLP side by side behind one layer norm, one layer in four global."""
     hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
-    kv, bias = config.maybe_integer("num_key_value_heads") or query, _attention_bias(config)
+    kv, bias = config.integer_or(query, "num_key_value_heads"), _attention_bias(config)
     return local_global(
         config,
-        windows=_alternating(config, config.maybe_integer("sliding_window_pattern") or 4),
+        windows=_alternating(config, config.integer_or(4, "sliding_window_pattern")),
         biases=(bias, bias, False),
         norms=hidden,
         parallel=True,

@@ -121,7 +121,7 @@ def mimo_v2_flash(config: Config) -> Shape:
     """
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     query, kv, width = heads(config, hidden=hidden)
-    value = config.maybe_integer("v_head_dim") or width
+    value = config.integer_or(width, "v_head_dim")
     bias = config.flag("attention_bias", default=False)
     before = config.maybe_integer("sliding_window_size")
     window = config.maybe_integer("sliding_window") if before is None else before + 1
@@ -131,7 +131,7 @@ def mimo_v2_flash(config: Config) -> Shape:
     for key, usual in (("swa_num_attention_heads", query), ("swa_head_dim", width), ("swa_v_head_dim", value)):
         if (config.maybe_integer(key) or usual) != usual:
             raise refuse(config, key, "a MiMo-V2-Flash whose local layers have other head sizes")
-    local_kv = config.maybe_integer("swa_num_key_value_heads") or 2 * kv
+    local_kv = config.integer_or(2 * kv, "swa_num_key_value_heads")
     sinks = {
         True: config.flag("add_swa_attention_sink_bias", default=True),
         False: config.flag("add_full_attention_sink_bias", default=False),
@@ -207,7 +207,7 @@ def step3p5(config: Config) -> Shape:
 
 def _step_list(config: Config, key: str, layers: int, known: tuple[str, str], default: Sequence[str]) -> list[str]:
     """Return a list of kinds, cut to the layers where it goes on for the multi-token-prediction layers."""
-    padded = layers + (config.maybe_integer("num_nextn_predict_layers", "num_mtp_layers", least=0) or 0)
+    padded = layers + (config.integer_or(0, "num_nextn_predict_layers", "num_mtp_layers", least=0))
     if len(config.sequence(key, default=None)) != padded:
         return layer_list(config, key, layers=layers, known=known, default=default)
     return layer_list(config, key, layers=padded, known=known, default=default)[:layers]
@@ -227,10 +227,10 @@ def _step_local_heads(config: Config, query: int, kv: int) -> int:
     if count is not None:
         return count
     other = config.child("attention_other_setting")
-    groups = other.maybe_integer("num_attention_groups") or kv
+    groups = other.integer_or(kv, "num_attention_groups")
     if groups != kv:
         raise refuse(other, "num_attention_groups", "a Step-3.5 whose local layers have other KV heads")
-    return other.maybe_integer("num_attention_heads") or query
+    return other.integer_or(query, "num_attention_heads")
 
 
 def _step_mlps(config: Config, hidden: int, layers: int) -> list[tuple[Mlp, int]]:

@@ -50,7 +50,7 @@ def zamba2(config: Config) -> Shape:
     projections of the attention too. Heads are twice as wide as hidden / heads, as in Zamba.
     """
     hidden = config.integer("hidden_size")
-    inner = config.maybe_integer("intermediate_size", "ffn_hidden_size") or 4 * hidden
+    inner = config.integer_or(4 * hidden, "intermediate_size", "ffn_hidden_size")
     expanded = int(config.number("mamba_expand") * hidden)
     bias = config.flag("add_bias_linear")
     count = expanded // config.integer("mamba_headdim") if _widths_only(config) else config.integer("n_mamba_heads")
@@ -107,11 +107,11 @@ def _with_shared(
 ) -> tuple[Block, ...]:
     """Return Mamba layers, the hybrid ones with a transformer layer before them that only the first ``copies`` hold."""
     query = config.integer("num_attention_heads")
-    inputs = config.maybe_integer("attention_hidden_size") or 2 * hidden
+    inputs = config.integer_or(2 * hidden, "attention_hidden_size")
     attention = Full(
         heads=query,
-        kv_heads=config.maybe_integer("num_key_value_heads") or query,
-        head_dim=config.maybe_integer("attention_head_dim") or 2 * hidden // query,
+        kv_heads=config.integer_or(query, "num_key_value_heads"),
+        head_dim=config.integer_or(2 * hidden // query, "attention_head_dim"),
         inputs=inputs,
     )
     holder = Block(

@@ -30,7 +30,7 @@ _ENGINES = {
 }
 
 # Starts of a crash loop that are shown: the last ones.
-_MOST_SHOWN = 8
+_MOST_SHOWN = 4
 
 
 def check_engine(engine: str) -> str:
@@ -78,7 +78,7 @@ def reconcile_report(
         InputError: the log tells of no engine, or not of the one asked for.
         KvcalcError: no start-up could be held against anything; the error is that of the last.
     """
-    chosen = [start_up for start_up in start_ups if engine in (None, start_up.engine)]
+    chosen = _distinct(start_up for start_up in start_ups if engine in (None, start_up.engine))
     if not chosen:
         raise _nothing_found(start_ups, engine)
     notes = _notes(chosen)
@@ -107,6 +107,17 @@ def reconcile_report(
         advice=advice,
         notes=tuple(notes),
     )
+
+
+def _distinct(start_ups: Iterable[StartUp]) -> list[StartUp]:
+    """Return start-ups without those that printed the same as an earlier one, as in a crash loop."""
+    found: dict[str, StartUp] = {}
+    for start_up in start_ups:
+        printed = {name: [number.value for number in numbers] for name, numbers in start_up.printed.items()}
+        caches = [(cache.total.value, cache.cells, cache.layers) for cache in start_up.caches]
+        told = (start_up.engine, start_up.version, start_up.model, dict(start_up.options), printed, caches)
+        found.setdefault(repr(told), start_up)
+    return list(found.values())
 
 
 def _nothing_found(start_ups: Sequence[StartUp], engine: str | None) -> InputError:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "bytes_of_gib", "row_of", "start_up_name"]
 
 # Room for the rounding of floating-point numbers, far below any printed digit.
-_ROUNDING = 1e-9
+_ROUNDING = 2e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

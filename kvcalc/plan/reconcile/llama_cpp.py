@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError
-from kvcalc.core.units import GIB
+from kvcalc.core.units import GIB, parse_bytes
 from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
 from kvcalc.engines.logs import Printed
 from kvcalc.plan.reconcile.findings import Finding, row_of
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["llama_cpp_options", "reconcile_llama_cpp"]
 
-_KIB_A_MIB = 1024
-_MIB = GIB // _KIB_A_MIB
+_MIB = parse_bytes("1MiB")
 
 
 def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileRow, ...]:

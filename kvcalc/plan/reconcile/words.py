@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Sliding
 from kvcalc.core.reports.reconcile import MemoryPart
-from kvcalc.core.units import GIB
+from kvcalc.core.units import GIB, parse_bytes
 from kvcalc.engines.sglang import token_bytes
 from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats
 from kvcalc.plan.reconcile.vllm import largest_length, memory_range, setup_layout
@@ -29,7 +29,7 @@ _PARTS = (
 )
 _MUCH_MORE = 1.02
 _IN_FLIGHT_SHARE = 4
-_KIB_A_MIB = 1024
+_MIB, _KIB = parse_bytes("1MiB"), parse_bytes("1KiB")
 
 
 def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
@@ -47,14 +47,13 @@ def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
 
 
 def _llama_cpp_parts(start_up: StartUp) -> list[MemoryPart]:
-    mib = GIB // _KIB_A_MIB
     sizes = {
         "weights": sum(found.value for found in start_up.printed.get("model_buffer_mib", ())),
         "KV cache": sum(cache.total.value for cache in start_up.caches),
         "recurrent states": sum(state.total.value for state in start_up.states),
         "compute buffers": sum(found.value for found in start_up.printed.get("compute_buffer_mib", ())),
     }
-    return [MemoryPart(part=part, taken_bytes=round(size * mib)) for part, size in sizes.items() if size > 0]
+    return [MemoryPart(part=part, taken_bytes=round(size * _MIB)) for part, size in sizes.items() if size > 0]
 
 
 def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
@@ -105,9 +104,7 @@ def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
     now, then = _requests(setup, room), _requests(changed, room)
     if now <= 0 or then < _MUCH_MORE * now:
         return ()
-    return (
-        f"a quarter of the tokens in flight (max-num-batched-tokens) would let {then / now:.2f} times as many run at once",
-    )
+    return (f"a quarter of max-num-batched-tokens would hold {then / now:.2f} times as many tokens",)
 
 
 def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
@@ -129,7 +126,7 @@ def llama_cpp_advice(start_up: StartUp) -> tuple[str, ...]:
     if total <= 0:
         return ()
     cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
-    said = [f"the cache takes {total:,.2f} MiB" + (f", {total * _KIB_A_MIB / cells:,.2f} KiB a cell" if cells else "")]
+    said = [f"the cache takes {total:,.2f} MiB" + (f", {total * _MIB / _KIB / cells:,.2f} KiB a cell" if cells else "")]
     if kinds <= {"f16", "bf16"}:
         quantised = parse_format("q8_0").bytes_per_element / parse_format("f16").bytes_per_element
         said.append(f"--cache-type-k q8_0 --cache-type-v q8_0 would make it {total * quantised:,.2f} MiB")

@@ -56,10 +56,13 @@ def _explained(steps: Sequence[ExplainedStep]) -> list[RenderableType]:
     if not steps:
         return []
     shown: list[RenderableType] = [Text(), Text("How each number comes about", style="bold")]
+    told: tuple[str, ...] = ()
     for step in steps:
         shown.append(Text(f"{step.quantity} = {step.formula}"))
         shown.append(Text(f"    = {step.expression}"))
         value = seconds_text(step.value) if step.unit == "s" else f"{number_text(step.value)} {step.unit}"
         shown.append(Text(f"    = {value}"))
-        shown += [Text(f"    source: {source}", style="dim") for source in step.sources]
+        # a source is printed where it changes, not under each of twenty steps
+        shown += [Text(f"    source: {source}", style="dim") for source in step.sources if step.sources != told]
+        told = step.sources or told
     return shown

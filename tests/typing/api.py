@@ -1,0 +1,50 @@
+"""What users write, checked by mypy and run by the tests."""
+
+from __future__ import annotations
+
+import kvcalc
+
+
+def kv_bytes_of_a_batch() -> int:
+    """Bytes that 32 conversations of 8,192 tokens keep."""
+    deployment = kvcalc.deployment("llama3.1-8b", kv_dtype="fp8")
+    report: kvcalc.SizeReport = kvcalc.size(deployment, context=8192, batch=32)
+    return report.kv.total_bytes
+
+
+def fastest_step_s(model: str | kvcalc.ModelProfile, gpu: str) -> tuple[float, str]:
+    """The least time of a decode step and what limits it."""
+    row = kvcalc.decode(kvcalc.deployment(model, gpu=gpu), batches=[1, 8], contexts=[4096]).rows[0]
+    return row.ideal_s, row.limiter
+
+
+def time_to_first_token_s(prompt: int) -> float:
+    """The bound on the time to first token on two GPUs."""
+    deployment = kvcalc.deployment("qwen3-8b", gpu="h100-sxm", gpus=2)
+    return kvcalc.prefill(deployment, prompts=[prompt]).rows[0].ideal_s
+
+
+def ridge_points() -> dict[str, float]:
+    """Ridge points of an accelerator by format."""
+    card: kvcalc.HardwareProfile = kvcalc.load_hardware("h200")
+    return dict(kvcalc.roofline(card).ridge_flop_per_byte)
+
+
+def largest_batch(memory_bytes: int) -> int:
+    """The most sequences that a given cache memory holds in vLLM."""
+    return kvcalc.fit(kvcalc.deployment("gemma-3-27b"), kv_memory_bytes=memory_bytes, context=8192).max_batch
+
+
+def explained() -> list[str]:
+    """Formulas with their numbers."""
+    steps = kvcalc.explain("size", kvcalc.deployment("deepseek-v3"), context=4096)
+    return [f"{step.quantity} = {step.expression}" for step in steps]
+
+
+def refused(name: str) -> str:
+    """What a user is told of a model that is not known."""
+    try:
+        kvcalc.load_model(name)
+    except kvcalc.UnknownNameError as error:
+        return f"{error.what}; {error.hint}"
+    return ""
