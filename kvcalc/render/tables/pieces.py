@@ -10,7 +10,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import JustifyMethod, RenderableType
 
     from kvcalc.core.reports.common import RunFormats
 
@@ -24,7 +24,8 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
     """Return a table whose first ``left`` columns, and those of words by name, stand left and numbers right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place < left or name in _WORDS else "right", header_style="bold", overflow="fold")
+        side: JustifyMethod = "left" if place < left or name in _WORDS else "right"
+        table.add_column(name, justify=side, header_style="bold", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
