@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
-    from kvcalc.engines.logs import StartUp
     from kvcalc.engines.options import EngineOptions
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.plan.deployment import Deployment
@@ -127,11 +127,14 @@ def _exists(path: Path) -> bool:
 
 def _read_model_file(path: Path) -> ModelProfile:
     if path.is_dir():
-        path = _in_folder(path)
+        return _in_folder(path)
     if not path.exists():
         raise ProfileError("no such file", where=str(path))
+    return _read_as(path, _profile_name(path))
+
+
+def _read_as(path: Path, name: str) -> ModelProfile:
     suffix = path.suffix.lower()
-    name = _profile_name(path)
     if suffix == ".gguf":
         from kvcalc.importers.gguf import import_gguf
 
@@ -149,11 +152,13 @@ def _read_model_file(path: Path) -> ModelProfile:
     return load_model_file(path)
 
 
-def _in_folder(folder: Path) -> Path:
-    config = folder / "config.json"
-    if config.is_file():
-        return config
-    raise ProfileError("the folder has no config.json", where=str(folder), hint="give a profile or checkpoint file")
+def _in_folder(folder: Path) -> ModelProfile:
+    from kvcalc.importers.folders import find_checkpoint
+
+    found = find_checkpoint(folder)
+    named = found.path if found.path.suffix == ".gguf" else folder / "config.json"
+    model = _read_as(found.path, _profile_name(named))
+    return replace(model, notes=(*model.notes, *found.notes))
 
 
 def _profile_name(path: Path) -> str:
@@ -197,13 +202,17 @@ def validate_profile(path: Path, kind: Kind) -> None:
 def lint_config(path: Path) -> list[KeyUse]:
     """Return what becomes of each key of a Hugging Face config: used, defaulted or ignored.
 
+    Args:
+        path: a ``config.json``, its folder, or a ``.safetensors`` file beside it.
+
     Raises:
         UnsupportedError: an architecture that is not known.
         ProfileError: a file that cannot be read.
     """
+    from kvcalc.importers.folders import config_of
     from kvcalc.importers.hugging_face import lint
 
-    return lint(_in_folder(path) if path.is_dir() else path)
+    return lint(config_of(path))
 
 
 def deployment(
@@ -381,28 +390,33 @@ def reconcile(
         InputError: the log tells of no engine, or its model cannot be identified.
         UnsupportedError: the model's cache in that engine is not modelled.
     """
+    from functools import cache
+
     from kvcalc.engines.logs import read_log
     from kvcalc.plan.reconcile import check_engine, reconcile_report
 
     if engine is not None:
         engine = check_engine(engine)
     given = None if model is None else load_model(model)
-    return reconcile_report(read_log(text), lambda found: given or _logged_model(found), engine=engine)
+    named = cache(_logged_model)
+    return reconcile_report(read_log(text), lambda found: given or named(found.model), engine=engine)
 
 
-def _logged_model(start_up: StartUp) -> ModelProfile:
-    """Return the model that a log names, from the catalogue."""
+def _logged_model(printed: str | None) -> ModelProfile:
+    """Return the model that a log names, from the catalogue: nothing is fetched."""
     from kvcalc.engines.logs import model_names
     from kvcalc.profiles.catalog import find
     from kvcalc.profiles.loader import load_model_file
 
-    for name in model_names(start_up.model or ""):
+    names, known = model_names(printed or ""), set(profile_names("model"))
+    # the name as printed, then the catalogue's own names, then the aliases: a search in vain reads every profile
+    for name in (*names[:1], *(name for name in names[1:] if name in known), *names[1:]):
         try:
             entry = find(name, "model")
         except UnknownNameError:
             continue
         return load_model_file(entry.path, trusted=entry.shipped)
-    named = f"the log names {start_up.model!r}, which is" if start_up.model else "the log names no model that is"
+    named = f"the log names {printed!r}, which is" if printed else "the log names no model that is"
     raise InputError(f"{named} in no catalogue", hint="give it with --model")
 
 

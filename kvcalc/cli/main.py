@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -100,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare_output() -> None:
-    """Make standard output take whatever is printed: a closed one swallows it, a narrow encoding replaces characters."""
+    """Make standard output take whatever is printed: a closed one swallows it, a narrow one replaces characters."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it lives as long as the program
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  it lives as long as the program
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -14,6 +14,7 @@ from kvcalc.cli.profiles import profiles_app
 app = profiles_app("model", "List, show, import, lint and validate model profiles.")
 
 Source = Annotated[str, Argument(help="config.json or its folder, .gguf, .safetensors, or a Hugging Face id.")]
+Linted = Annotated[Path, Argument(help="A config.json, its folder, or a .safetensors beside it.")]
 Target = Annotated[Path | None, Option("--output-file", "-o", help="Write here instead of to standard output.")]
 
 
@@ -34,7 +35,7 @@ def import_(source: Source, target: Target = None, settings: Set = None) -> None
 
 
 @app.command()
-def lint(source: Annotated[Path, Argument(help="A config.json or its folder.")], json: Json = False) -> None:
+def lint(source: Linted, json: Json = False) -> None:
     """Say of each key of a config that decides memory or compute: used, defaulted or ignored.
 
     Example: kvcalc models lint ./checkpoint/config.json

@@ -69,12 +69,13 @@ def explain_first(
     return lambda: api.explain(report, deployment, context=context, batch=batches[0])
 
 
-# Options that only one engine knows.
+# Options that only some engines know.
 _OWN_OPTIONS = {
-    "vllm": {"version", "block_size", "max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs",
-             "prefix_caching", "platform"},
-    "llama.cpp": {"parallel", "kv_unified", "cache_type_k", "cache_type_v", "swa_full", "ubatch", "flash_attn"},
-}  # fmt: skip
+    ("max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs", "prefix_caching", "platform"): ("vllm",),
+    ("block_size",): ("vllm", "sglang"),
+    ("version",): ("vllm", "transformers"),
+    ("parallel", "kv_unified", "cache_type_k", "cache_type_v", "swa_full", "ubatch", "flash_attn"): ("llama.cpp",),
+}
 _COUNTS = ("max_model_len", "max_num_batched_tokens")
 
 
@@ -89,11 +90,12 @@ def engine_settings(
     from kvcalc.engines.options import EngineOptions
 
     asked = {name: value for name, value in given.items() if value is not None}
-    for owner, names in _OWN_OPTIONS.items():
-        foreign = sorted(names & set(asked)) if engine != owner else []
+    for names, owners in _OWN_OPTIONS.items():
+        foreign = [name for name in names if name in asked] if engine not in owners else []
         if foreign:
             option = foreign[0].replace("_", "-").replace("version", "engine-version")
-            raise InputError(f"--{option} is an option of {owner}", hint=f"add --engine {owner}, or leave it out")
+            engines = " or ".join(owners)
+            raise InputError(f"--{option} is an option of {engines}", hint=f"add --engine {owners[0]}, or leave it out")
     for name in _COUNTS:
         if name in asked:
             asked[name] = one_count(asked[name], name.replace("_", "-"))

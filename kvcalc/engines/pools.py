@@ -10,7 +10,7 @@ from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
 from kvcalc.core.reports.size import Reserved
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, stage_blocks
-from kvcalc.engines import llama_cpp, transformers, vllm
+from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +92,19 @@ class _Plain:
 
 
 @dataclass(frozen=True, slots=True)
+class _Static(_Plain):
+    """A cache allocated at its full length for every sequence, however short it is."""
+
+    length: int
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        return _Plain.bytes_for(self, context=max(context, self.length), batch=batch)
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        return _Plain.reserved(self, context=max(context, self.length), batch=batch)
+
+
+@dataclass(frozen=True, slots=True)
 class _Paged:
     """VLLM: blocks drawn from one pool."""
 
@@ -127,6 +140,42 @@ class _Paged:
             needed_bytes=max(
                 one.needed_bytes + layout.bytes_per_block for one, layout in zip(found, stages, strict=True)
             ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """SGLang: one pool of tokens for all layers of a rank, in pages."""
+
+    name: str
+    stages: tuple[sglang.TokenBytes, ...]
+    parallel: Parallel
+    page_size: int
+
+    def _rows(self, context: int, batch: int) -> int:
+        sequences = -(-batch // self.parallel.data)
+        return sequences * -(-context // self.page_size) * self.page_size
+
+    @property
+    def _fullest(self) -> sglang.TokenBytes:
+        return max(self.stages, key=lambda stage: stage.total)
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        return self._rows(context, batch) * self._fullest.total
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        return _reserved(self.name, self.bytes_for(context=context, batch=batch), 0)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        tokens = sglang.max_total_tokens(self._fullest, memory_bytes=kv_bytes, page_size=self.page_size)
+        one = self.bytes_for(context=max_model_len, batch=1)
+        return Held(
+            tokens=tokens,
+            concurrency=self.parallel.data * tokens / max_model_len,
+            num_blocks=tokens // self.page_size if self.page_size > 1 else None,
+            block_size=self.page_size if self.page_size > 1 else None,
+            starts=one <= kv_bytes,
+            needed_bytes=one,
         )
 
 
@@ -218,8 +267,19 @@ def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, option
 
 
 def _transformers(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
-    del options
-    return _Plain(f"transformers {transformers.VERSIONS}", transformers.as_cached(model), formats, parallel)
+    version = options.version or transformers.VERSIONS
+    if options.max_model_len is None:
+        return _Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel)
+    static = transformers.decompressed(model, version)
+    return _Static(f"transformers {version}, StaticCache", static, formats, parallel, options.max_model_len)
+
+
+def _sglang(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    stages = tuple(
+        sglang.token_bytes(replace(model, blocks=blocks), formats, tensor=parallel.tensor)
+        for blocks in stage_blocks(model, parallel.pipeline)
+    )
+    return _Tokens(f"sglang {sglang.VERSIONS}", stages, parallel, options.block_size or 1)
 
 
 def _ideal(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
@@ -231,6 +291,7 @@ ENGINES: dict[str, Callable[..., Pool]] = {
     "ideal": _ideal,
     "vllm": _vllm,
     "llama.cpp": _llama_cpp,
+    "sglang": _sglang,
     "transformers": _transformers,
 }
 

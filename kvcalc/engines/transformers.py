@@ -1,34 +1,65 @@
-"""Hugging Face transformers 5: the tensors of its dynamic cache after a prefill."""
+"""Hugging Face transformers: the tensors of its dynamic and static caches."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Chunked, Compressed, Sliding
+from kvcalc.core.errors import InputError
+from kvcalc.core.model import Chunked, Compressed, Full, Latent, Sliding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kvcalc.core.model import Block, Mixer, ModelProfile
 
-__all__ = ["VERSIONS", "as_cached"]
+__all__ = ["VERSIONS", "as_cached", "decompressed"]
 
 VERSIONS = "5.24"
 
+# From this version on latent attention is cached compressed; before, as full heads.
+_FIRST_COMPRESSED = 5
 
-def as_cached(model: ModelProfile) -> ModelProfile:
+
+def as_cached(model: ModelProfile, version: str = VERSIONS) -> ModelProfile:
     """Return the model whose logical bytes are those of ``DynamicCache`` after one prefill.
 
     A windowed layer keeps window - 1 tokens (those the next token can still see), a chunked layer likewise; Falcon's
     new decoder architecture broadcasts its KV heads to the query heads before it caches them. Latent attention is
-    cached compressed.
+    cached compressed from version 5 on.
 
     Source: transformers 5.24, ``cache_utils`` and the attention of each model.
+
+    Raises:
+        InputError: not a version.
     """
-    return replace(model, blocks=tuple(_as_cached(block, model.architecture) for block in model.blocks))
+    return _mapped(decompressed(model, version), lambda mixer: _mixer_as_cached(mixer, model.architecture))
 
 
-def _as_cached(block: Block, architecture: str) -> Block:
-    return replace(block, mixers=tuple(_mixer_as_cached(mixer, architecture) for mixer in block.mixers))
+def decompressed(model: ModelProfile, version: str) -> ModelProfile:
+    """Return the model with latent attention as the version caches it: before 5 as full keys and values for each head.
+
+    Raises:
+        InputError: not a version.
+    """
+    major = version.partition(".")[0]
+    if not major.isdecimal():
+        raise InputError(f"{version!r} is not a version of transformers", hint="for example 5.24 or 4.57")
+    return model if int(major) >= _FIRST_COMPRESSED else _mapped(model, _expanded)
+
+
+def _mapped(model: ModelProfile, change: Callable[[Mixer], Mixer]) -> ModelProfile:
+    changed: dict[Block, Block] = {
+        block: replace(block, mixers=tuple(change(mixer) for mixer in block.mixers)) for block in model.block_counts
+    }
+    return replace(model, blocks=tuple(changed[block] for block in model.blocks))
+
+
+def _expanded(mixer: Mixer) -> Mixer:
+    if not isinstance(mixer, Latent):
+        return mixer
+    width = mixer.nope_dim + mixer.rope_dim
+    return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=width, value_head_dim=mixer.value_head_dim)
 
 
 def _mixer_as_cached(mixer: Mixer, architecture: str) -> Mixer:

@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 
 __all__ = ["fetch_config"]
 
+# The hub's errors by the name of their class, the more special first.
+_REASONS = {
+    "GatedRepoError": "access to it is restricted, and this machine is not logged in as someone who has it",
+    "RepositoryNotFoundError": "the hub has no such model, or it is private",
+    "RevisionNotFoundError": "the hub has no such revision",
+    "OfflineModeIsEnabled": "the hub is switched off (HF_HUB_OFFLINE), and the config is not in its cache",
+    "LocalEntryNotFoundError": "the hub cannot be reached, and the config is not in its cache",
+    "EntryNotFoundError": "the model has no config.json",
+}
+
 
 def fetch_config(hub_id: str, unknown: KvcalcError) -> Path:
     """Return the local copy of a model's ``config.json``: from the hub's cache, else downloaded into it.
@@ -27,16 +37,22 @@ def fetch_config(hub_id: str, unknown: KvcalcError) -> Path:
     try:
         from huggingface_hub import hf_hub_download, try_to_load_from_cache
     except ImportError:
-        hint = f"{unknown.hint}; to read {hub_id} from the hub: pip install 'kvcalc[hub]'"
+        install = f"to read {hub_id} from the hub: pip install 'kvcalc[hub]'"
+        hint = f"{unknown.hint}; {install}" if unknown.hint else install
         raise UnknownNameError(unknown.what, hint=hint) from None
-    cached = try_to_load_from_cache(hub_id, "config.json")
-    if isinstance(cached, str):
-        return Path(cached)
     try:
-        return Path(hf_hub_download(hub_id, "config.json"))
+        cached = try_to_load_from_cache(hub_id, "config.json")
+        return Path(cached if isinstance(cached, str) else hf_hub_download(hub_id, "config.json"))
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ProfileError(
-            f"the config of {hub_id!r} could not be fetched: {reason}"[:300],
+            f"the config of {hub_id[:100]!r} could not be fetched: {_reason(error)}",
             hint="check the name, `hf auth login` for gated models, or give a config.json",
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return one line: the hub's own messages are long, and the first line may be only an HTTP status."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    known = next((reason for name, reason in _REASONS.items() if name in kinds), None)
+    lines = str(error).strip().splitlines()
+    return known or (lines[0][:200] if lines else type(error).__name__)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError, did_you_mean
-from kvcalc.core.formats import parse_format
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.provenance import Source
 from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.quantization import weight_formats
+from kvcalc.importers.unread import looks_relevant, refuse_unread
+from kvcalc.importers.wrappers import checkpoint_dtype, nested_configs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,9 +23,6 @@ __all__ = ["import_config", "lint", "read_config", "read_config_file"]
 # The largest real config known is 120 kB; nesting is at most five deep.
 _MOST_BYTES = 8 * 2**20
 _DEEPEST = 64
-
-# Where multimodal configs keep the text model, in the order they are looked for.
-_TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -100,13 +97,15 @@ def import_config(
     """
     uses: dict[str, KeyUse] = {}
     top = Config(data, where=where, uses=uses)
-    text = _text_part(top)
+    chain = nested_configs(top)
+    text = chain[-1]
     model_type = text.text("model_type", default="")
     rule = find_rule(model_type)
     if rule is None:
-        raise _unknown_architecture(top, model_type)
+        raise _unknown_architecture(top, text, model_type)
     shape = rule(text)
-    dtype = _dtype(text, top)
+    refuse_unread(text, shape)
+    dtype = checkpoint_dtype(chain)
     formats = weight_formats(top, text, shape, dtype=dtype)
     source = Source(kind="model_config", url=url, date=date, note="" if url else where)
     profile = ModelProfile(
@@ -131,19 +130,6 @@ def import_config(
     return profile, uses
 
 
-# Keys that never decide bytes or FLOP, and words in a key that suggest it may.
-_HARMLESS = re.compile(
-    r"_token|token_|dropout|pdrop|_eps|epsilon|init|theta|rope_|rotary|_act$|activation_function|hidden_act|loss|coef|"
-    r"use_cache|version|architectures|auto_map|id2label|label2id|return_|output_(hidden|attentions|router)|_name|"
-    r"softcap|scal|multiplier|temperature|top_p|max_length|task_specific|torch_dtype|^dtype$|_range$|_std$|beam|penalty|pooler|"
-    r"vision|image|video|audio|projector|norm_topk|routed_scaling|scoring|n_group|topk_group|topk_method|aux|jitter|seq_aux"
-)
-_TELLING = re.compile(
-    r"layer|head|kv|hidden|size|dim|rank|expert|window|chunk|cache|state|conv|ssm|mamba|attn|attention|moe|vocab|quant|"
-    r"bias|tie|ffn|intermediate|block|pattern|position|nextn|mtp|groups|width|lora|index"
-)
-
-
 def lint(path: Path) -> list[KeyUse]:
     """Return what becomes of each key of a config file that decides memory or compute, or looks as if it might.
 
@@ -160,8 +146,7 @@ def lint(path: Path) -> list[KeyUse]:
     for key, value in _leaves(data, ""):
         if any(key == used or (key.startswith(f"{used}.") and _is_leaf_use(uses[used])) for used in uses):
             continue
-        name = key.rpartition(".")[2]
-        if not _HARMLESS.search(key) and _TELLING.search(name):
+        if looks_relevant(key):
             found[key] = KeyUse(
                 key, value, "ignored", "not read by the rule of this architecture, though it looks relevant"
             )
@@ -196,51 +181,15 @@ def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
     return (f"the config does not give its own size; the defaults of its class stand in: {', '.join(assumed)}",)
 
 
-def _text_part(top: Config) -> Config:
-    """Descend to the text model of a multimodal config, with its class's defaults."""
-    current = top
-    for _ in range(3):
-        part = next((key for key in _TEXT_PARTS if isinstance(current.data.get(key), dict)), None)
-        if part is None:
-            break
-        outer = current.data.get("model_type", "")
-        inner = dict(current.data[part])
-        inner.setdefault("model_type", _text_type(outer, part))
-        tied = current.data.get("tie_word_embeddings", _class_defaults(str(outer)).get("tie_word_embeddings"))
-        if tied is not None:
-            inner.setdefault("tie_word_embeddings", tied)
-        current = Config(inner, where=top.where, path=current.key_path(part), uses=top.uses)
-    model_type = current.data.get("model_type", "")
-    return Config(
-        current.data,
-        where=top.where,
-        path=current.path,
-        defaults=_class_defaults(model_type if isinstance(model_type, str) else ""),
-        uses=top.uses,
-    )
-
-
-def _text_type(outer: object, part: str) -> str:
-    declared = _class_defaults(outer if isinstance(outer, str) else "").get(f"{part}_type")
-    return declared if isinstance(declared, str) else f"{outer}_text"
-
-
-def _class_defaults(model_type: str) -> dict[str, Any]:
-    """Return what transformers' config class gives to absent keys."""
-    global _defaults  # noqa: PLW0603  read once; 200 kB that most runs never need
-    if _defaults is None:
-        file = Path(__file__).with_name("class_defaults.json")
-        _defaults = json.loads(file.read_text(encoding="utf-8"))["defaults"]
-    found: dict[str, Any] = _defaults.get(model_type, {})
-    return found
-
-
-_defaults: dict[str, Any] | None = None
-
-
-def _unknown_architecture(top: Config, model_type: str) -> KvcalcError:
+def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcError:
     if not model_type:
         return ProfileError("the config names no model_type", where=top.where, hint="is this a model's config.json?")
+    if text.path and "model_type" not in _at(top.data, text.path):
+        return ProfileError(
+            f"{text.path} names no model_type, and that of its wrapper does not say which text model it holds",
+            where=top.where,
+            hint=f"add the text model's own model_type to {text.path}",
+        )
     hint = did_you_mean(model_type, known_types())
     return UnsupportedError(
         f"model_type {model_type!r} is not known to kvcalc, and is not guessed",
@@ -249,11 +198,7 @@ def _unknown_architecture(top: Config, model_type: str) -> KvcalcError:
     )
 
 
-def _dtype(text: Config, top: Config) -> str:
-    """Return the format of the checkpoint's unquantised tensors."""
-    named = text.raw("dtype", "torch_dtype", default=None) or top.raw("dtype", "torch_dtype", default=None)
-    if named is None or named == "auto":
-        return "bf16"
-    if not isinstance(named, str):
-        raise text.bad("dtype", named, "the name of a format")
-    return parse_format(named.removeprefix("torch.")).name
+def _at(data: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    for key in path.split("."):
+        data = data[key]
+    return data

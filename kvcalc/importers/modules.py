@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.cost.parameters import Matrix
     from kvcalc.importers.families.shape import Shape
 
-__all__ = ["Module", "Selection", "linear_modules"]
+__all__ = ["Module", "Selection", "lies_elsewhere", "linear_modules"]
 
 _ATTENTION = ("self_attn", "attn", "attention", "mixer", "temporal_block", "cross_attn")
 _STATE = ("linear_attn", "mamba", "mixer", "conv", "temporal_block", "lightning_attn", "delta_net")
@@ -186,6 +186,11 @@ _PREFIXES = ("model.", "", "language_model.model.", "model.language_model.", "ba
 _MOST_EXPRESSIONS = 400
 
 
+def lies_elsewhere(entry: str) -> bool:
+    """Return whether the name of a module is one of a vision or audio tower, or of a multi-token-prediction layer."""
+    return _ELSEWHERE.search(entry) is not None
+
+
 class Selection:
     """Names of modules, as the lists of a quantisation config give them.
 
@@ -216,7 +221,7 @@ class Selection:
         if entry.startswith("re:"):
             self._expressions.append(_expression(entry[3:], where))
             return
-        if _ELSEWHERE.search(entry):
+        if lies_elsewhere(entry):
             return
         name = _LAYER.sub("layers.", entry)
         if "*" not in name and "?" not in name:

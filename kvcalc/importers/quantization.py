@@ -15,7 +15,8 @@ from kvcalc.core.errors import UnsupportedError, did_you_mean
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.importers.modules import linear_modules
-from kvcalc.importers.quantization_methods import METHODS, method_of
+from kvcalc.importers.quantization_methods import METHODS
+from kvcalc.importers.quantization_schemes import method_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Shape
     from kvcalc.importers.modules import Module
-    from kvcalc.importers.quantization_methods import Scheme
+    from kvcalc.importers.quantization_schemes import Scheme
 
 __all__ = ["CheckpointFormats", "weight_formats"]
 
@@ -68,6 +69,8 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
     if plan is None:
         return CheckpointFormats()
     modules = linear_modules(shape, text.text("model_type", default=""))
+    if plan.check is not None:
+        plan.check(modules)
     schemes = [(module, None if module.kept else plan.scheme(module)) for module in modules]
     narrow = {scheme.activations for _, scheme in schemes if scheme is not None and scheme.activations}
     activations = min(narrow, key=lambda name: (parse_format(name).bytes_per_element, name), default=None)

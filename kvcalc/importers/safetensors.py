@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
-from kvcalc.core.formats import parse_format
-from kvcalc.cost.parameters import parameters
-from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count, exact_format, open_file
+from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count, open_file
 from kvcalc.importers.hugging_face import import_config, read_config_file
-from kvcalc.importers.tensor_parts import part_of
+from kvcalc.importers.tensor_checks import check_tensors
+from kvcalc.importers.tensor_parts import part_formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.importers.checkpoint import Read
 
-__all__ = ["import_safetensors", "read_header", "read_safetensors"]
+__all__ = ["import_safetensors", "read_header", "read_safetensors", "shard_names"]
 
 # The format's own limit; and more tensors, shards or text in one entry than any checkpoint has.
 _MOST_HEADER_BYTES = 100_000_000
@@ -42,10 +41,6 @@ _BITS = {
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "I64": 64, "U64": 64, "F64": 64, "C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 }  # fmt: skip
-
-# How a stored type is called as a format, for parts that are stored in one type throughout.
-_PLAIN = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp64"}
-_UNITS = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8", "F4": "fp4"}
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \n\r\t]+")
@@ -230,17 +225,34 @@ def read_safetensors(path: Path) -> TensorTable:
     index = path.with_name(f"{shard['stem']}.safetensors.index.json")
     if index.is_file():
         return _indexed(index)
-    count = int(shard["count"])
-    if not 1 <= count <= _MOST_SHARDS:
-        raise ProfileError(f"the name speaks of {count} shards", where=str(path))
     tensors: dict[str, Tensor] = {}
-    for place in range(1, count + 1):
-        name = f"{shard['stem']}-{place:0{len(shard['place'])}d}-of-{shard['count']}.safetensors"
+    for name in shard_names(path):
         found = _local(_shard(path.with_name(name), path))
         if not tensors.keys().isdisjoint(found):
             raise ProfileError("a tensor stands in two shards", where=str(path.with_name(name)))
         tensors |= found
     return TensorTable(str(path), tensors)
+
+
+def shard_names(path: Path) -> list[str]:
+    """Return the names of the files that hold a checkpoint's tensors, whether they are there or not.
+
+    Args:
+        path: a ``.safetensors`` file, one shard of several, or a ``.safetensors.index.json``.
+
+    Raises:
+        ProfileError: an index that cannot be used, or a name that speaks of more shards than any checkpoint has.
+    """
+    if path.name.endswith(".json"):
+        return list(dict.fromkeys(_index(path).values()))
+    shard = _SHARD.fullmatch(path.name)
+    if shard is None:
+        return [path.name]
+    count = int(shard["count"])
+    if not 1 <= count <= _MOST_SHARDS:
+        raise ProfileError(f"the name speaks of {count} shards", where=str(path))
+    width = len(shard["place"])
+    return [f"{shard['stem']}-{place:0{width}d}-of-{shard['count']}.safetensors" for place in range(1, count + 1)]
 
 
 def _local(path: Path) -> dict[str, Tensor]:
@@ -256,7 +268,8 @@ def _shard(path: Path, named: Path) -> Path:
     return path
 
 
-def _indexed(path: Path) -> TensorTable:
+def _index(path: Path) -> dict[str, str]:
+    """Return the file of each tensor that an index names."""
     with open_file(path) as (read, size):
         if size > _MOST_INDEX_BYTES:
             raise ProfileError(f"an index of {size} bytes", where=str(path))
@@ -265,13 +278,17 @@ def _indexed(path: Path) -> TensorTable:
         except UnicodeDecodeError as error:
             raise ProfileError("the index is not UTF-8 text", where=str(path)) from error
     files = _weight_map(text)
-    shards: dict[str, dict[str, Tensor]] = {}
-    for name in dict.fromkeys(files.values()):
-        if "/" in name or "\\" in name or name.startswith("."):
+    for count, name in enumerate(dict.fromkeys(files.values())):
+        if "/" in name or "\\" in name or "\x00" in name or name.startswith("."):
             raise ProfileError(f"the index names the file {name[:80]!r} outside its folder", where=str(path))
-        if len(shards) >= _MOST_SHARDS:
+        if count >= _MOST_SHARDS:
             raise ProfileError(f"more than {_MOST_SHARDS} shards", where=str(path))
-        shards[name] = _local(_shard(path.with_name(name), path))
+    return files
+
+
+def _indexed(path: Path) -> TensorTable:
+    files = _index(path)
+    shards = {name: _local(_shard(path.with_name(name), path)) for name in dict.fromkeys(files.values())}
     tensors: dict[str, Tensor] = {}
     for tensor, name in files.items():
         if tensor not in shards[name]:
@@ -304,15 +321,15 @@ def import_safetensors(path: Path, name: str) -> ModelProfile:
     """Return the profile of the ``config.json`` beside a weight file, with the file's own bytes.
 
     Each part of the model gets the exact mixture of the formats its tensors are stored in, scales included. Tensors
-    that the profile does not count (vision and audio towers, multi-token-prediction layers) are in
-    ``held_weight_bytes`` only.
+    that the profile does not count (vision and audio towers, multi-token-prediction layers, a copy of a tied head) are
+    in ``held_weight_bytes`` only.
 
     Args:
         path: a ``.safetensors`` file or a ``.safetensors.index.json``.
         name: catalogue name for the profile.
 
     Raises:
-        ProfileError: a file is missing or cannot be used.
+        ProfileError: a file is missing or cannot be used, or the config contradicts its tensors.
         UnsupportedError: an architecture that kvcalc does not know.
     """
     config = path.with_name("config.json")
@@ -323,49 +340,13 @@ def import_safetensors(path: Path, name: str) -> ModelProfile:
             hint="put the model's config.json into the same folder",
         )
     table = read_safetensors(path)
-    profile, _ = import_config(read_config_file(config), name=name, where=str(config))
-    formats, outside = _part_formats(table, profile)
-    notes = [f"weight bytes as stored in {path.name}"]
-    if outside:
-        notes.append(
-            f"{outside} bytes of the file belong to no part of the text model (other towers, prediction layers)"
-        )
+    data = read_config_file(config)
+    described, _ = import_config(data, name=name, where=str(config))
+    profile, unchecked = check_tensors(table, described, data)
+    formats, notes = part_formats(table, profile)
     return replace(
         profile,
         weight_formats=formats,
         held_weight_bytes=table.total_bytes,
-        notes=(*profile.notes, *notes),
+        notes=(*profile.notes, f"weight bytes as stored in {path.name}", *notes, *unchecked),
     )
-
-
-def _part_formats(table: TensorTable, profile: ModelProfile) -> tuple[dict[str, str], int]:
-    """Return each part's format, and the bytes that belong to none.
-
-    Where a tensor's part cannot be told from its name, what the config declares is kept.
-    """
-    sizes: dict[str, dict[str, int]] = {}
-    outside = 0
-    for name, tensor in table.tensors.items():
-        part = part_of(name, tensor.shape, profile)
-        if part is None:
-            return dict(profile.weight_formats), 0
-        if part == "outside":
-            outside += tensor.size
-            continue
-        stored = sizes.setdefault(part, {})
-        stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
-    elements = parameters(profile)
-    formats: dict[str, str] = {}
-    for known, stored in sizes.items():
-        if known in elements:
-            formats[known] = _stored_format(stored, elements[known], profile.weight_formats.get(known))
-    return {known: form for known, form in formats.items() if form != profile.dtype}, outside
-
-
-def _stored_format(stored: dict[str, int], elements: int, declared: str | None) -> str:
-    main = max(stored, key=lambda dtype: stored[dtype])
-    if len(stored) == 1 and main in _PLAIN:
-        return _PLAIN[main]
-    unit = parse_format(declared).unit if declared else _UNITS.get(main, "bf16")
-    names = (declared,) if declared else ()
-    return exact_format(sum(stored.values()), elements, names=names, unit=unit)

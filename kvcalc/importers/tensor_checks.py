@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
@@ -34,14 +36,14 @@ _HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_layer|output|head|proj_
 
 # What a layer's matrix is called in `kvcalc.cost.parameters`, by the last words of its name.
 _MODULE = re.compile(
-    r"(?:^|\.)(?P<module>self_attn|attn|attention|self_attention|SelfAttention|mlp|feed_forward)\."
+    r"(?:^|\.)(?P<module>self_attn|attn|attention|self_attention|SelfAttention|mixer|temporal_block|mlp|feed_forward)\."
     r"(?:(?:attention|shared_experts?|\d{1,3})\.)?(?P<leaf>\w{1,40})\.weight$"
 )
 _MATRICES: Mapping[str, tuple[str, ...]] = {
-    "attention.query": ("q_proj", "wq"),
-    "attention.key": ("k_proj", "wk"),
-    "attention.value": ("v_proj", "wv"),
-    "attention.output": ("o_proj", "wo", "out_proj"),
+    "attention.query": ("q_proj", "wq", "q"),
+    "attention.key": ("k_proj", "wk", "k"),
+    "attention.value": ("v_proj", "wv", "v"),
+    "attention.output": ("o_proj", "wo", "out_proj", "o"),
     "attention.fused": ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "W_pack"),
     "attention.query_down": ("q_a_proj",),
     "attention.query_up": ("q_b_proj",),
@@ -62,8 +64,10 @@ _FUSED = {
 _Sides = tuple[int, int]
 
 
-def check_tensors(table: TensorTable, profile: ModelProfile, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return notes on what could not be checked.
+def check_tensors(
+    table: TensorTable, profile: ModelProfile, config: Mapping[str, Any]
+) -> tuple[ModelProfile, tuple[str, ...]]:
+    """Return the profile, without an output head where the file is a bare model, and notes on what was not checked.
 
     Layers and experts are counted by the names of their tensors; shapes are compared where a name is known and the
     elements are not packed. A name that is not known is never a reason to refuse.
@@ -79,21 +83,37 @@ def check_tensors(table: TensorTable, profile: ModelProfile, config: Mapping[str
     _refuse_adapter(table)
     layers, encoder = _layers(table.tensors, _LAYER), _layers(table.tensors, _ENCODER_LAYER)
     if not layers:
-        return ("the file names its tensors in a way that is not known: they were not checked against the config",)
+        note = "the file names its tensors in a way that is not known: they were not checked against the config"
+        return profile, (note,)
     _check_layers(layers, profile, config, table.where)
     if profile.encoder is not None and encoder:
         _check_count("encoder layers", max(encoder) + 1, len(profile.encoder.blocks), table.where)
-    _check_tables(table, profile)
-    return _check_matrices(layers, profile, table.where)
+    tokens = next((name for name in table.tensors if _TOKENS.fullmatch(name)), None)
+    notes = _check_matrices(layers, profile, table.where)
+    if tokens is None or not profile.embeddings:
+        return profile, notes
+    first = profile.embeddings[0]
+    _check_shape(tokens, table.tensors[tokens], [(first.rows, first.width)], "the token table", table.where)
+    if _has_head(table, profile, tokens):
+        return profile, notes
+    if not _is_bare(tokens, config):
+        raise _contradiction(
+            f"the file has no output head (lm_head), and the config does not tie one to {tokens!r}", table.where
+        )
+    return replace(profile, head=None), (*notes, "the file has no output head: it was saved from a model without one")
 
 
 def _refuse_adapter(table: TensorTable) -> None:
     """Refuse a file of adapters alone; some models hold adapters beside their own weights."""
     adapter = next((name for name in table.tensors if _LORA.search(name)), None)
-    if adapter is None or any(_TOKENS.fullmatch(name) or name.endswith("norm.weight") for name in table.tensors):
+    if adapter is None and not Path(table.where).name.startswith("adapter_model"):
         return
+    if any(_LAYER.match(name) and len(tensor.shape) > 1 and not _LORA.search(name)
+           for name, tensor in table.tensors.items()):  # fmt: skip
+        return
+    named = adapter or next(iter(table.tensors), "")
     raise ProfileError(
-        f"the file holds an adapter (LoRA), not a model: its tensors are named like {adapter[:120]!r}",
+        f"the file holds an adapter (such as LoRA), not a model: its tensors are named like {named[:120]!r}",
         where=table.where,
         hint="give the base model's file or config.json",
     )
@@ -141,27 +161,25 @@ def _contradiction(what: str, where: str) -> ProfileError:
     return ProfileError(what, where=where, hint="is the config.json beside it that of this checkpoint?")
 
 
-def _check_tables(table: TensorTable, profile: ModelProfile) -> None:
-    tokens = next((name for name in table.tensors if _TOKENS.fullmatch(name)), None)
-    if tokens is None or not profile.embeddings:
-        return
-    first = profile.embeddings[0]
-    _check_shape(tokens, table.tensors[tokens], [(first.rows, first.width)], "the token table", table.where)
+def _has_head(table: TensorTable, profile: ModelProfile, tokens: str) -> bool:
+    """Return whether the file holds the output head that the config implies, of whatever name."""
     head = profile.head
     if head is None or head.tied:
-        return
+        return True
     sides = (head.rows, head.width or profile.hidden_size)
-    heads = [name for name, tensor in table.tensors.items() if _LAYER.match(name) is None and name != tokens
+    found = [name for name, tensor in table.tensors.items() if _LAYER.match(name) is None and name != tokens
              and (_HEAD.search(name) or tensor.shape == sides)]  # fmt: skip
-    if not heads:
-        raise _contradiction(
-            f"the file has no output head (lm_head, {list(sides)}); the config implies one of its own, not tied to "
-            f"{tokens!r}",
-            table.where,
-        )
-    named = next((name for name in heads if name.endswith("lm_head.weight")), None)
+    named = next((name for name in found if name.endswith("lm_head.weight")), None)
     if named is not None:
         _check_shape(named, table.tensors[named], [sides], "the output head", table.where)
+    return bool(found)
+
+
+def _is_bare(tokens: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint was saved from the class without a head, as those of embedding models are."""
+    named = config.get("architectures")
+    saved_as = named[0] if isinstance(named, list) and named else None
+    return tokens.count(".") == 1 or (isinstance(saved_as, str) and saved_as.endswith("Model"))
 
 
 def _check_matrices(
@@ -189,8 +207,11 @@ def _matrix_of(local: str) -> str | None:
     found = _MODULE.search(local)
     if found is None:
         return None
-    part = "mlp" if found["module"] in {"mlp", "feed_forward"} else "attention"
-    return _MATRIX_OF.get((part, found["leaf"]))
+    leaf, module = found["leaf"], found["module"]
+    if module in {"mlp", "feed_forward"}:
+        return _MATRIX_OF.get(("mlp", leaf))
+    either = _MATRIX_OF.get(("mlp", leaf)) if module == "mixer" else None
+    return _MATRIX_OF.get(("attention", leaf), either)
 
 
 def _implied(block: Block, hidden: int) -> dict[str, list[_Sides]]:
@@ -220,5 +241,6 @@ def _check_shape(name: str, tensor: Tensor, implied: list[_Sides], what: str, wh
         return
     wanted = " or ".join(str(list(sides)) for sides in dict.fromkeys(implied))
     raise _contradiction(
-        f"the tensor {name[:120]!r} has the shape {list(tensor.shape)}; the config implies {wanted} ({what})", where
+        f"the tensor {name[:120]!r} has the shape {str(list(tensor.shape))[:80]}; the config implies {wanted} ({what})",
+        where,
     )

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BudgetTerms", "fit_report"]
 
-# vLLM's own default since 0.25; the others take what there is.
-_UTILIZATION = {"vllm": 0.92}
+# vLLM's own default since 0.25. SGLang computes its own from the model and the GPU; this is its usual outcome. The
+# others take what there is.
+_UTILIZATION = {"vllm": 0.92, "sglang": 0.88}
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
 _MOST_GPUS = 64
@@ -48,6 +49,9 @@ class BudgetTerms:
     activation_bytes: int | None = None
     overhead_bytes: int | None = None
 
+
+# Engines whose share of memory leaves the activations outside.
+_ACTIVATIONS_OUTSIDE = ("sglang",)
 
 _NO_TERMS = BudgetTerms()
 
@@ -200,6 +204,8 @@ def _overheads(
         activations = activation_peak(
             deployment.model, deployment.formats, tokens=tokens, sequences=sequences, tensor=tensor
         )
+        if engine in _ACTIVATIONS_OUTSIDE:
+            activations = Interval(least=0, most=0)
         overhead = runtime_overhead(tensor=deployment.parallel.gpus)
     given = [terms.activation_bytes, terms.overhead_bytes]
     found = [

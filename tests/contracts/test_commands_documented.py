@@ -4,6 +4,8 @@ import importlib
 import json
 import re
 import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -80,6 +82,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    shutil.copytree(Path(__file__).parents[2] / "docs" / "examples", tmp_path / "docs" / "examples")
     return tmp_path
 
 

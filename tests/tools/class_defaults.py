@@ -21,6 +21,8 @@ SKIP = re.compile(
     r"is_encoder_decoder|softcap|logit|scaling|_scale|jitter|pretraining|prefix|summary|use_return|time_step|multiplier|"
     r"mask|forced|suppress|begin|apply_spec|seed|max_batch|noise|clip|zoneout"
 )
+# Where wrappers keep their text model.
+PARTS = ("text_config", "language_config", "llm_config", "thinker_config")
 
 
 def defaults_of(config_class: type) -> dict[str, object]:
@@ -38,9 +40,42 @@ def defaults_of(config_class: type) -> dict[str, object]:
     return found
 
 
+def text_type(config_class: type) -> str | None:
+    """Return the type of the text model that a wrapper holds where a config names none."""
+    for name in PARTS:
+        if name not in (getattr(config_class, "sub_configs", None) or {}):
+            continue
+        inner = getattr(config_class(), name, None)
+        if inner is not None:
+            return str(inner.model_type)
+    return None
+
+
+def wrapper_of(config_class: type) -> dict[str, object]:
+    """Return what a wrapper's class decides for its text model; nothing where it holds none."""
+    if not set(PARTS) & set(getattr(config_class, "sub_configs", None) or {}):
+        return {}
+    found: dict[str, object] = {}
+    inner = text_type(config_class)
+    if inner:
+        part = next(name for name in PARTS if name in config_class.sub_configs)
+        found[f"{part}_type"] = inner
+    tied = defaults_of(config_class).get("tie_word_embeddings")
+    if isinstance(tied, bool):
+        found["tie_word_embeddings"] = tied
+    return found
+
+
+def spellings_of(config_class: type) -> dict[str, str]:
+    """Return the other names that a config class gives its keys."""
+    names = dict(getattr(config_class, "attribute_map", None) or {})
+    return {name: key for name, key in sorted(names.items()) if name != key and not SKIP.search(key)}
+
+
 def main() -> None:
     """Write the file."""
-    table = {}
+    table: dict[str, dict[str, object]] = {}
+    spellings = {}
     for model_type in sorted(CONFIG_MAPPING.keys()):
         try:
             config_class = CONFIG_MAPPING[model_type]
@@ -50,6 +85,15 @@ def main() -> None:
             continue
         if "num_hidden_layers" in values or "n_layer" in values or "vocab_size" in values or "num_layers" in values:
             table[model_type] = dict(sorted(values.items()))
+            if names := spellings_of(config_class):
+                spellings[model_type] = names
+        try:
+            wrapped = wrapper_of(config_class)
+        except Exception as error:
+            print(f"no text model known of {model_type}: {error}")
+            wrapped = {}
+        if wrapped:
+            table[model_type] = dict(sorted((table.get(model_type, {}) | wrapped).items()))
         for name, sub in (getattr(config_class, "sub_configs", None) or {}).items():
             if name in ("text_config", "language_config", "decoder", "encoder") and hasattr(sub, "model_type"):
                 table.setdefault(sub.model_type or f"{model_type}.{name}", dict(sorted(defaults_of(sub).items())))
@@ -57,6 +101,7 @@ def main() -> None:
     document = {
         "source": f"defaults of the config classes of transformers {transformers.__version__} (Apache-2.0), facts only",
         "defaults": table,
+        "spellings": spellings,
     }
     TARGET.write_text(json.dumps(document, indent=1) + "\n")
     print(len(table), "classes,", TARGET.stat().st_size, "bytes")

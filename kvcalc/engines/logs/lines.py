@@ -17,7 +17,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[@-~]")
 # A configuration fits into one line of some thousand characters; a marker's lines into some hundred.
 _MOST_CHARACTERS = 40_000
 _MOST_BEFORE_MARKER = 20_000
-_MOST_LINES = 2_000
+_MOST_LINES = 1_000
 _FOLLOWING_CHARACTERS = 1_500
 
 
@@ -48,7 +48,7 @@ def plain_text(text: str) -> str:
 
 
 def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
-    r"""Yield the lines that hold any of the markers, in order; at most 2,000 for each marker.
+    r"""Yield the lines that hold any of the markers, in order; at most 1,000 for each marker.
 
     >>> [line.number for line in marked_lines("a\nb x\nc\nx y", ["x", "y"])]
     [2, 4]

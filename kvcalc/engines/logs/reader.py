@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.engines.logs import llama_cpp, sglang, vllm
@@ -39,6 +40,7 @@ _AGAIN = (
     ("Available KV cache memory", "kv_cache_tokens"),
 )
 _MOST_START_UPS = 64
+_MARKERS = frozenset(marker for words in _ENGINES.values() for marker in words.markers)
 
 
 def read_log(text: str) -> tuple[StartUp, ...]:
@@ -50,46 +52,66 @@ def read_log(text: str) -> tuple[StartUp, ...]:
     >>> [(found.engine, found.first("available_kv_gib").value) for found in read_log(log)]
     [('vllm', 3.5)]
     """
-    text = plain_text(text)
-    found: list[Builder] = []
-    current: dict[Engine, Builder] = {}
-    markers = {marker for words in _ENGINES.values() for marker in words.markers}
-    for line in marked_lines(text, sorted(markers)):
+    reader = _Reader()
+    for line in marked_lines(plain_text(text), sorted(_MARKERS)):
+        reader.read(line)
+    return tuple(builder.build() for builder in reader.completed())
+
+
+class _Reader:
+    """Sorts lines into start-ups."""
+
+    def __init__(self) -> None:
+        self.found: list[Builder] = []
+        self.current: dict[Engine, Builder] = {}
+
+    def read(self, line: Line) -> None:
+        """Give a line to each engine that knows a word of it."""
         for engine, words in _ENGINES.items():
             hits = [marker for marker in words.markers if marker in line.text]
-            if hits and (engine in current or not _COMMON.issuperset(hits)):
-                _read_line(line, engine, words, hits, current, found)
-    return tuple(builder.build() for builder in found if builder.has_numbers)
+            if hits and (engine in self.current or not _COMMON.issuperset(hits)):
+                self._read(line, engine, words, hits)
 
+    def _read(self, line: Line, engine: Engine, words: _Words, hits: list[str]) -> None:
+        replica = words.replica_of(line)
+        builder = self._builder_of(line, engine, hits, replica)
+        if builder is not self.current.get(engine):
+            self.current[engine] = builder
+            self.found = [*self.found[1 - _MOST_START_UPS :], builder]
+        if replica is not None:
+            builder.replica = builder.replica or replica
+            if replica != builder.replica:
+                builder.events.add("replicas")
+                return
+        for marker in hits:
+            words.markers[marker](line, builder)
 
-def _read_line(
-    line: Line, engine: Engine, words: _Words, hits: list[str], current: dict[Engine, Builder], found: list[Builder]
-) -> None:
-    replica = words.replica_of(line)
-    builder = _builder_of(line, engine, words, hits, current.get(engine), replica)
-    if builder is not current.get(engine):
-        current[engine] = builder
-        if len(found) < _MOST_START_UPS:
-            found.append(builder)
-    if replica is not None:
-        builder.replica = builder.replica or replica
-        if replica != builder.replica:
-            builder.events.add("replicas")
-            return
-    for marker in hits:
-        words.markers[marker](line, builder)
-
-
-def _builder_of(
-    line: Line, engine: Engine, words: _Words, hits: list[str], builder: Builder | None, replica: str | None
-) -> Builder:
-    """Return the start-up that a line belongs to: the current one, or a new one."""
-    if builder is None:
-        return Builder(engine=engine, line=line.number)
-    if replica not in (None, builder.replica):
+    def _builder_of(self, line: Line, engine: Engine, hits: list[str], replica: str | None) -> Builder:
+        """Return the start-up that a line belongs to: the current one, or a new one."""
+        builder = self.current.get(engine)
+        if builder is None:
+            return Builder(engine=engine, line=line.number)
+        if replica not in (None, builder.replica):
+            return builder
+        if builder.has_numbers and any(marker in _ENGINES[engine].starts for marker in hits):
+            return Builder(engine=engine, line=line.number)
+        if any(marker in hits and quantity in builder.printed for marker, quantity in _AGAIN) and _is_whole(builder):
+            return builder.again(line.number)
         return builder
-    if builder.has_numbers and any(marker in words.starts for marker in hits):
-        return Builder(engine=engine, line=line.number)
-    if any(marker in hits and quantity in builder.printed for marker, quantity in _AGAIN):
-        return builder.again(line.number)
-    return builder
+
+    def completed(self) -> list[Builder]:
+        """Return the start-ups that printed numbers; one without a model takes it from a configuration pasted below."""
+        for place, builder in enumerate(self.found):
+            after = next((later for later in self.found[place + 1 :] if later.engine == builder.engine), None)
+            if builder.model is None and after is not None and after.model and not after.has_numbers:
+                builder.model, builder.version = after.model, builder.version or after.version
+                builder.options = {**after.options, **builder.options}
+                builder.events |= after.events
+        return [builder for builder in self.found if builder.has_numbers]
+
+
+def _is_whole(builder: Builder) -> bool:
+    """Whether every rank has printed its memory: ranks' lines may come late."""
+    sizes = [builder.options.get(name) for name in ("tensor_parallel_size", "pipeline_parallel_size")]
+    ranks = math.prod(size for size in sizes if isinstance(size, int))
+    return "needed_kv_gib" in builder.printed or len(builder.printed.get("available_kv_gib", ())) >= ranks

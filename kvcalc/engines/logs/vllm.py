@@ -198,7 +198,12 @@ _PROFILE = tuple(
     )
 )
 
-STARTS = ("Initializing an LLM engine", "Initializing a V1 LLM engine", "vLLM API server version")
+STARTS = (
+    "Initializing an LLM engine",
+    "Initializing a V1 LLM engine",
+    "vLLM API server version",
+    "non-default args:",
+)
 
 MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "Initializing an LLM engine": _config,

@@ -58,7 +58,7 @@ def _lfm2_kinds(config: Config, layers: int) -> list[str]:
 def _lfm_shape(config: Config, blocks: tuple[Block, ...], hidden: int) -> Shape:
     """Return the shape; ``tie_embedding`` is the older name of the tie and goes first."""
     shape = decoder_shape(config, blocks, hidden=hidden)
-    if shape.head is None or not config.has("tie_embedding"):
+    if shape.head is None or not config.has("tie_embedding") or "tie_word_embeddings" in config.given:
         return shape
     return replace(shape, head=replace(shape.head, tied=config.flag("tie_embedding")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full
-from kvcalc.importers.families.shape import attention_biases, decoder_shape, heads, mlp, mlp_biases
+from kvcalc.importers.families.shape import attention_biases, decoder_shape, head_width, heads, mlp, mlp_biases, refuse
 
 if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
@@ -85,8 +85,11 @@ def gemma(config: Config) -> Shape:
 
 def helium(config: Config) -> Shape:
     """Llama whose output projection never has a bias."""
-    biases = (_attention_bias(config), False, _mlp_bias(config))
-    return alike(config, biases=biases, norms=2 * config.integer("hidden_size"))
+    hidden = config.integer("hidden_size")
+    query, _, width = heads(config, hidden=hidden)
+    if query * width != hidden:
+        raise refuse(config, "head_dim", "a Helium whose heads together are not as wide as the hidden state")
+    return alike(config, biases=(_attention_bias(config), False, _mlp_bias(config)), norms=2 * hidden)
 
 
 def glm(config: Config) -> Shape:
@@ -99,6 +102,13 @@ def glm4(config: Config) -> Shape:
     """GLM-4-0414: as `glm`, with a norm before and after attention and MLP each."""
     biases = (_attention_bias(config), False, False)
     return alike(config, biases=biases, norms=4 * config.integer("hidden_size"))
+
+
+def glm4v_flat(config: Config) -> Shape:
+    """GLM-4.1V as first published: the text model's keys stand at the top level."""
+    config.raw("attention_bias")
+    config.raw("num_key_value_heads")
+    return glm4(config)
 
 
 def seed_oss(config: Config) -> Shape:
@@ -203,7 +213,7 @@ def stablelm(config: Config) -> Shape:
     hidden = config.integer("hidden_size")
     query = config.integer("num_attention_heads")
     kv = config.integer_or(query, "num_key_value_heads")
-    width = hidden // query
+    width = head_width(config, hidden, query)
     parallel = config.flag("use_parallel_residual", default=False)
     return alike(
         config,
@@ -228,6 +238,8 @@ RULES: dict[str, Rule] = {
     "gemma": gemma,
     "glm": glm,
     "glm4": glm4,
+    "glm4v": glm4v_flat,
+    "glm4v_text": glm4,
     "granite": llama,
     "helium": helium,
     "hunyuan_v1_dense": hunyuan,

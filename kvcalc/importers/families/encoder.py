@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.model import Block, Cross, Encoder, Full, Head, Table
+from kvcalc.core.model import Block, Cross, Encoder, Full, Head, Mixture, Table
 from kvcalc.importers.families.shape import (
     Shape,
     attention_biases,
     decoder_shape,
+    head_width,
     heads,
     hybrid_layers,
     layer_kinds,
     mlp,
     mlp_biases,
+    refuse,
     windowed,
 )
 
@@ -87,7 +89,7 @@ def _with_positions(block: Block, layers: int, tables: int, biases: int) -> tupl
 def _bart_block(config: Config, side: str, hidden: int, *, encoder_tokens: int, key_bias: bool = True) -> Block:
     """Return one layer of a stack by the keys of BART and its kin: all matrices and norms have biases."""
     count, inner = config.integer(f"{side}_attention_heads"), config.integer(f"{side}_ffn_dim")
-    width = hidden // count
+    width = head_width(config, hidden, count)
     biases = (4 if key_bias else 3) * hidden
     attention = Full(heads=count, kv_heads=count, head_dim=width)
     block = Block(
@@ -162,6 +164,32 @@ def m2m_100(config: Config) -> Shape:
     return _bart_like(config, positions=None, embedding_norm=False, last_norm=True)
 
 
+def nllb_moe(config: Config) -> Shape:
+    """NLLB-MoE: M2M-100 whose MLP is a mixture in every so many layers of either stack; two experts take a token."""
+    shape = m2m_100(config)
+    if shape.encoder is None:
+        return shape
+    layers = _with_mixtures(config, "encoder", shape.encoder.blocks, shape.hidden_size)
+    return replace(
+        shape,
+        blocks=_with_mixtures(config, "decoder", shape.blocks, shape.hidden_size),
+        encoder=replace(shape.encoder, blocks=layers),
+    )
+
+
+def _with_mixtures(config: Config, side: str, blocks: tuple[Block, ...], hidden: int) -> tuple[Block, ...]:
+    step, width = config.integer(f"{side}_sparse_step", least=0), config.integer(f"{side}_ffn_dim")
+    experts = config.integer("num_experts")
+    mixture = Mixture(experts=experts, experts_per_token=2, width=width, gated=False, expert_bias=True)
+    vectors = (experts if config.flag("router_bias") else 0) - mlp_biases(width, hidden, gated=False)
+    return tuple(
+        replace(block, name=f"{side}-moe", mlp=mixture, vector_parameters=block.vector_parameters + vectors)
+        if step and (place + 1) % step == 0
+        else block
+        for place, block in enumerate(blocks)
+    )
+
+
 def marian(config: Config) -> Shape:
     """Marian: BART without norms outside the layers; the decoder may have a vocabulary of its own."""
     shape = _bart_like(config, positions=0, embedding_norm=False, last_norm=False)
@@ -220,9 +248,11 @@ def moonshine(config: Config) -> Shape:
     for side in ("encoder", "decoder"):
         query = config.integer(f"{side}_num_attention_heads")
         kv = config.integer_or(query, f"{side}_num_key_value_heads")
-        width = config.integer_or(hidden // query, "head_dim")
+        width = head_width(config, hidden, query, "head_dim")
         attention = Full(heads=query, kv_heads=kv, head_dim=width)
         sides[side] = attention, attention_biases(query, kv, width, hidden, inputs=bias, output=False)
+    if len({(attention.heads, attention.kv_heads) for attention, _ in sides.values()}) > 1:
+        raise refuse(config, "decoder_num_key_value_heads", "a Moonshine whose two stacks differ in their heads")
     attention, biases = sides["decoder"]
     cross = Cross(heads=attention.heads, kv_heads=attention.kv_heads, head_dim=attention.head_dim, encoder_tokens=limit)
     decoder = Block(
@@ -330,8 +360,8 @@ def mllama(config: Config) -> Shape:
     than the head, for the image token and its reserve.
     """
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-    query, kv = config.integer("num_attention_heads"), config.maybe_integer("num_key_value_heads")
-    kv, width = kv or query, hidden // query
+    query = config.integer("num_attention_heads")
+    kv, width = config.integer_or(query, "num_key_value_heads"), head_width(config, hidden, query)
     listed = config.raw("cross_attention_layers", default=None)
     crossing = list(range(3, 39, 5)) if listed is None else config.sequence("cross_attention_layers")
     cross = Cross(heads=query, kv_heads=kv, head_dim=width, encoder_tokens=_IMAGE_TOKENS)
@@ -356,6 +386,7 @@ RULES: dict[str, Rule] = {
     "mllama_text_model": mllama,
     "moonshine": moonshine,
     "mt5": t5,
+    "nllb-moe": nllb_moe,
     "pegasus": pegasus,
     "plbart": bart,
     "t5": t5,

@@ -45,7 +45,9 @@ def gemma3(config: Config) -> Shape:
     window = config.maybe_integer("sliding_window")
     if window is not None and config.flag("use_bidirectional_attention", default=False):
         window = window // 2 + 1
-    period = config.integer_or(6, "sliding_window_pattern", "_sliding_window_pattern")
+    period = 6
+    if not config.has("layer_types"):
+        period = config.integer_or(6, "sliding_window_pattern", "_sliding_window_pattern")
     windows = _windows(config, period, window)
     return local_global(config, windows=windows, biases=(bias, bias, False), norms=4 * hidden, vectors=2 * width)
 

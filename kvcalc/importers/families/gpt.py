@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import ProfileError
 from kvcalc.core.model import Block, Full, Table
 from kvcalc.importers.families.shape import attention_biases, decoder_shape, mlp, mlp_biases, refuse
 
@@ -39,6 +40,8 @@ def _layers(
         parallel: whether attention and MLP read the same input.
     """
     query, kv = heads
+    if width is None and hidden % query:
+        raise ProfileError(f"a hidden size of {hidden} does not divide into {query} heads")
     width = hidden // query if width is None else width
     inputs, output, in_mlp = biases
     vectors += attention_biases(query, kv, width, hidden, inputs=inputs, output=output)
@@ -74,10 +77,15 @@ def _alone(config: Config) -> None:
 
 
 def gpt2(config: Config) -> Shape:
-    """GPT-2: learned positions, biases everywhere; ``multi_query`` (GPT-BigCode) leaves one KV head."""
+    """GPT-2: learned positions, biases everywhere.
+
+    ``multi_query`` (GPT-BigCode) or a ``multiquery`` type of heads (SantaCoder's own code) leaves one KV head.
+    """
     _alone(config)
     hidden, layers, heads, inner = _gpt2_sizes(config)
-    kv = 1 if config.flag("multi_query", default=False) else heads
+    kind = config.text("attention_head_type", default="multihead")
+    config.choice(kind, ("multihead", "multiquery"), key="attention_head_type", what="the type of heads")
+    kv = 1 if config.flag("multi_query", default=False) or kind == "multiquery" else heads
     blocks = _layers(hidden, layers, heads=(heads, kv), inner=inner, vectors=4 * hidden)
     positions = config.integer("n_positions", "max_position_embeddings")
     shape = decoder_shape(config, blocks, hidden=hidden, vectors=2 * hidden)
@@ -122,6 +130,7 @@ def gpt_neo(config: Config) -> Shape:
 
 def _check_attention_types(config: Config, layers: int) -> None:
     """Check the list of (kinds, repeats) that says which layers are local."""
+    config.pass_over("attention_layers", "attention_types says the same, and every layer is cached whole")
     count = 0
     for entry in config.sequence("attention_types", default=None):
         if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], list):
@@ -232,14 +241,16 @@ def falcon(config: Config) -> Shape:
     kv = 1 if config.flag("multi_query", default=True) else query
     if new:
         kv = config.integer_or(query, "num_kv_heads", "n_head_kv")
+    for key in ("num_kv_heads", "n_head_kv"):
+        config.pass_over(key, "only the new architecture has a number of KV heads of its own")
     parallel = config.flag("parallel_attn", default=True)
-    norms = config.integer_or((2 if new else 1), "num_ln_in_parallel_attn")
+    norms = config.integer_or(2 if new else 1, "num_ln_in_parallel_attn")
     blocks = _layers(
         hidden,
         config.integer("num_hidden_layers", "n_layer"),
         heads=(query, kv),
         inner=config.integer_or(4 * hidden, "ffn_hidden_size"),
-        vectors=2 * hidden * (min(norms, 2) if parallel else 2),
+        vectors=2 * hidden * ((2 if norms == 2 else 1) if parallel else 2),
         biases=(bias, bias, bias),
         parallel=parallel,
     )

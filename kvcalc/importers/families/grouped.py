@@ -152,7 +152,7 @@ def routed_experts(config: Config, *, shared: str) -> Mixture:
         experts=_experts(config, "n_routed_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
         width=width,
-        shared_width=width * (config.integer_or(0, shared, "num_shared_experts", least=0)),
+        shared_width=width * config.integer_or(0, shared, "num_shared_experts", least=0),
     )
 
 

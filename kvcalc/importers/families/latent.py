@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Gated, Indexer, Latent, Mixture
 from kvcalc.importers.families.mixture import deepseek
-from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, mtp_notes, refuse, stack
+from kvcalc.importers.families.shape import (
+    Shape,
+    decoder_shape,
+    dense_first,
+    head_width,
+    layer_list,
+    mtp_notes,
+    refuse,
+    stack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +77,7 @@ def latent_experts(config: Config) -> Mixture:
         experts=config.integer("num_experts", "n_routed_experts", "num_local_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
         width=width,
-        shared_width=width * (config.integer_or(0, "n_shared_experts", "num_shared_experts", least=0)),
+        shared_width=width * config.integer_or(0, "n_shared_experts", "num_shared_experts", least=0),
     )
 
 
@@ -138,12 +147,22 @@ def axk1(config: Config) -> Shape:
     return decoder_shape(config, blocks, hidden=hidden)
 
 
-def dense_latent(config: Config) -> Shape:
-    """Latent attention with a dense MLP in every layer (MiniCPM3, Youtu)."""
+def minicpm3(config: Config) -> Shape:
+    """Latent attention with a dense MLP in every layer; ``mlp_bias`` gives that one biases."""
+    return _dense_latent(config, mlp_bias=config.flag("mlp_bias", default=False))
+
+
+def youtu(config: Config) -> Shape:
+    """Latent attention with a dense MLP in every layer, never with biases."""
+    config.pass_over("mlp_bias", "the MLP never has biases")
+    return _dense_latent(config, mlp_bias=False)
+
+
+def _dense_latent(config: Config, *, mlp_bias: bool) -> Shape:
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-    value = config.integer_or(hidden // config.integer("num_attention_heads"), "v_head_dim")
+    value = head_width(config, hidden, config.integer("num_attention_heads"), "v_head_dim")
     inner = config.integer("intermediate_size")
-    bias = 2 * inner + hidden if config.flag("mlp_bias", default=False) else 0
+    bias = 2 * inner + hidden if mlp_bias else 0
     latent = latent_attention(config, hidden, value_dim=value)
     blocks = stack([latent] * layers, [(Gated(width=inner), bias)] * layers, norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden)
@@ -248,8 +267,8 @@ RULES: dict[str, Rule] = {
     "glm_moe_dsa": glm_moe_dsa,
     "kimi_k2": deepseek_v3,
     "longcat_flash": longcat_flash,
-    "minicpm3": dense_latent,
+    "minicpm3": minicpm3,
     "mistral4": deepseek_v3,
     "sarvam_mla": deepseek_v3,
-    "youtu": dense_latent,
+    "youtu": youtu,
 }

@@ -296,7 +296,7 @@ def _untied(config: Config, shape: Shape) -> Shape:
     """Return the shape with the context limit by its other name, and a head that is never the token table."""
     return replace(
         shape,
-        context_limit=config.maybe_integer("model_max_length", "max_position_embeddings"),
+        context_limit=config.maybe_integer("model_max_length") or config.maybe_integer("max_position_embeddings"),
         head=Head(rows=config.integer("vocab_size")),
     )
 
@@ -315,7 +315,7 @@ def bailing_hybrid(config: Config) -> Shape:
         "delta": kimi_delta(
             hidden,
             count=config.integer("linear_num_heads", default=query),
-            width=config.integer("linear_head_dim", "head_dim"),
+            width=config.maybe_integer("linear_head_dim") or config.integer("head_dim"),
             kernel=config.integer("linear_conv_kernel_dim", "short_conv_kernel_size"),
             full_forget=True,
             full_gate=True,

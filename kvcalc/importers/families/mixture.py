@@ -21,7 +21,17 @@ from kvcalc.importers.families.grouped import (
     window_of,
     windowed_mixers,
 )
-from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, mlp_biases, refuse, stack
+from kvcalc.importers.families.shape import (
+    Shape,
+    decoder_shape,
+    dense_first,
+    head_width,
+    heads,
+    layer_list,
+    mlp_biases,
+    refuse,
+    stack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +44,19 @@ __all__ = ["RULES"]
 
 
 def mixtral(config: Config) -> Shape:
-    """No biases; every layer is a mixture; a window, if any, holds for every layer."""
-    of = grouped(config, config.integer("hidden_size"))
-    experts = plain_experts(config, width="intermediate_size")
-    return uniform_mixture(config, of, experts, window=config.maybe_integer("sliding_window"))
+    """No biases; every layer is a mixture; a window, if any, holds for every layer unless the config lists their kinds."""
+    hidden, layers = config.integer("hidden_size"), layer_count(config)
+    of, experts = grouped(config, hidden), plain_experts(config, width="intermediate_size")
+    blocks = stack(_windowed_layers(config, of), [(experts, 0)] * layers, norms=2 * hidden)
+    return decoder_shape(config, blocks, hidden=hidden)
+
+
+def _windowed_layers(config: Config, of: Grouped) -> list[tuple[Mixer, int]]:
+    """Return attention over the window in every layer, or in those that ``layer_types`` names."""
+    layers, window = layer_count(config), config.maybe_integer("sliding_window")
+    default = [ATTENTION_KINDS[window is not None]] * layers
+    kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
+    return windowed_mixers(kinds, of, window_of(config, kinds))
 
 
 def minimax_m2(config: Config) -> Shape:
@@ -49,6 +68,9 @@ def minimax_m2(config: Config) -> Shape:
 def olmoe(config: Config) -> Shape:
     """Queries and keys are normalised over all heads together (OLMoE before, FlexOlmo after attention)."""
     bias = config.flag("attention_bias")
+    query, _, width = heads(config, hidden=config.integer("hidden_size"))
+    if query * width != config.integer("hidden_size"):
+        raise refuse(config, "head_dim", "an OLMoE whose heads together are not as wide as the hidden state")
     of = grouped(config, config.integer("hidden_size"), qkv_bias=bias, output_bias=bias, norm="all")
     return uniform_mixture(config, of, plain_experts(config, width="intermediate_size"))
 
@@ -67,8 +89,7 @@ def phimoe(config: Config) -> Shape:
     bias = config.flag("attention_bias")
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias)
     experts = plain_experts(config, width="intermediate_size")
-    mixer = of.mixer(config.maybe_integer("sliding_window"))
-    blocks = stack([(mixer, of.vectors)] * layers, [(experts, 0)] * layers, norms=4 * hidden)
+    blocks = stack(_windowed_layers(config, of), [(experts, 0)] * layers, norms=4 * hidden)
     return decoder_shape(config, blocks, hidden=hidden, vectors=2 * hidden, head_bias=config.flag("lm_head_bias"))
 
 
@@ -272,7 +293,7 @@ def dbrx(config: Config) -> Shape:
     layers = config.integer("n_layers", "num_hidden_layers")
     attention = config.child("attn_config", defaults={"kv_n_heads": 1})
     ffn = config.child("ffn_config", defaults={"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1})
-    mixer = Full(heads=query, kv_heads=attention.integer("kv_n_heads"), head_dim=hidden // query)
+    mixer = Full(heads=query, kv_heads=attention.integer("kv_n_heads"), head_dim=head_width(config, hidden, query))
     experts = Mixture(
         experts=ffn.integer("moe_num_experts"),
         experts_per_token=ffn.integer("moe_top_k"),

@@ -277,6 +277,8 @@ def recurrent_gemma(config: Config) -> Shape:
     hidden, lru = config.integer("hidden_size"), config.integer_or(config.integer("hidden_size"), "lru_width")
     query, kv, width = heads(config, hidden=hidden)
     inner, kernel = config.integer("intermediate_size") // 2, config.integer("conv1d_width")
+    if lru % query:
+        raise config.bad("lru_width", lru, f"a multiple of {query} heads")
     gates = 2 * query * (lru // query)
     unit = State(
         variant="rg_lru",
@@ -296,6 +298,8 @@ def recurrent_gemma(config: Config) -> Shape:
         "local": (local, biases),
     }
     names = {"recurrent": "recurrent", "attention": "local"}
+    if config.has("block_types"):
+        config.pass_over("_block_types", "block_types says it")
     pattern = layer_kinds(config, "block_types", "_block_types", names=names, layers=None)
     layers = [(pattern[place % len(pattern)], "mlp") for place in range(config.integer("num_hidden_layers"))]
     feed = mlp(inner), mlp_biases(inner, hidden)

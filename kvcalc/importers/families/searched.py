@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import ProfileError
 from kvcalc.core.model import Block, Full
 from kvcalc.importers.config_reader import Config
-from kvcalc.importers.families.shape import Shape, attention_biases, decoder_shape, mlp, mlp_biases, refuse
+from kvcalc.importers.families.shape import Shape, attention_biases, decoder_shape, head_width, mlp, mlp_biases, refuse
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mlp
@@ -67,7 +67,7 @@ def _attention(config: Config, part: Config, hidden: int) -> tuple[Full | None, 
     query, group = config.integer("num_attention_heads"), part.integer("n_heads_in_group")
     if query % group:
         raise part.bad("n_heads_in_group", group, f"a divisor of {query} heads")
-    kv, width = query // group, config.integer_or(hidden // query, "head_dim")
+    kv, width = query // group, head_width(config, hidden, query, "head_dim")
     biases = attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     return Full(heads=query, kv_heads=kv, head_dim=width), 0, hidden + biases
 

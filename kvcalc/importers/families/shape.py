@@ -34,6 +34,7 @@ __all__ = [
     "attention_biases",
     "decoder_shape",
     "dense_first",
+    "head_width",
     "heads",
     "hybrid_layers",
     "layer_kinds",
@@ -69,9 +70,16 @@ Rule = Callable[["Config"], Shape]
 def heads(config: Config, *, hidden: int) -> tuple[int, int, int]:
     """Return query heads, KV heads and head width, by the keys that most configs use."""
     query = config.integer("num_attention_heads")
-    kv = config.integer_or(query, "num_key_value_heads")
-    width = config.integer_or(hidden // query, "head_dim")
-    return query, kv, width
+    return query, config.integer_or(query, "num_key_value_heads"), head_width(config, hidden, query, "head_dim")
+
+
+def head_width(config: Config, hidden: int, query: int, *keys: str) -> int:
+    """Return the width of a head: as one of these keys gives it, else an equal part of the hidden state."""
+    if keys and (width := config.maybe_integer(*keys)) is not None:
+        return width
+    if hidden % query:
+        raise config.bad("hidden_size", hidden, f"a multiple of {query} heads, whose width the config does not give")
+    return config.integer_or(hidden // query, *keys) if keys else hidden // query
 
 
 def tables(config: Config, *, hidden: int, tied: bool) -> tuple[tuple[Table, ...], Head]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.importers.families.shape import (
     attention_biases,
     decoder_shape,
+    head_width,
     heads,
     layer_list,
     mlp,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule, Shape
 
-__all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_overrides", "layer_windows", "local_global"]
+__all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_overrides", "layer_windows", "local_global", "qwen2"]
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
@@ -179,7 +180,7 @@ def qwen2_vl(config: Config) -> Shape:
         windows=_upper_windows(config),
         biases=(True, False, False),
         norms=2 * hidden,
-        sizes=(query, kv, hidden // query),
+        sizes=(query, kv, head_width(config, hidden, query)),
     )
 
 
@@ -228,15 +229,13 @@ def smollm3(config: Config) -> Shape:
 
 def cohere2(config: Config) -> Shape:
     """Command R7B: attention and MLP side by side behind one layer norm, one layer in four global."""
-    hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
-    kv, bias = config.integer_or(query, "num_key_value_heads"), _attention_bias(config)
+    bias = _attention_bias(config)
     return local_global(
         config,
-        windows=_alternating(config, config.integer_or(4, "sliding_window_pattern")),
+        windows=_alternating(config, 4 if config.has("layer_types") else config.integer_or(4, "sliding_window_pattern")),
         biases=(bias, bias, False),
-        norms=hidden,
+        norms=config.integer("hidden_size"),
         parallel=True,
-        sizes=(query, kv, hidden // query),
     )
 
 
@@ -312,7 +311,10 @@ RULES: dict[str, Rule] = {
     "mistral": mistral,
     "olmo3": olmo3,
     "phi3": mistral,
+    "phi3_v": mistral,
+    "phi4_multimodal": mistral,
     "qwen2": qwen2,
+    "qwen2_5_omni_text": qwen2,
     "qwen2_5_vl": qwen2_vl_flat,
     "qwen2_5_vl_text": qwen2_vl,
     "qwen2_vl": qwen2_vl_flat,

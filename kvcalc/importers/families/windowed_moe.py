@@ -125,6 +125,8 @@ def mimo_v2_flash(config: Config) -> Shape:
     bias = config.flag("attention_bias", default=False)
     before = config.maybe_integer("sliding_window_size")
     window = config.maybe_integer("sliding_window") if before is None else before + 1
+    for key in ("sliding_window", "attention_chunk_size"):
+        config.pass_over(key, "sliding_window_size gives the window")
     default = [GLOBAL if place == 0 or (place + 1) % 6 == 0 else LOCAL for place in range(layers)]
     default = _written_kinds(config, "hybrid_layer_pattern", layers, (GLOBAL, LOCAL)) or default
     windows = layer_windows(config, layers=layers, default=default, window=window)
@@ -207,7 +209,7 @@ def step3p5(config: Config) -> Shape:
 
 def _step_list(config: Config, key: str, layers: int, known: tuple[str, str], default: Sequence[str]) -> list[str]:
     """Return a list of kinds, cut to the layers where it goes on for the multi-token-prediction layers."""
-    padded = layers + (config.integer_or(0, "num_nextn_predict_layers", "num_mtp_layers", least=0))
+    padded = layers + config.integer_or(0, "num_nextn_predict_layers", "num_mtp_layers", least=0)
     if len(config.sequence(key, default=None)) != padded:
         return layer_list(config, key, layers=layers, known=known, default=default)
     return layer_list(config, key, layers=padded, known=known, default=default)[:layers]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full, Gated
-from kvcalc.importers.families.shape import Shape, decoder_shape, layer_kinds
+from kvcalc.importers.families.shape import Shape, decoder_shape, head_width, layer_kinds
 from kvcalc.importers.families.states import mamba2_mixer, mamba_mixer, step_rank
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def zamba2(config: Config) -> Shape:
     if len(default) != layers and not (config.has("layers_block_type") or config.has("layer_types")):
         raise config.bad("num_hidden_layers", layers, f"{len(default)}, and layers_block_type is missing")
     kinds = layer_kinds(config, "layers_block_type", "layer_types", names=_ZAMBA_NAMES, layers=layers, default=default)
+    config.pass_over("kv_channels", "attention_head_dim gives the width of a head")
     rank = config.integer("adapter_rank", "lora_rank")
     adapters = rank * (hidden + 2 * inner)
     if config.flag("use_shared_attention_adapter", "use_shared_attention_lora"):
@@ -111,7 +112,7 @@ def _with_shared(
     attention = Full(
         heads=query,
         kv_heads=config.integer_or(query, "num_key_value_heads"),
-        head_dim=config.integer_or(2 * hidden // query, "attention_head_dim"),
+        head_dim=head_width(config, 2 * hidden, query, "attention_head_dim"),
         inputs=inputs,
     )
     holder = Block(

@@ -10,6 +10,7 @@ from kvcalc.core.units import GIB, parse_bytes
 from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
 from kvcalc.engines.logs import Printed
 from kvcalc.plan.reconcile.findings import Finding, row_of
+from kvcalc.plan.reconcile.setups import without_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,24 +74,33 @@ def _unified(start_up: StartUp, cells: int) -> bool:
 def _best(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> list[Finding]:
     """Return the findings of the options, or of those beside them that the log leaves open, where they agree better."""
     tried = []
-    for choice in _open(start_up, options):
+    for shaped, choice in _open(start_up, model, options):
         try:
-            tried.append(list(_findings(start_up, layout(model, choice))))
+            tried.append(list(_findings(start_up, layout(shaped, choice))))
         except KvcalcError:
-            if choice == options:
+            if not tried and choice == options:
                 raise
     return max(tried, key=lambda found: (all(f.agrees for f in found), sum(f.agrees for f in found)))
 
 
-def _open(start_up: StartUp, options: LlamaCppOptions) -> Iterator[LlamaCppOptions]:
-    yield options
+def _open(
+    start_up: StartUp, model: ModelProfile, options: LlamaCppOptions
+) -> Iterator[tuple[ModelProfile, LlamaCppOptions]]:
+    """Yield models and options that fit what the log says.
+
+    Before 2025-05 windowed layers shared the one cache of all layers; an old file of a latent model has whole heads.
+    """
+    yield model, options
     if "flash_attn" not in start_up.options:
-        yield replace(options, flash_attn="off")
+        yield model, replace(options, flash_attn="off")
     if "n_ubatch" not in start_up.options:
-        yield replace(options, ubatch=1024)
-        yield replace(options, ubatch=2048)
+        yield model, replace(options, ubatch=1024)
+        yield model, replace(options, ubatch=2048)
     if "swa_full" not in start_up.options:
-        yield replace(options, swa_full=True)
+        yield model, replace(options, swa_full=True)
+    if len(start_up.caches) == 1 and start_up.caches[0].windowed is None:
+        yield without_windows(model), options
+        yield model, replace(options, legacy_latent=True)
 
 
 def _explained(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> str:

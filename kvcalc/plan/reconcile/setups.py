@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import StartUp
 
-__all__ = ["FIRST_WITH_GRAPHS", "OWN_DRAFT_LAYER", "Setup", "base_setups", "release_of", "term_setups"]
+__all__ = [
+    "FIRST_WITH_GRAPHS",
+    "OWN_DRAFT_LAYER",
+    "Setup",
+    "base_setups",
+    "release_of",
+    "term_setups",
+    "without_windows",
+]
 
 Change = tuple[str, "Callable[[Setup], Setup]"]
 
@@ -201,8 +209,13 @@ def _windows(start_up: StartUp, model: ModelProfile, release: tuple[int, int] | 
 
 
 def _without_windows(setup: Setup) -> Setup:
-    blocks = tuple(replace(block, mixers=tuple(map(_as_full, block.mixers))) for block in setup.model.blocks)
-    return replace(setup, model=replace(setup.model, blocks=blocks))
+    return replace(setup, model=without_windows(setup.model))
+
+
+def without_windows(model: ModelProfile) -> ModelProfile:
+    """Return a model whose windowed and chunked layers have full attention."""
+    blocks = tuple(replace(block, mixers=tuple(map(_as_full, block.mixers))) for block in model.blocks)
+    return replace(model, blocks=blocks)
 
 
 def _as_full(mixer: Mixer) -> Mixer:

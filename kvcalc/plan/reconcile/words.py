@@ -65,7 +65,8 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     placed = setup_layout(setup)
     blocks = room // placed.bytes_per_block
     each = GIB * placed.max_model_len / placed.needed_bytes
-    said = [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
+    said = [f"all of this if {', '.join(setup.terms)}"] if setup.terms else []
+    said += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
     fits = largest_length(setup, room, null_block=True)
     if fits < placed.max_model_len:
         said.append(f"max-model-len {fits:,} is the most that fits")

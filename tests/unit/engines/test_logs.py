@@ -181,6 +181,25 @@ def test_a_second_start_keeps_the_options_and_not_the_numbers():
     assert (second.model, second.options["max_model_len"]) == ("a/b", 196608)
 
 
+def test_a_configuration_pasted_below_the_numbers_is_theirs():
+    lines = VLLM_V1.splitlines()
+    found = only("\n".join([*lines[4:], *lines[:4]]))
+    assert (found.model, found.version, found.count("tensor_parallel_size")) == ("a/b", "0.19.0", 2)
+    assert found.first("kv_cache_tokens").value == 686320
+
+
+def test_a_rank_may_print_its_memory_late():
+    lines = VLLM_V1.splitlines()
+    found = only("\n".join([*lines[:7], lines[8], lines[7], *lines[9:]]))
+    assert len(found.printed["available_kv_gib"]) == 2
+
+
+def test_the_same_start_again_is_one_of_its_own():
+    first, second = read_log(VLLM_V1 * 2)
+    assert second.options == first.options
+    assert second.line > first.line
+
+
 def test_one_replica_is_taken_and_the_others_are_told():
     lines = [
         f"(EngineCore_DP{rank} pid=1) INFO [gpu_worker.py:1] Available KV cache memory: {10 + rank}.5 GiB\n"

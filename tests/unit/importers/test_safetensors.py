@@ -14,7 +14,10 @@ from kvcalc.core.errors import ProfileError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.workload import Formats
 from kvcalc.cost.parameters import parameters, weight_bytes
+from kvcalc.importers.hugging_face import import_config
 from kvcalc.importers.safetensors import import_safetensors, read_header, read_safetensors
+from kvcalc.importers.tensor_checks import check_tensors
+from kvcalc.importers.tensor_parts import part_formats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +46,10 @@ def _checkpoint(folder: Path, arrays: dict[str, np.ndarray], config: Mapping[str
     (folder / "config.json").write_text(json.dumps(config))
     save_file(arrays, folder / "model.safetensors")
     return folder / "model.safetensors"
+
+
+def _zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float16)
 
 
 def _parse(header: bytes | dict[str, Any], data: bytes = b"", *, length: int | None = None) -> object:
@@ -122,6 +129,150 @@ def test_missing_config_says_what_is_missing(tmp_path: Path) -> None:
     save_file(_llama(), tmp_path / "m.safetensors")
     with pytest.raises(ProfileError, match=r"config\.json is missing"):
         import_safetensors(tmp_path / "m.safetensors", "m")
+
+
+_K = "model.layers.1.self_attn.k_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 4}, "has 2 layers, by its tensors' names; the config implies 4"),
+        ({"num_hidden_layers": 1}, "has 2 layers, by its tensors' names; the config implies 1"),
+        (
+            {"num_key_value_heads": 4},
+            r"0.self_attn.k_proj.weight' has the shape \[8, 16\]; the config implies \[16, 16\]",
+        ),
+        ({"num_attention_heads": 8, "head_dim": 4}, r"the config implies \[32, 16\] \(attention.query of layer 0\)"),
+        ({"intermediate_size": 48}, r"_proj.weight' has the shape \[(24, 16|16, 24)\]; the config implies"),
+        ({"vocab_size": 64}, r"embed_tokens.weight' has the shape \[32, 16\]; the config implies \[64, 16\]"),
+    ],
+)
+def test_config_that_contradicts_its_file_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = _checkpoint(tmp_path, _llama(), _CONFIG | changes)
+    with pytest.raises(ProfileError, match=message) as caught:
+        import_safetensors(path, "m")
+    assert caught.value.where == str(path)
+    assert "config.json" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("removed", "added", "message"),
+    [
+        ("lm_head", {}, "no output head"),
+        ("layers.0", {}, "no tensor of layer 0"),
+        ("", {"model.layers.7.mlp.up_proj.weight": _zeros(24, 16)}, "has 8 layers"),
+        ("", {"lm_head.weight": _zeros(32, 8)}, r"lm_head.weight' has the shape \[32, 8\]"),
+        ("k_proj", {_K: _zeros(8, 8)}, r"layers.1.self_attn.k_proj.weight' has the shape \[8, 8\]"),
+    ],
+)
+def test_tensors_that_contradict_their_config_are_refused(
+    tmp_path: Path, removed: str, added: dict[str, np.ndarray], message: str
+) -> None:
+    kept = {name: array for name, array in _llama().items() if not removed or removed not in name}
+    with pytest.raises(ProfileError, match=message):
+        import_safetensors(_checkpoint(tmp_path, kept | added), "m")
+
+
+def test_experts_are_counted(tmp_path: Path) -> None:
+    config = _CONFIG | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    arrays = {name: array for name, array in _llama().items() if ".mlp." not in name}
+    for layer in range(2):
+        block = f"model.layers.{layer}.block_sparse_moe"
+        arrays[f"{block}.gate.weight"] = _zeros(4, 16)
+        for expert in range(4):
+            sides = {"w1": (24, 16), "w2": (16, 24), "w3": (24, 16)}
+            arrays |= {f"{block}.experts.{expert}.{name}.weight": _zeros(*shape) for name, shape in sides.items()}
+    assert not any("elements" in note for note in import_safetensors(_checkpoint(tmp_path, arrays, config), "m").notes)
+    with pytest.raises(ProfileError, match="has 4 experts in layer 0, by its tensors' names; the config implies 8"):
+        import_safetensors(_checkpoint(tmp_path, arrays, config | {"num_local_experts": 8}), "m")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "adapter_model.safetensors"])
+def test_adapters_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(_CONFIG))
+    stem = "base_model.model.model.layers.0.self_attn.q_proj"
+    save_file({f"{stem}.lora_A.weight": _zeros(8, 16), f"{stem}.lora_B.weight": _zeros(16, 8)}, tmp_path / name)
+    with pytest.raises(ProfileError, match=r"holds an adapter .* named like 'base_model\S+lora_A\.weight'"):
+        import_safetensors(tmp_path / name, "m")
+    save_file({"prompt_embeddings": _zeros(8, 16)}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(ProfileError, match="holds an adapter"):
+        import_safetensors(tmp_path / "adapter_model.safetensors", "m")
+
+
+def test_adapters_beside_a_models_own_weights_count_as_held_only(tmp_path: Path) -> None:
+    extra = {"model.layers.0.self_attn.q_proj.lora_A.speech.weight": _zeros(10, 16)}
+    model = import_safetensors(_checkpoint(tmp_path, _llama() | extra), "m")
+    assert any("320 bytes of the file belong to no part" in note for note in model.notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({}, ("eh_proj.weight", "self_attn.q_proj.weight")),
+        ({"num_nextn_predict_layers": 1}, ("self_attn.q_proj.weight",)),
+    ],
+)
+def test_prediction_layers_may_follow_the_models_own(
+    tmp_path: Path, config: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    extra = {f"model.layers.2.{name}": _zeros(16, 16) for name in names}
+    path = _checkpoint(tmp_path, _llama() | extra)
+    profile, _ = import_config(_CONFIG, name="m")
+    checked, _ = check_tensors(read_safetensors(path), profile, _CONFIG | config)
+    assert checked.layers == 2
+    assert (
+        f"{len(names) * 512} bytes of the file belong to no part" in part_formats(read_safetensors(path), profile)[1][0]
+    )
+
+
+def test_text_model_of_a_multimodal_checkpoint_is_checked_whatever_leads_to_it(tmp_path: Path) -> None:
+    for place, root in enumerate(("language_model.model.", "model.language_model.", "")):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        arrays = {name.replace("model.", root): array for name, array in _llama().items()}
+        arrays["vision_tower.layers.9.self_attn.k_proj.weight"] = _zeros(3, 3)
+        assert import_safetensors(_checkpoint(folder, arrays), "m").layers == 2
+        arrays[f"{root}layers.2.mlp.up_proj.weight"] = _zeros(24, 16)
+        with pytest.raises(ProfileError, match="has 3 layers"):
+            import_safetensors(_checkpoint(folder, arrays), "m")
+
+
+def test_bare_model_has_no_head(tmp_path: Path) -> None:
+    arrays = {name: array for name, array in _llama(np.float32).items() if "lm_head" not in name}
+    model = import_safetensors(_checkpoint(tmp_path, arrays, _CONFIG | {"architectures": ["LlamaModel"]}), "m")
+    assert model.head is None
+    assert any("no output head" in note for note in model.notes)
+    formats = Formats(parts={part: parse_format(name) for part, name in model.weight_formats.items()})
+    assert weight_bytes(model, formats) == model.held_weight_bytes
+
+
+@pytest.mark.parametrize("suffix", ["qweight", "weight_packed", "weight"])
+def test_packed_weights_are_not_compared(tmp_path: Path, suffix: str) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in _llama().items():
+        if ".self_attn." in name or ".mlp." in name:
+            stem = name.removesuffix("weight")
+            rows, columns = array.shape
+            arrays[stem + suffix] = np.zeros((rows, columns // 8), np.int32)
+            arrays[f"{stem}weight_scale"] = _zeros(rows, 1)
+        else:
+            arrays[name] = array
+    model = import_safetensors(_checkpoint(tmp_path, arrays), "m")
+    assert model.held_weight_bytes == sum(array.nbytes for array in arrays.values())
+    assert any("packed or not named as usual" in note for note in model.notes)
+    with pytest.raises(ProfileError, match="implies 3"):
+        import_safetensors(_checkpoint(tmp_path, arrays, _CONFIG | {"num_hidden_layers": 3}), "m")
+
+
+def test_unknown_names_are_noted_and_never_refused(tmp_path: Path) -> None:
+    arrays = {f"net.{place}": array for place, array in enumerate(_llama().values())}
+    notes = import_safetensors(_checkpoint(tmp_path, arrays), "m").notes
+    assert any("were not checked against the config" in note for note in notes)
+    assert any("belongs to no part that is known" in note for note in notes)
+    arrays = _llama() | {"model.layers.0.mlp.extra_gate.weight": _zeros(24, 16)}
+    notes = import_safetensors(_checkpoint(tmp_path, arrays), "m").notes
+    assert "by their names 2688 elements are of mlp; the config implies 2304" in notes
 
 
 @pytest.mark.parametrize(

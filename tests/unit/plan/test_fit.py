@@ -58,6 +58,42 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(engine: str, mo
         assert not fits(report.max_context + 1, 3)
 
 
+@pytest.mark.parametrize("page", [1, 64])
+def test_sglang_divides_its_memory_by_the_bytes_of_a_token(page: int) -> None:
+    deployment = kvcalc.deployment("qwen3-235b-a22b", gpus=4)
+    options = EngineOptions(block_size=page, max_model_len=8192)
+    report = kvcalc.fit(deployment, engine="sglang", options=options, kv_memory_bytes=17 * GIB, context=8000)
+    per_token = 94 * 1 * (128 + 128) * 2
+    assert report.kv_capacity_tokens == 17 * GIB // per_token // page * page
+    assert report.reserved_kv_bytes == per_token * -(-8000 // page) * page
+
+
+def test_sglang_refuses_windows_that_its_model_does_not_describe() -> None:
+    with pytest.raises(kvcalc.UnsupportedError, match="sliding"):
+        kvcalc.fit(kvcalc.deployment("gemma-3-27b"), engine="sglang", kv_memory_bytes=GIB)
+
+
+def test_transformers_cached_latent_attention_as_heads_before_version_5() -> None:
+    def reserved(version: str) -> int:
+        options = EngineOptions(version=version)
+        found = kvcalc.size(
+            kvcalc.deployment("deepseek-v3", kv_dtype="bf16"), context=1000, engine="transformers", options=options
+        )
+        assert found.reserved is not None
+        return found.reserved.total_bytes
+
+    assert reserved("4.57") == 1000 * 61 * 128 * (128 + 64 + 128) * 2
+    assert reserved("5.24") == 1000 * 61 * (512 + 64) * 2
+
+
+def test_a_static_cache_is_allocated_at_its_full_length() -> None:
+    options = EngineOptions(max_model_len=32_768)
+    found = kvcalc.size(kvcalc.deployment("gemma-3-27b"), context=10, batch=2, engine="transformers", options=options)
+    entry = 16 * (128 + 128) * 2
+    assert found.reserved is not None
+    assert found.reserved.total_bytes == 2 * entry * (10 * 32_768 + 52 * 1024)
+
+
 def test_the_budget_adds_up() -> None:
     report = kvcalc.fit(
         kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), activation_bytes=GIB, overhead_bytes=GIB // 4, context=8192

@@ -120,6 +120,26 @@ def test_llama_cpp():
     assert not rows(LLAMA_CPP.format("5760.01"))["kv_cache_mib"].agrees
 
 
+def test_llama_cpp_once_kept_windowed_layers_in_one_cache():
+    # 62 layers x 16 kv heads x 128 x 2 B x 8,192 cells for keys, and as much for values
+    log = "llama_context: n_ctx = 8192\nllama_kv_cache_unified: size = 3968.00 MiB (  8192 cells,  62 layers), K (f16): 1984.00 MiB, V (f16): 1984.00 MiB"
+    assert all(row.agrees for row in rows(log, model="gemma-3-27b").values())
+
+
+def test_llama_cpp_with_two_caches():
+    # 8,192 cells for 10 layers, 1,024 + 512 for the 52 with a window of 1,024
+    log = (
+        "llama_context: n_ctx = 8192\nllama_context: n_ubatch = 512\n"
+        "llama_kv_cache_iswa: creating non-SWA KV cache, size = 8192 cells\n"
+        "llama_kv_cache: size = 640.00 MiB (  8192 cells,  10 layers,  1/1 seqs), K (f16): 320.00 MiB, V (f16): 320.00 MiB\n"
+        "llama_kv_cache_iswa: creating     SWA KV cache, size = 1536 cells\n"
+        "llama_kv_cache: size = 624.00 MiB (  1536 cells,  52 layers,  1/1 seqs), K (f16): 312.00 MiB, V (f16): 312.00 MiB\n"
+    )
+    found = rows(log, model="gemma-3-27b")
+    assert all(row.agrees for row in found.values())
+    assert {"full_cells", "swa_cells"} <= set(found)
+
+
 def test_the_advice_is_computed():
     advice = " ".join(api.reconcile(vllm()).advice)
     assert "a request of 8,192 tokens needs 1.00 GiB" in advice

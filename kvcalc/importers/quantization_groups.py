@@ -1,0 +1,115 @@
+"""compressed-tensors: groups of modules, each with a scheme of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.importers.modules import Selection, lies_elsewhere
+from kvcalc.importers.quantization_schemes import (
+    Plan,
+    by_row,
+    integer_groups,
+    kv_scheme,
+    packed,
+    refuse_method,
+    selection,
+    tiled,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.importers.config_reader import Config
+    from kvcalc.importers.modules import Module
+    from kvcalc.importers.quantization_schemes import Scheme
+
+__all__ = ["compressed_tensors"]
+
+
+def compressed_tensors(config: Config, _text: Config) -> Plan:
+    """Groups of modules, each with a number of bits, a type and a strategy for its scales."""
+    sparsity = config.child("sparsity_config").data.get("format", "dense")
+    if sparsity != "dense":
+        raise refuse_method(config, "sparsity_config", sparsity)
+    left = selection(config, "ignore")
+    named: list[tuple[Selection, Scheme]] = []
+    general: list[Scheme] = []
+    targeted: list[tuple[str, Selection]] = []
+    groups = config.child("config_groups")
+    for name in groups.data:
+        group = groups.child(name)
+        scheme = _group_scheme(config, group)
+        targets = group.sequence("targets", default=["Linear"])
+        classes = [target for target in targets if target in ("Linear", "LinearBase", "FusedMoE")]
+        general += [scheme] if classes else []
+        rest = [target for target in targets if target not in classes and target != "Attention"]
+        where = f"{group.where}, {group.key_path('targets')}"
+        targeted += [(str(target), Selection([target], where=where)) for target in rest]
+        if rest:
+            named.append((Selection(rest, where=where), scheme))
+
+    def check(modules: Sequence[Module]) -> None:
+        for target, picked in targeted:
+            if lies_elsewhere(target):
+                continue
+            if target == "Embedding" or any(picked.has(name) and not left.has(name) for name in _TOKEN_TABLES):
+                raise refuse_method(config, "config_groups", f"the token table as a target, {target}")
+            if not any(picked.picks(module) for module in modules):
+                raise refuse_method(config, "config_groups", f"the target {target}, which no linear module matches,")
+
+    def pick(module: Module) -> Scheme | None:
+        if left.picks(module):
+            return None
+        found = next((scheme for names, scheme in named if names.picks(module)), None)
+        return found or (general[0] if general else None)
+
+    return Plan(pick, kv_scheme(config, "kv_cache_scheme"), check)
+
+
+_TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings", "tok_embeddings")
+
+
+def _indexes_groups(weights: Config) -> bool:
+    """Return whether a group index is stored for each input: only where groups keep the order of activation."""
+    order = weights.raw("actorder", default=None)
+    known = {None: False, False: False, True: True, "group": True, "dynamic": True, "weight": False, "static": False}
+    if not isinstance(order, str | bool | None) or order not in known:
+        raise refuse_method(weights, "actorder", order, method="compressed-tensors")
+    return known[order]
+
+
+def _group_scheme(config: Config, group: Config) -> Scheme:
+    weights, inputs = group.child("weights"), group.child("input_activations")
+    bits, kind = weights.integer("num_bits"), weights.text("type", default="int")
+    size = weights.maybe_integer("group_size", least=-1)
+    strategy = weights.text("strategy", default="") or ("group" if size and size > 0 else "tensor")
+    symmetric = weights.raw("symmetric", default=True) is not False
+    own = group.text("format", default="") or config.text("format", default="")
+    wide = {"float": {8: "fp8", 4: "nvfp4"}, "int": {8: "int8", 4: "int4"}}.get(inputs.text("type", default="int"), {})
+    activations = wide.get(inputs.integer("num_bits")) if inputs.data.get("num_bits") is not None else None
+    match (kind, bits, strategy):
+        case ("float", 8, "tensor"):
+            return packed("fp8", activations)
+        case ("float", 8, "channel"):
+            return by_row("fp8", 2, activations)
+        case ("float", 8, "block"):
+            sides = weights.sequence("block_structure", length=2)
+            if not all(isinstance(side, int) and side > 0 for side in sides):
+                raise weights.bad("block_structure", sides, "two whole numbers")
+            return tiled("fp8_block128" if sides == [128, 128] else "fp8", (sides[0], sides[1]), 2, activations)
+        case ("float", 4, "tensor_group") | ("float", 4, "group") if size == 16:  # noqa: PLR2004
+            return packed("nvfp4", activations)
+        case ("float", 4, "group") if size == 32 and "mxfp4" in own:  # noqa: PLR2004
+            return packed("mxfp4", activations)
+        case ("int", 8, "tensor") if symmetric:
+            return packed("int8", activations)
+        case ("int", 8, "channel") if symmetric:
+            return by_row("int8", 2, activations)
+        case ("int", 4 | 8, "group" | "channel") if own in ("", "pack-quantized") and activations is None:
+            zero_bits = 0 if symmetric else bits
+            index = 4 if strategy == "group" and _indexes_groups(weights) else 0
+            width = (size or -1) if strategy == "group" else -1
+            return integer_groups(bits, width, zero_bits=zero_bits, input_bytes=index)
+        case _:
+            shown = f"{kind}{bits}, strategy {strategy}, group size {size}, format {own or 'none'}"
+            raise refuse_method(config, "config_groups", shown)

@@ -1,0 +1,143 @@
+"""What quantisation methods share: how a matrix is stored, which modules a method takes, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import ProfileError, UnsupportedError
+from kvcalc.core.formats import parse_format
+from kvcalc.importers.modules import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.importers.config_reader import Config
+    from kvcalc.importers.modules import Module
+
+__all__ = [
+    "Plan",
+    "Scheme",
+    "by_row",
+    "everywhere",
+    "integer_groups",
+    "kv_scheme",
+    "method_of",
+    "packed",
+    "refuse_method",
+    "selection",
+    "tiled",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How a matrix is stored: a format, the bytes of a matrix in it, and what it is multiplied with."""
+
+    name: str
+    size: Callable[[int, int], int]
+    activations: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a method does.
+
+    Args:
+        scheme: returns how a module is stored; none where it is left alone.
+        kv: the cache's format.
+        check: raises an error where the method's lists do not fit the model's modules.
+    """
+
+    scheme: Callable[[Module], Scheme | None]
+    kv: str | None = None
+    check: Callable[[Sequence[Module]], None] | None = None
+
+
+def method_of(config: Config) -> str:
+    """Return the method; ModelOpt's early files name only their algorithm."""
+    method = config.text("quant_method", default="").lower()
+    if method:
+        return method
+    if config.has("quant_algo") or config.child("quantization").data.get("quant_algo"):
+        return "modelopt"
+    if config.has("bits") and config.has("group_size"):
+        return "gptq"
+    if config.has("load_in_4bit") or config.has("load_in_8bit"):
+        return "bitsandbytes"
+    raise ProfileError("the quantisation names no quant_method", where=f"{config.where}, {config.path}")
+
+
+def packed(name: str, activations: str | None = None) -> Scheme:
+    form = parse_format(name)
+    return Scheme(name, lambda rows, columns: int(form.bytes(rows * columns)), activations)
+
+
+def by_row(name: str, scale_bytes: int, activations: str | None = None) -> Scheme:
+    form = parse_format(name)
+    return Scheme(name, lambda rows, columns: int(form.bytes(rows * columns)) + rows * scale_bytes, activations)
+
+
+def tiled(name: str, tile: tuple[int, int], scale_bytes: int, activations: str | None = None) -> Scheme:
+    def size(rows: int, columns: int) -> int:
+        return rows * columns + -(-rows // tile[0]) * -(-columns // tile[1]) * scale_bytes
+
+    return Scheme(name, size, activations)
+
+
+def integer_groups(bits: int, group: int, *, zero_bits: int, input_bytes: int = 0) -> Scheme:
+    """Packed integers with a 16-bit scale and a packed zero point for each group of a row's inputs.
+
+    Args:
+        bits: width of an element.
+        group: elements of a group; -1 for the whole row.
+        zero_bits: width of a zero point.
+        input_bytes: further bytes for each input (an index of groups).
+    """
+    name = {4: "int4", 8: "int8"}.get(bits, "int4")
+    if group > 0:
+        name = f"{name}-g{group}{'-zp4' if zero_bits == 4 and bits == 4 else ''}"  # noqa: PLR2004
+
+    def size(rows: int, columns: int) -> int:
+        groups = -(-columns // group) if group > 0 else 1
+        packed = rows * columns * bits + rows * groups * (16 + zero_bits)
+        return -(-packed // 8) + columns * input_bytes
+
+    return Scheme(name, size)
+
+
+def everywhere(scheme: Scheme, left: Selection, *, head: bool = False) -> Callable[[Module], Scheme | None]:
+    """Return a rule that stores every module in one scheme but the ones left alone (and the head, unless asked for)."""
+    return lambda module: None if left.picks(module) or (module.part == "head" and not head) else scheme
+
+
+def selection(config: Config, *keys: str) -> Selection:
+    entries = [entry for key in keys if config.has(key) for entry in config.sequence(key)]
+    return Selection(entries, where=f"{config.where}, {config.key_path(keys[0])}")
+
+
+def refuse_method(config: Config, key: str, value: object, *, method: str = "") -> UnsupportedError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."  # noqa: PLR2004
+    return UnsupportedError(
+        f"{config.key_path(key)} {shown} of the quantisation method {method or method_of(config)!r} is not supported",
+        where=config.where,
+        hint="give the formats with --weights, or describe the model in a profile",
+    )
+
+
+def kv_scheme(config: Config, *keys: str) -> str | None:
+    """Return the cache's format, from a scheme (bits and type) or the name of an algorithm."""
+    key = next((key for key in keys if config.has(key)), None)
+    if key is None:
+        return None
+    value = config.raw(key)
+    if isinstance(value, dict):
+        kind = f"{value.get('num_bits')} {value.get('type')}"
+        found = {"8 float": "fp8", "8 int": "int8", "4 float": "nvfp4"}.get(kind)
+    else:
+        found = {"fp8": "fp8", "int8": "int8", "nvfp4": "nvfp4"}.get(str(value).lower())
+    if found is None:
+        raise refuse_method(config, key, value)
+    return found

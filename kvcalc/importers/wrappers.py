@@ -1,0 +1,136 @@
+"""Multimodal configs: where their text model stands, and which keys the wrapper decides for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.formats import parse_format
+from kvcalc.importers.config_reader import Config, KeyUse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["checkpoint_dtype", "class_defaults", "nested_configs"]
+
+# Where multimodal configs keep the text model, in the order they are looked for.
+_TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
+_DEEPEST = 3
+_TIE = "tie_word_embeddings"
+
+# Who decides whether the text model's head is its token table. Of the wrappers not named here, an explicit value of the
+# wrapper goes first, then one of the text model, then the default of the wrapper's class.
+_TIED_BY: dict[str, str] = {
+    **dict.fromkeys(
+        "cohere2_vision deepseek_vl deepseek_vl_hybrid florence2 fuyu gemma3 gemma4 glm5_next glmasr got_ocr2 granite_speech "
+        "idefics3 internvl janus lfm2_vl lighton_ocr llava_next mistral3 ovis2 paligemma qwen3_5 qwen3_5_moe qwen3_vl "
+        "qwen3_vl_moe smolvlm step3p7 video_llava vipllava".split(),
+        "wrapper",
+    ),
+    **dict.fromkeys(
+        "glm4v_moe llava llava_next_video llava_onevision minimax_m3_vl qwen2_5_vl qwen2_vl video_llama_3".split(), "either"
+    ),
+    "llama4": "text",
+    **dict.fromkeys("audioflamingo3 mllama muse_spark musicflamingo qwen2_audio voxtral".split(), "never"),
+}
+
+
+def nested_configs(top: Config) -> list[Config]:
+    """Return the configs from the outermost to that of the text model, each with the defaults of its class."""
+    chain = [_with_class(top, top.data)]
+    for _ in range(_DEEPEST):
+        outer = chain[-1]
+        part = next((key for key in _TEXT_PARTS if isinstance(outer.data.get(key), dict)), None)
+        if part is None:
+            break
+        inner = dict(outer.data[part])
+        inner.setdefault("model_type", _text_type(outer, part))
+        path = outer.key_path(part)
+        tied = _tie(outer, Config(inner, path=path, defaults=class_defaults(inner["model_type"])))
+        if tied is not None and _TIE in inner:
+            outer.uses[f"{path}.{_TIE}"] = KeyUse(f"{path}.{_TIE}", inner[_TIE], "ignored", "the wrapper decides it")
+        chain.append(_with_class(outer, inner, path=path, given={} if tied is None else {_TIE: tied}))
+    return chain
+
+
+def _with_class(
+    outer: Config, data: Any, *, path: str = "", given: dict[str, KeyUse] | None = None
+) -> Config:
+    model_type = data.get("model_type", "")
+    return Config(
+        data,
+        where=outer.where,
+        path=path,
+        defaults=class_defaults(model_type),
+        uses=outer.uses,
+        spellings=_table("spellings", model_type),
+        given=given,
+    )
+
+
+def _text_type(outer: Config, part: str) -> str:
+    declared = outer.defaults.get(f"{part}_type")
+    return declared if isinstance(declared, str) else f"{outer.data.get('model_type', '')}_text"
+
+
+def _tie(outer: Config, text: Config) -> KeyUse | None:
+    """Return what the wrapper says of the tied head; none where the text model's own value holds."""
+    by = _TIED_BY.get(str(outer.data.get("model_type", "")), "")
+    path = outer.key_path(_TIE)
+    own = outer.given.get(_TIE)
+    if own is None and _TIE in outer.data:
+        own = KeyUse(path, outer.data[_TIE], "used")
+    elif own is None and _TIE in outer.defaults:
+        own = KeyUse(path, outer.defaults[_TIE], "defaulted", "the default of the wrapper's class")
+    if by == "never" or (by == "wrapper" and own is None):
+        never = "the wrapper's class ties the head only where the wrapper says so" if by == "wrapper" else "never tied"
+        return KeyUse(path, False, "defaulted", never)  # noqa: FBT003
+    if by == "text":
+        outer.pass_over(_TIE, "the text model decides it")
+        return None
+    if by == "either" and own is not None and own.value is not True:
+        if own.use == "used":
+            outer.uses[path] = own
+        return None
+    if by in ("wrapper", "either") or (own is not None and own.use == "used"):
+        return own
+    return None if _TIE in text.data else own
+
+
+_tables: dict[str, dict[str, Any]] | None = None
+
+
+def _table(kind: str, model_type: object) -> dict[str, Any]:
+    global _tables  # noqa: PLW0603  read once; 200 kB that most runs never need
+    if _tables is None:
+        _tables = json.loads(Path(__file__).with_name("class_defaults.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = _tables[kind].get(model_type, {}) if isinstance(model_type, str) else {}
+    return found
+
+
+def class_defaults(model_type: object) -> dict[str, Any]:
+    """Return what transformers' config class gives to absent keys."""
+    return _table("defaults", model_type)
+
+
+def checkpoint_dtype(chain: Sequence[Config]) -> str:
+    """Return the format of the checkpoint's unquantised tensors: the outermost config that names one decides."""
+    named: object = None
+    for config in chain:
+        found = config.raw("dtype", "torch_dtype", default=None) if named is None else None
+        if named is None and found not in (None, "auto"):
+            if not isinstance(found, str):
+                raise config.bad("dtype", found, "the name of a format")
+            named = found
+        elif named is not None:
+            for key in ("dtype", "torch_dtype"):
+                config.pass_over(key, "the wrapper decides it")
+    if named is None:
+        uses = chain[0].uses
+        for config in chain:
+            uses.pop(config.key_path("dtype"), None)
+        path = chain[0].key_path("dtype")
+        uses[path] = KeyUse(path, "bf16", "defaulted", "the config names no dtype; bf16 is assumed")
+        return "bf16"
+    return parse_format(str(named).removeprefix("torch.")).name
