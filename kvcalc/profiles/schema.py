@@ -112,7 +112,7 @@ class HardwareDocument(BaseModel):
     peak_flop_per_s: Annotated[dict[Peak, Rate], Field(min_length=1)]
     links: dict[Literal["scale_up", "scale_out"], Link] = Field(default_factory=dict)
     board_power_w: Rate | None = None
-    price_per_hour_usd: Rate | None = None
+    price_per_hour_usd: Annotated[float, Field(gt=0, le=1e6)] | None = None
     notes: list[str] = Field(default_factory=list)
     sources: dict[str, Source] = Field(default_factory=dict)
     provenance: dict[str, str] = Field(default_factory=dict)
