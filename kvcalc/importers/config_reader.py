@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError, UnsupportedError
@@ -18,6 +19,7 @@ _MISSING: Any = object()
 _SHOWN = 60
 
 
+@dataclass(frozen=True, slots=True)
 class KeyUse:
     """What became of one key of a config.
 
@@ -28,13 +30,10 @@ class KeyUse:
         why: where a default comes from, or why a key was not read.
     """
 
-    __slots__ = ("key", "use", "value", "why")
-
-    def __init__(self, key: str, value: object, use: str, why: str = "") -> None:
-        self.key = key
-        self.value = value
-        self.use = use
-        self.why = why
+    key: str
+    value: object
+    use: str
+    why: str = ""
 
 
 class Config:
@@ -203,9 +202,7 @@ class Config:
             value = {}
         if not isinstance(value, dict):
             raise self.bad(keys[0], value, "a mapping")
-        return Config(
-            value, where=self.where, path=self.key_path(keys[0]), defaults=defaults or {}, uses=self.uses
-        )
+        return Config(value, where=self.where, path=self.key_path(keys[0]), defaults=defaults or {}, uses=self.uses)
 
     def choice(self, value: str, known: Sequence[str], *, key: str, what: str) -> str:
         """Return ``value`` if it is one of the known ones, else refuse the architecture by its name."""

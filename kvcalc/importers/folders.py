@@ -72,9 +72,9 @@ def config_of(path: Path) -> Path:
     Raises:
         ProfileError: there is none, or the file is one that describes itself.
     """
-    if not path.exists():
-        raise ProfileError("no such file", where=str(path))
     suffix = path.suffix.lower()
+    if suffix != ".json" and not path.exists():
+        raise ProfileError("no such file", where=str(path))
     if suffix in {".gguf", ".yaml", ".yml"}:
         what = "a .gguf file describes itself" if suffix == ".gguf" else "this is a profile"
         other = "import" if suffix == ".gguf" else "validate"
@@ -96,20 +96,18 @@ def _with_config(folder: Path, names: Sequence[str]) -> Checkpoint:
     weights, missing = _weights(folder, names)
     if weights is not None and not missing:
         return Checkpoint(folder / weights)
-    why = _why(weights, missing, names)
+    why = _why(missing, names)
     notes = (f"{why}: weight bytes are parameters x the config's format",) if why else ()
     return Checkpoint(folder / "config.json", notes)
 
 
-def _why(weights: str | None, missing: Sequence[str], names: Sequence[str]) -> str:
+def _why(missing: Sequence[str], names: Sequence[str]) -> str:
     """Return why a folder's config is read without its weights; empty where it holds none."""
     if missing:
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-        verb = "is" if len(missing) == 1 else "are"
-        what = ", ".join(missing[:_MOST_NAMED]) + more
-        return f"{what} {verb} missing" if weights in missing else f"of {weights}, {what} {verb} missing"
+        return f"{', '.join(missing[:_MOST_NAMED])}{more} {'is' if len(missing) == 1 else 'are'} missing"
     beside = [name for name in names if name.endswith((".safetensors", ".gguf"))]
-    return f"not read, as no file is the model's for certain: {', '.join(beside[:_MOST_NAMED])}" if beside else ""
+    return f"{', '.join(beside[:_MOST_NAMED])} not read, as none is the config's for certain" if beside else ""
 
 
 def _weights(folder: Path, names: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -48,25 +48,29 @@ def compressed_tensors(config: Config, _text: Config) -> Plan:
         if rest:
             named.append((Selection(rest, where=where), scheme))
 
-    def check(modules: Sequence[Module]) -> None:
-        for target, picked in targeted:
-            if lies_elsewhere(target):
-                continue
-            if target == "Embedding" or any(picked.has(name) and not left.has(name) for name in _TOKEN_TABLES):
-                raise refuse_method(config, "config_groups", f"the token table as a target, {target}")
-            if not any(picked.picks(module) for module in modules):
-                raise refuse_method(config, "config_groups", f"the target {target}, which no linear module matches,")
-
     def pick(module: Module) -> Scheme | None:
         if left.picks(module):
             return None
         found = next((scheme for names, scheme in named if names.picks(module)), None)
         return found or (general[0] if general else None)
 
-    return Plan(pick, kv_scheme(config, "kv_cache_scheme"), check)
+    return Plan(pick, kv_scheme(config, "kv_cache_scheme"), lambda modules: _check(config, targeted, left, modules))
 
 
 _TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings", "tok_embeddings")
+
+
+def _check(
+    config: Config, targeted: Sequence[tuple[str, Selection]], left: Selection, modules: Sequence[Module]
+) -> None:
+    """Refuse targets that are the token table, whose bytes stay in the dtype here, and targets that match nothing."""
+    for target, picked in targeted:
+        if lies_elsewhere(target):
+            continue
+        if target == "Embedding" or any(picked.has(name) and not left.has(name) for name in _TOKEN_TABLES):
+            raise refuse_method(config, "config_groups", f"the token table as a target, {target}")
+        if not any(picked.picks(module) for module in modules):
+            raise refuse_method(config, "config_groups", f"the target {target}, which no linear module matches,")
 
 
 def _indexes_groups(weights: Config) -> bool:

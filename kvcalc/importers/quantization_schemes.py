@@ -70,16 +70,20 @@ def method_of(config: Config) -> str:
 
 
 def packed(name: str, activations: str | None = None) -> Scheme:
+    """Return a scheme whose bytes follow from the format alone."""
     form = parse_format(name)
     return Scheme(name, lambda rows, columns: int(form.bytes(rows * columns)), activations)
 
 
 def by_row(name: str, scale_bytes: int, activations: str | None = None) -> Scheme:
+    """Return a scheme with one scale for each row of a matrix."""
     form = parse_format(name)
     return Scheme(name, lambda rows, columns: int(form.bytes(rows * columns)) + rows * scale_bytes, activations)
 
 
 def tiled(name: str, tile: tuple[int, int], scale_bytes: int, activations: str | None = None) -> Scheme:
+    """Return a scheme with one scale for each tile of a matrix."""
+
     def size(rows: int, columns: int) -> int:
         return rows * columns + -(-rows // tile[0]) * -(-columns // tile[1]) * scale_bytes
 
@@ -113,11 +117,13 @@ def everywhere(scheme: Scheme, left: Selection, *, head: bool = False) -> Callab
 
 
 def selection(config: Config, *keys: str) -> Selection:
+    """Return the modules that these keys of a method's config name."""
     entries = [entry for key in keys if config.has(key) for entry in config.sequence(key)]
     return Selection(entries, where=f"{config.where}, {config.key_path(keys[0])}")
 
 
 def refuse_method(config: Config, key: str, value: object, *, method: str = "") -> UnsupportedError:
+    """Return the error for an option of a method whose bytes are not known."""
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."  # noqa: PLR2004
     return UnsupportedError(

@@ -26,7 +26,9 @@ _SHARED_EXPERTS = (
     "shared_expert_intermediate_size", "shared_intermediate_size",
 )  # fmt: skip
 _LATENT = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "use_mla")
-_INDEXED = ("index_topk", "index_n_heads", "index_head_dim", "sparse_attention_config", "sparse_config", "compress_ratios")
+_INDEXED = (
+    "index_topk", "index_n_heads", "index_head_dim", "sparse_attention_config", "sparse_config", "compress_ratios",
+)  # fmt: skip
 _STATES = re.compile(
     r"mamba_(?:d_\w+|n_\w+|num_\w+|head\w*|expand|ngroups|inner\w*)|ssm_(?!.*kernels?$)\w+|linear_(?:num|key|value|conv)_\w+|"
     r"linear_attn_config|conv_L_cache|lru_width|kda_\w+|gdn_\w+|state_size|conv_kernel|time_mix\w*"
@@ -40,10 +42,14 @@ _ALWAYS = (
     "total_ut_steps", "use_cla",
 )  # fmt: skip
 _PER_LAYER = re.compile(r"\w+_per_layer")
-_KV_HEADS = ("num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num", "num_attention_groups", "num_query_groups")
+_KV_HEADS = (
+    "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num", "num_attention_groups", "num_query_groups",
+)  # fmt: skip
 _HEAD_DIMS = ("head_dim", "attention_head_dim", "kv_channels")
 _KIND_LISTS = ("layer_types", "attention_layers", "attn_type_list", "attention_types", "attention_type", "_block_types")
-_KINDS = frozenset(("full_attention", "attention", "full", "global", "standard", "softmax", "original_full", "mha", "gqa", "1"))
+_KINDS = frozenset(
+    ("full_attention", "attention", "full", "global", "standard", "softmax", "original_full", "mha", "gqa", "1")
+)
 _WINDOWS = ("sliding_window", "sliding_window_size", "attention_window_size", "window_length", "attention_chunk_size")
 # A single one of these is the same as none.
 _ONE_IS_NONE = frozenset((*_EXPERT_COUNTS, "cla_share_factor", "num_recurrence", "altup_num_inputs", "total_ut_steps"))
@@ -105,8 +111,6 @@ def _structural(text: Config, key: str, value: Any, parts: _Parts) -> bool:
         return value not in [mixture.experts for mixture in parts.mixtures]
     if key in _SHARED_EXPERTS:
         return not any(mixture.shared_width for mixture in parts.mixtures)
-    if key in _LATENT:
-        return not parts.has(Latent, Compressed) and not (key == "v_head_dim" and value in _widths(parts))
     if key in _INDEXED:
         return not parts.indexed
     if _STATES.fullmatch(key):
@@ -115,13 +119,19 @@ def _structural(text: Config, key: str, value: Any, parts: _Parts) -> bool:
         return not _named_kinds(value) <= _KINDS
     if key in _WINDOWS:
         return value not in {getattr(mixer, "window", None) for mixer in parts.mixers} and _narrow(text, value)
-    if key == "attention_head_type":
-        return value == "multiquery"
-    if key in _KV_HEADS:
-        return value not in {getattr(mixer, "kv_heads", None) for mixer in parts.mixers}
+    listed = _PER_LAYER.fullmatch(key) is not None and isinstance(value, list | dict)
+    return listed or key in _ALWAYS or _other_heads(key, value, parts)
+
+
+def _other_heads(key: str, value: Any, parts: _Parts) -> bool:
+    """Return whether a key gives attention another form or size than the parts have."""
+    if key in _LATENT:
+        return not parts.has(Latent, Compressed) and not (key == "v_head_dim" and value in _widths(parts))
     if key in _HEAD_DIMS:
         return bool(_widths(parts)) and not parts.has(Latent, Compressed) and value not in _widths(parts)
-    return key in _ALWAYS or (_PER_LAYER.fullmatch(key) is not None and isinstance(value, list | dict))
+    if key in _KV_HEADS:
+        return value not in {getattr(mixer, "kv_heads", None) for mixer in parts.mixers}
+    return key == "attention_head_type" and value == "multiquery"
 
 
 def _widths(parts: _Parts) -> set[int]:
@@ -148,7 +158,7 @@ def _narrow(text: Config, value: Any) -> bool:
 def _means_nothing(key: str, value: Any) -> bool:
     if isinstance(value, list):
         return key not in _KIND_LISTS and all(_means_nothing(key, entry) for entry in value)
-    return not value or (value == 1 and not isinstance(value, bool) and key in _ONE_IS_NONE)
+    return not value or bool(value == 1 and not isinstance(value, bool) and key in _ONE_IS_NONE)
 
 
 def _switched_off(text: Config, key: str) -> bool:
@@ -165,7 +175,8 @@ def _check_heads(text: Config, shape: Shape) -> None:
         heads, kv = getattr(mixer, "heads", 0), getattr(mixer, "kv_heads", 0)
         if not isinstance(mixer, State) and kv and heads % kv:
             raise ProfileError(
-                f"{heads} query heads do not share {kv} KV heads evenly", where=f"{text.where}, {text.path or 'top level'}"
+                f"{heads} query heads do not share {kv} KV heads evenly",
+                where=f"{text.where}, {text.path or 'top level'}",
             )
 
 
@@ -204,4 +215,3 @@ def looks_relevant(path: str) -> bool:
     if any(_ELSEWHERE.fullmatch(section) for section in sections):
         return False
     return _HARMLESS.fullmatch(name) is None and _TELLING.search(name) is not None
-

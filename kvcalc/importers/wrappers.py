@@ -21,19 +21,20 @@ _TIE = "tie_word_embeddings"
 
 # Who decides whether the text model's head is its token table. Of the wrappers not named here, an explicit value of the
 # wrapper goes first, then one of the text model, then the default of the wrapper's class.
-_TIED_BY: dict[str, str] = {
-    **dict.fromkeys(
-        "cohere2_vision deepseek_vl deepseek_vl_hybrid florence2 fuyu gemma3 gemma4 glm5_next glmasr got_ocr2 granite_speech "
-        "idefics3 internvl janus lfm2_vl lighton_ocr llava_next mistral3 ovis2 paligemma qwen3_5 qwen3_5_moe qwen3_vl "
-        "qwen3_vl_moe smolvlm step3p7 video_llava vipllava".split(),
-        "wrapper",
-    ),
-    **dict.fromkeys(
-        "glm4v_moe llava llava_next_video llava_onevision minimax_m3_vl qwen2_5_vl qwen2_vl video_llama_3".split(), "either"
-    ),
-    "llama4": "text",
-    **dict.fromkeys("audioflamingo3 mllama muse_spark musicflamingo qwen2_audio voxtral".split(), "never"),
-}
+_TIED_BY: dict[str, frozenset[str]] = {
+    "wrapper": frozenset((
+        "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "florence2", "fuyu", "gemma3", "gemma4", "glm5_next",
+        "glmasr", "got_ocr2", "granite_speech", "idefics3", "internvl", "janus", "lfm2_vl", "lighton_ocr", "llava_next",
+        "mistral3", "ovis2", "paligemma", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "smolvlm", "step3p7",
+        "video_llava", "vipllava",
+    )),
+    "either": frozenset((
+        "glm4v_moe", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl", "qwen2_5_vl", "qwen2_vl",
+        "video_llama_3",
+    )),
+    "text": frozenset(("llama4",)),
+    "never": frozenset(("audioflamingo3", "mllama", "muse_spark", "musicflamingo", "qwen2_audio", "voxtral")),
+}  # fmt: skip
 
 
 def nested_configs(top: Config) -> list[Config]:
@@ -54,9 +55,7 @@ def nested_configs(top: Config) -> list[Config]:
     return chain
 
 
-def _with_class(
-    outer: Config, data: Any, *, path: str = "", given: dict[str, KeyUse] | None = None
-) -> Config:
+def _with_class(outer: Config, data: Any, *, path: str = "", given: dict[str, KeyUse] | None = None) -> Config:
     model_type = data.get("model_type", "")
     return Config(
         data,
@@ -76,16 +75,11 @@ def _text_type(outer: Config, part: str) -> str:
 
 def _tie(outer: Config, text: Config) -> KeyUse | None:
     """Return what the wrapper says of the tied head; none where the text model's own value holds."""
-    by = _TIED_BY.get(str(outer.data.get("model_type", "")), "")
-    path = outer.key_path(_TIE)
-    own = outer.given.get(_TIE)
-    if own is None and _TIE in outer.data:
-        own = KeyUse(path, outer.data[_TIE], "used")
-    elif own is None and _TIE in outer.defaults:
-        own = KeyUse(path, outer.defaults[_TIE], "defaulted", "the default of the wrapper's class")
+    by = next((who for who, types in _TIED_BY.items() if outer.data.get("model_type") in types), "")
+    path, own = outer.key_path(_TIE), _own_tie(outer)
     if by == "never" or (by == "wrapper" and own is None):
         never = "the wrapper's class ties the head only where the wrapper says so" if by == "wrapper" else "never tied"
-        return KeyUse(path, False, "defaulted", never)  # noqa: FBT003
+        return KeyUse(path, False, "defaulted", never)
     if by == "text":
         outer.pass_over(_TIE, "the text model decides it")
         return None
@@ -96,6 +90,17 @@ def _tie(outer: Config, text: Config) -> KeyUse | None:
     if by in ("wrapper", "either") or (own is not None and own.use == "used"):
         return own
     return None if _TIE in text.data else own
+
+
+def _own_tie(outer: Config) -> KeyUse | None:
+    path = outer.key_path(_TIE)
+    if _TIE in outer.given:
+        return outer.given[_TIE]
+    if _TIE in outer.data:
+        return KeyUse(path, outer.data[_TIE], "used")
+    if _TIE in outer.defaults:
+        return KeyUse(path, outer.defaults[_TIE], "defaulted", "the default of the wrapper's class")
+    return None
 
 
 _tables: dict[str, dict[str, Any]] | None = None

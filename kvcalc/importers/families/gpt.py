@@ -133,7 +133,7 @@ def _check_attention_types(config: Config, layers: int) -> None:
     config.pass_over("attention_layers", "attention_types says the same, and every layer is cached whole")
     count = 0
     for entry in config.sequence("attention_types", default=None):
-        if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], list):
+        if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], list):  # noqa: PLR2004
             raise config.bad("attention_types", entry, "a list of kinds and how often they repeat")
         kinds, repeats = entry
         if isinstance(repeats, bool) or not isinstance(repeats, int):
@@ -250,7 +250,7 @@ def falcon(config: Config) -> Shape:
         config.integer("num_hidden_layers", "n_layer"),
         heads=(query, kv),
         inner=config.integer_or(4 * hidden, "ffn_hidden_size"),
-        vectors=2 * hidden * ((2 if norms == 2 else 1) if parallel else 2),
+        vectors=2 * hidden * (2 if norms == 2 or not parallel else 1),  # noqa: PLR2004  the reference code asks for 2
         biases=(bias, bias, bias),
         parallel=parallel,
     )
@@ -291,7 +291,7 @@ def mpt(config: Config) -> Shape:
     for part, key, wanted in ((attention, "qk_ln", False), (attention, "alibi", True), (config, "no_bias", True)):
         if part.flag(key, default=wanted) is not wanted:
             raise refuse(part, key, f"an MPT with {key} {str(not wanted).lower()}")
-    if config.number("expansion_ratio", default=4) != 4:
+    if config.number("expansion_ratio", default=4) != 4:  # noqa: PLR2004
         raise refuse(config, "expansion_ratio", "an MPT whose MLP is not four times as wide as the hidden state")
     layers = config.integer("n_layers", "num_hidden_layers")
     blocks = _layers(

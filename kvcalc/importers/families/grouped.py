@@ -55,9 +55,7 @@ class Grouped:
     def mixer(self, window: int | None = None, *, indexer: Indexer | None = None) -> Mixer:
         """Return the attention over a window, or over everything where there is none."""
         if window is None:
-            return Full(
-                heads=self.query, kv_heads=self.kv, head_dim=self.width, output_gate=self.gate, indexer=indexer
-            )
+            return Full(heads=self.query, kv_heads=self.kv, head_dim=self.width, output_gate=self.gate, indexer=indexer)
         return Sliding(heads=self.query, kv_heads=self.kv, head_dim=self.width, output_gate=self.gate, window=window)
 
 
@@ -120,9 +118,7 @@ def window_of(config: Config, kinds: Sequence[str]) -> int | None:
     return config.integer("sliding_window") if "sliding_attention" in kinds else None
 
 
-def uniform_mixture(
-    config: Config, of: Grouped, experts: Mlp, *, window: int | None = None, norms: int = 2
-) -> Shape:
+def uniform_mixture(config: Config, of: Grouped, experts: Mlp, *, window: int | None = None, norms: int = 2) -> Shape:
     """Return a model whose layers are all alike."""
     hidden, layers = config.integer("hidden_size"), layer_count(config)
     blocks = stack([(of.mixer(window), of.vectors)] * layers, [(experts, 0)] * layers, norms=norms * hidden)

@@ -44,7 +44,7 @@ __all__ = ["RULES"]
 
 
 def mixtral(config: Config) -> Shape:
-    """No biases; every layer is a mixture; a window, if any, holds for every layer unless the config lists their kinds."""
+    """No biases; every layer is a mixture; a window holds for every layer, or for those that ``layer_types`` names."""
     hidden, layers = config.integer("hidden_size"), layer_count(config)
     of, experts = grouped(config, hidden), plain_experts(config, width="intermediate_size")
     blocks = stack(_windowed_layers(config, of), [(experts, 0)] * layers, norms=2 * hidden)

@@ -41,7 +41,9 @@ def minicpm(config: Config) -> Shape:
     hidden = config.integer("hidden_size")
     query, kv, _ = heads(config, hidden=hidden)
     bias = config.flag("attention_bias", default=False)
-    shape = alike(config, biases=(bias, bias, False), norms=2 * hidden, sizes=(query, kv, head_width(config, hidden, query)))
+    shape = alike(
+        config, biases=(bias, bias, False), norms=2 * hidden, sizes=(query, kv, head_width(config, hidden, query))
+    )
     tied = config.flag("tie_word_embeddings", default=True)
     return replace(shape, head=Head(rows=config.integer("vocab_size"), tied=tied))
 
@@ -50,7 +52,9 @@ def baichuan(config: Config) -> Shape:
     """Baichuan: one matrix for queries, keys and values, no biases; a head that may normalise its rows."""
     hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
     shape = alike(config, norms=2 * hidden, sizes=(query, query, head_width(config, hidden, query)))
-    return replace(shape, context_limit=config.maybe_integer("max_position_embeddings") or config.maybe_integer("model_max_length"))
+    return replace(
+        shape, context_limit=config.maybe_integer("max_position_embeddings") or config.maybe_integer("model_max_length")
+    )
 
 
 def orion(config: Config) -> Shape:
@@ -172,9 +176,7 @@ def openelm(config: Config) -> Shape:
         raise config.bad("ffn_multipliers", factors, "a list of positive numbers")
     gated = config.flag("ffn_with_glu")
     norms = 2 * hidden + (2 * width if config.flag("normalize_qk_projections") else 0)
-    mixers = [
-        (Full(heads=query, kv_heads=kv, head_dim=width), 0) for query, kv in zip(queries, keys, strict=True)
-    ]
+    mixers = [(Full(heads=query, kv_heads=kv, head_dim=width), 0) for query, kv in zip(queries, keys, strict=True)]
     feeds = [(mlp(_divisible(factor * hidden, divisor), gated=gated), 0) for factor in factors]
     rows = config.integer("vocab_size")
     return Shape(
@@ -190,7 +192,7 @@ def openelm(config: Config) -> Shape:
 def _divisible(value: float, divisor: int) -> int:
     """Return the nearest multiple of the divisor, but none more than a tenth below the value."""
     nearest = max(divisor, int(value + divisor / 2) // divisor * divisor)
-    return nearest + divisor if nearest < 0.9 * value else nearest  # noqa: PLR2004
+    return nearest + divisor if nearest < 0.9 * value else nearest
 
 
 def minicpmv(config: Config) -> Shape:

@@ -232,7 +232,9 @@ def cohere2(config: Config) -> Shape:
     bias = _attention_bias(config)
     return local_global(
         config,
-        windows=_alternating(config, 4 if config.has("layer_types") else config.integer_or(4, "sliding_window_pattern")),
+        windows=_alternating(
+            config, 4 if config.has("layer_types") else config.integer_or(4, "sliding_window_pattern")
+        ),
         biases=(bias, bias, False),
         norms=config.integer("hidden_size"),
         parallel=True,

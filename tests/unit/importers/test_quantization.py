@@ -256,3 +256,55 @@ def test_selection_compares_whole_names() -> None:
     assert not picked.has("layers.10.mlp.up_proj")
     assert picked.has("layers.2.attn.c_attn")
     assert picked.has("layers.3.mlp.shared_expert.up_proj")
+
+
+def _groups(*targets: str, **weights: Any) -> dict[str, Any]:
+    scheme = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True, **weights}
+    group = {"targets": list(targets), "weights": scheme}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"g": group},
+        "ignore": ["lm_head"],
+    }
+
+
+@pytest.mark.parametrize("order", ["group", "dynamic", True])
+def test_order_of_activation_by_group_stores_an_index_for_each_input(order: object) -> None:
+    elements = parameters_of("attention")
+    found = _formats(_groups("Linear", actorder=order))
+    assert found.parts["attention"] == f"mixed-{elements * 132 // 256 + 32 * 4 * 4096 * 4}/{elements}:int4"
+
+
+@pytest.mark.parametrize("order", ["weight", "static", False, None])
+def test_other_orders_store_none(order: object) -> None:
+    assert _formats(_groups("Linear", actorder=order)).parts["attention"] == "int4-g128"
+
+
+@pytest.mark.parametrize("target", ["Embedding", "re:.*embed_tokens", "model.embed_tokens", "re:.*"])
+def test_token_table_as_a_target_is_refused(target: str) -> None:
+    with pytest.raises(UnsupportedError, match="the token table as a target"):
+        _formats(_groups("Linear", target))
+
+
+@pytest.mark.parametrize("target", ["LlamaAttention", "re:.*no_such_proj", "model.layers.99.mlp.up_proj"])
+def test_target_that_matches_nothing_is_refused(target: str) -> None:
+    with pytest.raises(UnsupportedError, match="which no linear module matches"):
+        _formats(_groups(target))
+
+
+def test_targets_of_other_towers_are_passed_over() -> None:
+    assert _formats(_groups("Linear", "model.vision_tower.layers.0.fc1")).parts["mlp"] == "int4-g128"
+
+
+def test_marlin_form_of_gptq_has_neither_zero_points_nor_indices() -> None:
+    marlin = {"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"}
+    assert _formats(marlin, dtype="fp16").parts["attention"] == "int4-g128"
+    with pytest.raises(UnsupportedError, match="checkpoint_format 'bitblas'"):
+        _formats(marlin | {"checkpoint_format": "bitblas"})
+
+
+def test_modelopt_keys_may_stand_in_a_block_of_their_own() -> None:
+    keys = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    found = _formats({"producer": {"name": "modelopt"}, "quantization": keys})
+    assert found == CheckpointFormats(parts={"attention": "fp8", "mlp": "fp8"}, kv="fp8", activations="fp8")

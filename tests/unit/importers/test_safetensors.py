@@ -143,7 +143,7 @@ _K = "model.layers.1.self_attn.k_proj.weight"
             {"num_key_value_heads": 4},
             r"0.self_attn.k_proj.weight' has the shape \[8, 16\]; the config implies \[16, 16\]",
         ),
-        ({"num_attention_heads": 8, "head_dim": 4}, r"the config implies \[32, 16\] \(attention.query of layer 0\)"),
+        ({"num_attention_heads": 8, "head_dim": 4}, r"the config implies \[16, 32\] \(attention.output of layer 0\)"),
         ({"intermediate_size": 48}, r"_proj.weight' has the shape \[(24, 16|16, 24)\]; the config implies"),
         ({"vocab_size": 64}, r"embed_tokens.weight' has the shape \[32, 16\]; the config implies \[64, 16\]"),
     ],

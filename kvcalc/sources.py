@@ -1,0 +1,140 @@
+"""From what a user calls a model or an accelerator to its profile: names, files, folders, hub ids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import ProfileError, UnknownNameError
+from kvcalc.core.hardware import HardwareProfile
+from kvcalc.core.model import ModelProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["load_hardware", "load_model"]
+
+_PROFILE_SUFFIXES = (".yaml", ".yml")
+_CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
+
+
+def load_model(source: str | Path | ModelProfile, *, settings: Sequence[str] = ()) -> ModelProfile:
+    """Return a model.
+
+    Args:
+        source: a catalogue name or alias (the Hugging Face id), a profile file, a Hugging Face ``config.json``, a
+            ``.gguf`` or ``.safetensors`` file, a folder that holds a checkpoint; or a profile, which is passed through.
+        settings: fields to replace, as ``path=value``.
+
+    Raises:
+        UnknownNameError: no such model.
+        UnsupportedError: an architecture that is not known.
+        ProfileError: a file that cannot be read.
+    """
+    model = source if isinstance(source, ModelProfile) else _read_model(source)
+    if not settings:
+        return model
+    from kvcalc.profiles.loader import override_model
+
+    return override_model(model, settings)
+
+
+def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[str] = ()) -> HardwareProfile:
+    """Return an accelerator: by catalogue name, alias or profile file; arguments and errors as `load_model`."""
+    from kvcalc.profiles.loader import load_hardware_file, override_hardware
+
+    if isinstance(source, HardwareProfile):
+        return override_hardware(source, settings)
+    path = _as_path(source, _PROFILE_SUFFIXES)
+    if path is not None:
+        return override_hardware(load_hardware_file(path), settings)
+    from kvcalc.profiles.catalog import find
+
+    entry = find(str(source), "hardware")
+    return override_hardware(load_hardware_file(entry.path, trusted=entry.shipped), settings)
+
+
+def _read_model(source: str | Path) -> ModelProfile:
+    path = _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES)
+    if path is not None:
+        return _read_model_file(path)
+    from kvcalc.profiles.catalog import find
+    from kvcalc.profiles.loader import load_model_file
+
+    try:
+        entry = find(str(source), "model")
+    except UnknownNameError as unknown:
+        if not _is_hub_id(str(source)):
+            raise
+        from kvcalc.importers.hub import fetch_config
+
+        return _read_as(fetch_config(str(source), unknown), _profile_name(Path(str(source)) / "config.json"))
+    return load_model_file(entry.path, trusted=entry.shipped)
+
+
+def _is_hub_id(source: str) -> bool:
+    owner, slash, name = source.partition("/")
+    return bool(slash and owner and name) and "/" not in name and not source.startswith((".", "~"))
+
+
+def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
+    """Return the path that a source names, or none where it is a name to look up."""
+    if not str(source).strip():
+        return None
+    path = Path(source).expanduser()
+    if isinstance(source, Path) or path.suffix.lower() in suffixes:
+        return path
+    if "/" in str(source) or "\\" in str(source) or str(source).startswith("."):
+        return path if _exists(path) else None
+    # a folder of the current directory counts where it holds a checkpoint: others must not hide the catalogue
+    return path if _exists(path / "config.json") else None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _read_model_file(path: Path) -> ModelProfile:
+    if path.is_dir():
+        return _in_folder(path)
+    if not path.exists():
+        raise ProfileError("no such file", where=str(path))
+    return _read_as(path, _profile_name(path))
+
+
+def _read_as(path: Path, name: str) -> ModelProfile:
+    suffix = path.suffix.lower()
+    if suffix == ".gguf":
+        from kvcalc.importers.gguf import import_gguf
+
+        return import_gguf(path, name)
+    if suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
+        from kvcalc.importers.safetensors import import_safetensors
+
+        return import_safetensors(path, name)
+    if suffix == ".json":
+        from kvcalc.importers.hugging_face import import_config, read_config_file
+
+        return import_config(read_config_file(path), name=name, where=str(path))[0]
+    from kvcalc.profiles.loader import load_model_file
+
+    return load_model_file(path)
+
+
+def _in_folder(folder: Path) -> ModelProfile:
+    from kvcalc.importers.folders import find_checkpoint
+
+    found = find_checkpoint(folder)
+    named = found.path if found.path.suffix == ".gguf" else folder / "config.json"
+    model = _read_as(found.path, _profile_name(named))
+    return replace(model, notes=(*model.notes, *found.notes))
+
+
+def _profile_name(path: Path) -> str:
+    stem = path.absolute().parent.name if path.name == "config.json" else path.name.removesuffix(path.suffix)
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in stem.lower()).strip("._-")
+    return kept or "model"
