@@ -133,8 +133,8 @@ def import_config(
 def lint(path: Path) -> list[KeyUse]:
     """Return what becomes of each key of a config file that decides memory or compute, or looks as if it might.
 
-    ``used`` keys were read; ``defaulted`` ones are absent and stand at the config class's value; ``ignored`` ones are in
-    the file and were not read: those that look as if they mattered say so in ``why``.
+    ``used`` keys were read; ``defaulted`` ones are absent and stand at the value in force; ``ignored`` ones are in the
+    file and were not read: those that look as if they mattered say so in ``why``.
 
     Raises:
         UnsupportedError: an architecture that is not known.
@@ -174,8 +174,8 @@ _SIZES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "hidden_size
 
 def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
     """Return a warning where a model's very size comes from the defaults of its config class."""
-    assumed = [f"{key} = {use.value}" for key, use in uses.items()
-               if use.use == "defaulted" and key.rpartition(".")[2] in _SIZES and isinstance(use.value, int)]  # fmt: skip
+    absent = [use for use in uses.values() if use.use == "defaulted" and isinstance(use.value, int)]
+    assumed = [f"{use.key} = {use.value}" for use in absent if use.key.rpartition(".")[2] in _SIZES]
     if not assumed:
         return ()
     return (f"the config does not give its own size; the defaults of its class stand in: {', '.join(assumed)}",)
@@ -191,10 +191,11 @@ def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcE
             hint=f"add the text model's own model_type to {text.path}",
         )
     hint = did_you_mean(model_type, known_types())
+    example = "kvcalc models show llama3.1-8b is an example"
     return UnsupportedError(
         f"model_type {model_type!r} is not known to kvcalc, and is not guessed",
         where=f"{top.where}, model_type",
-        hint=f"{hint + ' ' if hint else ''}describe its layers in a profile (kvcalc models show llama3.1-8b is an example)",
+        hint=f"{hint + ' ' if hint else ''}describe its layers in a profile ({example})",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import UnsupportedError
 from kvcalc.importers.modules import Selection, lies_elsewhere
 from kvcalc.importers.quantization_schemes import (
     Plan,
@@ -68,9 +69,14 @@ def _check(
         if lies_elsewhere(target):
             continue
         if target == "Embedding" or any(picked.has(name) and not left.has(name) for name in _TOKEN_TABLES):
-            raise refuse_method(config, "config_groups", f"the token table as a target, {target}")
-        if not any(picked.picks(module) for module in modules):
-            raise refuse_method(config, "config_groups", f"the target {target}, which no linear module matches,")
+            what = f"the token table as a target ({target}) is not supported"
+        elif not any(picked.picks(module) for module in modules):
+            what = f"no linear module matches the target {target}"
+        else:
+            continue
+        raise UnsupportedError(
+            f"{config.key_path('config_groups')}: {what}", where=config.where, hint="give the formats with --weights"
+        )
 
 
 def _indexes_groups(weights: Config) -> bool:

@@ -110,7 +110,7 @@ def _structural(text: Config, key: str, value: Any, parts: _Parts) -> bool:
     if key in _EXPERT_COUNTS:
         return value not in [mixture.experts for mixture in parts.mixtures]
     if key in _SHARED_EXPERTS:
-        return not any(mixture.shared_width for mixture in parts.mixtures)
+        return bool(parts.mixtures) and not any(mixture.shared_width for mixture in parts.mixtures)
     if key in _INDEXED:
         return not parts.indexed
     if _STATES.fullmatch(key):
@@ -118,7 +118,7 @@ def _structural(text: Config, key: str, value: Any, parts: _Parts) -> bool:
     if key in _KIND_LISTS:
         return not _named_kinds(value) <= _KINDS
     if key in _WINDOWS:
-        return value not in {getattr(mixer, "window", None) for mixer in parts.mixers} and _narrow(text, value)
+        return value not in [getattr(mixer, "window", None) for mixer in parts.mixers] and _narrow(text, value)
     listed = _PER_LAYER.fullmatch(key) is not None and isinstance(value, list | dict)
     return listed or key in _ALWAYS or _other_heads(key, value, parts)
 
@@ -130,12 +130,12 @@ def _other_heads(key: str, value: Any, parts: _Parts) -> bool:
     if key in _HEAD_DIMS:
         return bool(_widths(parts)) and not parts.has(Latent, Compressed) and value not in _widths(parts)
     if key in _KV_HEADS:
-        return value not in {getattr(mixer, "kv_heads", None) for mixer in parts.mixers}
+        return value not in [getattr(mixer, "kv_heads", None) for mixer in parts.mixers]
     return key == "attention_head_type" and value == "multiquery"
 
 
-def _widths(parts: _Parts) -> set[int]:
-    return {mixer.head_dim for mixer in parts.mixers if isinstance(mixer, Full | Sliding | Chunked | Shared | Cross)}
+def _widths(parts: _Parts) -> list[int]:
+    return [mixer.head_dim for mixer in parts.mixers if isinstance(mixer, Full | Sliding | Chunked | Shared | Cross)]
 
 
 def _named_kinds(value: Any) -> set[str]:

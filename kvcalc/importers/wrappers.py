@@ -75,7 +75,7 @@ def _text_type(outer: Config, part: str) -> str:
 
 def _tie(outer: Config, text: Config) -> KeyUse | None:
     """Return what the wrapper says of the tied head; none where the text model's own value holds."""
-    by = next((who for who, types in _TIED_BY.items() if outer.data.get("model_type") in types), "")
+    by = next((who for who, types in _TIED_BY.items() if str(outer.data.get("model_type")) in types), "")
     path, own = outer.key_path(_TIE), _own_tie(outer)
     if by == "never" or (by == "wrapper" and own is None):
         never = "the wrapper's class ties the head only where the wrapper says so" if by == "wrapper" else "never tied"

@@ -52,6 +52,7 @@ def _lfm2_kinds(config: Config, layers: int) -> list[str]:
     listed = config.sequence("full_attn_idxs", default=None) if not config.has("layer_types") else []
     attended = listed if config.has("full_attn_idxs") else list(range(layers))
     default = ["attention" if place in attended else "convolution" for place in range(layers)]
+    config.pass_over("full_attn_idxs", "layer_types gives the layers' kinds")
     return layer_kinds(config, "layer_types", names=_LFM2_KINDS, layers=layers, default=default)
 
 

@@ -12,7 +12,6 @@ from kvcalc.importers.families.shape import (
     attention_biases,
     decoder_shape,
     head_width,
-    heads,
     mlp,
     mlp_biases,
     refuse,
@@ -39,7 +38,8 @@ def minicpm(config: Config) -> Shape:
         if config.raw(key, default=None):
             raise refuse(config, key, what)
     hidden = config.integer("hidden_size")
-    query, kv, _ = heads(config, hidden=hidden)
+    query = config.integer("num_attention_heads")
+    kv = config.integer_or(query, "num_key_value_heads")
     bias = config.flag("attention_bias", default=False)
     shape = alike(
         config, biases=(bias, bias, False), norms=2 * hidden, sizes=(query, kv, head_width(config, hidden, query))
@@ -60,7 +60,8 @@ def baichuan(config: Config) -> Shape:
 def orion(config: Config) -> Shape:
     """Orion: Llama with layer norms that have biases."""
     hidden = config.integer("hidden_size")
-    query, kv, _ = heads(config, hidden=hidden)
+    query = config.integer("num_attention_heads")
+    kv = config.integer_or(query, "num_key_value_heads")
     return alike(config, norms=4 * hidden, last_norm=2 * hidden, sizes=(query, kv, head_width(config, hidden, query)))
 
 

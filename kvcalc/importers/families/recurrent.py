@@ -220,6 +220,7 @@ def nemotron_h(config: Config) -> Shape:
 def _nemotron_kinds(config: Config) -> list[str]:
     listed = next((key for key in ("layers_block_type", "layer_types") if config.has(key)), None)
     if listed is not None:
+        config.pass_over("hybrid_override_pattern", f"{listed} gives the layers' kinds")
         return layer_kinds(config, listed, names=_NEMOTRON_NAMES, layers=None)
     key, known = "hybrid_override_pattern", tuple(_NEMOTRON_CHARACTERS)
     pattern = config.text(key)

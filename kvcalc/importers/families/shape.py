@@ -242,6 +242,9 @@ def layer_kinds(
         ProfileError: a list of another length, or none at all.
     """
     key = next((key for key in keys if config.has(key)), keys[0])
+    for other in keys:
+        if other != key:
+            config.pass_over(other, f"{key} gives the layers' kinds")
     if default is not None and not config.has(key):
         return list(default)
     entries = config.sequence(key, length=layers)

@@ -132,7 +132,6 @@ def test_absent_dtype_is_bf16_and_told() -> None:
         ("num_local_experts", 8),
         ("num_experts", 8),
         ("n_routed_experts", 64),
-        ("n_shared_experts", 2),
         ("kv_lora_rank", 512),
         ("q_lora_rank", 128),
         ("v_head_dim", 32),
@@ -177,7 +176,7 @@ def test_key_that_changes_the_layers_of_a_llama_is_refused_by_name(key: str, val
         {"num_local_experts": None, "num_experts": 0, "n_routed_experts": 1},
         {"q_lora_rank": None, "kv_lora_rank": None, "use_mla": False},
         {"use_mla": False, "kv_lora_rank": 512},
-        {"num_experts_per_tok": 2},
+        {"num_experts_per_tok": 2, "num_shared_expert": 1},
         {"sliding_window": None},
         {"sliding_window": 4096},
         {"sliding_window": 1024, "use_sliding_window": False},
@@ -376,7 +375,7 @@ def test_architectures_have_the_parameters_of_the_reference_code(config: dict[st
 def test_minicpmv_takes_the_text_model_of_its_version() -> None:
     assert _count(model_type="minicpmv", version=2.5) == _count()
     assert _count(model_type="minicpmv", version=2.6) == _count(**_QWEN2)
-    with pytest.raises(UnsupportedError, match="'2.0' is not known"):
+    with pytest.raises(UnsupportedError, match=r"'2.0' is not known"):
         _model(model_type="minicpmv", version="2.0")
 
 

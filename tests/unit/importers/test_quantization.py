@@ -289,7 +289,7 @@ def test_token_table_as_a_target_is_refused(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["LlamaAttention", "re:.*no_such_proj", "model.layers.99.mlp.up_proj"])
 def test_target_that_matches_nothing_is_refused(target: str) -> None:
-    with pytest.raises(UnsupportedError, match="which no linear module matches"):
+    with pytest.raises(UnsupportedError, match="no linear module matches the target"):
         _formats(_groups(target))
 
 
