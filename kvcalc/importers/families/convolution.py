@@ -16,6 +16,7 @@ from kvcalc.importers.families.shape import (
     mlp,
     windowed,
 )
+from kvcalc.importers.families.states import short_conv_mixer
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer, Mlp
@@ -31,14 +32,7 @@ _LFM3_KINDS = {**_LFM2_KINDS, "sliding_attention": "local"}
 def _convolution(config: Config, hidden: int) -> tuple[State, int]:
     """Return a gated short convolution and its vectors: hidden to three branches, one of them convolved, and back."""
     kernel = config.integer("conv_L_cache")
-    state = State(
-        variant="short_conv",
-        conv_channels=hidden,
-        conv_window=kernel,
-        conv_kernel=kernel,
-        matrix_parameters=4 * hidden * hidden,
-    )
-    return state, hidden * kernel + (5 * hidden if config.flag("conv_bias") else 0)
+    return short_conv_mixer(hidden, kernel), hidden * kernel + (5 * hidden if config.flag("conv_bias") else 0)
 
 
 def _lfm2_mixers(config: Config, hidden: int) -> dict[str, tuple[Mixer, int]]:

@@ -15,8 +15,8 @@ from kvcalc.importers.families.latent import (
     latent_mtp,
     only_indexed,
 )
-from kvcalc.importers.families.linear_attention import kimi_delta
 from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, stack
+from kvcalc.importers.families.states import kimi_delta
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixer

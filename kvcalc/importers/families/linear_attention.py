@@ -19,14 +19,14 @@ from kvcalc.importers.families.shape import (
     refuse,
     windowed,
 )
-from kvcalc.importers.families.states import requested_format
+from kvcalc.importers.families.states import delta_net, kimi_delta, requested_format
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer, Mlp
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule
 
-__all__ = ["RULES", "kimi_delta"]
+__all__ = ["RULES"]
 
 _KINDS = {"linear_attention": "delta", "full_attention": "attention"}
 
@@ -36,39 +36,8 @@ def _every(layers: int, interval: int, kind: str) -> list[str]:
     return [kind if (place + 1) % interval else "attention" for place in range(layers)]
 
 
-def _delta_net(
-    hidden: int,
-    *,
-    key_heads: int,
-    value_heads: int,
-    key_dim: int,
-    value_dim: int,
-    kernel: int,
-    requested: str | None = None,
-) -> tuple[State, int]:
-    """Return a gated delta net and its vectors: one state for each value head, a convolution over all of q, k and v.
-
-    Source: Yang et al. 2024, arXiv 2412.06464.
-    """
-    keys, values = key_heads * key_dim, value_heads * value_dim
-    channels = 2 * keys + values
-    state = State(
-        variant="gated_delta",
-        heads=value_heads,
-        key_dim=key_dim,
-        value_dim=value_dim,
-        conv_channels=channels,
-        conv_window=kernel,
-        conv_kernel=kernel,
-        recurrent_format="fp32",
-        requested_format=requested,
-        matrix_parameters=hidden * (channels + values + 2 * value_heads) + values * hidden,
-    )
-    return state, channels * kernel + 2 * value_heads + value_dim
-
-
 def _qwen_delta_net(config: Config, hidden: int) -> tuple[State, int]:
-    return _delta_net(
+    return delta_net(
         hidden,
         key_heads=config.integer("linear_num_key_heads"),
         value_heads=config.integer("linear_num_value_heads"),
@@ -153,7 +122,7 @@ def olmo_hybrid(config: Config) -> Shape:
     bias = config.flag("attention_bias")
     vectors = (query + kv) * width + attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     mixers: dict[str, tuple[Mixer, int]] = {
-        "delta": _delta_net(
+        "delta": delta_net(
             hidden,
             key_heads=key_heads,
             value_heads=config.integer_or(query, "linear_num_value_heads"),
@@ -170,30 +139,6 @@ def olmo_hybrid(config: Config) -> Shape:
     feed = mlp(config.integer("intermediate_size"))
     blocks = hybrid_layers(mixers, {"mlp": (feed, 0)}, [(kind, "mlp") for kind in kinds], norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden)
-
-
-def kimi_delta(
-    hidden: int, *, count: int, width: int, kernel: int, full_forget: bool, full_gate: bool
-) -> tuple[State, int]:
-    """Return Kimi delta attention and its vectors; forget and output gates are low-rank (``width``) or full.
-
-    Source: Kimi Linear, arXiv 2510.26692, section 4.
-    """
-    inner = count * width
-    low_rank = hidden * width + width * inner
-    gates = sum(hidden * inner if full else low_rank for full in (full_forget, full_gate))
-    state = State(
-        variant="gated_delta",
-        heads=count,
-        key_dim=width,
-        value_dim=width,
-        conv_channels=3 * inner,
-        conv_window=kernel,
-        conv_kernel=kernel,
-        recurrent_format="fp32",
-        matrix_parameters=4 * hidden * inner + hidden * count + gates,
-    )
-    return state, 3 * inner * kernel + inner + count + width
 
 
 def _latent_attention(config: Config, hidden: int, *, gate: int) -> tuple[Latent, int]:

@@ -1,4 +1,4 @@
-"""State mixers that several families build: Mamba-1 and Mamba-2."""
+"""State mixers that several families and file formats build: Mamba, delta nets, short convolutions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from kvcalc.core.model import State
 if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["mamba2_mixer", "mamba_mixer", "requested_format", "step_rank"]
+__all__ = [
+    "delta_net",
+    "kimi_delta",
+    "mamba2_mixer",
+    "mamba_mixer",
+    "requested_format",
+    "short_conv_mixer",
+    "step_rank",
+]
 
 
 def mamba_mixer(
@@ -75,6 +83,75 @@ def mamba2_mixer(
     vectors += hidden if out_bias else 0
     vectors += inner if norm else 0
     return state, vectors
+
+
+def delta_net(
+    hidden: int,
+    *,
+    key_heads: int,
+    value_heads: int,
+    key_dim: int,
+    value_dim: int,
+    kernel: int,
+    requested: str | None = None,
+) -> tuple[State, int]:
+    """Return a gated delta net and its vectors: one state for each value head, a convolution over all of q, k and v.
+
+    Source: Yang et al. 2024, arXiv 2412.06464.
+    """
+    keys, values = key_heads * key_dim, value_heads * value_dim
+    channels = 2 * keys + values
+    state = State(
+        variant="gated_delta",
+        heads=value_heads,
+        key_dim=key_dim,
+        value_dim=value_dim,
+        conv_channels=channels,
+        conv_window=kernel,
+        conv_kernel=kernel,
+        recurrent_format="fp32",
+        requested_format=requested,
+        matrix_parameters=hidden * (channels + values + 2 * value_heads) + values * hidden,
+    )
+    return state, channels * kernel + 2 * value_heads + value_dim
+
+
+def kimi_delta(
+    hidden: int, *, count: int, width: int, kernel: int, full_forget: bool, full_gate: bool
+) -> tuple[State, int]:
+    """Return Kimi delta attention and its vectors; forget and output gates are low-rank (``width``) or full.
+
+    Source: Kimi Linear, arXiv 2510.26692, section 4.
+    """
+    inner = count * width
+    low_rank = hidden * width + width * inner
+    gates = sum(hidden * inner if full else low_rank for full in (full_forget, full_gate))
+    state = State(
+        variant="gated_delta",
+        heads=count,
+        key_dim=width,
+        value_dim=width,
+        conv_channels=3 * inner,
+        conv_window=kernel,
+        conv_kernel=kernel,
+        recurrent_format="fp32",
+        matrix_parameters=4 * hidden * inner + hidden * count + gates,
+    )
+    return state, 3 * inner * kernel + inner + count + width
+
+
+def short_conv_mixer(hidden: int, kernel: int) -> State:
+    """Return a gated short convolution: two gates and an input projected together, one output.
+
+    Source: Liquid AI, LFM2 (arXiv 2511.23404), section 2.
+    """
+    return State(
+        variant="short_conv",
+        conv_channels=hidden,
+        conv_window=kernel,
+        conv_kernel=kernel,
+        matrix_parameters=4 * hidden * hidden,
+    )
 
 
 def requested_format(config: Config, key: str) -> str | None:
