@@ -66,8 +66,8 @@ def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> O
 def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int, routing: Routing) -> float:
     """Return how many distinct experts ``tokens`` tokens use.
 
-    ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k, the Z that
-    do nothing among them; ``worst``: min(E, k * n).
+    ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k,
+    the Z that do nothing among them; ``worst``: min(E, k * n).
 
     Source: the coupon collector's expectation; used so in e.g. MoE-Lightning, arXiv 2411.11217.
 

@@ -147,7 +147,8 @@ def test_a_batch_that_cannot_be_dealt_evenly_is_counted_once() -> None:
 
 def test_one_sequence_passes_every_pipeline_stage() -> None:
     whole, halves = (
-        kvcalc.decode(kvcalc.deployment("llama2-70b", gpu="h100-sxm", pipeline_parallel=stages)).rows[0] for stages in (1, 2)
+        kvcalc.decode(kvcalc.deployment("llama2-70b", gpu="h100-sxm", pipeline_parallel=stages)).rows[0]
+        for stages in (1, 2)
     )
     assert halves.tokens_per_s == pytest.approx(2 * whole.tokens_per_s, rel=0.01)
     assert halves.tokens_per_s_per_sequence == pytest.approx(whole.tokens_per_s_per_sequence, rel=0.01)
