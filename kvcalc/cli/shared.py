@@ -87,8 +87,6 @@ def engine_settings(
     Raises:
         InputError: an option that the engine does not have.
     """
-    from kvcalc.engines.options import EngineOptions
-
     asked = {name: value for name, value in given.items() if value is not None}
     for names, owners in _OWN_OPTIONS.items():
         foreign = [name for name in names if name in asked] if engine not in owners else []
@@ -103,7 +101,11 @@ def engine_settings(
         for side, name in (("key_dtype", "cache_type_k"), ("value_dtype", "cache_type_v")):
             asked.setdefault(name, deployment_options["kv_dtype"] or "f16")
             deployment_options[side] = asked[name]
-    return EngineOptions(**asked) if asked else None
+    if not asked:
+        return None
+    from kvcalc.engines.options import EngineOptions
+
+    return EngineOptions(**asked)
 
 
 def memory(text: str | None, what: str) -> int | None:

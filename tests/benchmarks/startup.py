@@ -1,4 +1,4 @@
-"""CPU time of the command line against a bare interpreter: ``python tests/benchmarks/startup.py``.
+"""CPU time of the installed command line against a bare interpreter: ``python tests/benchmarks/startup.py``.
 
 Prints the ratio of user plus system time, the least of several interleaved runs, and the bar it is held to.
 """
@@ -28,7 +28,7 @@ def cpu_seconds(command: list[str]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    commands = {name: [sys.executable, "-m", "kvcalc", *arguments] for name, (arguments, _) in CASES.items()}
+    commands = {name: [sys.executable, "-P", "-m", "kvcalc", *arguments] for name, (arguments, _) in CASES.items()}
     least = dict.fromkeys(["bare", *commands], float("inf"))
     for _ in range(RUNS):
         for name, command in {"bare": BARE, **commands}.items():
