@@ -20,24 +20,29 @@ if TYPE_CHECKING:
         load_hardware,
         load_model,
         prefill,
+        reconcile,
         roofline,
         size,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.fit import FitReport
+    from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
 
 __all__ = [
     "DecodeReport",
+    "FitReport",
     "HardwareProfile",
     "InputError",
     "KvcalcError",
     "ModelProfile",
     "PrefillReport",
     "ProfileError",
+    "ReconcileReport",
     "RooflineReport",
     "SizeReport",
     "UnknownNameError",
@@ -49,6 +54,7 @@ __all__ = [
     "load_hardware",
     "load_model",
     "prefill",
+    "reconcile",
     "roofline",
     "size",
 ]
@@ -56,10 +62,23 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": ("decode", "deployment", "explain", "fit", "load_hardware", "load_model", "prefill", "roofline", "size"),
+    "api": (
+        "decode",
+        "deployment",
+        "explain",
+        "fit",
+        "load_hardware",
+        "load_model",
+        "prefill",
+        "reconcile",
+        "roofline",
+        "size",
+    ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
+    "core.reports.fit": ("FitReport",),
+    "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),

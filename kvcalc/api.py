@@ -314,7 +314,7 @@ def explain(
         batch: sequences.
     """
     from kvcalc.plan import explain as steps
-    from kvcalc.plan.size import default_context
+    from kvcalc.plan.deployment import default_context
 
     if isinstance(deployment, HardwareProfile):
         return steps.explain_roofline(deployment)

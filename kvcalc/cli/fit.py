@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Json, Model, Output, takes_deployment, takes_engine
+from kvcalc.cli.options import ENGINE_NAMES, Json, Model, Output, takes_deployment, takes_engine
 
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
 Context = Annotated[str | None, Option("--context", help="Tokens of each sequence.")]
 Batch = Annotated[str, Option("--batch", help="Sequences.")]
-Engine = Annotated[str, Option("--engine", help="vllm, llama.cpp, transformers or ideal.")]
+Engine = Annotated[str, Option("--engine", help=f"{ENGINE_NAMES}.")]
 KvMemory = Annotated[str | None, Option("--kv-memory", help="Memory for the cache on each GPU; skips the budget.")]
 Activation = Annotated[str | None, Option("--activation-memory", help="Peak of activations, where it is known.")]
 Overhead = Annotated[str | None, Option("--overhead-memory", help="Context, buffers and graphs, where known.")]

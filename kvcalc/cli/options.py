@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "ENGINE_NAMES",
     "Batches",
     "Contexts",
     "Explain",
@@ -51,18 +52,23 @@ _DEPLOYMENT: dict[str, Any] = {
     "settings": Set,
 }
 
-# Options that every command has, printed last.
+# Options that say what is printed; a command's help lists those that it has last.
 _LAST = ("explain", "json", "output")
+
+# The keys of `kvcalc.engines.pools.ENGINES`, which is loaded only when it is needed; a test compares them.
+ENGINE_NAMES = "vllm, llama.cpp, sglang, transformers or ideal"
 
 # What engines are started with; the names are the fields of `kvcalc.engines.options.EngineOptions`.
 _ENGINE: dict[str, Any] = {
     "version": Annotated[
-        str | None, Option("--engine-version", help="vLLM: its version, for what it prints as tokens.")
+        str | None, Option("--engine-version", help="vLLM, transformers: the version whose rules are used.")
     ],
     "max_model_len": Annotated[
         str | None, Option("--max-model-len", help="Longest sequence the engine is started for.")
     ],
-    "block_size": Annotated[int | None, Option("--block-size", help="vLLM: tokens of a block.")],
+    "block_size": Annotated[
+        int | None, Option("--block-size", help="vLLM, SGLang: tokens of a block (SGLang: of a page).")
+    ],
     "max_num_batched_tokens": Annotated[str | None, Option("--max-num-batched-tokens", help="vLLM: tokens of a pass.")],
     "max_in_flight_batches": Annotated[
         int | None, Option("--max-in-flight-batches", help="vLLM: passes under way at once.")

@@ -6,13 +6,11 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Explain, Json, Model, Output, takes_deployment, takes_engine
+from kvcalc.cli.options import ENGINE_NAMES, Explain, Json, Model, Output, takes_deployment, takes_engine
 
 Context = Annotated[str | None, Option("--context", help="Tokens of a sequence (llama.cpp: of all of them).")]
 Batch = Annotated[str, Option("--batch", help="Sequences.")]
-Engine = Annotated[
-    str | None, Option("--engine", help="Also print what this engine reserves: vllm, llama.cpp, transformers, ideal.")
-]
+Engine = Annotated[str | None, Option("--engine", help=f"Also print what this engine reserves: {ENGINE_NAMES}.")]
 
 
 @takes_deployment

@@ -13,12 +13,11 @@ __all__ = ["OpCost", "StepCost", "StepTime"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCost:
-    """One kind of operator over one kind of layer, in one pass, on one rank.
+    """One kind of operator over all layers of a kind, in one pass, on one rank.
 
     Args:
         name: for example ``attention.query``.
         part: what it belongs to, for sums: ``attention``, ``mlp``, ``experts``, ``head`` …
-        layers: how many layers run it; the other figures are their sum.
         unit: arithmetic format of its multiplications, which picks the peak.
         flop: floating-point operations; a multiply-add is 2.
         weight_bytes: weights read; of a lookup table, the rows.
@@ -33,7 +32,6 @@ class OpCost:
 
     name: str
     part: str
-    layers: int = 1
     unit: str = "bf16"
     flop: float = 0
     weight_bytes: float = 0
@@ -61,23 +59,28 @@ class StepCost:
     """A forward pass.
 
     Args:
-        shares: kinds of ranks, the busiest first: how many ranks of a stage do alike, and for each pipeline stage the
-            operators of one of them. Kinds differ where a batch cannot be dealt evenly to data-parallel ranks.
+        rank_kinds: the busiest first: how many ranks of a stage do alike, and for each pipeline stage the operators of
+            one of them. Kinds differ where a batch cannot be dealt evenly to data-parallel ranks.
         tokens: new tokens of the pass, over all its sequences.
     """
 
-    shares: tuple[tuple[int, tuple[tuple[OpCost, ...], ...]], ...]
+    rank_kinds: tuple[tuple[int, tuple[tuple[OpCost, ...], ...]], ...]
     tokens: int
 
     @property
     def stages(self) -> tuple[tuple[OpCost, ...], ...]:
         """For each pipeline stage, the operators of its busiest rank."""
-        return self.shares[0][1]
+        return self.rank_kinds[0][1]
 
     @property
     def ranks(self) -> int:
         """Ranks of a stage."""
-        return sum(ranks for ranks, _ in self.shares)
+        return sum(ranks for ranks, _ in self.rank_kinds)
+
+    @property
+    def gpus(self) -> int:
+        """Ranks of all stages."""
+        return self.ranks * len(self.stages)
 
     @property
     def ops(self) -> tuple[OpCost, ...]:
@@ -87,7 +90,7 @@ class StepCost:
     def total(self, field_name: str, *, part: str | None = None) -> float:
         """Sum a field of `OpCost` over operators, stages and ranks, or over one part of the model."""
         summed = 0.0
-        for ranks, stages in self.shares:
+        for ranks, stages in self.rank_kinds:
             ops = (op for stage in stages for op in stage if part is None or op.part == part)
             summed += ranks * sum(getattr(op, field_name) for op in ops)
         return summed
@@ -120,6 +123,7 @@ class StepTime:
         memory_s: compulsory bytes over bandwidth.
         link_s: least link bytes over link rate.
         limiter: ``compute``, ``memory`` or ``interconnect``: the largest.
+        slowest_stage: which pipeline stage the totals are of, counted from 0.
         shares: each of the three as a share of ``ideal_s``.
     """
 
@@ -130,4 +134,5 @@ class StepTime:
     memory_s: float
     link_s: float
     limiter: str
+    slowest_stage: int
     shares: Mapping[str, float] = field(default_factory=dict)

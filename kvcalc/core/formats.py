@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+from kvcalc.core.units import ceil_div
 
 __all__ = ["FORMATS", "Format", "parse_format"]
 
@@ -39,8 +40,10 @@ class Format:
         >>> FORMATS["int8_per_token_head"].bytes(256, head_dim=128)
         264
         """
-        scaled = elements * self.block_bytes
-        stored = -(-scaled // self.block_elements) if isinstance(elements, int) else scaled / self.block_elements
+        if isinstance(elements, int):
+            stored: float = ceil_div(elements * self.block_bytes, self.block_elements)
+        else:
+            stored = elements * self.block_bytes / self.block_elements
         if self.per_head:
             stored += self.per_head * (elements // head_dim if head_dim else 0)
         return stored

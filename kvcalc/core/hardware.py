@@ -118,4 +118,10 @@ class HardwareProfile:
 
     def link(self, gpus: int) -> Link | None:
         """Return the link that a group of that many accelerators of one host would use, if any is known."""
-        return None if gpus <= 1 else self.links.get("scale_up") or self.links.get("scale_out")
+        name = self.link_name(gpus)
+        return None if name is None else self.links[name]
+
+    def link_name(self, gpus: int) -> str | None:
+        """Return the key of the link that so many accelerators use, as `link` finds it."""
+        known = (name for name in ("scale_up", "scale_out") if name in self.links)
+        return None if gpus <= 1 else next(known, None)

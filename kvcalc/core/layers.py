@@ -317,6 +317,11 @@ class Mixture:
     router: bool = True
     kind: Literal["mixture"] = "mixture"
 
+    @property
+    def branches(self) -> int:
+        """Matrices of an expert that lead to its inner width: gate and up, or up alone."""
+        return 2 if self.gated else 1
+
 
 Mlp = Dense | Gated | Mixture
 MLPS: Mapping[str, type[Mlp]] = {"dense": Dense, "gated": Gated, "mixture": Mixture}

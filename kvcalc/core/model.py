@@ -33,7 +33,7 @@ from kvcalc.core.layers import (
 from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "MIXERS",
@@ -59,6 +59,7 @@ __all__ = [
     "Sliding",
     "State",
     "Table",
+    "counted",
 ]
 
 # What a parameter belongs to; a checkpoint may keep each part in a format of its own.
@@ -86,6 +87,23 @@ class Block:
     parallel: bool = False
     matrix_parameters: int = 0
     vector_parameters: int = 0
+
+    @property
+    def encoder_tokens(self) -> int:
+        """Tokens of the encoder's output that the layer attends to; 0 without cross-attention."""
+        return max((mixer.encoder_tokens for mixer in self.mixers if isinstance(mixer, Cross)), default=0)
+
+
+def counted(blocks: Iterable[Block]) -> dict[Block, int]:
+    """Return distinct layers and how often each stands there, in order of first appearance.
+
+    >>> [(block.name, count) for block, count in counted([Block(name="a"), Block(name="b"), Block(name="a")]).items()]
+    [('a', 2), ('b', 1)]
+    """
+    counts: dict[Block, int] = {}
+    for block in blocks:
+        counts[block] = counts.get(block, 0) + 1
+    return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +209,7 @@ class ModelProfile:
     @cached_property
     def block_counts(self) -> Mapping[Block, int]:
         """Distinct layers and how often each stands in the model, in order of first appearance."""
-        counts: dict[Block, int] = {}
-        for block in self.blocks:
-            counts[block] = counts.get(block, 0) + 1
-        return counts
+        return counted(self.blocks)
 
     @property
     def layers(self) -> int:

@@ -14,6 +14,7 @@ __all__ = [
     "GIB",
     "MIB",
     "bytes_text",
+    "ceil_div",
     "count_text",
     "flop_rate_text",
     "flop_text",
@@ -54,6 +55,15 @@ def _whole(value: float, text: str, what: str) -> int:
     if not 0 <= value < float("inf"):
         raise InputError(f"{text!r} is not a {what} of zero or more")
     return round(value)
+
+
+def ceil_div(number: int, divisor: int) -> int:
+    """Return a whole number divided and rounded up: groups of ``divisor`` that hold ``number``.
+
+    >>> ceil_div(8, 4), ceil_div(9, 4), ceil_div(0, 4)
+    (2, 3, 0)
+    """
+    return -(-number // divisor)
 
 
 def parse_bytes(text: str) -> int:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
-from kvcalc.cost.cache import entry_bytes, state_bytes
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.cache import entry_bytes, heads_bytes, index_key_bytes, state_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Indexer, Mixer
@@ -18,7 +19,7 @@ __all__ = [
     "causal_pairs",
     "chunk_pairs",
     "compressed_pairs",
-    "encoder_work",
+    "encoder_flop",
     "mixer_work",
     "past_read",
 ]
@@ -145,13 +146,8 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
         written = min(query, mixer.window)
     else:
         pairs = causal_pairs(query, past)
-    heads = -(-mixer.heads // tensor)
-    reread = 0
-    if isinstance(mixer, Shared):
-        own = Full(
-            heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim
-        )
-        reread = read * entry_bytes(own, formats, tensor=tensor)
+    heads = ceil_div(mixer.heads, tensor)
+    reread = read * heads_bytes(mixer, formats, tensor=tensor) if isinstance(mixer, Shared) else 0
     flop = 2 * pairs * heads * (mixer.head_dim + mixer.value_dim)
     read_bytes = read * stored
     indexer = mixer.indexer if isinstance(mixer, Full) else None
@@ -159,7 +155,7 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
         chosen = causal_pairs(query, past, indexer.top_k)
         flop = 2 * chosen * heads * (mixer.head_dim + mixer.value_dim)
         flop += _index_flop(indexer, query, past)
-        keys = int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim)) if indexer.stored else 0
+        keys = index_key_bytes(indexer, formats)
         read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
     return AttentionWork(
         flop=group.sequences * flop,
@@ -185,7 +181,7 @@ def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int
     the new tokens is the matrix ``attention.latent_up``.
     """
     query, past = group.query_tokens, group.past_tokens
-    heads = -(-mixer.heads // tensor)
+    heads = ceil_div(mixer.heads, tensor)
     pairs = causal_pairs(query, past)
     stored = entry_bytes(mixer, formats, tensor=tensor)
     read = past_read(query, past)
@@ -194,7 +190,7 @@ def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int
     indexer = mixer.indexer
     if indexer is not None:
         attended = causal_pairs(query, past, indexer.top_k)
-        keys = int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim)) if indexer.stored else 0
+        keys = index_key_bytes(indexer, formats)
         index_flop = _index_flop(indexer, query, past)
         read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
     flop = 2 * attended * heads * (2 * mixer.kv_lora_rank + mixer.rope_dim)
@@ -211,7 +207,7 @@ def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int
 
 def _compressed_work(mixer: Compressed, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
     query, past = group.query_tokens, group.past_tokens
-    heads, indexer = -(-mixer.heads // tensor), mixer.indexer
+    heads, indexer = ceil_div(mixer.heads, tensor), mixer.indexer
     entries = past_read(query, past) // mixer.ratio
     entry = entry_bytes(mixer, formats, tensor=tensor)
     raw = min(past_read(query, past), mixer.window if query == 1 else mixer.window - 1)
@@ -222,7 +218,7 @@ def _compressed_work(mixer: Compressed, group: TokenGroup, formats: Formats, ten
     read_bytes = (raw + chosen) * entry
     written = (min(query, mixer.window) + query / mixer.ratio) * entry
     if indexer is not None:
-        keys = int(formats.key.bytes(indexer.head_dim, head_dim=indexer.head_dim))
+        keys = index_key_bytes(indexer, formats)
         flop += 2 * compressed_pairs(query, past, mixer.ratio) * indexer.heads * indexer.head_dim
         read_bytes += entries * keys
         written += query / mixer.ratio * keys
@@ -232,9 +228,8 @@ def _compressed_work(mixer: Compressed, group: TokenGroup, formats: Formats, ten
 
 
 def _cross_work(mixer: Cross, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
-    heads = -(-mixer.heads // tensor)
-    own = Full(heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim)
-    held = mixer.encoder_tokens * entry_bytes(own, formats, tensor=tensor)
+    heads = ceil_div(mixer.heads, tensor)
+    held = mixer.encoder_tokens * heads_bytes(mixer, formats, tensor=tensor)
     flop = 2 * group.query_tokens * mixer.encoder_tokens * heads * (mixer.head_dim + mixer.value_dim)
     return AttentionWork(
         flop=group.sequences * flop,
@@ -246,9 +241,9 @@ def _cross_work(mixer: Cross, group: TokenGroup, formats: Formats, tensor: int) 
 def _state_work(mixer: State, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
     """A recurrence touches its whole state once a pass, however many tokens (Gu and Dao 2023, arXiv 2312.00752)."""
     held = state_bytes(mixer, formats, tensor=tensor)
-    heads = -(-mixer.heads // tensor)
+    heads = ceil_div(mixer.heads, tensor)
     per_token = STATE_FLOP.get(mixer.variant, 4) * heads * mixer.key_dim * mixer.value_dim
-    per_token += 2 * -(-mixer.conv_channels // tensor) * mixer.conv_kernel
+    per_token += 2 * ceil_div(mixer.conv_channels, tensor) * mixer.conv_kernel
     return AttentionWork(
         flop=group.tokens * per_token,
         read_bytes=group.sequences * held if group.past_tokens or group.query_tokens == 1 else 0,
@@ -256,13 +251,13 @@ def _state_work(mixer: State, group: TokenGroup, formats: Formats, tensor: int) 
     )
 
 
-def encoder_work(mixer: Attention, sequences: int, tokens: int, *, tensor: int = 1) -> float:
+def encoder_flop(mixer: Attention, sequences: int, tokens: int, *, tensor: int = 1) -> float:
     """Return the FLOP of one encoder layer's attention, where every token attends to every other.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3 (encoder self-attention is not masked).
 
-    >>> encoder_work(Full(heads=1, kv_heads=1, head_dim=4), 1, 10)
+    >>> encoder_flop(Full(heads=1, kv_heads=1, head_dim=4), 1, 10)
     1600
     """
-    heads = -(-mixer.heads // tensor)
+    heads = ceil_div(mixer.heads, tensor)
     return 2 * sequences * tokens * tokens * heads * (mixer.head_dim + mixer.value_dim)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS, parse_format
-from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Sliding, State
+from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Sliding, State
+from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Block, Mixer, ModelProfile
+    from kvcalc.core.model import Attention, Block, Indexer, Mixer, ModelProfile
     from kvcalc.core.workload import Formats
 
 __all__ = [
@@ -23,7 +24,9 @@ __all__ = [
     "block_cache_bytes",
     "cache_bytes",
     "entry_bytes",
+    "heads_bytes",
     "held_tokens",
+    "index_key_bytes",
     "kv_heads_per_rank",
     "state_bytes",
 ]
@@ -73,7 +76,7 @@ def kv_heads_per_rank(kv_heads: int, tensor: int) -> int:
     >>> kv_heads_per_rank(8, 4), kv_heads_per_rank(8, 16)
     (2, 1)
     """
-    return max(1, -(-kv_heads // tensor))
+    return max(1, ceil_div(kv_heads, tensor))
 
 
 def held_tokens(mixer: Mixer, tokens: int) -> int:
@@ -99,39 +102,60 @@ def entry_bytes(mixer: Mixer, formats: Formats, *, tensor: int = 1) -> int:
     Full, sliding, chunked: kv_heads * (head_dim + value_head_dim) * b. Latent: (kv_lora_rank + rope_dim) * b, the same
     on every rank. An indexer adds head_dim * b.
 
-    Source: Ainslie et al. 2023, arXiv 2305.13245 (grouped heads); DeepSeek-V2, arXiv 2405.04434, section 2.1.2.
+    Source: Ainslie et al. 2023, arXiv 2305.13245 (grouped heads); DeepSeek-V2, arXiv 2405.04434, sections 2.1.2
+    (the latent vector) and 2.1.3 (the decoupled rotary key of rope_dim beside it).
 
     >>> from kvcalc.core.workload import Formats
     >>> entry_bytes(Full(heads=64, kv_heads=8, head_dim=128), Formats())
     4096
     """
-    if isinstance(mixer, Full | Sliding | Chunked):
-        heads = kv_heads_per_rank(mixer.kv_heads, tensor)
-        size = _heads_bytes(mixer, heads, formats)
-    elif isinstance(mixer, Latent):
+    if isinstance(mixer, Sliding | Chunked):
+        return heads_bytes(mixer, formats, tensor=tensor)
+    if isinstance(mixer, Full):
+        return heads_bytes(mixer, formats, tensor=tensor) + index_key_bytes(mixer.indexer, formats)
+    if isinstance(mixer, Latent):
         width = mixer.kv_lora_rank + mixer.rope_dim
-        size = int(formats.key.bytes(width, head_dim=width))
-    elif isinstance(mixer, Compressed):
-        size = int(formats.key.bytes(mixer.head_dim, head_dim=mixer.head_dim))
-    else:
-        return 0
-    return size + _index_key_bytes(mixer, formats)
+        return int(formats.key.bytes(width, head_dim=width)) + index_key_bytes(mixer.indexer, formats)
+    if isinstance(mixer, Compressed):
+        return int(formats.key.bytes(mixer.head_dim, head_dim=mixer.head_dim))
+    return 0
 
 
-def _heads_bytes(mixer: Attention, heads: int, formats: Formats) -> int:
+def heads_bytes(mixer: Attention, formats: Formats, *, tensor: int = 1) -> int:
+    """Return the bytes of one token's keys and values on one rank, whichever layer stores them.
+
+    Source: Ainslie et al. 2023, arXiv 2305.13245: kv_heads * (head_dim + value_head_dim) * b.
+
+    >>> from kvcalc.core.model import Cross
+    >>> from kvcalc.core.workload import Formats
+    >>> heads_bytes(Cross(heads=16, kv_heads=16, head_dim=64, encoder_tokens=1500), Formats(), tensor=4)
+    1024
+    """
+    heads = kv_heads_per_rank(mixer.kv_heads, tensor)
     keys = formats.key.bytes(heads * mixer.head_dim, head_dim=mixer.head_dim)
     values = formats.value.bytes(heads * mixer.value_dim, head_dim=mixer.value_dim)
     return int(keys + values)
 
 
-def _index_key_bytes(mixer: Mixer, formats: Formats) -> int:
-    indexer = mixer.indexer if isinstance(mixer, Full | Latent) else None
-    return int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim)) if indexer and indexer.stored else 0
+def index_key_bytes(indexer: Indexer | None, formats: Formats) -> int:
+    """Return the bytes of one token's index key: dim * b; 0 without an indexer and where an earlier layer's is used.
+
+    Source: DeepSeek-AI 2025, DeepSeek-V3.2-Exp, section 1, equation 1 (lightning indexer: one key a token, which all
+    index heads share, so that every rank keeps it).
+
+    >>> from kvcalc.core.model import Indexer
+    >>> from kvcalc.core.workload import Formats
+    >>> index_key_bytes(Indexer(heads=64, head_dim=128, top_k=2048), Formats()), index_key_bytes(None, Formats())
+    (256, 0)
+    """
+    if indexer is None or not indexer.stored:
+        return 0
+    return int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim))
 
 
 def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
     """Bytes beside the window: compressed entries, the tokens not yet compressed, and the overlap kept for the next."""
-    index_dim = mixer.indexer.head_dim if mixer.indexer else 0
+    index_dim = mixer.indexer.kept_dim if mixer.indexer and mixer.indexer.stored else 0
     width = mixer.head_dim + index_dim
     branches = 2 if mixer.overlap else 1
     entries = (tokens // mixer.ratio) * formats.key.bytes(width, head_dim=width)
@@ -153,8 +177,8 @@ def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
     4261888
     """
     recurrent = formats.state if mixer.recurrent_format is None else parse_format(mixer.recurrent_format)
-    heads = -(-mixer.heads // tensor)
-    channels = -(-mixer.conv_channels // tensor)
+    heads = ceil_div(mixer.heads, tensor)
+    channels = ceil_div(mixer.conv_channels, tensor)
     held = recurrent.bytes(heads * mixer.key_dim * mixer.value_dim) + formats.state.bytes(channels * mixer.conv_window)
     return int(held) + mixer.extra_state_bytes
 
@@ -177,8 +201,7 @@ def block_cache_bytes(block: Block, tokens: int, formats: Formats, *, tensor: in
         elif isinstance(mixer, State):
             state += state_bytes(mixer, formats, tensor=tensor)
         elif isinstance(mixer, Cross):
-            heads = kv_heads_per_rank(mixer.kv_heads, tensor)
-            cross += mixer.encoder_tokens * _heads_bytes(mixer, heads, formats)
+            cross += mixer.encoder_tokens * heads_bytes(mixer, formats, tensor=tensor)
     return CacheBytes(growing=growing, state=state, cross=cross)
 
 

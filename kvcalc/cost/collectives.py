@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Mixture
+    from kvcalc.core.model import Block, Mixture
     from kvcalc.core.workload import Parallel
 
-__all__ = ["Collective", "all_reduce", "expert_exchange", "stage_transfer"]
+__all__ = ["Collective", "all_reduce", "all_reduces", "expert_exchange", "expert_spread", "stage_transfer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,30 @@ def all_reduce(size_bytes: float, ranks: int) -> Collective:
     return Collective(least_bytes=size_bytes, bytes=2 * (ranks - 1) / ranks * size_bytes, steps=2 * (ranks - 1))
 
 
+def all_reduces(block: Block) -> int:
+    """Return how many sums over its ranks one layer needs: one after its mixers, one after its MLP, or one for both.
+
+    Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Wang and Komatsuzaki 2021, GPT-J-6B (a parallel layer).
+
+    >>> from kvcalc.core.model import Block, Dense
+    >>> all_reduces(Block(mlp=Dense(width=4))), all_reduces(Block(mlp=Dense(width=4), parallel=True))
+    (1, 1)
+    """
+    return 1 if block.parallel else bool(block.mixers) + (block.mlp is not None)
+
+
+def expert_spread(parallel: Parallel) -> int:
+    """Return over how many data-parallel ranks one set of experts is spread.
+
+    Source: Rajbhandari et al. 2022, arXiv 2201.05596, section 5 (expert parallelism across data-parallel ranks).
+
+    >>> from kvcalc.core.workload import Parallel
+    >>> expert_spread(Parallel(tensor=2, data=4, expert=8)), expert_spread(Parallel(tensor=8, expert=4))
+    (4, 1)
+    """
+    return max(1, parallel.expert // parallel.tensor)
+
+
 def expert_exchange(token_bytes: float, tokens: int, mixture: Mixture, parallel: Parallel) -> Collective:
     """Return the traffic of sending tokens to their experts and back, where experts span several data-parallel ranks.
 
@@ -56,10 +80,10 @@ def expert_exchange(token_bytes: float, tokens: int, mixture: Mixture, parallel:
     >>> expert_exchange(10, 4, layer, Parallel(data=2, expert=2))
     Collective(least_bytes=40.0, bytes=40.0, steps=2)
     """
-    spread = parallel.expert // parallel.tensor if parallel.expert > parallel.tensor else 1
-    if spread <= 1:
+    spread = expert_spread(parallel)
+    if spread == 1:
         return Collective(least_bytes=0, bytes=0, steps=0)
-    others = (spread - 1) * -((1 - 1 / spread) ** mixture.experts_per_token - 1)
+    others = (spread - 1) * (1 - (1 - 1 / spread) ** mixture.experts_per_token)
     each_way = tokens * token_bytes
     sent = mixture.experts_per_token * (spread - 1) / spread
     return Collective(least_bytes=2 * each_way * min(others, sent), bytes=2 * each_way * sent, steps=2 * (spread - 1))

@@ -11,10 +11,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost, StepCost
-from kvcalc.core.model import Attention, Mixture
+from kvcalc.core.model import Attention, Mixture, counted
+from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Parallel
-from kvcalc.cost.attention import encoder_work, mixer_work
-from kvcalc.cost.collectives import Collective, all_reduce, expert_exchange, stage_transfer
+from kvcalc.cost.attention import encoder_flop, mixer_work
+from kvcalc.cost.collectives import Collective, all_reduce, all_reduces, expert_exchange, expert_spread, stage_transfer
 from kvcalc.cost.linear import experts_cost, matrix_cost, vector_cost
 from kvcalc.cost.parameters import block_matrices, head_matrix
 from kvcalc.cost.sharding import stage_blocks
@@ -49,11 +50,11 @@ def forward_cost(
 
     Source: Pope et al. 2022, arXiv 2211.05102, and the definitions that each operator's function cites.
     """
-    shares = []
+    kinds = []
     for ranks, rank_groups in _dealt(groups, parallel.data):
         stages = _stages(model, rank_groups, groups, formats, parallel, routing)
-        shares.append((ranks * parallel.tensor, stages))
-    return StepCost(shares=tuple(shares), tokens=sum(group.tokens for group in groups))
+        kinds.append((ranks * parallel.tensor, stages))
+    return StepCost(rank_kinds=tuple(kinds), tokens=sum(group.tokens for group in groups))
 
 
 def _dealt(groups: Sequence[TokenGroup], data: int) -> list[tuple[int, list[TokenGroup]]]:
@@ -112,7 +113,7 @@ def _input_ops(
         return
     encoder = model.encoder
     encoded = sequences * encoder.tokens
-    for block, count in _counted(encoder.blocks):
+    for block, count in counted(encoder.blocks).items():
         for matrix in block_matrices(block, encoder.hidden_size):
             yield matrix_cost(
                 matrix,
@@ -124,11 +125,10 @@ def _input_ops(
             )
         for mixer in block.mixers:
             if isinstance(mixer, Attention):
-                flop = encoder_work(mixer, sequences, encoder.tokens, tensor=parallel.tensor)
+                flop = encoder_flop(mixer, sequences, encoder.tokens, tensor=parallel.tensor)
                 yield OpCost(
                     name="encoder.attention",
                     part="attention",
-                    layers=count,
                     unit=formats.hidden.unit,
                     flop=count * flop,
                 )
@@ -152,7 +152,7 @@ def _input_ops(
 
 def _outer_matrices(name: str, parameters: int, tokens: int, formats: Formats, parallel: Parallel) -> OpCost:
     """Matrices outside the layers, of which only the number of elements is known."""
-    elements = -(-parameters // parallel.tensor)
+    elements = ceil_div(parameters, parallel.tensor)
     return OpCost(
         name=name,
         part="other",
@@ -173,13 +173,13 @@ def _block_ops(
 ) -> Iterator[OpCost]:
     tokens = sum(group.tokens for group in rank_groups)
     encoded = sum(group.sequences for group in rank_groups if group.encoder_pass)
-    counted = _counted(blocks)
+    counts = counted(blocks)
     vectors = 0
-    for block, count in counted:
-        prefix = f"{block.name}." if len(counted) > 1 and block.name else ""
+    for block, count in counts.items():
+        prefix = f"{block.name}." if len(counts) > 1 and block.name else ""
         vectors += block.vector_parameters * count
         for matrix in block_matrices(block, model.hidden_size):
-            rows = encoded * _encoder_tokens(block) if matrix.encoder else tokens
+            rows = encoded * block.encoder_tokens if matrix.encoder else tokens
             if rows and matrix.used:
                 yield matrix_cost(
                     matrix,
@@ -208,15 +208,10 @@ def _block_ops(
         yield vector_cost(vectors, name="vectors", layers=1, formats=formats)
 
 
-def _encoder_tokens(block: Block) -> int:
-    return max((getattr(mixer, "encoder_tokens", 0) for mixer in block.mixers), default=0)
-
-
 def _tokens_at_experts(rank_groups: Sequence[TokenGroup], groups: Sequence[TokenGroup], parallel: Parallel) -> int:
     """Tokens that reach the experts shared by an expert-parallel group: those of all its data-parallel ranks."""
-    spread = max(1, parallel.expert // parallel.tensor)
     on_rank = sum(group.tokens for group in rank_groups)
-    return min(on_rank * spread, sum(group.tokens for group in groups))
+    return min(on_rank * expert_spread(parallel), sum(group.tokens for group in groups))
 
 
 def _mixer_op(
@@ -226,7 +221,6 @@ def _mixer_op(
     return OpCost(
         name=f"{prefix}{mixer.kind}",
         part="cache",
-        layers=count,
         unit=formats.hidden.unit,
         flop=count * sum(work.flop for work in works),
         kv_read_bytes=count * sum(work.read_bytes for work in works),
@@ -240,7 +234,7 @@ def _block_collectives(
 ) -> Iterator[OpCost]:
     hidden = formats.hidden.bytes(model.hidden_size)
     if parallel.tensor > 1:
-        sums = 1 if block.parallel else bool(block.mixers) + (block.mlp is not None)
+        sums = all_reduces(block)
         reduced = all_reduce(hidden * tokens, parallel.tensor)
         if sums:
             yield _collective_op(f"{prefix}all_reduce", reduced, count * sums, formats)
@@ -254,7 +248,6 @@ def _collective_op(name: str, moved: Collective, times: int, formats: Formats) -
     return OpCost(
         name=name,
         part="interconnect",
-        layers=times,
         unit=formats.hidden.unit,
         link_bytes=times * moved.least_bytes,
         collective_bytes=times * moved.bytes,
@@ -276,13 +269,6 @@ def _output_ops(
     head = head_matrix(model)
     if head is not None and wanted:
         cost = matrix_cost(head, name="head", tokens=wanted, layers=1, formats=formats, tensor=parallel.tensor)
-        logits = formats.hidden.bytes(wanted * -(-head.outputs // parallel.tensor))
+        logits = formats.hidden.bytes(wanted * ceil_div(head.outputs, parallel.tensor))
         states = formats.hidden.bytes(wanted * head.inputs)
         yield replace(cost, io_bytes=logits, activation_bytes=states)
-
-
-def _counted(blocks: tuple[Block, ...]) -> list[tuple[Block, int]]:
-    counts: dict[Block, int] = {}
-    for block in blocks:
-        counts[block] = counts.get(block, 0) + 1
-    return list(counts.items())

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost
-from kvcalc.cost.parameters import expert_parameters
+from kvcalc.cost.parameters import active_experts, expert_matrix_parameters, expert_parameters
 from kvcalc.cost.sharding import experts_per_rank, rank_matrix
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
 
     FLOP = 2 * tokens * elements; the weights are read once.
 
-    Source: Pope et al. 2022, arXiv 2211.05102, section 3 (a matmul costs 2 FLOP for each parameter and token).
+    Source: Pope et al. 2022, arXiv 2211.05102, section 2 (a matmul costs 2 FLOP for each parameter and token).
 
     >>> from kvcalc.core.workload import Formats
     >>> from kvcalc.cost.parameters import Matrix
@@ -37,7 +37,6 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
     return OpCost(
         name=name,
         part=matrix.part,
-        layers=layers,
         unit=formats.multiplied_as(matrix.part),
         flop=2 * tokens * elements * layers,
         weight_bytes=read if matrix.stored else 0,
@@ -48,7 +47,8 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
 def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> OpCost:
     """Return the cost of reading a layer's norms, biases and other vectors.
 
-    Source: parameters that scale or shift are counted as bytes, not as FLOP (Kaplan et al. 2020, arXiv 2001.08361).
+    Source: this project's definition: parameters that scale or shift are bytes to read, and their FLOP are left out
+    (linear in the width, where those of a matrix are quadratic).
 
     >>> from kvcalc.core.workload import Formats
     >>> vector_cost(100, name="vectors", layers=2, formats=Formats()).weight_bytes
@@ -57,7 +57,6 @@ def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> O
     return OpCost(
         name=name,
         part="vector",
-        layers=layers,
         unit=formats.hidden.unit,
         weight_bytes=layers * formats.of("vector").bytes(elements),
     )
@@ -69,7 +68,8 @@ def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int
     ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k,
     the Z that do nothing among them; ``worst``: min(E, k * n).
 
-    Source: the coupon collector's expectation; used so in e.g. MoE-Lightning, arXiv 2411.11217.
+    Source: the expected occupancy: a token misses an expert with probability 1 - k / (E + Z), n independent tokens do
+    so with the n-th power of that, and the expectations of E experts add up.
 
     >>> round(experts_touched(experts=8, chosen=2, zero_experts=0, tokens=4, routing="expected"), 3)
     5.469
@@ -117,21 +117,22 @@ def experts_cost(
     """
     held, slices = experts_per_rank(mixture, parallel)
     size = expert_parameters(mixture, hidden) / slices
-    chosen = mixture.experts_per_token
     touched = experts_touched(
-        experts=mixture.experts, chosen=chosen, zero_experts=mixture.zero_experts, tokens=tokens, routing=routing
+        experts=mixture.experts,
+        chosen=mixture.experts_per_token,
+        zero_experts=mixture.zero_experts,
+        tokens=tokens,
+        routing=routing,
     )
     on_rank = min(held, touched) if routing == "worst" else touched * held / mixture.experts
-    active = chosen * mixture.experts / (mixture.experts + mixture.zero_experts)
-    branches, inputs = (2 if mixture.gated else 1), mixture.inputs or hidden
+    active, inputs = active_experts(mixture), mixture.inputs or hidden
     # biases are read but not multiplied
-    flop = 2 * tokens * active * (branches + 1) * inputs * mixture.width / slices * held / mixture.experts
-    inner = branches * mixture.width / slices
+    flop = 2 * tokens * active * expert_matrix_parameters(mixture, hidden) / slices * held / mixture.experts
+    inner = mixture.branches * mixture.width / slices
     rows = tokens * active * held / mixture.experts
     return OpCost(
         name=name,
         part="experts",
-        layers=layers,
         unit=formats.multiplied_as("experts"),
         flop=layers * flop,
         weight_bytes=layers * formats.of("experts").bytes(on_rank * size),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kvcalc.core.model import Attention, Compressed, Cross, Dense, Gated, Latent, Mixture, Shared, State
+from kvcalc.core.model import Attention, Compressed, Cross, Dense, Gated, Latent, Mixture, Shared, State, counted
+from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Matrix",
+    "active_experts",
     "active_parameters",
     "block_matrices",
     "block_parameters",
+    "expert_matrix_parameters",
     "expert_parameters",
     "head_matrix",
     "outer_parameters",
@@ -84,7 +87,7 @@ def _matrix(
 
 def _whole(name: str, elements: int, inputs: int, *, pieces: int = 0, stored: bool = True) -> Matrix:
     """Return several projections of one mixer as one matrix, of which only the size is known."""
-    outputs = -(-elements // inputs)
+    outputs = ceil_div(elements, inputs)
     return Matrix(
         name=name,
         part="attention",
@@ -227,17 +230,38 @@ def block_matrices(block: Block, hidden: int) -> tuple[Matrix, ...]:
     return tuple(matrices)
 
 
-def expert_parameters(mixture: Mixture, hidden: int) -> int:
-    """Return the parameters of one routed expert.
+def expert_matrix_parameters(mixture: Mixture, hidden: int) -> int:
+    """Return the matrix elements of one routed expert, which a token sent to it is multiplied with.
 
     Source: Shazeer 2020, arXiv 2002.05202 (gated: three matrices), and Fedus et al. 2021, arXiv 2101.03961.
+
+    >>> expert_matrix_parameters(Mixture(experts=8, experts_per_token=2, width=16), 8)
+    384
+    """
+    return (mixture.branches + 1) * (mixture.inputs or hidden) * mixture.width
+
+
+def expert_parameters(mixture: Mixture, hidden: int) -> int:
+    """Return the parameters of one routed expert, biases included.
+
+    Source: `expert_matrix_parameters`, and a bias for each output of its matrices where it has them (gpt-oss).
 
     >>> expert_parameters(Mixture(experts=8, experts_per_token=2, width=14336), 4096)
     176160768
     """
-    branches, inputs = (2 if mixture.gated else 1), mixture.inputs or hidden
-    biases = branches * mixture.width + inputs if mixture.expert_bias else 0
-    return (branches + 1) * inputs * mixture.width + biases
+    biases = mixture.branches * mixture.width + (mixture.inputs or hidden) if mixture.expert_bias else 0
+    return expert_matrix_parameters(mixture, hidden) + biases
+
+
+def active_experts(mixture: Mixture) -> float:
+    """Return how many of a token's k experts are expected to do something: k * E / (E + Z), all choices being alike.
+
+    Source: LongCat-Flash 2025, arXiv 2509.01322, section 2.1 (zero-computation experts among those chosen).
+
+    >>> active_experts(Mixture(experts=6, experts_per_token=4, width=16, zero_experts=2))
+    3.0
+    """
+    return mixture.experts_per_token * mixture.experts / (mixture.experts + mixture.zero_experts)
 
 
 def head_matrix(model: ModelProfile) -> Matrix | None:
@@ -245,8 +269,11 @@ def head_matrix(model: ModelProfile) -> Matrix | None:
 
     Source: Press and Wolf 2016, arXiv 1608.05859 (a tied head is the token table, read as a matrix).
 
-    >>> head_matrix.__name__
-    'head_matrix'
+    >>> from kvcalc.core.model import Head, ModelProfile
+    >>> model = ModelProfile(name="x", architecture="x", hidden_size=8, context_limit=None, blocks=(), embeddings=(),
+    ...     head=Head(rows=100))
+    >>> head_matrix(model).inputs, head_matrix(model).outputs, head_matrix(model).elements
+    (8, 100, 800)
     """
     if model.head is None:
         return None
@@ -267,13 +294,9 @@ def block_parameters(block: Block, hidden: int, *, active: bool = False) -> dict
         if matrix.stored:
             parts[matrix.part] = parts.get(matrix.part, 0) + matrix.elements
     if isinstance(block.mlp, Mixture):
-        count = _active_experts(block.mlp) if active else block.mlp.experts
+        count = active_experts(block.mlp) if active else block.mlp.experts
         parts["experts"] = round(count * expert_parameters(block.mlp, hidden))
     return parts
-
-
-def _active_experts(mixture: Mixture) -> float:
-    return mixture.experts_per_token * mixture.experts / (mixture.experts + mixture.zero_experts)
 
 
 def outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
@@ -308,9 +331,7 @@ def _part_parameters(model: ModelProfile, *, active: bool) -> dict[str, int]:
     parts = outer_parameters(model, tables=not active)
     stacks: list[tuple[Mapping[Block, int], int]] = [(model.block_counts, model.hidden_size)]
     if model.encoder is not None:
-        encoder = model.encoder
-        counted = {block: encoder.blocks.count(block) for block in dict.fromkeys(encoder.blocks)}
-        stacks.append((counted, encoder.hidden_size))
+        stacks.append((counted(model.encoder.blocks), model.encoder.hidden_size))
     for counts, hidden in stacks:
         for block, count in counts.items():
             for part, size in block_parameters(block, hidden, active=active).items():

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost, StepCost
     from kvcalc.core.hardware import HardwareProfile, Link
 
-__all__ = ["attainable_flop_per_s", "intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "step_time"]
+__all__ = ["intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "step_time"]
 
 
 def intensity_flop_per_byte(*, flop: float, moved_bytes: float) -> float:
@@ -35,14 +35,6 @@ def ridge_flop_per_byte(peak_flop_per_s: float, bandwidth_bytes_per_s: float) ->
     return peak_flop_per_s / bandwidth_bytes_per_s
 
 
-def attainable_flop_per_s(hardware: HardwareProfile, unit: str, intensity: float) -> float:
-    """Return the FLOP/s that an intensity allows: min(peak, bandwidth * intensity).
-
-    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785.
-    """
-    return min(hardware.peak(unit), hardware.memory_bandwidth_bytes_per_s * intensity)
-
-
 def op_seconds(op: OpCost, hardware: HardwareProfile, link: Link | None) -> float:
     """Return the least time of one operator on its own: max(FLOP / peak, bytes / bandwidth), plus its collective.
 
@@ -61,11 +53,13 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     ``ideal_s`` = max(sum FLOP / peak, sum compulsory bytes / bandwidth, sum least link bytes / link rate), over the
     slowest stage; ``serial_s`` = the sum over operators of `op_seconds`, over all stages (a token passes each of them).
 
-    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (lower bound = max, upper bound = sum).
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (the larger of both times); Austin et al.
+    2025, How to Scale Your Model, jax-ml.github.io/scaling-book/roofline (lower bound = max, upper bound = sum).
     """
-    link = hardware.link(cost.ranks * len(cost.stages))
+    link = hardware.link(cost.gpus)
     stages = [_stage_seconds(stage, hardware, link) for stage in cost.stages]
-    compute, memory, wire = max(stages, key=max)
+    slowest = max(range(len(stages)), key=lambda index: max(stages[index]))
+    compute, memory, wire = stages[slowest]
     ideal = max(compute, memory, wire)
     totals = {"memory": memory, "compute": compute, "interconnect": wire}
     return StepTime(
@@ -76,6 +70,7 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
         memory_s=memory,
         link_s=wire,
         limiter=max(totals, key=totals.__getitem__),
+        slowest_stage=slowest,
         shares={name: seconds / ideal for name, seconds in totals.items()},
     )
 

@@ -6,7 +6,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Mixture
+from kvcalc.core.model import Mixture, counted
+from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import CacheBytes, block_cache_bytes
 from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_parameters
 
@@ -30,12 +31,12 @@ def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
     """
     if matrix.split == "none" or tensor == 1:
         return matrix.inputs, matrix.outputs, matrix.elements
-    pieces = -(-matrix.pieces // tensor)
+    pieces = ceil_div(matrix.pieces, tensor)
     if matrix.split == "outputs":
         outputs = matrix.outputs * pieces // matrix.pieces
-        return matrix.inputs, outputs, -(-matrix.elements * pieces // matrix.pieces)
+        return matrix.inputs, outputs, ceil_div(matrix.elements * pieces, matrix.pieces)
     inputs = matrix.inputs * pieces // matrix.pieces
-    return inputs, matrix.outputs, -(-matrix.elements * pieces // matrix.pieces)
+    return inputs, matrix.outputs, ceil_div(matrix.elements * pieces, matrix.pieces)
 
 
 def experts_per_rank(mixture: Mixture, parallel: Parallel) -> tuple[int, int]:
@@ -49,7 +50,7 @@ def experts_per_rank(mixture: Mixture, parallel: Parallel) -> tuple[int, int]:
     """
     if parallel.expert == 1:
         return mixture.experts, parallel.tensor
-    return -(-mixture.experts // parallel.expert), max(1, parallel.tensor // parallel.expert)
+    return ceil_div(mixture.experts, parallel.expert), max(1, parallel.tensor // parallel.expert)
 
 
 def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], ...]:
@@ -77,11 +78,11 @@ def rank_cache_bytes(model: ModelProfile, formats: Formats, parallel: Parallel, 
 
     Source: `block_cache_bytes` over the layers of `stage_blocks`; sequences are dealt to data-parallel ranks.
     """
-    sequences = -(-batch // parallel.data)
+    sequences = ceil_div(batch, parallel.data)
     fullest = 0
     for blocks in stage_blocks(model, parallel.pipeline):
         held = CacheBytes(growing=0, state=0, cross=0)
-        for block, count in Counter(blocks).items():
+        for block, count in counted(blocks).items():
             held += block_cache_bytes(block, tokens, formats, tensor=parallel.tensor).times(count)
         fullest = max(fullest, sequences * (held.growing + held.state + held.cross))
     return fullest
@@ -107,12 +108,12 @@ def _stage_weight_bytes(
     outer = outer_parameters(model, tables=True)
     tied = model.head is not None and model.head.tied
     if first:
-        parts["embedding"] += -(-outer.get("embedding", 0) // parallel.tensor)
+        parts["embedding"] += ceil_div(outer.get("embedding", 0), parallel.tensor)
         encoder = model.encoder
         if encoder is not None:
             parts += sum((_rank_parameters(b, encoder.hidden_size, parallel) for b in encoder.blocks), Counter())
     if last or (first and tied):
-        parts["head"] += -(-outer.get("head", 0) // parallel.tensor)
+        parts["head"] += ceil_div(outer.get("head", 0), parallel.tensor)
     if last:
         parts["vector"] += outer["vector"]
         parts["other"] += outer["other"]
@@ -126,5 +127,5 @@ def _rank_parameters(block: Block, hidden: int, parallel: Parallel) -> Counter[s
             parts[matrix.part] += rank_matrix(matrix, parallel.tensor)[2]
     if isinstance(block.mlp, Mixture):
         experts, slices = experts_per_rank(block.mlp, parallel)
-        parts["experts"] += experts * -(-expert_parameters(block.mlp, hidden) // slices)
+        parts["experts"] += experts * ceil_div(expert_parameters(block.mlp, hidden), slices)
     return parts

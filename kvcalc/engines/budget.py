@@ -1,7 +1,6 @@
-"""What an engine needs beside weights and cache: terms that only the running engine knows, as intervals.
+"""How an engine divides a GPU's memory: its defaults, and terms that only the running engine knows, as intervals.
 
-The ends were set from first principles and hold nine start-up logs of vLLM 0.19 (see the tests); they are estimates,
-never exact.
+The intervals' ends were fitted to eight start-up logs of vLLM 0.19 (see the tests); they are estimates, never exact.
 """
 
 from __future__ import annotations
@@ -9,17 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.model import Dense, Gated
 from kvcalc.core.units import GIB, MIB
+from kvcalc.engines import vllm
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mlp, ModelProfile
     from kvcalc.core.workload import Formats
+    from kvcalc.engines.options import EngineOptions
 
-__all__ = ["Interval", "activation_peak", "default_sequences", "runtime_overhead"]
+__all__ = [
+    "BudgetDefaults",
+    "Interval",
+    "activation_peak",
+    "budget_defaults",
+    "default_sequences",
+    "runtime_overhead",
+]
 
 # From this memory on, vLLM's defaults are those of its large accelerators.
 _LARGE_GPU_BYTES = 70 * GIB
+# SGLang computes its share (mem_fraction_static) from the model and the GPU; this is the usual outcome.
+_SGLANG_SHARE = 0.88
 _SAMPLED_COPIES = 4
 _HIDDEN_COPIES = 6
 
@@ -34,6 +45,46 @@ class Interval:
     def plus(self, other: Interval) -> Interval:
         """Return the sum of two terms."""
         return Interval(least=self.least + other.least, most=self.most + other.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetDefaults:
+    """How an engine divides a GPU's memory where the user does not say.
+
+    Args:
+        utilization: the share of the memory that it divides.
+        pass_tokens: tokens of the largest pass, whose activations come out of that share; none where they are left
+            outside, or where there are none.
+        has_runtime: whether context, buffers and graphs come out of it.
+    """
+
+    utilization: float
+    pass_tokens: int | None
+    has_runtime: bool = True
+
+
+def budget_defaults(engine: str, options: EngineOptions) -> BudgetDefaults:
+    """Return how an engine of `kvcalc.engines.pools.ENGINES` divides a GPU's memory.
+
+    Source: vLLM, ``CacheConfig.gpu_memory_utilization``; SGLang, ``mem_fraction_static``, which covers weights and
+    cache alone; llama.cpp and transformers take what there is.
+
+    Raises:
+        InputError: an engine whose memory is not modelled, or not a version of it.
+    """
+    match engine:
+        case "ideal":
+            return BudgetDefaults(utilization=1.0, pass_tokens=None, has_runtime=False)
+        case "vllm":
+            utilization = vllm.default_utilization(options.version)
+            return BudgetDefaults(utilization=utilization, pass_tokens=options.max_num_batched_tokens)
+        case "llama.cpp":
+            return BudgetDefaults(utilization=1.0, pass_tokens=options.ubatch)
+        case "sglang":
+            return BudgetDefaults(utilization=_SGLANG_SHARE, pass_tokens=None)
+        case "transformers":
+            return BudgetDefaults(utilization=1.0, pass_tokens=options.max_num_batched_tokens)
+    raise InputError(f"the budget of engine {engine!r} is not modelled")
 
 
 def default_sequences(memory_bytes: int) -> int:
@@ -74,12 +125,15 @@ def _mlp_elements(mlp: Mlp) -> int:
     return branches * (mlp.experts_per_token * mlp.width + mlp.shared_width)
 
 
-def runtime_overhead(*, tensor: int) -> Interval:
+def runtime_overhead(*, ranks: int) -> Interval:
     """Return what the CUDA context, communication buffers and captured graphs take.
 
     With one rank, logs show 0.24 to 0.46 GiB before graphs; with several, about 2.1 GiB of communication buffers.
     Captured graphs, up to about 1 GiB, are in the upper end.
+
+    Args:
+        ranks: GPUs that one engine runs on.
     """
-    if tensor == 1:
+    if ranks == 1:
         return Interval(least=200 * MIB, most=1536 * MIB)
     return Interval(least=512 * MIB, most=3584 * MIB)

@@ -127,19 +127,18 @@ class _Paged:
         return _reserved(self.name, blocks[False] * layout.bytes_per_block, blocks[True] * layout.bytes_per_block)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
-        stages = self.layouts(max_model_len)
-        found = [vllm.capacity(layout, kv_memory_bytes=kv_bytes, version=self.version) for layout in stages]
-        smallest = min(range(len(found)), key=lambda place: found[place].num_blocks)
-        stage, layout = found[smallest], stages[smallest]
+        layouts = self.layouts(max_model_len)
+        needed = max(layout.start_bytes for layout in layouts)
+        # the stage with the largest blocks has the fewest, and decides for all
+        fullest = max(layouts, key=lambda layout: layout.bytes_per_block)
+        found = vllm.capacity(fullest, kv_memory_bytes=kv_bytes, version=self.version)
         return Held(
-            tokens=stage.kv_tokens,
-            concurrency=stage.max_concurrency,
-            num_blocks=stage.num_blocks,
-            block_size=layout.block_size,
-            starts=all(one.starts for one in found),
-            needed_bytes=max(
-                one.needed_bytes + layout.bytes_per_block for one, layout in zip(found, stages, strict=True)
-            ),
+            tokens=found.kv_tokens,
+            concurrency=found.max_concurrency,
+            num_blocks=found.num_blocks,
+            block_size=fullest.block_size,
+            starts=needed <= kv_bytes,
+            needed_bytes=needed,
         )
 
 
@@ -225,8 +224,6 @@ def _reserved(engine: str, kv_bytes: int, state_bytes: int) -> Reserved:
 
 
 def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
-    stages = stage_blocks(model, parallel.pipeline)
-
     @lru_cache(maxsize=4096)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:
         asked = vllm.VllmOptions(
@@ -237,11 +234,7 @@ def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: En
             prefix_caching=options.prefix_caching,
             platform=options.platform,
         )
-        whole = len(stages) == 1
-        return tuple(
-            vllm.layout(model, formats, asked, tensor=parallel.tensor, blocks=None if whole else blocks)
-            for blocks in stages
-        )
+        return vllm.stage_layouts(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
 
     version = options.version or vllm.VERSION
     return _Paged(name=f"vllm {version}", layouts=layouts, parallel=parallel, version=version)
@@ -267,7 +260,7 @@ def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, option
 
 
 def _transformers(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
-    version = options.version or transformers.VERSIONS
+    version = options.version or transformers.VERSION
     if options.max_model_len is None:
         return _Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel)
     static = transformers.decompressed(model, version)

@@ -16,18 +16,15 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Full, Latent, Shared
 from kvcalc.cost.cache import kv_heads_per_rank
+from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer, ModelProfile
     from kvcalc.core.workload import Formats
 
-__all__ = ["VERSIONS", "Pool", "TokenBytes", "max_total_tokens", "pool", "token_bytes"]
+__all__ = ["VERSIONS", "Buffers", "TokenBytes", "buffers", "max_total_tokens", "token_bytes"]
 
 VERSIONS = "0.4 to 0.5"
-
-# Sparse latent attention in fp8 and its index keys: one 32-bit scale for 128 elements.
-_SCALED_ELEMENTS = 128
-_SCALE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +48,8 @@ class TokenBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """Bytes of the buffers of one rank."""
+class Buffers:
+    """Bytes of the buffers of one rank's pool."""
 
     key_bytes: int
     value_bytes: int
@@ -114,21 +111,13 @@ def _layer(mixer: Mixer, formats: Formats, *, tensor: int, model: str) -> TokenB
 
 def _latent(mixer: Latent, formats: Formats) -> TokenBytes:
     """Return a latent layer's bytes; with an indexer, fp8 has scales for the latent part and keeps bf16 positions."""
-    width = mixer.kv_lora_rank + mixer.rope_dim
+    keys = int(formats.key.bytes(mixer.kv_lora_rank + mixer.rope_dim))
     if mixer.indexer is None:
-        return TokenBytes(keys=int(formats.key.bytes(width)), values=0, index=0)
-    scaled = formats.key.unit == "fp8"
-    keys = (
-        _scaled(mixer.kv_lora_rank) + int(formats.hidden.bytes(mixer.rope_dim))
-        if scaled
-        else int(formats.key.bytes(width))
-    )
-    index = _scaled(mixer.indexer.kept_dim) if mixer.indexer.stored else 0
+        return TokenBytes(keys=keys, values=0, index=0)
+    if formats.key.unit == "fp8":
+        keys = scaled_latent_bytes(mixer, formats)
+    index = scaled_fp8_bytes(mixer.indexer.kept_dim) if mixer.indexer.stored else 0
     return TokenBytes(keys=keys, values=0, index=index)
-
-
-def _scaled(elements: int) -> int:
-    return elements + _SCALE_BYTES * -(-elements // _SCALED_ELEMENTS)
 
 
 def max_total_tokens(token: TokenBytes, *, memory_bytes: int, page_size: int = 1) -> int:
@@ -147,10 +136,10 @@ def max_total_tokens(token: TokenBytes, *, memory_bytes: int, page_size: int = 1
     return memory_bytes // token.total // page_size * page_size
 
 
-def pool(token: TokenBytes, *, tokens: int, page_size: int = 1) -> Pool:
+def buffers(token: TokenBytes, *, tokens: int, page_size: int = 1) -> Buffers:
     """Return the bytes of the buffers of a pool: its tokens and one page more.
 
     Source: SGLang, ``memory_pool.py``, MHATokenToKVPool._create_buffers: ``size + page_size`` rows.
     """
     rows = tokens + page_size
-    return Pool(key_bytes=rows * token.keys, value_bytes=rows * token.values, index_bytes=rows * token.index)
+    return Buffers(key_bytes=rows * token.keys, value_bytes=rows * token.values, index_bytes=rows * token.index)

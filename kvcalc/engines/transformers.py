@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import Block, Mixer, ModelProfile
 
-__all__ = ["VERSIONS", "as_cached", "decompressed"]
+__all__ = ["VERSION", "as_cached", "decompressed"]
 
-VERSIONS = "5.24"
+VERSION = "5.24"
 
 # From this version on latent attention is cached compressed; before, as full heads.
 _FIRST_COMPRESSED = 5
 
 
-def as_cached(model: ModelProfile, version: str = VERSIONS) -> ModelProfile:
+def as_cached(model: ModelProfile, version: str = VERSION) -> ModelProfile:
     """Return the model whose logical bytes are those of ``DynamicCache`` after one prefill.
 
     A windowed layer keeps window - 1 tokens (those the next token can still see), a chunked layer likewise; Falcon's

@@ -8,7 +8,7 @@ from kvcalc.core.model import Mixture
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow, StepSpread
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
-from kvcalc.plan.size import default_context
+from kvcalc.plan.deployment import default_context
 from kvcalc.plan.steps import cache_notes, report_fields, row_fields, timed_step
 
 if TYPE_CHECKING:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deployment",
+    "check_batch",
+    "check_context",
+    "default_context",
     "deploy",
     "format_names",
     "held_weight_bytes",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 _PLAIN = ("bf16", "fp16", "fp32")
+_DEFAULT_CONTEXT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,38 @@ class Deployment:
     def memory_bytes(self) -> int:
         """Memory of one accelerator."""
         return self.hardware.usable_memory_bytes if self.hardware is not None else 0
+
+    def fits(self, needed_bytes: int) -> bool:
+        """Whether the fullest accelerator has that much memory."""
+        return needed_bytes <= self.memory_bytes
+
+
+def default_context(model: ModelProfile) -> int:
+    """Return the context a question is asked at where none is given: 4,096, or the model's limit if that is smaller."""
+    return min(_DEFAULT_CONTEXT, model.context_limit or _DEFAULT_CONTEXT)
+
+
+def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:
+    """Return a note where the tokens exceed what the model was made for.
+
+    Raises:
+        InputError: less than one token.
+    """
+    if tokens < 1:
+        raise InputError(f"{what} must be 1 or more, not {tokens}")
+    if model.context_limit is not None and tokens > model.context_limit:
+        return (f"{what} {tokens:,} is beyond the {model.context_limit:,} tokens that {model.name} was made for",)
+    return ()
+
+
+def check_batch(batch: int) -> None:
+    """Refuse a batch without sequences.
+
+    Raises:
+        InputError: less than one sequence.
+    """
+    if batch < 1:
+        raise InputError(f"batch must be 1 or more, not {batch}")
 
 
 def run_formats(

@@ -10,24 +10,21 @@ from kvcalc.core.model import Latent
 from kvcalc.core.reports.fit import Budget, FitReport, FittingDeployment
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.engines.budget import Interval, activation_peak, default_sequences, runtime_overhead
+from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, default_sequences, runtime_overhead
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.pools import pool
-from kvcalc.plan.deployment import format_names, rank_weights
-from kvcalc.plan.size import check_context, default_context
+from kvcalc.plan.deployment import check_context, default_context, format_names, rank_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.budget import BudgetDefaults
     from kvcalc.engines.pools import Held, Pool
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["BudgetTerms", "fit_report"]
 
-# vLLM's own default since 0.25. SGLang computes its own from the model and the GPU; this is its usual outcome. The
-# others take what there is.
-_UTILIZATION = {"vllm": 0.92, "sglang": 0.88}
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
 _MOST_GPUS = 64
@@ -50,10 +47,28 @@ class BudgetTerms:
     overhead_bytes: int | None = None
 
 
-# Engines whose share of memory leaves the activations outside.
-_ACTIVATIONS_OUTSIDE = ("sglang",)
-
 _NO_TERMS = BudgetTerms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What is asked of an arrangement.
+
+    Args:
+        engine: whose memory model is used.
+        options: the engine's options.
+        terms: terms of the budget that are given.
+        tokens: tokens of each sequence.
+        batch: sequences.
+        longest: tokens of the longest sequence that the engine is started for.
+    """
+
+    engine: str
+    options: EngineOptions
+    terms: BudgetTerms
+    tokens: int
+    batch: int
+    longest: int
 
 
 def fit_report(
@@ -89,10 +104,9 @@ def fit_report(
     if options.max_model_len is not None and tokens > longest:
         raise InputError(f"context {tokens} is longer than max-model-len {longest}")
     longest = max(longest, tokens)
-    answer = _answer(deployment, engine, options, terms, tokens=tokens, batch=batch, longest=longest)
-    smallest = None
-    if terms.kv_bytes is None:
-        smallest = _smallest(deployment, engine, options, terms, tokens=tokens, batch=batch, longest=longest)
+    question = _Question(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch, longest=longest)
+    answer = _answer(deployment, question)
+    smallest = _smallest(deployment, question) if terms.kv_bytes is None else None
     formats, parallel = deployment.formats, deployment.parallel
     return FitReport(
         model=model.name,
@@ -135,21 +149,13 @@ class _Answer:
         return self.pool.bytes_for(context=context, batch=batch) <= self.kv_bytes
 
 
-def _answer(
-    deployment: Deployment,
-    engine: str,
-    options: EngineOptions,
-    terms: BudgetTerms,
-    *,
-    tokens: int,
-    batch: int,
-    longest: int,
-) -> _Answer:
-    cache = pool(engine, deployment.model, deployment.formats, deployment.parallel, options)
+def _answer(deployment: Deployment, question: _Question) -> _Answer:
+    cache = pool(question.engine, deployment.model, deployment.formats, deployment.parallel, question.options)
+    tokens, batch, longest = question.tokens, question.batch, question.longest
     budget = None
-    kv_bytes = terms.kv_bytes
+    kv_bytes = question.terms.kv_bytes
     if kv_bytes is None:
-        budget = _budget(deployment, engine, options, terms)
+        budget = _budget(deployment, question)
         kv_bytes = budget.kv_bytes_available
     held = cache.held(max(0, kv_bytes), max_model_len=longest)
     reason = ""
@@ -162,18 +168,20 @@ def _answer(
     return _Answer(pool=cache, budget=budget, kv_bytes=kv_bytes, held=held, reason=reason)
 
 
-def _budget(deployment: Deployment, engine: str, options: EngineOptions, terms: BudgetTerms) -> Budget:
+def _budget(deployment: Deployment, question: _Question) -> Budget:
     hardware = deployment.hardware
     if hardware is None:
         raise InputError(
             "whether it fits depends on the accelerator", hint="give --gpu, or --kv-memory for the cache alone"
         )
     memory = hardware.usable_memory_bytes
-    utilization = options.utilization or _UTILIZATION.get(engine, 1.0)
+    defaults = budget_defaults(question.engine, question.options)
+    asked = question.options.utilization
+    utilization = defaults.utilization if asked is None else asked
     if not 0 < utilization <= 1:
         raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
     weights = rank_weights(deployment)
-    activations, overhead = _overheads(deployment, engine, options, terms, memory)
+    activations, overhead = _overheads(deployment, question, defaults, memory)
     usable = int(utilization * memory) - weights
     beside = activations.plus(overhead)
     return Budget(
@@ -192,27 +200,27 @@ def _budget(deployment: Deployment, engine: str, options: EngineOptions, terms: 
 
 
 def _overheads(
-    deployment: Deployment, engine: str, options: EngineOptions, terms: BudgetTerms, memory: int
+    deployment: Deployment, question: _Question, defaults: BudgetDefaults, memory: int
 ) -> tuple[Interval, Interval]:
-    """Return activations and overhead: as given, none for the ideal engine, else what is expected."""
-    tensor = deployment.parallel.tensor
-    if engine == "ideal":
-        activations = overhead = Interval(least=0, most=0)
-    else:
-        tokens = options.ubatch if engine == "llama.cpp" else options.max_num_batched_tokens
-        sequences = options.max_num_seqs or default_sequences(memory)
+    """Return activations and overhead: as given, else what is expected of the engine."""
+    parallel = deployment.parallel
+    activations = overhead = Interval(least=0, most=0)
+    if defaults.pass_tokens is not None:
         activations = activation_peak(
-            deployment.model, deployment.formats, tokens=tokens, sequences=sequences, tensor=tensor
+            deployment.model,
+            deployment.formats,
+            tokens=defaults.pass_tokens,
+            sequences=question.options.max_num_seqs or default_sequences(memory),
+            tensor=parallel.tensor,
         )
-        if engine in _ACTIVATIONS_OUTSIDE:
-            activations = Interval(least=0, most=0)
-        overhead = runtime_overhead(tensor=deployment.parallel.gpus)
-    given = [terms.activation_bytes, terms.overhead_bytes]
-    found = [
-        computed if term is None else Interval(least=term, most=term)
-        for term, computed in zip(given, (activations, overhead), strict=True)
-    ]
-    return found[0], found[1]
+    if defaults.has_runtime:
+        overhead = runtime_overhead(ranks=parallel.gpus)
+    terms = question.terms
+    return _given(terms.activation_bytes, activations), _given(terms.overhead_bytes, overhead)
+
+
+def _given(term: int | None, computed: Interval) -> Interval:
+    return computed if term is None else Interval(least=term, most=term)
 
 
 def _most(holds: Callable[[int], bool], limit: int) -> int:
@@ -231,21 +239,12 @@ def _most(holds: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def _smallest(
-    deployment: Deployment,
-    engine: str,
-    options: EngineOptions,
-    terms: BudgetTerms,
-    *,
-    tokens: int,
-    batch: int,
-    longest: int,
-) -> FittingDeployment | None:
+def _smallest(deployment: Deployment, question: _Question) -> FittingDeployment | None:
     """Return the arrangement on the fewest GPUs that holds the batch; none if there is none up to 64."""
     for parallel in _arrangements(deployment.model):
         tried = replace(deployment, parallel=parallel)
         try:
-            answer = _answer(tried, engine, options, terms, tokens=tokens, batch=batch, longest=longest)
+            answer = _answer(tried, question)
         except UnsupportedError:
             if parallel.gpus == 1:
                 raise

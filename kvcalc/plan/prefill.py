@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.speed import PrefillReport, PrefillRow
 from kvcalc.core.workload import prefill_pass
-from kvcalc.plan.size import default_context
+from kvcalc.plan.deployment import default_context
 from kvcalc.plan.steps import report_fields, row_fields, timed_step
 
 if TYPE_CHECKING:

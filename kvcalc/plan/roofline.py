@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.roofline import PlateauRow, RooflinePoint, RooflineReport
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.roofline import ridge_flop_per_byte
-from kvcalc.plan.deployment import memory_needed
-from kvcalc.plan.size import check_context, default_context
-from kvcalc.plan.steps import hardware_notes, required_hardware, timed_step
+from kvcalc.plan.deployment import check_context, default_context, memory_needed
+from kvcalc.plan.steps import hardware_notes, timed_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,8 +83,7 @@ def _point(deployment: Deployment, phase: str, batch: int, context: int, group: 
         intensity_flop_per_byte=step.intensity_flop_per_byte,
         attainable_flop_per_s=step.cost.flop / step.time.ideal_s,
         limiter=step.time.limiter,
-        fits=memory_needed(deployment, tokens=context, batch=batch)
-        <= required_hardware(deployment).usable_memory_bytes,
+        fits=deployment.fits(memory_needed(deployment, tokens=context, batch=batch)),
     )
 
 

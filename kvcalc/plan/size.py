@@ -4,42 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError
 from kvcalc.core.reports.size import GridCell, KvSize, PerGpu, SizeReport, WeightSize
 from kvcalc.cost.cache import affine_segments, cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.plan.deployment import format_names, held_weight_bytes, rank_weights
+from kvcalc.plan.deployment import (
+    check_batch,
+    check_context,
+    default_context,
+    format_names,
+    held_weight_bytes,
+    rank_weights,
+)
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.size import Reserved
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["check_context", "default_context", "size_report"]
+__all__ = ["size_report"]
 
 _GRID_CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 _GRID_BATCHES = (1, 8, 32)
-_DEFAULT_CONTEXT = 4096
-
-
-def default_context(model: ModelProfile) -> int:
-    """Return the context a question is asked at where none is given: 4,096, or the model's limit if that is smaller."""
-    return min(_DEFAULT_CONTEXT, model.context_limit or _DEFAULT_CONTEXT)
-
-
-def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:
-    """Return a note where the tokens exceed what the model was made for.
-
-    Raises:
-        InputError: less than one token.
-    """
-    if tokens < 1:
-        raise InputError(f"{what} must be 1 or more, not {tokens}")
-    if model.context_limit is not None and tokens > model.context_limit:
-        return (f"{what} {tokens:,} is beyond the {model.context_limit:,} tokens that {model.name} was made for",)
-    return ()
 
 
 def size_report(
@@ -66,8 +52,7 @@ def size_report(
     model, formats = deployment.model, deployment.formats
     tokens = default_context(model) if context is None else context
     notes = check_context(model, tokens)
-    if batch < 1:
-        raise InputError(f"batch must be 1 or more, not {batch}")
+    check_batch(batch)
     held, after = cache_bytes(model, tokens, formats), cache_bytes(model, tokens + 1, formats)
     per_sequence = held.growing + held.state
     kv = KvSize(

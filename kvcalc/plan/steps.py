@@ -11,8 +11,7 @@ from kvcalc.core.reports.speed import PartCost
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
-from kvcalc.plan.deployment import format_names, memory_needed
-from kvcalc.plan.size import check_context
+from kvcalc.plan.deployment import check_context, format_names, memory_needed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +105,7 @@ def row_fields(deployment: Deployment, step: TimedStep, *, batch: int, tokens: i
         "tokens_per_s": cost.tokens / time.ideal_s,
         "limiter": time.limiter,
         "shares": time.shares,
-        "fits": needed <= deployment.memory_bytes,
+        "fits": deployment.fits(needed),
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
     }

@@ -18,10 +18,10 @@ _ROWS = {
 
 
 def plain(value: Any) -> Any:
-    """Return a report as mappings, lists and numbers: absent parts left out, whole numbers as integers."""
+    """Return a report as mappings, lists and numbers: what is absent is null, whole numbers are integers."""
     if is_dataclass(value) and not isinstance(value, type):
         found = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {name: plain(content) for name, content in found.items() if content is not None}
+        return {name: plain(content) for name, content in found.items()}
     if isinstance(value, dict):
         return {str(key): plain(content) for key, content in value.items()}
     if isinstance(value, list | tuple):

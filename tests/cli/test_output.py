@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,8 @@ def paths(value: object, prefix: str = "") -> set[str]:
     return {prefix}
 
 
+LOG = Path(__file__).parents[2] / "docs" / "examples" / "vllm-llama31-8b.log"
+
 CONTRACT = {
     ("size", "--model", "llama2-70b", "--engine", "transformers"): """
         schema kv.bytes_per_token kv.bytes_per_sequence kv.state_bytes_per_sequence kv.cross_bytes_per_sequence
@@ -45,6 +48,12 @@ CONTRACT = {
         schema rows[].batch rows[].context rows[].flop rows[].weight_bytes rows[].kv_read_bytes
         rows[].intensity_flop_per_byte rows[].ideal_s rows[].serial_s rows[].tokens_per_s
         rows[].tokens_per_s_per_sequence rows[].limiter rows[].fits""",
+    ("fit", "--gpu", "h100-sxm", "--model", "llama2-7b"): """
+        schema fits budget.memory_bytes budget.weight_bytes budget.activation_bytes budget.overhead_bytes
+        budget.kv_bytes_available logical_kv_bytes reserved_kv_bytes kv_capacity_tokens max_concurrency num_blocks
+        block_size max_batch max_context min_gpus""",
+    ("reconcile", str(LOG)): """
+        schema engine model rows[].quantity rows[].printed rows[].predicted rows[].agrees rows[].reason""",
     ("prefill", "--gpu", "h100-sxm", "--model", "llama2-7b"): """
         schema rows[].batch rows[].prompt rows[].flop rows[].ideal_s rows[].serial_s rows[].limiter""",
 }

@@ -1,6 +1,6 @@
 """Numbers that real engines printed, against those computed from the model: within the rounding of their digits.
 
-`engine_logs.yaml` holds a dozen records with their sources; it is tested everywhere. Where ``KVCALC_TRUTH`` names a
+`engine_logs.yaml` holds 19 records with their sources; it is tested everywhere. Where ``KVCALC_TRUTH`` names a
 folder with the full ground truth, every record of its ``engine_logs.yaml`` that names its model is tested too. A record
 is written out as the log it was taken from and read back by the command's own way.
 """
@@ -18,7 +18,6 @@ from engine_log_text import log_of
 
 from kvcalc import api
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Block, Full, ModelProfile, State
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Formats
@@ -207,7 +206,7 @@ def test_full_truth(name: str) -> None:
 @full
 def test_the_full_truth_was_found() -> None:
     assert len(RECORDS) >= 68
-    assert len(EQUAL) >= 39
+    assert len(EQUAL) == 41
     assert {*EXCEPTIONS, *REFUSED} <= set(IN_SCOPE)
 
 
@@ -349,4 +348,3 @@ def test_qwen_3_8_prints_as_many_state_blocks_as_it_has_blocks() -> None:
     # 161 state blocks are the note's; the estimate of 123,872 tokens takes all of them, so no block was kept back.
     placed = gpu_layout(api.load_model("qwen3.6-27b"), length=123872, tensor=2, prefix_caching=False)
     assert placed.needed_blocks == int(3.86 * GIB) // placed.bytes_per_block == 161
-    assert parse_format("bf16").bytes_per_element == 2

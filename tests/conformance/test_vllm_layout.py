@@ -45,7 +45,7 @@ def check_capacity(found: Layout, memory_bytes: int, expected: dict[str, Any]) -
         assert sorted(group.needed_blocks for group in found.groups) == expected["needed_blocks"]
     computed = {
         "bytes_per_block": found.bytes_per_block,
-        "needed_bytes": held.needed_bytes,
+        "needed_bytes": found.needed_bytes,
         "num_blocks": held.num_blocks,
         "kv_tokens": held.kv_tokens,
         "max_concurrency": held.max_concurrency,

@@ -9,12 +9,14 @@ import kvcalc.api
 
 PUBLIC = [
     "DecodeReport",
+    "FitReport",
     "HardwareProfile",
     "InputError",
     "KvcalcError",
     "ModelProfile",
     "PrefillReport",
     "ProfileError",
+    "ReconcileReport",
     "RooflineReport",
     "SizeReport",
     "UnknownNameError",
@@ -26,6 +28,7 @@ PUBLIC = [
     "load_hardware",
     "load_model",
     "prefill",
+    "reconcile",
     "roofline",
     "size",
 ]

@@ -88,8 +88,15 @@ COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|blocks|intervals|concurrency)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
-# Shares of one, and a number whose unit is the field beside it.
-WITHOUT_UNIT = {"StepCost.shares", "StepTime.shares", "DecodeRow.shares", "PrefillRow.shares", "ExplainedStep.value"}
+# Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
+WITHOUT_UNIT = {
+    "StepCost.rank_kinds",
+    "StepTime.shares",
+    "StepTime.slowest_stage",
+    "DecodeRow.shares",
+    "PrefillRow.shares",
+    "ExplainedStep.value",
+}
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvcalc.core.cost_types import OpCost, StepCost
 from kvcalc.core.workload import Parallel, TokenGroup, decode_step
 from kvcalc.cost.forward import forward_cost
-from kvcalc.cost.roofline import attainable_flop_per_s, ridge_flop_per_byte, step_time
+from kvcalc.cost.roofline import ridge_flop_per_byte, step_time
 
 from .strategies import MIXER_KINDS, accelerators, formats, groups, models, parallels
 
@@ -124,9 +125,12 @@ def test_a_pipeline_is_as_slow_as_its_slowest_stage(model, group, formats, hardw
     stages = data.draw(st.integers(1, model.layers))
     cost = forward_cost(model, [group], formats, parallel=Parallel(pipeline=stages))
     alone = replace(hardware, links={})
-    apart = [replace(cost, shares=((cost.ranks, (stage,)),)) for stage in cost.stages if any(_works(stage))]
+    apart = [replace(cost, rank_kinds=((cost.ranks, (stage,)),)) for stage in cost.stages if any(_works(stage))]
     times = [step_time(stage, alone).ideal_s for stage in apart]
-    assert step_time(cost, alone).ideal_s == max(times)
+    time = step_time(cost, alone)
+    assert time.ideal_s == max(times)
+    slowest = replace(cost, rank_kinds=((cost.ranks, (cost.stages[time.slowest_stage],)),))
+    assert time.ideal_s == step_time(slowest, alone).ideal_s
 
 
 def _works(stage):
@@ -136,10 +140,9 @@ def _works(stage):
 @given(accelerators(), st.sampled_from(("bf16", "fp8", "int8", "fp32")), st.floats(1e-3, 1e6))
 def test_peak_is_reached_at_the_ridge_and_not_before(hardware, unit, intensity):
     ridge = ridge_flop_per_byte(hardware.peak(unit), hardware.memory_bandwidth_bytes_per_s)
-    attainable = attainable_flop_per_s(hardware, unit, intensity)
-    assert attainable <= hardware.peak(unit)
-    assert attainable <= hardware.memory_bandwidth_bytes_per_s * intensity
-    assert (attainable == hardware.peak(unit)) == (
-        intensity * hardware.memory_bandwidth_bytes_per_s >= hardware.peak(unit)
-    )
+    moved = 2**30
+    op = OpCost(name="alone", part="other", unit=unit, flop=intensity * moved, io_bytes=moved)
+    attained = op.flop / step_time(StepCost(rank_kinds=((1, ((op,),)),), tokens=1), hardware).ideal_s
+    assert attained == pytest.approx(min(hardware.peak(unit), hardware.memory_bandwidth_bytes_per_s * intensity))
+    assert (attained >= hardware.peak(unit) / ROUNDING) == (intensity >= ridge / ROUNDING)
     assert ridge * hardware.memory_bandwidth_bytes_per_s == pytest.approx(hardware.peak(unit))

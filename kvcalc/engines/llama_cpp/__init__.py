@@ -7,7 +7,7 @@ Back ends other than the CPU, T5, BERT, RWKV and hybrids with windows are not de
 
 from __future__ import annotations
 
-from kvcalc.engines.llama_cpp.layout import Cache, CompressorState, LlamaCppMemory, RecurrentState, layout, reserve
+from kvcalc.engines.llama_cpp.layout import Cache, CompressorState, LlamaCppMemory, RecurrentState, layout
 from kvcalc.engines.llama_cpp.options import CACHE_TYPES, VERSION, LlamaCppOptions
 
 __all__ = [
@@ -19,5 +19,4 @@ __all__ = [
     "LlamaCppOptions",
     "RecurrentState",
     "layout",
-    "reserve",
 ]

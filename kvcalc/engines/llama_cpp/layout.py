@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Latent
-from kvcalc.core.reports.size import Reserved
 from kvcalc.engines.llama_cpp.architectures import find_architecture
 from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_bytes, shape_layers, value_bytes
-from kvcalc.engines.llama_cpp.options import VERSION, context_sizes, padded
+from kvcalc.engines.llama_cpp.options import context_sizes, padded
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Full, ModelProfile
     from kvcalc.engines.llama_cpp.layers import Layer
     from kvcalc.engines.llama_cpp.options import ContextSizes, LlamaCppOptions
 
-__all__ = ["Cache", "CompressorState", "LlamaCppMemory", "RecurrentState", "layout", "reserve"]
+__all__ = ["Cache", "CompressorState", "LlamaCppMemory", "RecurrentState", "layout"]
 
 # The ratios of compressed attention that llama.cpp knows, and what it calls their caches.
 _COMPRESSED_ROLES = {4: "csa", 128: "hca"}
@@ -153,20 +152,6 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
         caches=_caches(layers, options, sizes),
         recurrent=_recurrent(layers, options, kept),
         compressors=_compressors(layers, options, kept),
-    )
-
-
-def reserve(model: ModelProfile, options: LlamaCppOptions) -> Reserved:
-    """Return the bytes of `layout` as a report has them; arguments and errors are the same.
-
-    Source: llama.cpp commit 0c1e57098bba, as `layout`.
-    """
-    memory = layout(model, options)
-    return Reserved(
-        engine=f"llama.cpp {VERSION}",
-        kv_bytes=memory.kv_bytes,
-        state_bytes=memory.state_bytes,
-        total_bytes=memory.total_bytes,
     )
 
 

@@ -4,9 +4,10 @@ The rules were read from vLLM 0.32 and checked against its own code. Not modelle
 parallelism, and engines with blocks outermost (DeepSeek-V4).
 """
 
-from kvcalc.engines.vllm.groups import Group, Layout, layout
-from kvcalc.engines.vllm.memory import VERSION, Capacity, capacity, longest_context, needed_bytes
+from kvcalc.engines.vllm.groups import Group, Layout, layout, stage_layouts
+from kvcalc.engines.vllm.memory import Capacity, capacity, longest_context
 from kvcalc.engines.vllm.options import VllmOptions
+from kvcalc.engines.vllm.releases import VERSION, default_utilization
 
 __all__ = [
     "VERSION",
@@ -15,7 +16,8 @@ __all__ = [
     "Layout",
     "VllmOptions",
     "capacity",
+    "default_utilization",
     "layout",
     "longest_context",
-    "needed_bytes",
+    "stage_layouts",
 ]

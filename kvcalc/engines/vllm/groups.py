@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from math import gcd, lcm
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.vllm.specs import configured_block_size, layer_specs
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm.options import VllmOptions
     from kvcalc.engines.vllm.specs import Kind, Spec
 
-__all__ = ["Group", "Layout", "layout"]
+__all__ = ["Group", "Layout", "layout", "stage_layouts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,11 @@ class Layout:
         """Bytes of the blocks of one request of the longest length."""
         return self.needed_blocks * self.bytes_per_block
 
+    @property
+    def start_bytes(self) -> int:
+        """Bytes with which the engine starts: one request of the longest length beside the null block."""
+        return self.needed_bytes + self.bytes_per_block
+
 
 def layout(
     model: ModelProfile,
@@ -131,6 +137,32 @@ def layout(
         bytes_per_block=max(group.bytes_per_block for group in groups),
         prefix_caching=options.prefix_caching,
     )
+
+
+def stage_layouts(
+    model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1, pipeline: int = 1
+) -> tuple[Layout, ...]:
+    """Return the layout of a rank of each pipeline stage.
+
+    Args:
+        model: the model.
+        formats: formats of keys, values and states.
+        options: the engine's options.
+        tensor: tensor-parallel ranks.
+        pipeline: pipeline stages.
+
+    Raises:
+        InputError: more stages than layers.
+        UnsupportedError: as `layout`.
+
+    Source: `layout` of the layers of `stage_blocks`.
+    """
+    if pipeline > model.layers:
+        raise InputError(f"the {model.layers} layers of {model.name} cannot be split over {pipeline} pipeline stages")
+    stages = stage_blocks(model, pipeline)
+    # most stages have the same layers
+    known = {blocks: layout(model, formats, options, tensor=tensor, blocks=blocks) for blocks in dict.fromkeys(stages)}
+    return tuple(known[blocks] for blocks in stages)
 
 
 def _group(members: list[Spec], options: VllmOptions) -> Group:

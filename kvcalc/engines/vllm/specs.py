@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Chunked, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.cost.cache import entry_bytes, kv_heads_per_rank, state_bytes
+from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,10 +38,6 @@ _WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba"})
 _RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32", "bailing_hybrid": "fp32"}
 _VARIANTS = frozenset({"mamba", "mamba2", "gated_delta", "linear", "short_conv"})
 _DRAFTS_IN_CONVOLUTION = frozenset({"mamba2", "gated_delta"})
-
-# Sparse latent attention in fp8 and its indexer: one 32-bit scale for 128 elements.
-_SCALED_ELEMENTS = 128
-_SCALE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +171,7 @@ class _Maker:
         return self._index(mixer.indexer), latent
 
     def _index(self, indexer: Indexer) -> Spec:
-        token = _scaled_fp8_bytes(indexer.kept_dim)
+        token = scaled_fp8_bytes(indexer.kept_dim)
         return Spec(kind="index", block_size=self.block_size, page_bytes=self.block_size * token, shape=(1, token, 0))
 
     def _state(self, mixer: State) -> Spec:
@@ -271,13 +268,9 @@ def _token_bytes(mixer: Full | Sliding | Chunked | Cross | Latent, formats: Form
         )
     if isinstance(mixer, Latent) and mixer.indexer is not None:
         if formats.key.unit == "fp8":
-            return _scaled_fp8_bytes(mixer.kv_lora_rank) + int(formats.hidden.bytes(mixer.rope_dim))
+            return scaled_latent_bytes(mixer, formats)
         mixer = replace(mixer, indexer=None)
     return entry_bytes(mixer, formats, tensor=tensor)
-
-
-def _scaled_fp8_bytes(elements: int) -> int:
-    return elements + _SCALE_BYTES * -(-elements // _SCALED_ELEMENTS)
 
 
 def _not_modelled(what: str) -> UnsupportedError:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Attention, Compressed, Cross, Latent, Shared, State
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.cache import kv_heads_per_rank
 from kvcalc.plan.explain.text import share, stored
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def entry_text(mixer: Attention | Latent | Compressed, formats: Formats, tensor:
 def heads_text(mixer: Attention, formats: Formats, tensor: int = 1) -> tuple[str, str]:
     """Return formula and numbers of one token's keys and values."""
     heads = share(mixer.kv_heads, tensor) if mixer.kv_heads >= tensor else "1"
-    count = max(1, -(-mixer.kv_heads // tensor))
+    count = kv_heads_per_rank(mixer.kv_heads, tensor)
     sides = ((mixer.head_dim, formats.key), (mixer.value_dim, formats.value))
     whole = all(count * dim * fmt.block_bytes % fmt.block_elements == 0 for dim, fmt in sides)
     if formats.key == formats.value and whole and not formats.key.per_head:
@@ -62,7 +64,7 @@ def index_key_text(mixer: Mixer | Attention, formats: Formats) -> str | None:
 def state_text(mixer: State, formats: Formats, tensor: int = 1) -> tuple[str, str]:
     """Return formula and numbers of a recurrent layer's states on one rank."""
     recurrent: Format = parse_format(mixer.recurrent_format) if mixer.recurrent_format else formats.state
-    heads, channels = -(-mixer.heads // tensor), -(-mixer.conv_channels // tensor)
+    heads, channels = ceil_div(mixer.heads, tensor), ceil_div(mixer.conv_channels, tensor)
     state = f"{share(mixer.heads, tensor)} * {mixer.key_dim} * {mixer.value_dim}"
     columns = f"{share(mixer.conv_channels, tensor)} * {mixer.conv_window}"
     formula = "heads x key_dim x value_dim x b_state + conv_channels x conv_window x b"

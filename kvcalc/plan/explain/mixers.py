@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Latent, Shared, Sliding, State
 from kvcalc.cost.attention import STATE_FLOP, past_read
 from kvcalc.plan.explain.cache import entry_text, heads_text, index_key_text, state_text
-from kvcalc.plan.explain.text import factor, share, stored, total
+from kvcalc.plan.explain.text import factor, share, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,11 +179,12 @@ def _compressed_terms(mixer: Compressed, group: TokenGroup, formats: Formats, te
     written = f"(min({query}, {mixer.window}) + {query} / {ratio}) * {entry}"
     read_formula = "(tokens of the window + compressed entries chosen) x head_dim x b"
     write_formula = "(tokens of the window + new tokens / ratio) x head_dim x b"
+    keys = index_key_text(mixer, formats)
     if indexer is not None:
-        keys = stored(str(indexer.head_dim), indexer.head_dim, formats.key, heads="1")
         scored = _compressed_pairs(query, past, ratio)
         formula += " + 2 x index keys scored x index_heads x index_head_dim"
         flop += f" + 2 * {scored} * {indexer.heads} * {indexer.head_dim}"
+    if keys is not None:
         read_formula, reads = f"{read_formula} + entries x index key", f"{reads} + {read} // {ratio} * {factor(keys)}"
         write_formula += " + new tokens / ratio x index key"
         written += f" + {query} / {ratio} * {factor(keys)}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Attention, Mixture
+from kvcalc.core.model import Attention, Mixture, counted
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.collectives import all_reduces, expert_spread
 from kvcalc.cost.parameters import block_matrices, head_matrix
 from kvcalc.cost.sharding import experts_per_rank, rank_matrix, stage_blocks
 from kvcalc.plan.explain.mixers import mixer_terms
@@ -104,7 +106,7 @@ def _encoder_ops(scene: Scene) -> Iterator[Spelling]:
         return
     sequences = scene.group.sequences
     tokens = f"{sequences} * {encoder.tokens}"
-    for block, count in _counted(encoder.blocks):
+    for block, count in counted(encoder.blocks).items():
         for matrix in block_matrices(block, encoder.hidden_size):
             yield _matrix_op(scene, matrix, f"encoder.{matrix.name}", "encoder", tokens, count)
         for mixer in block.mixers:
@@ -125,13 +127,12 @@ def _encoder_ops(scene: Scene) -> Iterator[Spelling]:
 
 def _block_ops(scene: Scene, blocks: tuple[Block, ...]) -> Iterator[Spelling]:
     model, group = scene.model, scene.group
-    counted = _counted(blocks)
-    for block, count in counted:
-        prefix = f"{block.name}." if len(counted) > 1 and block.name else ""
+    counts = counted(blocks)
+    for block, count in counts.items():
+        prefix = f"{block.name}." if len(counts) > 1 and block.name else ""
         path = f"blocks.{block.name}"
-        encoded = max((getattr(mixer, "encoder_tokens", 0) for mixer in block.mixers), default=0)
         for matrix in block_matrices(block, model.hidden_size):
-            rows = f"{group.sequences} * {encoded}" if matrix.encoder else scene.tokens
+            rows = f"{group.sequences} * {block.encoder_tokens}" if matrix.encoder else scene.tokens
             if matrix.used and (group.encoder_pass or not matrix.encoder):
                 yield _matrix_op(scene, matrix, prefix + matrix.name, path, rows, count)
         for mixer in block.mixers:
@@ -140,9 +141,11 @@ def _block_ops(scene: Scene, blocks: tuple[Block, ...]) -> Iterator[Spelling]:
             reached = _tokens_at_experts(scene)
             yield _experts_op(scene, block.mlp, f"{prefix}experts", path, reached, count, model.hidden_size)
         yield from _collective_ops(scene, block, prefix, path, count)
-    size = sum(block.vector_parameters * count for block, count in counted)
+    size = sum(block.vector_parameters * count for block, count in counts.items())
     if size:
-        text = total(f"{count} * {block.vector_parameters}" for block, count in counted if block.vector_parameters)
+        text = total(
+            f"{count} * {block.vector_parameters}" for block, count in counts.items() if block.vector_parameters
+        )
         yield _vector_op(scene, text, size, "vectors", 1)
 
 
@@ -163,7 +166,7 @@ def _output_ops(scene: Scene) -> Iterator[Spelling]:
 def _head_op(scene: Scene, head: Matrix, wanted: str) -> Spelling:
     found = _matrix_op(scene, head, "head", "head", wanted, 1)
     tensor = scene.parallel.tensor
-    logits = scene.hidden(-(-head.outputs // tensor), share(head.outputs, tensor))
+    logits = scene.hidden(ceil_div(head.outputs, tensor), share(head.outputs, tensor))
     terms = dict(found.terms)
     terms["io_bytes"] = (f"tokens with logits x vocabulary{scene.one_gpu} x b", f"{wanted} * {logits}")
     terms["activation_bytes"] = ("tokens with logits x hidden x b", f"{wanted} * {scene.hidden(head.inputs)}")
@@ -175,7 +178,7 @@ def _rank_elements(matrix: Matrix, tensor: int) -> str:
     text = matrix_text(matrix)
     if matrix.split == "none" or tensor == 1:
         return f"({text})" if " " in text else text
-    pieces = -(-matrix.pieces // tensor)
+    pieces = ceil_div(matrix.pieces, tensor)
     if matrix.elements * pieces % matrix.pieces:
         return f"(-(-{text} * {pieces} // {matrix.pieces}))"
     return f"({text} / {tensor})" if matrix.pieces % tensor == 0 else f"({text} * {pieces} / {matrix.pieces})"
@@ -205,7 +208,7 @@ def _outer_op(scene: Scene, name: str, path: str, size: int, tokens: str) -> Spe
     text = share(size, tensor)
     terms = {
         "flop": (f"2 x tokens x elements{scene.one_gpu}", f"2 * {tokens} * {text}"),
-        "weight_bytes": (f"elements{scene.one_gpu} x b ({fmt.name})", stored(text, -(-size // tensor), fmt)),
+        "weight_bytes": (f"elements{scene.one_gpu} x b ({fmt.name})", stored(text, ceil_div(size, tensor), fmt)),
     }
     return Spelling(name=name, path=path, terms=terms)
 
@@ -228,7 +231,7 @@ def _mixer_op(scene: Scene, mixer: Mixer, prefix: str, path: str, count: int) ->
 
 def _tokens_at_experts(scene: Scene) -> str:
     """Spell the tokens that reach the experts this rank shares with others."""
-    spread = max(1, scene.parallel.expert // scene.parallel.tensor)
+    spread = expert_spread(scene.parallel)
     return scene.tokens if spread == 1 else f"min({scene.tokens} * {spread}, {scene.all_tokens})"
 
 
@@ -247,7 +250,7 @@ def _experts_op(
     exponent = f"({tokens})" if " * " in tokens else tokens
     idle = mixture.experts + mixture.zero_experts > chosen
     touched = f"{held} * (1 - (1 - {chosen} / {choices}) ** {exponent})" if idle else str(held)
-    width = f"{2 if mixture.gated else 1} * {mixture.width}{cut}"
+    width = f"{mixture.branches} * {mixture.width}{cut}"
     through = stored(f"2 * {mixture.inputs or hidden} + 2 * {width}", 0, scene.formats.hidden)
     share_formula = f"k{_experts_note(scene, mixture)}"
     terms = {
@@ -300,12 +303,12 @@ def _pipeline_op(scene: Scene) -> Spelling:
 
 def _collective_ops(scene: Scene, block: Block, prefix: str, path: str, count: int) -> Iterator[Spelling]:
     tensor, hidden = scene.parallel.tensor, scene.hidden(scene.model.hidden_size)
-    sums = 1 if block.parallel else bool(block.mixers) + (block.mlp is not None)
+    sums = all_reduces(block)
     if tensor > 1 and sums:
         least = ("layers x sums x tokens x hidden x b", f"{count} * {sums} * {scene.tokens} * {hidden}")
         usual = (f"{least[0]} x 2 x (ranks - 1) / ranks", f"{least[1]} * 2 * ({tensor} - 1) / {tensor}")
         yield _link_op(f"{prefix}all_reduce", path, least, usual, f"{count} * {sums} * 2 * ({tensor} - 1)")
-    spread = scene.parallel.expert // tensor
+    spread = expert_spread(scene.parallel)
     if isinstance(block.mlp, Mixture) and spread > 1:
         formula, sent = "layers x 2 x tokens x hidden x b", f"{count} * 2 * {scene.tokens} * {hidden}"
         k = block.mlp.experts_per_token
@@ -314,7 +317,3 @@ def _collective_ops(scene: Scene, block: Block, prefix: str, path: str, count: i
         least = (f"{formula} x other ranks that hold one of the k experts, as expected", f"{sent} * {reached}")
         usual = (f"{formula} x k x (ranks - 1) / ranks", f"{sent} * {copies}")
         yield _link_op(f"{prefix}expert_exchange", path, least, usual, f"{count} * 2 * ({spread} - 1)")
-
-
-def _counted(blocks: tuple[Block, ...]) -> list[tuple[Block, int]]:
-    return [(block, blocks.count(block)) for block in dict.fromkeys(blocks)]

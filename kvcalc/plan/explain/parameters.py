@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Mixture
+from kvcalc.core.model import Mixture, counted
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.cost.parameters import active_parameters, block_matrices, block_parameters, parameters
 from kvcalc.plan.explain.text import profile_source, total
@@ -29,7 +29,7 @@ def matrix_text(matrix: Matrix) -> str:
 
 def expert_text(mixture: Mixture, hidden: int, *, biases: bool = True) -> Term:
     """Return formula and numbers of one routed expert's parameters; without biases, of those it multiplies with."""
-    inputs, branches = mixture.inputs or hidden, 2 if mixture.gated else 1
+    inputs, branches = mixture.inputs or hidden, mixture.branches
     formula = f"{branches + 1} x {'hidden' if mixture.inputs is None else 'inputs'} x width"
     text = f"{branches + 1} * {inputs} * {mixture.width}"
     if mixture.expert_bias and biases:
@@ -55,9 +55,7 @@ def _stacks(model: ModelProfile) -> list[tuple[str, int, Mapping[Block, int]]]:
     """Return the stacks of layers: prefix of names, hidden size, kinds of layers."""
     stacks = [("", model.hidden_size, model.block_counts)]
     if model.encoder is not None:
-        blocks = model.encoder.blocks
-        counts = {block: blocks.count(block) for block in dict.fromkeys(blocks)}
-        stacks.append(("encoder.", model.encoder.hidden_size, counts))
+        stacks.append(("encoder.", model.encoder.hidden_size, counted(model.encoder.blocks)))
     return stacks
 
 

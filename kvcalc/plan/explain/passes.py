@@ -5,23 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Mixture
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.core.units import GIB
+from kvcalc.core.units import GIB, ceil_div
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.plan.deployment import memory_needed, rank_weights
+from kvcalc.plan.decode import decode_row
+from kvcalc.plan.deployment import rank_weights
 from kvcalc.plan.explain.operators import Scene, Spelling, stage_spellings
 from kvcalc.plan.explain.text import ASKED, factor, number, profile_source, total
 from kvcalc.plan.explain.times import time_steps
+from kvcalc.plan.prefill import prefill_row
 from kvcalc.plan.steps import timed_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kvcalc.core.cost_types import OpCost, StepCost
+    from kvcalc.core.reports.speed import DecodeRow, PrefillRow, StepSpread
     from kvcalc.core.workload import Routing, TokenGroup
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.steps import TimedStep
 
 __all__ = ["explain_decode", "explain_prefill"]
 
@@ -34,61 +37,66 @@ _UNKNOWN = ("as forward_cost counts it", "")
 
 def explain_decode(deployment: Deployment, *, batch: int, context: int) -> tuple[ExplainedStep, ...]:
     """Return the steps behind a row of a decode report."""
-    steps = _pass_steps(deployment, decode_step(batch=batch, context=context))
-    found = {step.quantity: step.value for step in steps}
-    ideal, latency = found["ideal_s"], found.get("latency_s", found["ideal_s"])
+    group = decode_step(batch=batch, context=context)
+    step, row = timed_step(deployment, group), decode_row(deployment, batch=batch, context=context)
     rate = ExplainedStep(
         quantity="tokens_per_s",
         formula="batch / ideal_s",
-        expression=f"{batch} / {number(ideal)}",
-        value=batch / ideal,
+        expression=f"{batch} / {number(row.ideal_s)}",
+        value=row.tokens_per_s,
         unit="tokens/s",
         sources=(ASKED,),
     )
     alone = ExplainedStep(
         quantity="tokens_per_s_per_sequence",
-        formula="1 / latency_s" if "latency_s" in found else "1 / ideal_s",
-        expression=f"1 / {number(latency)}",
-        value=1 / latency,
+        formula="1 / latency_s" if len(step.cost.stages) > 1 else "1 / ideal_s",
+        expression=f"1 / {number(step.time.latency_s)}",
+        value=row.tokens_per_s_per_sequence,
         unit="tokens/s",
     )
-    spread = _spread_steps(deployment, batch=batch, context=context)
-    needed = _needed_step(deployment, batch=batch, tokens=context)
-    gpus = deployment.parallel.gpus
     per_memory = ExplainedStep(
         quantity="tokens_per_s_per_gib",
         formula="tokens_per_s / (memory_needed_bytes x GPUs / GiB)",
-        expression=f"{number(rate.value)} / ({needed.value} * {gpus} / {GIB})",
-        value=rate.value / (needed.value * gpus / GIB),
+        expression=f"{number(row.tokens_per_s)} / ({row.memory_needed_bytes} * {deployment.parallel.gpus} / {GIB})",
+        value=row.tokens_per_s_per_gib,
         unit="tokens/s/GiB",
     )
-    return (*steps, *spread, rate, alone, needed, per_memory)
+    spread = () if row.experts is None else _spread_steps(deployment, group, row.experts)
+    return (
+        *_pass_steps(deployment, group, step),
+        *spread,
+        rate,
+        alone,
+        _needed_step(deployment, row, tokens=context),
+        per_memory,
+    )
 
 
-def _spread_steps(deployment: Deployment, *, batch: int, context: int) -> Iterator[ExplainedStep]:
+def _spread_steps(deployment: Deployment, group: TokenGroup, spread: StepSpread) -> Iterator[ExplainedStep]:
     """Return the ideal times if the fewest or the most experts were touched."""
-    if not any(isinstance(block.mlp, Mixture) for block in deployment.model.block_counts):
-        return
-    routings: tuple[tuple[Routing, str], ...] = (("best", "fewest"), ("worst", "most"))
-    for routing, which in routings:
-        time = timed_step(deployment, decode_step(batch=batch, context=context), routing=routing).time
+    routings: tuple[tuple[Routing, str, float], ...] = (
+        ("best", "fewest", spread.best_s),
+        ("worst", "most", spread.worst_s),
+    )
+    for routing, which, ideal_s in routings:
+        time = timed_step(deployment, group, routing=routing).time
         yield ExplainedStep(
             quantity=f"experts.{routing}_s",
             formula=f"max(memory_s, compute_s, link_s) where the tokens touch the {which} experts",
             expression=f"max({number(time.memory_s)}, {number(time.compute_s)}, {number(time.link_s)})",
-            value=time.ideal_s,
+            value=ideal_s,
             unit="s",
         )
 
 
-def _needed_step(deployment: Deployment, *, batch: int, tokens: int) -> ExplainedStep:
+def _needed_step(deployment: Deployment, row: DecodeRow | PrefillRow, *, tokens: int) -> ExplainedStep:
     model = deployment.model
-    cache = rank_cache_bytes(model, deployment.formats, deployment.parallel, tokens=tokens, batch=batch)
+    cache = rank_cache_bytes(model, deployment.formats, deployment.parallel, tokens=tokens, batch=row.batch)
     return ExplainedStep(
         quantity="memory_needed_bytes",
         formula="weights + cache, on the fullest GPU",
         expression=f"{rank_weights(deployment)} + {cache}",
-        value=memory_needed(deployment, tokens=tokens, batch=batch),
+        value=row.memory_needed_bytes,
         unit="B",
         sources=(*profile_source(model, "blocks"), ASKED),
     )
@@ -96,17 +104,18 @@ def _needed_step(deployment: Deployment, *, batch: int, tokens: int) -> Explaine
 
 def explain_prefill(deployment: Deployment, *, batch: int, prompt: int) -> tuple[ExplainedStep, ...]:
     """Return the steps behind a row of a prefill report."""
-    steps = _pass_steps(deployment, prefill_pass(batch=batch, prompt=prompt))
-    ideal = next(step.value for step in steps if step.quantity == "ideal_s")
+    group = prefill_pass(batch=batch, prompt=prompt)
+    row = prefill_row(deployment, batch=batch, prompt=prompt)
     rate = ExplainedStep(
         quantity="tokens_per_s",
         formula="batch x prompt / ideal_s",
-        expression=f"{batch} * {prompt} / {number(ideal)}",
-        value=batch * prompt / ideal,
+        expression=f"{batch} * {prompt} / {number(row.ideal_s)}",
+        value=row.tokens_per_s,
         unit="tokens/s",
         sources=(ASKED,),
     )
-    return (*steps, rate, _needed_step(deployment, batch=batch, tokens=prompt))
+    steps = _pass_steps(deployment, group, timed_step(deployment, group))
+    return (*steps, rate, _needed_step(deployment, row, tokens=prompt))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +127,10 @@ class _Operator:
     spelling: Spelling
 
 
-def _pass_steps(deployment: Deployment, group: TokenGroup) -> tuple[ExplainedStep, ...]:
-    step = timed_step(deployment, group)
+def _pass_steps(deployment: Deployment, group: TokenGroup, step: TimedStep) -> tuple[ExplainedStep, ...]:
     scene = Scene(
         model=deployment.model,
-        group=replace(group, sequences=-(-group.sequences // deployment.parallel.data)),
+        group=replace(group, sequences=ceil_div(group.sequences, deployment.parallel.data)),
         all_tokens=group.tokens,
         formats=deployment.formats,
         parallel=deployment.parallel,
@@ -177,9 +185,9 @@ def _total_step(cost: StepCost, operators: Sequence[_Operator], name: str) -> Ex
     listed = total(number(value) for value in values if value)
     formula, expression = "sum over the operators", listed
     if cost.ranks > 1:
-        ranks = cost.shares[0][0]
+        ranks = cost.rank_kinds[0][0]
         formula, expression = f"{formula} of one GPU x the {ranks} GPUs of a stage", f"{ranks} * {factor(listed)}"
-    for ranks, stages in cost.shares[1:]:
+    for ranks, stages in cost.rank_kinds[1:]:
         rest = sum(getattr(op, name) for stage in stages for op in stage)
         formula += f" + those with fewer sequences x {ranks}"
         expression += f" + {ranks} * {number(rest)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.cost.roofline import ridge_flop_per_byte
 from kvcalc.plan.explain.text import profile_source
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def explain_roofline(hardware: HardwareProfile) -> tuple[ExplainedStep, ...]:
             quantity=f"ridge point, {unit}",
             formula="peak / bandwidth",
             expression=f"{peak!r} / {bandwidth!r}",
-            value=peak / bandwidth,
+            value=ridge_flop_per_byte(peak, bandwidth),
             unit="FLOP/B",
             sources=(
                 *profile_source(hardware, f"peak_flop_per_s.{unit}"),

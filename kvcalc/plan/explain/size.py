@@ -12,6 +12,7 @@ from kvcalc.plan.deployment import held_weight_bytes
 from kvcalc.plan.explain.cache import cache_text
 from kvcalc.plan.explain.parameters import parameter_steps
 from kvcalc.plan.explain.text import ASKED, profile_source, stored, total
+from kvcalc.plan.size import size_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +28,14 @@ def explain_size(deployment: Deployment, *, context: int, batch: int) -> tuple[E
     """Return the steps behind a size report."""
     model, formats = deployment.model, deployment.formats
     steps = [step for block in model.block_counts for step in _entry_steps(model, block, formats)]
-    steps.append(_sequence_step(model, formats, context))
-    per_sequence = steps[-1].value
+    kv = size_report(deployment, context=context, batch=batch).kv
+    steps.append(_sequence_step(model, formats, context, kv.bytes_per_sequence))
     steps.append(
         ExplainedStep(
             quantity="kv.total_bytes",
             formula="batch x bytes per sequence",
-            expression=f"{batch} * {per_sequence}",
-            value=batch * per_sequence,
+            expression=f"{batch} * {kv.bytes_per_sequence}",
+            value=kv.total_bytes,
             unit="B",
             sources=(ASKED,),
         )
@@ -59,9 +60,8 @@ def _entry_steps(model: ModelProfile, block: Block, formats: Formats) -> Iterato
         )
 
 
-def _sequence_step(model: ModelProfile, formats: Formats, context: int) -> ExplainedStep:
+def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: int) -> ExplainedStep:
     terms: list[str] = []
-    held_bytes = 0
     for block, count in model.block_counts.items():
         for mixer in block.mixers:
             if isinstance(mixer, State):
@@ -72,13 +72,11 @@ def _sequence_step(model: ModelProfile, formats: Formats, context: int) -> Expla
                 alone = block_cache_bytes(block, context, formats).growing
                 rest = alone - held_tokens(mixer, context) * entry_bytes(mixer, formats)
                 terms.append(f"{count} * {rest}")
-        held = block_cache_bytes(block, context, formats)
-        held_bytes += count * (held.growing + held.state)
     return ExplainedStep(
         quantity="kv.bytes_per_sequence",
         formula="sum over layers of layers x tokens held x bytes per token, and layers x state",
         expression=total(terms),
-        value=held_bytes,
+        value=value,
         unit="B",
         sources=(*profile_source(model, "layers"), ASKED),
     )

@@ -11,7 +11,7 @@ from kvcalc.plan.steps import required_hardware
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kvcalc.core.cost_types import OpCost
+    from kvcalc.core.cost_types import OpCost, StepCost
     from kvcalc.core.hardware import HardwareProfile, Link
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.steps import TimedStep
@@ -30,12 +30,12 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
     """Return the steps from FLOP and bytes to times."""
     hardware = required_hardware(deployment)
     cost, time = step.cost, step.time
-    link = hardware.link(cost.ranks * len(cost.stages))
-    slowest = min(cost.stages, key=lambda ops: _distance(ops, hardware, time.memory_s, time.compute_s))
+    link = hardware.link(cost.gpus)
+    slowest = cost.stages[time.slowest_stage]
     yield _memory_step(slowest, hardware, time.memory_s, _place(deployment))
     yield _compute_step(slowest, hardware, time.compute_s, _place(deployment))
     if link is not None:
-        yield _link_step(slowest, hardware, link, time.link_s)
+        yield _link_step(slowest, link, time.link_s, _link_source(hardware, cost))
     yield ExplainedStep(
         quantity="intensity_flop_per_byte",
         formula="flop / bytes moved (weights, cache read and written, logits)",
@@ -58,19 +58,13 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
             value=time.latency_s,
             unit="s",
         )
-    yield _serial_step(cost.ops, hardware, link, time.serial_s)
+    yield _serial_step(cost, hardware, link, time.serial_s)
 
 
 def _place(deployment: Deployment) -> str:
     if deployment.parallel.pipeline > 1:
         return ", of one GPU of the slowest stage"
     return ", of one GPU" if deployment.parallel.gpus > 1 else ""
-
-
-def _distance(ops: Sequence[OpCost], hardware: HardwareProfile, memory: float, compute: float) -> float:
-    """How far a stage is from the one whose times are reported."""
-    moved = sum(op.compulsory_bytes for op in ops) / hardware.memory_bandwidth_bytes_per_s
-    return abs(moved - memory) + abs(sum(op.flop / hardware.peak(op.unit) for op in ops) - compute)
 
 
 def _memory_text(ops: Sequence[OpCost], hardware: HardwareProfile) -> str:
@@ -124,19 +118,20 @@ def _link_text(ops: Sequence[OpCost], link: Link) -> str:
     return f"{factor(moved)} / {number(link.bytes_per_s)}"
 
 
-def _link_step(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link, value: float) -> ExplainedStep:
+def _link_step(ops: Sequence[OpCost], link: Link, value: float, sources: tuple[str, ...]) -> ExplainedStep:
     return ExplainedStep(
         quantity="link_s",
         formula=f"sum of link_bytes / rate of {link.name}",
         expression=_link_text(ops, link),
         value=value,
         unit="s",
-        sources=_link_source(hardware),
+        sources=sources,
     )
 
 
-def _link_source(hardware: HardwareProfile) -> tuple[str, ...]:
-    return profile_source(hardware, f"links.{'scale_up' if 'scale_up' in hardware.links else 'scale_out'}")
+def _link_source(hardware: HardwareProfile, cost: StepCost) -> tuple[str, ...]:
+    name = hardware.link_name(cost.gpus)
+    return () if name is None else profile_source(hardware, f"links.{name}")
 
 
 def _stage_text(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link | None) -> str:
@@ -144,19 +139,19 @@ def _stage_text(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link | N
     return f"max({_memory_text(ops, hardware)}, {_compute_text(ops, hardware)}, {wire})"
 
 
-def _serial_step(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link | None, value: float) -> ExplainedStep:
+def _serial_step(cost: StepCost, hardware: HardwareProfile, link: Link | None, value: float) -> ExplainedStep:
     formula = "sum over the operators of max(flop / peak, (bytes + activation_bytes) / bandwidth)"
     sources = (
-        *_peak_sources(list(_flop_by_unit(ops)), hardware),
+        *_peak_sources(list(_flop_by_unit(cost.ops)), hardware),
         *profile_source(hardware, "memory_bandwidth_bytes_per_s"),
     )
     if link is not None:
         formula += " + collective_bytes / link's rate + collective_steps x latency"
-        sources += _link_source(hardware)
+        sources += _link_source(hardware, cost)
     return ExplainedStep(
         quantity="serial_s",
         formula=formula,
-        expression=total(term for op in ops for term in _alone(op, hardware, link)),
+        expression=total(term for op in cost.ops for term in _alone(op, hardware, link)),
         value=value,
         unit="s",
         sources=tuple(dict.fromkeys(sources)),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError
-from kvcalc.core.units import GIB, parse_bytes
+from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
 from kvcalc.engines.logs import Printed
 from kvcalc.plan.reconcile.findings import Finding, row_of
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs import CacheLine, StartUp
 
 __all__ = ["llama_cpp_options", "reconcile_llama_cpp"]
-
-_MIB = parse_bytes("1MiB")
 
 
 def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileRow, ...]:
@@ -123,7 +121,7 @@ def _findings(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
     if not start_up.caches:
         yield from _whole(start_up, memory)
     if start_up.states and memory.recurrent is not None:
-        size = (memory.recurrent.r_bytes + memory.recurrent.s_bytes) / _MIB
+        size = (memory.recurrent.r_bytes + memory.recurrent.s_bytes) / MIB
         reason = f"{memory.recurrent.layers} recurrent layers, {memory.recurrent.cells} sequences"
         yield Finding(
             quantity="recurrent_state_mib", printed=start_up.states[0].total, least=size, most=size, reason=reason
@@ -153,7 +151,7 @@ def _cache(printed: CacheLine, cache: Cache | None) -> Iterator[Finding]:
         ("v_cache_mib", printed.values, cache.v_bytes),
     ):
         if number is not None:
-            yield _exact(f"{role}{quantity}", number, size / _MIB, reason)
+            yield _exact(f"{role}{quantity}", number, size / MIB, reason)
 
 
 def _count(printed: CacheLine, number: int) -> Printed:
@@ -166,7 +164,7 @@ def _exact(quantity: str, printed: Printed, predicted: float, reason: str) -> Fi
 
 def _whole(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
     """Yield the cache as ollama's own runner prints it: one size over all layers, on each device."""
-    for quantity, unit in (("kv_buffer_gib", GIB), ("kv_buffer_mib", _MIB)):
+    for quantity, unit in (("kv_buffer_gib", GIB), ("kv_buffer_mib", MIB)):
         sizes = start_up.printed.get(quantity, ())
         if len(sizes) == 1 and not start_up.states:
             yield _exact(quantity, sizes[0], memory.total_bytes / unit, "the cache of all layers")

@@ -10,6 +10,14 @@ from kvcalc.core.errors import UnknownNameError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Full, Latent, Sliding, State
 from kvcalc.engines.vllm import VllmOptions
+from kvcalc.engines.vllm.releases import (
+    FIRST_BY_CONCURRENCY,
+    FIRST_WITH_CHUNKS,
+    FIRST_WITH_GROUPS,
+    FIRST_WITH_NULL_BLOCK,
+    LAST_V0,
+    release_of,
+)
 from kvcalc.plan.deployment import run_formats
 
 if TYPE_CHECKING:
@@ -19,35 +27,10 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import StartUp
 
-__all__ = [
-    "FIRST_WITH_GRAPHS",
-    "OWN_DRAFT_LAYER",
-    "Setup",
-    "base_setups",
-    "release_of",
-    "term_setups",
-    "without_windows",
-]
+__all__ = ["OWN_DRAFT_LAYER", "Setup", "base_setups", "term_setups", "without_windows"]
 
 Change = tuple[str, "Callable[[Setup], Setup]"]
 
-# Up to 0.20 vLLM printed blocks // groups * block size, from 0.21 on concurrency * length: 0.20.1rc1 printed 67,728
-# tokens beside 1.06 x 180,000 (club-3090 issue 46), a build of 0.21 619,202 beside 2.36 x 262,144 (issue 104), 0.22.0
-# two token counts for one pool and two lengths (pull request 334).
-_FIRST_BY_CONCURRENCY = (0, 21)
-# The estimate of the longest length left the null block out: 0.23.1 printed 123,872 where all 161 blocks are needed
-# (vLLM issue 49064); 0.32 leaves one block over.
-_FIRST_WITH_NULL_BLOCK = (0, 30)
-# V0 and the first V1 releases held every layer in full; chunked layers had groups of their own at 0.19.0
-# (llm-d-planner's log of Llama-4-Scout: 365,968 tokens beside 44.68 requests take four groups), and could be held in
-# full before.
-_FIRST_WITH_GROUPS = (0, 10)
-_FIRST_WITH_CHUNKS = (0, 19)
-# CUDA graphs are estimated, and taken off the memory for the cache, by default (0.21: gpu_worker.py says so).
-FIRST_WITH_GRAPHS = (0, 21)
-_LAST_V0 = (0, 7)
-_MOST_CHARACTERS = 80
-_DEV = 8
 _BATCHED_TOKENS = (8192, 2048, 4096, 16384, 32768)
 _DRAFT_TOKENS = (1, 2, 3, 4, 5, 6, 7, 8)
 _BLOCKS = (32, 64, 128)
@@ -83,22 +66,6 @@ class Setup:
     terms: tuple[str, ...] = ()
 
 
-def release_of(version: str | None) -> tuple[int, int] | None:
-    """Return major and minor number of a version.
-
-    >>> release_of("0.20.1rc1.dev16+g7a1eb8ac2"), release_of("0.1.dev19754+g3a0914114"), release_of(None)
-    ((0, 20), None, None)
-    """
-    if not version:
-        return None
-    major, _, rest = version.strip().removeprefix("v").partition(".")
-    minor = rest.partition(".")[0]
-    # 0.1.dev19754 is a build from a branch: its number says nothing
-    if ".dev" in f".{rest}"[:_DEV] or not (major.isdecimal() and minor.isdecimal()) or len(version) > _MOST_CHARACTERS:
-        return None
-    return int(major), int(minor)
-
-
 def base_setups(start_up: StartUp, model: ModelProfile) -> list[Setup]:
     """Return the setups that fit what the log says, the likeliest first.
 
@@ -106,14 +73,14 @@ def base_setups(start_up: StartUp, model: ModelProfile) -> list[Setup]:
         UnknownNameError: the log names a cache format that is not known.
     """
     release = release_of(start_up.version)
-    first = "V0" in start_up.events or ("V1" not in start_up.events and release is not None and release <= _LAST_V0)
+    first = "V0" in start_up.events or ("V1" not in start_up.events and release is not None and release <= LAST_V0)
     plain = Setup(
         model=model,
         formats=_formats(start_up, model),
         options=_options(start_up, model),
         tensor=start_up.count("tensor_parallel_size") or 1,
         pipeline=start_up.count("pipeline_parallel_size") or 1,
-        null_block=None if release is None else release >= _FIRST_WITH_NULL_BLOCK,
+        null_block=None if release is None else release >= FIRST_WITH_NULL_BLOCK,
         first_engine=first,
     )
     axes = [
@@ -188,7 +155,7 @@ def _print_rules(start_up: StartUp, release: tuple[int, int] | None, *, first: b
     if first:
         return [blocks]
     if release is not None:
-        return [concurrency if release >= _FIRST_BY_CONCURRENCY else blocks]
+        return [concurrency if release >= FIRST_BY_CONCURRENCY else blocks]
     tokens, requests = start_up.smallest("kv_cache_tokens"), start_up.smallest("max_concurrency")
     length = start_up.count("max_model_len")
     if tokens and requests and length and not requests.least <= tokens.value / length <= requests.most:
@@ -201,9 +168,9 @@ def _windows(start_up: StartUp, model: ModelProfile, release: tuple[int, int] | 
     as_is: Change = ("", lambda setup: setup)
     if not kinds & {Sliding, Chunked}:
         return [as_is]
-    if first or start_up.flag("disable_hybrid_kv_cache_manager") or (release and release < _FIRST_WITH_GROUPS):
+    if first or start_up.flag("disable_hybrid_kv_cache_manager") or (release and release < FIRST_WITH_GROUPS):
         return [("", _without_windows)]
-    if Chunked in kinds and (release is None or release < _FIRST_WITH_CHUNKS):
+    if Chunked in kinds and (release is None or release < FIRST_WITH_CHUNKS):
         return [as_is, ("chunked layers held in full", _without_windows)]
     return [as_is]
 

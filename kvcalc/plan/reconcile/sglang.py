@@ -9,7 +9,7 @@ from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB
-from kvcalc.engines.sglang import pool, token_bytes
+from kvcalc.engines.sglang import buffers, token_bytes
 from kvcalc.plan.deployment import run_formats
 from kvcalc.plan.reconcile.findings import Finding, row_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import ReconcileRow
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import Printed, StartUp
-    from kvcalc.engines.sglang import Pool
+    from kvcalc.engines.sglang import Buffers
 
 __all__ = ["attention_ranks", "reconcile_sglang", "sglang_formats"]
 
@@ -74,7 +74,7 @@ def _findings(start_up: StartUp, model: ModelProfile, formats: Formats) -> Itera
     token = token_bytes(model, formats, tensor=attention_ranks(start_up))
     page = start_up.count("page_size")
     pages = (page, page) if page else _pages(model)
-    reserved = [pool(token, tokens=int(tokens.value), page_size=size) for size in pages]
+    reserved = [buffers(token, tokens=int(tokens.value), page_size=size) for size in pages]
     reason = f"{int(tokens.value):,} tokens and a page, {{}} B a token"
     for quantity, each, field in (("k_gib", token.keys, "key_bytes"), ("v_gib", token.values, "value_bytes")):
         printed = start_up.first(quantity)
@@ -92,12 +92,12 @@ def _pages(model: ModelProfile) -> tuple[int, int]:
     return (_SPARSE_PAGE, _SPARSE_PAGE) if sparse else (1, _SPARSE_PAGE)
 
 
-def _size(quantity: str, printed: Printed, reserved: list[Pool], fields: tuple[str, ...], reason: str) -> Finding:
+def _size(quantity: str, printed: Printed, reserved: list[Buffers], fields: tuple[str, ...], reason: str) -> Finding:
     sizes = [sum(getattr(size, field) for field in fields) / GIB for size in reserved]
     return Finding(quantity=quantity, printed=printed, least=min(sizes), most=max(sizes), reason=reason)
 
 
-def _whole(printed: Printed, reserved: list[Pool], *, indexed: bool, reason: str) -> Finding:
+def _whole(printed: Printed, reserved: list[Buffers], *, indexed: bool, reason: str) -> Finding:
     """Return the one size printed for latent attention; before 2025-10 it left out the keys of an indexer."""
     plain = _size("kv_gib", printed, reserved, ("key_bytes", "value_bytes"), reason)
     if not indexed:

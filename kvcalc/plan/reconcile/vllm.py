@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import KvcalcError
 from kvcalc.core.model import State
 from kvcalc.core.units import GIB
-from kvcalc.engines.vllm import layout
+from kvcalc.engines.vllm import layout, longest_context, stage_layouts
+from kvcalc.engines.vllm.releases import FIRST_WITH_GRAPHS, printed_tokens, release_of
 from kvcalc.engines.vllm.specs import layer_specs
 from kvcalc.plan.reconcile.findings import Finding, bytes_of_gib, row_of
-from kvcalc.plan.reconcile.setups import FIRST_WITH_GRAPHS, OWN_DRAFT_LAYER, base_setups, release_of, term_setups
+from kvcalc.plan.reconcile.setups import OWN_DRAFT_LAYER, base_setups, term_setups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,12 +89,15 @@ def _agrees(setup: Setup, start_up: StartUp) -> bool:
 
 
 def setup_layout(setup: Setup, *, length: int | None = None, stage: bool = False) -> Layout:
-    """Return the layout of a setup, for another length where asked for, of one pipeline stage where asked for."""
+    """Return the layout of a setup, for another length where asked for, of the fullest pipeline stage where asked for.
+
+    The fullest stage has the largest blocks, and so the fewest: it decides for all.
+    """
     options = setup.options if length is None else replace(setup.options, max_model_len=length)
-    blocks = None
-    if stage and setup.pipeline > 1:
-        blocks = setup.model.blocks[: -(-len(setup.model.blocks) // setup.pipeline)]
-    return layout(setup.model, setup.formats, options, tensor=setup.tensor, blocks=blocks)
+    if not stage:
+        return layout(setup.model, setup.formats, options, tensor=setup.tensor)
+    stages = stage_layouts(setup.model, setup.formats, options, tensor=setup.tensor, pipeline=setup.pipeline)
+    return max(stages, key=lambda placed: placed.bytes_per_block)
 
 
 def memory_range(start_up: StartUp) -> tuple[int, int] | None:
@@ -176,7 +180,7 @@ def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding
         held = _narrowed(held, (int(blocks.value), int(blocks.value)))
     if tokens is not None:
         if held is not None:
-            least, most = (_printed_tokens(setup, placed, count) for count in held)
+            least, most = (printed_tokens(placed, count, by_concurrency=setup.by_concurrency) for count in held)
             yield Finding(
                 quantity="kv_cache_tokens", printed=tokens, least=least, most=most, reason=_token_reason(setup, placed)
             )
@@ -203,13 +207,6 @@ def _token_reason(setup: Setup, placed: Layout) -> str:
     return f"blocks of {placed.bytes_per_block:,} B{groups} x {placed.block_size:,} tokens"
 
 
-def _printed_tokens(setup: Setup, placed: Layout, blocks: int) -> int:
-    if setup.by_concurrency:
-        # in floating point, as the engine does it
-        return int(blocks / placed.needed_blocks * placed.max_model_len)
-    return blocks // len(placed.groups) * placed.block_size
-
-
 def _blocks_of(setup: Setup, placed: Layout, tokens: int) -> tuple[int, int]:
     """Return the fewest and the most blocks for which so many tokens are printed."""
     if not setup.by_concurrency:
@@ -217,7 +214,7 @@ def _blocks_of(setup: Setup, placed: Layout, tokens: int) -> tuple[int, int]:
         least = tokens // placed.block_size * groups
         return least, least + groups - 1
     near = tokens * placed.needed_blocks // placed.max_model_len
-    count = partial(_printed_tokens, setup, placed)
+    count = partial(printed_tokens, placed, by_concurrency=True)
     least, most = _edge(count, near, tokens), _edge(count, near, tokens + 1) - 1
     return least, max(least, most)
 
@@ -275,20 +272,15 @@ def _padding_layers(placed: Layout, printed: Printed | None) -> Iterator[Finding
 
 
 def largest_length(setup: Setup, memory_bytes: int, *, null_block: bool) -> int:
-    """Return the longest request whose blocks fit, beside the null block if asked for, up to the setup's own length.
-
-    Source: vLLM, kv_cache_utils.estimate_max_model_len (a binary search, as a length decides its own layout).
-    """
-    fits, most = 0, setup.options.max_model_len
-    while fits < most:
-        middle = (fits + most + 1) // 2
-        placed = setup_layout(setup, length=middle)
-        kept = placed.bytes_per_block if null_block else 0
-        if placed.needed_bytes + kept <= memory_bytes:
-            fits = middle
-        else:
-            most = middle - 1
-    return fits
+    """Return the longest request whose blocks fit, beside the null block if asked for, up to the setup's own length."""
+    return longest_context(
+        setup.model,
+        setup.formats,
+        setup.options,
+        kv_memory_bytes=memory_bytes,
+        tensor=setup.tensor,
+        null_block=null_block,
+    )
 
 
 def _other_rank(setup: Setup, start_up: StartUp) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Sliding
 from kvcalc.core.reports.reconcile import MemoryPart
-from kvcalc.core.units import GIB, parse_bytes
+from kvcalc.core.units import GIB, MIB, bytes_text
 from kvcalc.engines.sglang import token_bytes
 from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats
 from kvcalc.plan.reconcile.vllm import largest_length, memory_range, setup_layout
@@ -29,7 +29,6 @@ _PARTS = (
 )
 _MUCH_MORE = 1.02
 _IN_FLIGHT_SHARE = 4
-_MIB, _KIB = parse_bytes("1MiB"), parse_bytes("1KiB")
 
 
 def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
@@ -53,7 +52,7 @@ def _llama_cpp_parts(start_up: StartUp) -> list[MemoryPart]:
         "recurrent states": sum(state.total.value for state in start_up.states),
         "compute buffers": sum(found.value for found in start_up.printed.get("compute_buffer_mib", ())),
     }
-    return [MemoryPart(part=part, taken_bytes=round(size * _MIB)) for part, size in sizes.items() if size > 0]
+    return [MemoryPart(part=part, taken_bytes=round(size * MIB)) for part, size in sizes.items() if size > 0]
 
 
 def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
@@ -127,7 +126,7 @@ def llama_cpp_advice(start_up: StartUp) -> tuple[str, ...]:
     if total <= 0:
         return ()
     cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
-    said = [f"the cache takes {total:,.2f} MiB" + (f", {total * _MIB / _KIB / cells:,.2f} KiB a cell" if cells else "")]
+    said = [f"the cache takes {total:,.2f} MiB" + (f", {bytes_text(total * MIB / cells)} a cell" if cells else "")]
     if kinds <= {"f16", "bf16"}:
         quantised = parse_format("q8_0").bytes_per_element / parse_format("f16").bytes_per_element
         said.append(f"--cache-type-k q8_0 --cache-type-v q8_0 would make it {total * quantised:,.2f} MiB")

@@ -37,7 +37,8 @@ def parts(report: SizeReport) -> list[RenderableType]:
         rows.append(("cross-attention per sequence, apart", *_both(kv.cross_bytes_per_sequence)))
     rows.append((f"total for {number_text(report.batch)} sequence{'s' * (report.batch > 1)}", *_both(kv.total_bytes)))
     if report.reserved is not None:
-        rows.append((f"reserved by {report.reserved.engine}", *_both(report.reserved.total_bytes)))
+        each = " on the fullest GPU" if report.per_gpu.gpus > 1 else ""
+        rows.append((f"reserved by {report.reserved.engine}{each}", *_both(report.reserved.total_bytes)))
     rows.append(("weights", *_both(weights.total_bytes)))
     active = count_text(weights.active_parameters)
     rows.append(("parameters", count_text(weights.parameters), f"{active} active for a token"))

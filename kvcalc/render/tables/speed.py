@@ -125,7 +125,7 @@ def _expert_lines(report: DecodeReport) -> list[RenderableType]:
         for row, s in spreads
     ]
     columns = ["batch", "context", "fewest experts", "expected", "most experts"]
-    return [heading("Ideal step by the experts that its tokens touch"), grid(columns, rows, left=0), Text()]
+    return [heading("Ideal step by the experts that its tokens touch"), grid(columns, rows, left=0)]
 
 
 def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:

@@ -1,4 +1,4 @@
-"""Edge cases of vLLM's memory: too little of it, odd blocks, long windows, many ranks, older versions."""
+"""Edge cases of vLLM's memory: too little of it, odd blocks, long windows, many ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kvcalc.core.model import (
     State,
 )
 from kvcalc.core.workload import Formats
-from kvcalc.engines.vllm import VllmOptions, capacity, layout, longest_context, needed_bytes
+from kvcalc.engines.vllm import VllmOptions, capacity, layout, longest_context, stage_layouts
 
 GIB = 2**30
 FULL = Full(heads=32, kv_heads=8, head_dim=128)
@@ -80,7 +80,7 @@ LLAMA = model_of(*[FULL] * 32)
 
 def test_no_memory_holds_no_blocks_and_is_refused() -> None:
     held = capacity(layout(LLAMA, BF16, options_of()), kv_memory_bytes=0)
-    assert (held.num_blocks, held.kv_tokens, held.max_concurrency, held.bytes_reserved) == (0, 0, 0.0, 0)
+    assert (held.num_blocks, held.kv_tokens, held.max_concurrency) == (0, 0, 0.0)
     assert not held.starts
 
 
@@ -92,16 +92,16 @@ def test_negative_memory_is_bad_input() -> None:
 def test_one_request_needs_the_null_block_too() -> None:
     # layout.md: 4 GiB refuse 32768 tokens of Llama-3.1-8B, 32752 fit
     memory = 4 * GIB
-    assert needed_bytes(LLAMA, BF16, options_of(32768)) == memory
-    assert not capacity(layout(LLAMA, BF16, options_of(32768)), kv_memory_bytes=memory).starts
+    found = layout(LLAMA, BF16, options_of(32768))
+    assert (found.needed_bytes, found.start_bytes) == (memory, memory + 2**21)
+    assert not capacity(found, kv_memory_bytes=memory).starts
     assert longest_context(LLAMA, BF16, options_of(131072), kv_memory_bytes=memory) == 32752
+    assert longest_context(LLAMA, BF16, options_of(131072), kv_memory_bytes=memory, null_block=False) == 32768
 
 
 def test_memory_that_is_no_multiple_of_a_block_is_rounded_down() -> None:
     found = layout(LLAMA, BF16, options_of())
-    held = capacity(found, kv_memory_bytes=10 * found.bytes_per_block - 1)
-    assert held.num_blocks == 9
-    assert held.bytes_reserved == 9 * found.bytes_per_block
+    assert capacity(found, kv_memory_bytes=10 * found.bytes_per_block - 1).num_blocks == 9
 
 
 def test_longest_context_is_bounded_by_the_options_and_by_nothing() -> None:
@@ -123,28 +123,17 @@ def test_layers_of_one_stage() -> None:
     assert whole.bytes_per_block == 2 * half.bytes_per_block
 
 
-# Versions.
+def test_stages_take_the_remainder_as_vllm_deals_it() -> None:
+    # 7 layers over 3 stages: 2, 3, 2; over 4: 2, 2, 2, 1
+    model = model_of(*[FULL] * 7)
+    for pipeline, layers in ((1, [7]), (3, [2, 3, 2]), (4, [2, 2, 2, 1])):
+        placed = stage_layouts(model, BF16, options_of(), pipeline=pipeline)
+        assert [stage.bytes_per_block // 65536 for stage in placed] == layers
 
 
-def test_older_versions_print_blocks() -> None:
-    model = model_of(*[SLIDING] * 5, FULL)
-    found = layout(model, BF16, options_of(max_num_batched_tokens=2048))
-    new, old = (capacity(found, kv_memory_bytes=GIB, version=version) for version in ("0.32", "0.19.0"))
-    assert old.kv_tokens == new.num_blocks // 6 * 16
-    assert new.kv_tokens == int(new.max_concurrency * 8192) > old.kv_tokens
-    assert capacity(found, kv_memory_bytes=GIB, version="0.23.1").kv_tokens == new.kv_tokens
-
-
-def test_a_version_between_the_rules_is_answered_only_where_they_agree() -> None:
-    assert capacity(layout(LLAMA, BF16, options_of()), kv_memory_bytes=4 * GIB, version="0.22").kv_tokens == 32768
-    with pytest.raises(InputError, match=r"not known whether vLLM 0\.22"):
-        capacity(layout(model_of(SLIDING, FULL), BF16, options_of()), kv_memory_bytes=GIB, version="0.22")
-
-
-@pytest.mark.parametrize("version", ["", "latest", "1", "0.x"])
-def test_what_is_no_version(version: str) -> None:
-    with pytest.raises(InputError, match="not a version of vLLM"):
-        capacity(layout(LLAMA, BF16, options_of()), kv_memory_bytes=GIB, version=version)
+def test_more_stages_than_layers_are_bad_input() -> None:
+    with pytest.raises(InputError, match="33 pipeline stages"):
+        stage_layouts(LLAMA, BF16, options_of(), pipeline=33)
 
 
 # Blocks.

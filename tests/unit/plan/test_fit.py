@@ -6,8 +6,9 @@ import pytest
 
 import kvcalc
 from kvcalc.core.units import GIB
-from kvcalc.engines.budget import activation_peak, runtime_overhead
+from kvcalc.engines.budget import activation_peak, budget_defaults, runtime_overhead
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.pools import ENGINES
 
 LLAMA = kvcalc.deployment("llama3.1-8b")
 
@@ -53,9 +54,10 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(engine: str, mo
     assert fits(8192, report.max_batch)
     assert not fits(8192, report.max_batch + 1)
     assert fits(report.max_context, 3)
-    assert report.max_context in (deployment.model.context_limit, report.max_context)
-    if report.max_context < (deployment.model.context_limit or 0):
-        assert not fits(report.max_context + 1, 3)
+    limit = deployment.model.context_limit
+    assert limit is not None
+    assert 8192 <= report.max_context <= limit
+    assert report.max_context == limit or not fits(report.max_context + 1, 3)
 
 
 @pytest.mark.parametrize("page", [1, 64])
@@ -127,15 +129,48 @@ PRINTED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tensor", "activation_gib", "overhead_gib"), PRINTED)
+@pytest.mark.parametrize(("name", "ranks", "activation_gib", "overhead_gib"), PRINTED)
 def test_printed_budgets_lie_in_the_intervals(
-    name: str, tensor: int, activation_gib: float, overhead_gib: float
+    name: str, ranks: int, activation_gib: float, overhead_gib: float
 ) -> None:
     deployment = kvcalc.deployment(name)
-    peak = activation_peak(deployment.model, deployment.formats, tokens=8192, sequences=1024, tensor=tensor)
-    overhead = runtime_overhead(tensor=tensor)
+    peak = activation_peak(deployment.model, deployment.formats, tokens=8192, sequences=1024, tensor=ranks)
+    overhead = runtime_overhead(ranks=ranks)
     assert peak.least <= activation_gib * GIB <= peak.most
     assert overhead.least <= overhead_gib * GIB <= overhead.most
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "utilization"),
+    [
+        ("vllm", None, 0.92),
+        ("vllm", "0.25", 0.92),
+        ("vllm", "0.19", 0.9),
+        ("sglang", None, 0.88),
+        ("llama.cpp", None, 1.0),
+        ("transformers", "4.57", 1.0),
+        ("ideal", None, 1.0),
+    ],
+)
+def test_an_engine_takes_its_own_share_of_the_memory(engine: str, version: str | None, utilization: float) -> None:
+    deployment, options = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), EngineOptions(version=version)
+    budget = kvcalc.fit(deployment, engine=engine, options=options).budget
+    asked = kvcalc.fit(deployment, engine=engine, options=EngineOptions(version=version, utilization=0.5)).budget
+    assert budget is not None
+    assert asked is not None
+    assert (budget.utilization, asked.utilization) == (utilization, 0.5)
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(kvcalc.InputError, match="utilization must be above 0"):
+        kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), options=EngineOptions(utilization=0.0))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_comes_out_of_an_engines_share(engine: str) -> None:
+    found = budget_defaults(engine, EngineOptions(max_num_batched_tokens=1000, ubatch=100))
+    tokens = {"vllm": 1000, "transformers": 1000, "llama.cpp": 100}
+    assert (found.pass_tokens, found.has_runtime) == (tokens.get(engine), engine != "ideal")
 
 
 def test_fewest_gpus_hold_the_batch_and_fewer_do_not() -> None:

@@ -10,7 +10,6 @@ from kvcalc import api
 from kvcalc.core.errors import InputError, KvcalcError, UnsupportedError
 from kvcalc.engines.logs import read_log
 from kvcalc.plan.reconcile import check_engine, reconcile_start_up
-from kvcalc.plan.reconcile.setups import release_of
 
 LLAMA = "Initializing a V1 LLM engine (v0.19.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', max_seq_len=8192"
 
@@ -193,18 +192,21 @@ def test_an_unknown_engine_is_refused():
     assert "vllm" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("version", "release"),
-    [
-        ("0.20.1rc1.dev16+g7a1", (0, 20)),
-        ("v0.6.5", (0, 6)),
-        ("0.1.dev19754+g3a0", None),
-        ("unknown", None),
-        (None, None),
-    ],
-)
-def test_releases(version, release):
-    assert release_of(version) == release
+def test_the_fullest_pipeline_stage_decides():
+    # 36 layers over 5 stages: 7, 7, 7, 8, 7
+    log = (
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='Qwen/Qwen3-8B', max_seq_len=8192, "
+        "pipeline_parallel_size=5\nAvailable KV cache memory: 10.00 GiB\nGPU KV cache size: 327,680 tokens\n"
+    )
+    row = rows(log)["kv_cache_tokens"]
+    # 8 layers x 8 kv heads x 256 x 2 B x 16 tokens
+    assert (row.agrees, row.reason) == (True, "blocks of 524,288 B x 16 tokens")
+
+
+def test_more_stages_than_layers_are_refused():
+    head = LLAMA + ", pipeline_parallel_size=33"
+    with pytest.raises(InputError, match="33 pipeline stages"):
+        api.reconcile(vllm(head=head))
 
 
 NAMES = ("llama3.1-8b", "gpt-oss-20b", "qwen3-next-80b-a3b", "deepseek-v3.2", "gemma-3-27b")

@@ -1,0 +1,102 @@
+"""What vLLM's releases do differently: how a version is read, and from which on a rule holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+
+if TYPE_CHECKING:
+    from kvcalc.engines.vllm.groups import Layout
+
+__all__ = [
+    "FIRST_BY_CONCURRENCY",
+    "FIRST_WITH_CHUNKS",
+    "FIRST_WITH_GRAPHS",
+    "FIRST_WITH_GROUPS",
+    "FIRST_WITH_NULL_BLOCK",
+    "LAST_V0",
+    "VERSION",
+    "default_utilization",
+    "known_release",
+    "printed_tokens",
+    "release_of",
+]
+
+# The version whose layout is described.
+VERSION = "0.32"
+
+# Up to 0.20 vLLM printed blocks // groups * block size, from 0.21 on concurrency * length:
+# 0.20.1rc1 printed 67,728 tokens beside 1.06 x 180,000 (https://github.com/noonghunna/club-3090/issues/46),
+# a build of 0.21 619,202 beside 2.36 x 262,144 (https://github.com/noonghunna/club-3090/issues/104),
+# 0.22.0 two token counts for one pool and two lengths (https://github.com/noonghunna/club-3090/pull/334).
+FIRST_BY_CONCURRENCY = (0, 21)
+# The estimate of the longest length left the null block out: 0.23.1 printed 123,872 where all 161 blocks are needed
+# (https://github.com/vllm-project/vllm/issues/49064); 0.32 leaves one block over.
+FIRST_WITH_NULL_BLOCK = (0, 30)
+# V0 and the first V1 releases held every layer in full; chunked layers had groups of their own at 0.19.0 (the log of
+# Llama-4-Scout: 365,968 tokens beside 44.68 requests take four groups,
+# https://github.com/llm-d-incubation/llm-d-planner/pull/205), and could be held in full before.
+FIRST_WITH_GROUPS = (0, 10)
+FIRST_WITH_CHUNKS = (0, 19)
+# CUDA graphs are estimated, and taken off the memory for the cache, by default (0.21: gpu_worker.py says so).
+FIRST_WITH_GRAPHS = (0, 21)
+LAST_V0 = (0, 7)
+# The default of gpu_memory_utilization, and the first release whose default is the higher.
+_UTILIZATION_BEFORE, _UTILIZATION = 0.9, 0.92
+_FIRST_WITH_HIGHER_UTILIZATION = (0, 25)
+_MOST_CHARACTERS = 80
+
+
+def release_of(version: str | None) -> tuple[int, int] | None:
+    """Return major and minor number of a version; none where it tells neither.
+
+    >>> release_of("0.20.1rc1.dev16+g7a1eb8ac2"), release_of("0.1.dev19754+g3a0914114"), release_of(None)
+    ((0, 20), None, None)
+    """
+    if not version or len(version) > _MOST_CHARACTERS:
+        return None
+    major, _, rest = version.strip().removeprefix("v").partition(".")
+    minor, _, rest = rest.partition(".")
+    # 0.1.dev19754 is a build from a branch without tags: its number says nothing
+    if rest.startswith("dev") or not (major.isdecimal() and minor.isdecimal()):
+        return None
+    return int(major), int(minor)
+
+
+def known_release(version: str) -> tuple[int, int]:
+    """Return major and minor number of a version.
+
+    Raises:
+        InputError: not a version, or a build that does not tell which.
+    """
+    release = release_of(version)
+    if release is None:
+        raise InputError(f"{version!r} is not a version of vLLM", hint="for example 0.32 or 0.19.0")
+    return release
+
+
+def printed_tokens(layout: Layout, blocks: int, *, by_concurrency: bool) -> int:
+    """Return the tokens that vLLM prints as the size of a cache of so many blocks.
+
+    Either blocks // groups * block size, or floor(blocks / blocks of one request * max_model_len), the latter in
+    floating point, as the engine does it.
+
+    Source: vLLM 0.19 and 0.32, kv_cache_utils._report_kv_cache_config.
+    """
+    if by_concurrency:
+        return int(blocks / layout.needed_blocks * layout.max_model_len)
+    return blocks // len(layout.groups) * layout.block_size
+
+
+def default_utilization(version: str | None = None) -> float:
+    """Return the share of a GPU's memory that a version takes where no other is asked for: 0.92, before 0.25 0.9.
+
+    Raises:
+        InputError: not a version.
+
+    >>> default_utilization(), default_utilization("0.19.0")
+    (0.92, 0.9)
+    """
+    higher = known_release(version or VERSION) >= _FIRST_WITH_HIGHER_UTILIZATION
+    return _UTILIZATION if higher else _UTILIZATION_BEFORE
