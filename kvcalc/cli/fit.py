@@ -52,8 +52,8 @@ def command(
         options=options,
         context=one_count(context, "context"),
         batch=one_count(batch, "batch") or 1,
-        kv_memory_bytes=memory(kv_memory, "kv-memory"),
-        activation_bytes=memory(activation_memory, "activation-memory"),
-        overhead_bytes=memory(overhead_memory, "overhead-memory"),
+        kv_memory_bytes=memory(kv_memory),
+        activation_bytes=memory(activation_memory),
+        overhead_bytes=memory(overhead_memory),
     )
     emit(report, shown)

@@ -108,18 +108,13 @@ def engine_settings(
     return EngineOptions(**asked)
 
 
-def memory(text: str | None, what: str) -> int | None:
+def memory(text: str | None) -> int | None:
     """Return the bytes of an option such as ``23.45GiB``, or none where it was not given.
 
     Raises:
-        InputError: not an amount of memory, or none at all.
+        InputError: not an amount of memory.
     """
-    if text is None:
-        return None
-    found = parse_bytes(text)
-    if found < 1:
-        raise InputError(f"{what} must be more than nothing, not {text}")
-    return found
+    return None if text is None else parse_bytes(text)
 
 
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:

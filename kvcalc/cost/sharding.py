@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.cost.parameters import Matrix
 
-__all__ = ["experts_per_rank", "rank_cache_bytes", "rank_matrix", "rank_weight_bytes", "stage_blocks"]
+__all__ = [
+    "experts_per_rank",
+    "rank_cache",
+    "rank_cache_bytes",
+    "rank_matrix",
+    "rank_weight_bytes",
+    "splits_evenly",
+    "stage_blocks",
+]
 
 
 def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
@@ -53,6 +61,27 @@ def experts_per_rank(mixture: Mixture, parallel: Parallel) -> tuple[int, int]:
     return ceil_div(mixture.experts, parallel.expert), max(1, parallel.tensor // parallel.expert)
 
 
+def splits_evenly(model: ModelProfile, tensor: int) -> bool:
+    """Whether tensor-parallel ranks share all heads of attention evenly; a rank has one key head at least.
+
+    Source: Shoeybi et al. 2019, arXiv 1909.08053; key heads are replicated where there are fewer than ranks.
+
+    >>> from kvcalc.core.model import Block, Full, ModelProfile
+    >>> block = Block(mixers=(Full(heads=24, kv_heads=8, head_dim=64),))
+    >>> model = ModelProfile(name="x", architecture="x", hidden_size=1, context_limit=None, blocks=(block,),
+    ...     embeddings=(), head=None)
+    >>> [tensor for tensor in range(1, 25) if splits_evenly(model, tensor)]
+    [1, 2, 4, 8, 24]
+    """
+    for block in model.block_counts:
+        for mixer in block.mixers:
+            heads = getattr(mixer, "heads", tensor)
+            kept = getattr(mixer, "kv_heads", heads)
+            if mixer.kind != "state" and (heads % tensor or (kept % tensor and tensor % kept)):
+                return False
+    return True
+
+
 def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], ...]:
     """Return the layers of each pipeline stage: equal counts, the later stages but the last taking the remainder.
 
@@ -76,16 +105,24 @@ def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], .
 def rank_cache_bytes(model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int, batch: int) -> int:
     """Return the cache bytes on the fullest rank: its stage's layers, its sequences, states and encoder keys included.
 
+    Source: the three kinds of `rank_cache` together.
+    """
+    held = rank_cache(model, formats, parallel, tokens=tokens, batch=batch)
+    return held.growing + held.state + held.cross
+
+
+def rank_cache(model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int, batch: int) -> CacheBytes:
+    """Return what the fullest rank holds for a batch of sequences of ``tokens`` tokens, by kind.
+
     Source: `block_cache_bytes` over the layers of `stage_blocks`; sequences are dealt to data-parallel ranks.
     """
-    sequences = ceil_div(batch, parallel.data)
-    fullest = 0
+    stages = []
     for blocks in stage_blocks(model, parallel.pipeline):
         held = CacheBytes(growing=0, state=0, cross=0)
         for block, count in counted(blocks).items():
             held += block_cache_bytes(block, tokens, formats, tensor=parallel.tensor).times(count)
-        fullest = max(fullest, sequences * (held.growing + held.state + held.cross))
-    return fullest
+        stages.append(held.times(ceil_div(batch, parallel.data)))
+    return max(stages, key=lambda held: held.growing + held.state + held.cross)
 
 
 def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel) -> int:

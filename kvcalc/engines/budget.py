@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Dense, Gated
-from kvcalc.core.units import GIB, MIB
+from kvcalc.core.units import GIB, MIB, ceil_div
 from kvcalc.engines import vllm
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def activation_peak(model: ModelProfile, formats: Formats, *, tokens: int, seque
         tensor: tensor-parallel ranks.
     """
     width = max((_mlp_elements(block.mlp) for block in model.block_counts if block.mlp is not None), default=0)
-    inner = int(formats.hidden.bytes(tokens * -(-width // tensor)))
+    inner = int(formats.hidden.bytes(tokens * ceil_div(width, tensor)))
     hidden = int(formats.hidden.bytes(tokens * model.hidden_size))
     logits = 4 * min(tokens, sequences) * (model.head.rows if model.head is not None else 0)
     return Interval(least=inner + logits, most=inner + _SAMPLED_COPIES * logits + _HIDDEN_COPIES * hidden)

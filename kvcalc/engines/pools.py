@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
 from kvcalc.core.reports.size import Reserved
-from kvcalc.cost.cache import cache_bytes
-from kvcalc.cost.sharding import rank_cache_bytes, stage_blocks
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.sharding import rank_cache, rank_cache_bytes, splits_evenly, stage_blocks
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 
 if TYPE_CHECKING:
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm import Layout
 
 __all__ = ["ENGINES", "Held", "Pool", "pool"]
+
+# No engine's limit: where the search for the largest batch stops.
+_MOST_SEQUENCES = 2**20
+# Cache formats that an engine has; the compressed ones are its own, with scales as their names say.
+_VLLM_CACHES = (
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp8_per_token_head",
+    "int8_per_token_head",
+    "int4_per_token_head",
+    "nvfp4",
+)
+_SGLANG_CACHES = ("bf16", "fp16", "fp32", "fp8", "fp8_e4m3", "fp8_e5m2")
+_VLLM_GPU_BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +69,14 @@ class Pool(Protocol):
     def name(self) -> str:
         """The engine and the version that is described."""
 
+    @property
+    def starts_whole(self) -> bool:
+        """Whether it refuses to start unless one sequence of its longest length fits."""
+
+    @property
+    def most_sequences(self) -> int:
+        """Sequences it takes at once, whatever the memory."""
+
     def bytes_for(self, *, context: int, batch: int) -> int:
         """Return the bytes that must be there on the fullest rank for a batch of sequences of that length."""
 
@@ -69,13 +95,15 @@ class _Plain:
     model: ModelProfile
     formats: Formats
     parallel: Parallel
+    starts_whole: bool = False
+    most_sequences: int = _MOST_SEQUENCES
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         return rank_cache_bytes(self.model, self.formats, self.parallel, tokens=context, batch=batch)
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
-        held = cache_bytes(self.model, context, self.formats, tensor=self.parallel.tensor).times(batch)
-        return _reserved(self.name, held.growing, held.state)
+        held = rank_cache(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+        return _reserved(self.name, held.growing, held.state, cross_bytes=held.cross)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         one = self.bytes_for(context=max_model_len, batch=1)
@@ -95,7 +123,7 @@ class _Plain:
 class _Static(_Plain):
     """A cache allocated at its full length for every sequence, however short it is."""
 
-    length: int
+    length: int = 1
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         return _Plain.bytes_for(self, context=max(context, self.length), batch=batch)
@@ -112,14 +140,16 @@ class _Paged:
     layouts: Callable[[int], tuple[Layout, ...]]
     parallel: Parallel
     version: str
+    most_sequences: int
+    starts_whole: bool = True
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        sequences = -(-batch // self.parallel.data)
+        sequences = ceil_div(batch, self.parallel.data)
         # one block is the null block
         return max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
-        sequences = -(-batch // self.parallel.data)
+        sequences = ceil_div(batch, self.parallel.data)
         layout = max(self.layouts(context), key=lambda one: one.needed_bytes)
         blocks = {False: 0, True: 0}
         for group in layout.groups:
@@ -150,10 +180,12 @@ class _Tokens:
     stages: tuple[sglang.TokenBytes, ...]
     parallel: Parallel
     page_size: int
+    starts_whole: bool = False
+    most_sequences: int = _MOST_SEQUENCES
 
     def _rows(self, context: int, batch: int) -> int:
-        sequences = -(-batch // self.parallel.data)
-        return sequences * -(-context // self.page_size) * self.page_size
+        sequences = ceil_div(batch, self.parallel.data)
+        return sequences * ceil_div(context, self.page_size) * self.page_size
 
     @property
     def _fullest(self) -> sglang.TokenBytes:
@@ -185,6 +217,8 @@ class _Preallocated:
     name: str
     model: ModelProfile
     options: llama_cpp.LlamaCppOptions
+    starts_whole: bool = False
+    most_sequences: int = llama_cpp.MOST_SEQUENCES
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         asked = replace(self.options, context=context * batch, parallel=batch)
@@ -204,7 +238,7 @@ class _Preallocated:
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         one = self.bytes_for(context=max_model_len, batch=1)
         most = 0
-        while most < _MOST_LLAMA_CPP and self.bytes_for(context=max_model_len, batch=most + 1) <= kv_bytes:
+        while most < self.most_sequences and self.bytes_for(context=max_model_len, batch=most + 1) <= kv_bytes:
             most += 1
         return Held(
             tokens=most * max_model_len,
@@ -216,14 +250,35 @@ class _Preallocated:
         )
 
 
-_MOST_LLAMA_CPP = 256
+def _reserved(engine: str, kv_bytes: int, state_bytes: int, *, cross_bytes: int = 0) -> Reserved:
+    total = kv_bytes + state_bytes + cross_bytes
+    return Reserved(engine=engine, kv_bytes=kv_bytes, state_bytes=state_bytes, total_bytes=total)
 
 
-def _reserved(engine: str, kv_bytes: int, state_bytes: int) -> Reserved:
-    return Reserved(engine=engine, kv_bytes=kv_bytes, state_bytes=state_bytes, total_bytes=kv_bytes + state_bytes)
+def _most_sequences(options: EngineOptions, parallel: Parallel) -> int:
+    return _MOST_SEQUENCES if options.max_num_seqs is None else options.max_num_seqs * parallel.data
+
+
+def _check_caches(engine: str, formats: Formats, known: tuple[str, ...]) -> None:
+    for found in (formats.key.name, formats.value.name):
+        if found not in known:
+            raise InputError(f"{engine} keeps no cache in {found}", hint=f"its formats are {', '.join(known)}")
+
+
+def _check_split(model: ModelProfile, parallel: Parallel) -> None:
+    if not splits_evenly(model, parallel.tensor):
+        raise InputError(
+            f"the heads of {model.name} are not shared evenly by {parallel.tensor} tensor-parallel ranks",
+            hint="engines refuse such a size; take one that divides them, or pipeline stages",
+        )
 
 
 def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    _check_caches("vLLM", formats, _VLLM_CACHES)
+    _check_split(model, parallel)
+    if options.platform == "gpu" and (options.block_size or _VLLM_GPU_BLOCK) % _VLLM_GPU_BLOCK:
+        raise InputError(f"vLLM's blocks on a GPU are multiples of {_VLLM_GPU_BLOCK} tokens, not {options.block_size}")
+
     @lru_cache(maxsize=4096)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:
         asked = vllm.VllmOptions(
@@ -237,7 +292,13 @@ def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: En
         return vllm.stage_layouts(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
 
     version = options.version or vllm.VERSION
-    return _Paged(name=f"vllm {version}", layouts=layouts, parallel=parallel, version=version)
+    return _Paged(
+        name=f"vllm {version}",
+        layouts=layouts,
+        parallel=parallel,
+        version=version,
+        most_sequences=_most_sequences(options, parallel),
+    )
 
 
 def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
@@ -264,15 +325,30 @@ def _transformers(model: ModelProfile, formats: Formats, parallel: Parallel, opt
     if options.max_model_len is None:
         return _Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel)
     static = transformers.decompressed(model, version)
-    return _Static(f"transformers {version}, StaticCache", static, formats, parallel, options.max_model_len)
+    return _Static(
+        f"transformers {version}, StaticCache",
+        static,
+        formats,
+        parallel,
+        starts_whole=True,
+        length=options.max_model_len,
+    )
 
 
 def _sglang(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    _check_caches("SGLang", formats, _SGLANG_CACHES)
+    _check_split(model, parallel)
     stages = tuple(
         sglang.token_bytes(replace(model, blocks=blocks), formats, tensor=parallel.tensor)
         for blocks in stage_blocks(model, parallel.pipeline)
     )
-    return _Tokens(f"sglang {sglang.VERSIONS}", stages, parallel, options.block_size or 1)
+    return _Tokens(
+        f"sglang {sglang.VERSIONS}",
+        stages,
+        parallel,
+        options.block_size or 1,
+        most_sequences=_most_sequences(options, parallel),
+    )
 
 
 def _ideal(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.units import ceil_div
+
 if TYPE_CHECKING:
     from kvcalc.core.model import Latent
     from kvcalc.core.workload import Formats
@@ -22,7 +24,7 @@ def scaled_fp8_bytes(elements: int) -> int:
     >>> scaled_fp8_bytes(128)
     132
     """
-    return elements + _SCALE_BYTES * -(-elements // _SCALED_ELEMENTS)
+    return elements + _SCALE_BYTES * ceil_div(elements, _SCALED_ELEMENTS)
 
 
 def scaled_latent_bytes(mixer: Latent, formats: Formats) -> int:

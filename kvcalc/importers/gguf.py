@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError, UnsupportedError
+from kvcalc.core.units import ceil_div
 from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count
 from kvcalc.importers.gguf_families import gguf_profile
 
@@ -202,7 +203,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: object) -> dict[str, Tensor
             raise cursor.error(f"the tensor {name[:80]!r} begins at {offset}, which is not aligned to {alignment}")
         spans.append((offset, tensor.size))
         tensors[name] = tensor
-    _check_spans(spans, cursor, -(-cursor.at // alignment) * alignment)
+    _check_spans(spans, cursor, ceil_div(cursor.at, alignment) * alignment)
     return tensors
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import parse_format
+from kvcalc.core.units import ceil_div
 from kvcalc.importers.modules import Selection
 from kvcalc.importers.quantization_groups import compressed_tensors
 from kvcalc.importers.quantization_schemes import (
@@ -201,8 +202,8 @@ def _aqlm(config: Config, _text: Config) -> Plan:
         raise refuse_method(config, "nbits_per_codebook", bits)
 
     def size(rows: int, columns: int) -> int:
-        groups = -(-rows // rows_of)
-        codes = groups * -(-columns // columns_of) * books * bits // 8
+        groups = ceil_div(rows, rows_of)
+        codes = groups * ceil_div(columns, columns_of) * books * bits // 8
         return codes + books * (1 << bits) * rows_of * columns_of * 2 + groups * 2
 
     return Plan(everywhere(Scheme("int4", size), selection(config, "linear_weights_not_to_quantize")))

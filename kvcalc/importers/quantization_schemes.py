@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnsupportedError
 from kvcalc.core.formats import parse_format
+from kvcalc.core.units import ceil_div
 from kvcalc.importers.modules import Selection
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def tiled(name: str, tile: tuple[int, int], scale_bytes: int, activations: str |
     """Return a scheme with one scale for each tile of a matrix."""
 
     def size(rows: int, columns: int) -> int:
-        return rows * columns + -(-rows // tile[0]) * -(-columns // tile[1]) * scale_bytes
+        return rows * columns + ceil_div(rows, tile[0]) * ceil_div(columns, tile[1]) * scale_bytes
 
     return Scheme(name, size, activations)
 
@@ -104,9 +105,9 @@ def integer_groups(bits: int, group: int, *, zero_bits: int, input_bytes: int = 
         name = f"{name}-g{group}{'-zp4' if zero_bits == 4 and bits == 4 else ''}"  # noqa: PLR2004
 
     def size(rows: int, columns: int) -> int:
-        groups = -(-columns // group) if group > 0 else 1
+        groups = ceil_div(columns, group) if group > 0 else 1
         packed = rows * columns * bits + rows * groups * (16 + zero_bits)
-        return -(-packed // 8) + columns * input_bytes
+        return ceil_div(packed, 8) + columns * input_bytes
 
     return Scheme(name, size)
 

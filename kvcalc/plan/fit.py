@@ -9,11 +9,11 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Latent
 from kvcalc.core.reports.fit import Budget, FitReport, FittingDeployment
 from kvcalc.core.workload import Parallel
-from kvcalc.cost.sharding import rank_cache_bytes
+from kvcalc.cost.sharding import rank_cache_bytes, splits_evenly
 from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, default_sequences, runtime_overhead
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.pools import pool
-from kvcalc.plan.deployment import check_context, default_context, format_names, rank_weights
+from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, rank_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ __all__ = ["BudgetTerms", "fit_report"]
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
 _MOST_GPUS = 64
-_MOST_BATCH = 2**20
-_LONGEST = 2**31
+# Where the search for the longest context of a model without a limit stops.
+_LONGEST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,6 @@ class _Question:
         terms: terms of the budget that are given.
         tokens: tokens of each sequence.
         batch: sequences.
-        longest: tokens of the longest sequence that the engine is started for.
     """
 
     engine: str
@@ -68,7 +67,6 @@ class _Question:
     terms: BudgetTerms
     tokens: int
     batch: int
-    longest: int
 
 
 def fit_report(
@@ -96,15 +94,14 @@ def fit_report(
     """
     options = options or EngineOptions()
     model = deployment.model
-    longest = options.max_model_len or model.context_limit or default_context(model)
-    tokens = min(default_context(model), longest) if context is None else context
+    tokens = default_context(model) if context is None else context
+    if context is None and options.max_model_len is not None:
+        tokens = min(tokens, options.max_model_len)
     notes = check_context(model, tokens)
-    if batch < 1:
-        raise InputError(f"batch must be 1 or more, not {batch}")
-    if options.max_model_len is not None and tokens > longest:
-        raise InputError(f"context {tokens} is longer than max-model-len {longest}")
-    longest = max(longest, tokens)
-    question = _Question(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch, longest=longest)
+    check_batch(batch)
+    if options.max_model_len is not None and tokens > options.max_model_len:
+        raise InputError(f"context {tokens} is longer than max-model-len {options.max_model_len}")
+    question = _Question(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch)
     answer = _answer(deployment, question)
     smallest = _smallest(deployment, question) if terms.kv_bytes is None else None
     formats, parallel = deployment.formats, deployment.parallel
@@ -116,7 +113,7 @@ def fit_report(
         formats=format_names(formats),
         context=tokens,
         batch=batch,
-        max_model_len=longest,
+        max_model_len=answer.longest,
         fits=not answer.reason,
         reason=answer.reason,
         budget=answer.budget,
@@ -127,8 +124,11 @@ def fit_report(
         max_concurrency=answer.held.concurrency,
         num_blocks=answer.held.num_blocks,
         block_size=answer.held.block_size,
-        max_batch=_most(lambda size: answer.holds(context=tokens, batch=size), _MOST_BATCH),
-        max_context=_most(lambda length: answer.holds(context=length, batch=batch), model.context_limit or _LONGEST),
+        max_batch=answer.max_batch(tokens),
+        max_context=_most(
+            lambda length: answer.holds(context=length, batch=batch),
+            options.max_model_len or model.context_limit or _LONGEST,
+        ),
         min_gpus=None if smallest is None else smallest.gpus,
         smallest=smallest,
         notes=(*notes, *model.notes),
@@ -143,29 +143,49 @@ class _Answer:
     budget: Budget | None
     kv_bytes: int
     held: Held
+    longest: int
     reason: str
 
     def holds(self, *, context: int, batch: int) -> bool:
         return self.pool.bytes_for(context=context, batch=batch) <= self.kv_bytes
 
+    @property
+    def starts(self) -> bool:
+        """Whether the engine starts: some want room for one sequence of the longest length."""
+        return self.kv_bytes > 0 and (self.held.starts or not self.pool.starts_whole)
+
+    def max_batch(self, context: int) -> int:
+        """Return the sequences of that length it holds at once; none if it does not start."""
+        return _most(lambda size: self.holds(context=context, batch=size), self.pool.most_sequences) * self.starts
+
 
 def _answer(deployment: Deployment, question: _Question) -> _Answer:
     cache = pool(question.engine, deployment.model, deployment.formats, deployment.parallel, question.options)
-    tokens, batch, longest = question.tokens, question.batch, question.longest
+    tokens, batch, options = question.tokens, question.batch, question.options
+    # an engine that starts whole is started for the model's limit unless it is told otherwise
+    unasked = deployment.model.context_limit if cache.starts_whole else None
+    longest = options.max_model_len or max(unasked or 0, tokens)
     budget = None
     kv_bytes = question.terms.kv_bytes
     if kv_bytes is None:
         budget = _budget(deployment, question)
         kv_bytes = budget.kv_bytes_available
     held = cache.held(max(0, kv_bytes), max_model_len=longest)
-    reason = ""
-    if kv_bytes <= 0:
-        reason = "weights and overhead leave nothing for the cache"
-    elif not held.starts:
-        reason = f"the cache does not hold one sequence of max-model-len {longest:,}"
-    elif cache.bytes_for(context=tokens, batch=batch) > kv_bytes:
-        reason = f"the cache does not hold {batch:,} sequences of {tokens:,} tokens"
-    return _Answer(pool=cache, budget=budget, kv_bytes=kv_bytes, held=held, reason=reason)
+    answer = _Answer(pool=cache, budget=budget, kv_bytes=kv_bytes, held=held, longest=longest, reason="")
+    return replace(answer, reason=_reason(answer, tokens=tokens, batch=batch))
+
+
+def _reason(answer: _Answer, *, tokens: int, batch: int) -> str:
+    """Say why a batch does not fit; nothing where it does."""
+    if answer.kv_bytes <= 0:
+        return "weights and overhead leave nothing for the cache"
+    if not answer.starts:
+        return f"the cache does not hold one sequence of max-model-len {answer.longest:,}"
+    if batch > answer.pool.most_sequences:
+        return f"the engine takes at most {answer.pool.most_sequences:,} sequences at once"
+    if not answer.holds(context=tokens, batch=batch):
+        return f"the cache does not hold {batch:,} sequences of {tokens:,} tokens"
+    return ""
 
 
 def _budget(deployment: Deployment, question: _Question) -> Budget:
@@ -261,18 +281,15 @@ def _smallest(deployment: Deployment, question: _Question) -> FittingDeployment 
 
 
 def _arrangements(model: ModelProfile) -> Iterator[Parallel]:
-    """Yield ways to spread a model, fewest GPUs first: tensor parallel inside a node, pipeline stages across nodes.
+    """Yield ways to spread a model, fewest GPUs first: tensor parallel inside a node, and pipeline stages.
 
     A model with latent attention may also replicate its attention and share out its experts (attention data parallel).
     """
-    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
-    gpus = 1
-    while gpus <= _MOST_GPUS:
-        for tensor in (size for size in (8, 4, 2, 1) if size <= min(gpus, _NODE)):
-            pipeline = gpus // tensor
-            even = all(getattr(mixer, "heads", 0) % tensor == 0 for mixer in mixers if mixer.kind != "state")
-            if even and pipeline <= model.layers and (pipeline == 1 or tensor == min(gpus, _NODE)):
-                yield Parallel(tensor=tensor, pipeline=pipeline)
-        if gpus > 1 and any(isinstance(mixer, Latent) for mixer in mixers):
+    latent = any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers)
+    sizes = [size for size in range(_NODE, 0, -1) if splits_evenly(model, size)]
+    for gpus in range(1, _MOST_GPUS + 1):
+        for tensor in sizes:
+            if gpus % tensor == 0 and gpus // tensor <= model.layers:
+                yield Parallel(tensor=tensor, pipeline=gpus // tensor)
+        if gpus > 1 and latent:
             yield Parallel(data=gpus, expert=gpus)
-        gpus *= 2

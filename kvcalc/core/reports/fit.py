@@ -73,8 +73,8 @@ class FitReport:
         max_concurrency: sequences of ``max_model_len`` tokens that it holds.
         num_blocks: blocks, for engines that page.
         block_size: tokens of a block.
-        max_batch: most sequences of ``context`` tokens.
-        max_context: longest sequence at this batch.
+        max_batch: most sequences of ``context`` tokens; none where the engine does not start.
+        max_context: longest sequence at this batch, up to the model's limit or the max-model-len that was asked for.
         min_gpus: fewest GPUs on which the batch fits; none where no arrangement tried does.
         smallest: how the model is spread over them.
         notes: what a user should know.

@@ -68,7 +68,7 @@ class Reserved:
         engine: the engine and the versions its model describes.
         kv_bytes: for keys and values.
         state_bytes: for recurrent states.
-        total_bytes: both.
+        total_bytes: both, and keys and values of an encoder's output.
     """
 
     engine: str

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Latent
+from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import find_architecture
 from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_bytes, shape_layers, value_bytes
 from kvcalc.engines.llama_cpp.options import context_sizes, padded
@@ -199,11 +200,11 @@ def _compressed_caches(build: _Builder, layers: tuple[Layer, ...], sizes: Contex
     caches = [*_windowed_caches(build, list(layers), sizes, sharing=1, streams=streams)]
     for ratio, role in _COMPRESSED_ROLES.items():
         entries = [layer.entry for layer in _of_ratio(layers, ratio) if layer.entry]
-        caches.append(build.cache(role, padded(-(-sizes.n_ctx_seq // ratio)), streams, entries))
+        caches.append(build.cache(role, padded(ceil_div(sizes.n_ctx_seq, ratio)), streams, entries))
     indexed = [layer for layer in layers if layer.index and layer.compressed]
     for ratio in sorted({layer.compressed.ratio for layer in indexed if layer.compressed}):
         entries = [layer.index for layer in indexed if layer.index]
-        caches.append(build.cache("indexer", padded(-(-sizes.n_ctx_seq // ratio)), streams, entries))
+        caches.append(build.cache("indexer", padded(ceil_div(sizes.n_ctx_seq, ratio)), streams, entries))
     return tuple(caches)
 
 

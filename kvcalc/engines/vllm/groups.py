@@ -7,6 +7,7 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.units import ceil_div
 from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.vllm.specs import configured_block_size, layer_specs
 
@@ -185,7 +186,7 @@ def _grouped(specs: Sequence[Spec]) -> list[list[Spec]]:
     for spec in _with_equal_pages(specs):
         buckets.setdefault(spec, []).append(spec)
     size = _group_size([len(bucket) for bucket in buckets.values()])
-    return [part for bucket in buckets.values() for part in _dealt(bucket, -(-len(bucket) // size))]
+    return [part for bucket in buckets.values() for part in _dealt(bucket, ceil_div(len(bucket), size))]
 
 
 def _group_size(counts: Sequence[int]) -> int:
@@ -232,8 +233,8 @@ def _needed_blocks(spec: Spec, options: VllmOptions) -> int:
     if spec.kind == "state":
         return spec.held_blocks
     if spec.kind == "sliding":
-        return -(-min(spec.reach - 1 + in_flight, length) // spec.block_size) + 1
+        return ceil_div(min(spec.reach - 1 + in_flight, length), spec.block_size) + 1
     if spec.kind == "chunked":
-        return -(-min(spec.reach + in_flight, length) // spec.block_size)
+        return ceil_div(min(spec.reach + in_flight, length), spec.block_size)
     tokens = options.max_num_batched_tokens if spec.kind == "cross" else length
-    return -(-tokens // spec.block_size)
+    return ceil_div(tokens, spec.block_size)

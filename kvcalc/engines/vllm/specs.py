@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Chunked, Cross, Full, Latent, Shared, Sliding, State
-from kvcalc.cost.cache import entry_bytes, kv_heads_per_rank, state_bytes
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.cache import entry_bytes, heads_bytes, kv_heads_per_rank, state_bytes
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
         largest = max(state_bytes(state, formats, tensor=tensor) for state in states)
         step = max(_KERNEL_BLOCK[options.platform], block)
         step = max(step, _LATENT_HYBRID_BLOCK) if isinstance(attention, Latent) else step
-        block = max(block, step * -(-largest // (step * token)))
+        block = max(block, step * ceil_div(largest, step * token))
         page = block * token
     return _Maker(
         architecture=model.architecture,
@@ -263,9 +264,7 @@ def _with_groups_of_rank(mixer: State, tensor: int) -> State:
 def _token_bytes(mixer: Full | Sliding | Chunked | Cross | Latent, formats: Formats, *, tensor: int) -> int:
     """Return the bytes of a token in a layer's page."""
     if isinstance(mixer, Cross):
-        mixer = Full(
-            heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim
-        )
+        return heads_bytes(mixer, formats, tensor=tensor)
     if isinstance(mixer, Latent) and mixer.indexer is not None:
         if formats.key.unit == "fp8":
             return scaled_latent_bytes(mixer, formats)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full, Mixture, Sliding, State
+from kvcalc.core.units import ceil_div
 from kvcalc.importers.families.shape import (
     Shape,
     attention_biases,
@@ -67,7 +68,7 @@ def _lfm2_width(config: Config) -> int:
     if config.raw("block_ffn_dim_multiplier", default=1.0) is None:
         return width
     multiple = config.integer("block_multiple_of")
-    return -(-int(config.number("block_ffn_dim_multiplier", default=1.0) * width) // multiple) * multiple
+    return ceil_div(int(config.number("block_ffn_dim_multiplier", default=1.0) * width), multiple) * multiple
 
 
 def lfm2(config: Config) -> Shape:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full, Gated, Head, Mixture, Sliding, State
+from kvcalc.core.units import ceil_div
 from kvcalc.importers.families.shape import (
     Shape,
     attention_biases,
@@ -355,8 +356,8 @@ def xlstm(config: Config) -> Shape:
     state = State(
         variant="xlstm",
         heads=count,
-        key_dim=-(-keys // 64) * 64 // count,
-        value_dim=-(-values // 64) * 64 // count + 1,
+        key_dim=ceil_div(keys, 64) * 64 // count,
+        value_dim=ceil_div(values, 64) * 64 // count + 1,
         extra_state_bytes=2 * count,
         matrix_parameters=hidden * (2 * keys + 3 * values + 2 * count),
     )

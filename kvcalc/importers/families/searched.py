@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError
 from kvcalc.core.model import Block, Full
+from kvcalc.core.units import ceil_div
 from kvcalc.importers.config_reader import Config
 from kvcalc.importers.families.shape import Shape, attention_biases, decoder_shape, head_width, mlp, mlp_biases, refuse
 
@@ -81,7 +82,9 @@ def _feed(config: Config, part: Config, hidden: int) -> tuple[Mlp | None, int, i
         return None, hidden * hidden, hidden
     if not part.has("ffn_mult") and not part.has("intermediate_size"):
         raise ProfileError("an MLP without ffn_mult", where=f"{part.where}, {part.path}")
-    inner = part.maybe_integer("intermediate_size") or -(-int(2 * part.number("ffn_mult") * hidden / 3) // 256) * 256
+    inner = (
+        part.maybe_integer("intermediate_size") or ceil_div(int(2 * part.number("ffn_mult") * hidden / 3), 256) * 256
+    )
     return mlp(inner), 0, hidden + (mlp_biases(inner, hidden) if config.flag("mlp_bias", default=False) else 0)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import State
+from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
@@ -168,4 +169,4 @@ def requested_format(config: Config, key: str) -> str | None:
 def step_rank(config: Config, key: str, hidden: int) -> int:
     """Return the rank of the time-step projection; ``auto`` is a sixteenth of the hidden size."""
     value = config.raw(key, default="auto")
-    return -(-hidden // 16) if value == "auto" else config.integer(key)
+    return ceil_div(hidden, 16) if value == "auto" else config.integer(key)

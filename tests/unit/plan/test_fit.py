@@ -40,24 +40,26 @@ def test_an_engine_that_holds_exactly_one_request_does_not_start() -> None:
 @pytest.mark.parametrize("model", ["llama3.1-8b", "gemma-3-27b", "gpt-oss-20b"])
 def test_the_largest_batch_and_context_fit_and_one_more_does_not(engine: str, model: str) -> None:
     deployment = kvcalc.deployment(model)
-    memory, options = 20 * GIB, EngineOptions(max_model_len=8192)
+    memory = 20 * GIB
+
+    def asked(length: int) -> EngineOptions:
+        return EngineOptions(max_model_len=length) if engine == "vllm" else EngineOptions()
 
     def fits(context: int, batch: int) -> bool:
-        longest = EngineOptions(max_model_len=max(8192, context))
-        answer = kvcalc.fit(
-            deployment, engine=engine, options=longest, context=context, batch=batch, kv_memory_bytes=memory
-        )
-        return answer.fits
+        return kvcalc.fit(
+            deployment, engine=engine, options=asked(context), context=context, batch=batch, kv_memory_bytes=memory
+        ).fits
 
-    report = kvcalc.fit(deployment, engine=engine, options=options, context=8192, batch=3, kv_memory_bytes=memory)
+    report = kvcalc.fit(deployment, engine=engine, options=asked(8192), context=8192, batch=3, kv_memory_bytes=memory)
     assert report.max_batch > 3
     assert fits(8192, report.max_batch)
     assert not fits(8192, report.max_batch + 1)
-    assert fits(report.max_context, 3)
+    longest = kvcalc.fit(deployment, engine=engine, context=8192, batch=3, kv_memory_bytes=memory).max_context
+    assert fits(longest, 3)
     limit = deployment.model.context_limit
     assert limit is not None
-    assert 8192 <= report.max_context <= limit
-    assert report.max_context == limit or not fits(report.max_context + 1, 3)
+    assert 8192 <= longest <= limit
+    assert longest == limit or not fits(longest + 1, 3)
 
 
 @pytest.mark.parametrize("page", [1, 64])
@@ -177,14 +179,17 @@ def test_fewest_gpus_hold_the_batch_and_fewer_do_not() -> None:
     options = EngineOptions(max_model_len=8192)
     report = kvcalc.fit(kvcalc.deployment("llama3.1-70b", gpu="h100-sxm"), options=options, context=8192, batch=8)
     assert report.smallest is not None
-    assert (report.smallest.gpus, report.smallest.tensor) == (4, 4)
+    assert (report.smallest.gpus, report.smallest.tensor, report.smallest.pipeline) == (3, 1, 3)
     verdicts = [
         kvcalc.fit(
-            kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=n), options=options, context=8192, batch=8
+            kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", tensor_parallel=tensor, pipeline_parallel=stages),
+            options=options,
+            context=8192,
+            batch=8,
         ).fits
-        for n in (1, 2, 4)
+        for tensor, stages in ((1, 1), (2, 1), (1, 2), (1, 3), (4, 1))
     ]
-    assert verdicts == [False, False, True]
+    assert verdicts == [False, False, False, True, True]
 
 
 def test_pipeline_stages_are_limited_by_the_fullest() -> None:
@@ -202,3 +207,71 @@ def test_without_accelerator_or_memory_the_question_has_no_answer() -> None:
 def test_several_gpus_under_llama_cpp_are_refused() -> None:
     with pytest.raises(kvcalc.UnsupportedError, match="several GPUs"):
         kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", gpus=2), engine="llama.cpp")
+
+
+@pytest.mark.parametrize("engine", ["ideal", "transformers", "sglang", "llama.cpp"])
+def test_only_an_engine_that_starts_whole_wants_room_for_the_models_longest(engine: str) -> None:
+    # 10 GiB hold 81,920 tokens of 128 KiB, and the model's limit is 131,072
+    memory = 10 * GIB
+    report = kvcalc.fit(LLAMA, engine=engine, context=4096, kv_memory_bytes=memory)
+    whole = kvcalc.fit(LLAMA, context=4096, kv_memory_bytes=memory)
+    assert (report.fits, report.max_batch, report.max_model_len) == (True, 20, 4096)
+    assert (whole.fits, whole.max_batch, whole.max_model_len) == (False, 0, 131_072)
+
+
+def test_llama_cpp_takes_256_sequences_however_much_memory_there_is() -> None:
+    report = kvcalc.fit(LLAMA, engine="llama.cpp", context=256, kv_memory_bytes=100 * GIB)
+    assert (report.max_batch, report.fits) == (256, True)
+
+
+def test_an_engine_takes_as_many_sequences_as_it_is_told() -> None:
+    options = EngineOptions(max_num_seqs=4, max_model_len=4096)
+    deployment = kvcalc.deployment("llama3.1-8b", data_parallel=2)
+    report, more = (
+        kvcalc.fit(deployment, options=options, context=4096, batch=batch, kv_memory_bytes=10 * GIB) for batch in (8, 9)
+    )
+    assert (report.fits, report.max_batch) == (True, 8)
+    assert (more.fits, more.reason) == (False, "the engine takes at most 8 sequences at once")
+
+
+@pytest.mark.parametrize(("pipeline", "data"), [(2, 1), (1, 2), (2, 2)])
+def test_the_ideal_engine_reserves_what_the_fullest_rank_keeps(pipeline: int, data: int) -> None:
+    deployment = kvcalc.deployment("gemma-3-27b", pipeline_parallel=pipeline, data_parallel=data)
+    report = kvcalc.fit(deployment, engine="ideal", context=4096, batch=6, kv_memory_bytes=GIB)
+    assert report.reserved_kv_bytes == report.logical_kv_bytes
+
+
+def test_a_model_without_keys_has_no_longest_context() -> None:
+    report = kvcalc.fit(kvcalc.deployment("mamba-2.8b"), engine="ideal", kv_memory_bytes=GIB)
+    assert report.fits
+    assert report.max_context == 10**9
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "options", "words"),
+    [
+        ("vllm", {"kv_dtype": "q8_0"}, {}, "keeps no cache in q8_0"),
+        ("sglang", {"kv_dtype": "int8"}, {}, "keeps no cache in int8"),
+        ("vllm", {"tensor_parallel": 3}, {}, "not shared evenly by 3"),
+        ("sglang", {"tensor_parallel": 12}, {}, "not shared evenly by 12"),
+        ("vllm", {}, {"block_size": 24}, "multiples of 16"),
+    ],
+)
+def test_what_an_engine_refuses_is_refused(engine: str, asked: dict, options: dict, words: str) -> None:
+    deployment = kvcalc.deployment("llama3.1-8b", **asked)
+    with pytest.raises(kvcalc.InputError, match=words):
+        kvcalc.fit(deployment, engine=engine, options=EngineOptions(**options), kv_memory_bytes=GIB)
+
+
+def test_terms_of_the_budget_may_be_nothing() -> None:
+    report = kvcalc.fit(
+        kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), engine="ideal", activation_bytes=0, overhead_bytes=0
+    )
+    assert report.budget is not None
+    assert report.budget.kv_bytes_available == report.budget.memory_bytes - report.budget.weight_bytes
+
+
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_an_engine_started_for_a_length_takes_nothing_longer(engine: str) -> None:
+    report = kvcalc.fit(LLAMA, engine=engine, options=EngineOptions(max_model_len=8192), kv_memory_bytes=10 * GIB)
+    assert report.max_context == 8192
