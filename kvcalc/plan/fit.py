@@ -29,7 +29,7 @@ __all__ = ["BudgetTerms", "fit_report"]
 _NODE = 8
 _MOST_GPUS = 64
 # Where the search for the longest context of a model without a limit stops.
-_LONGEST = 1_000_000_000
+_MOST_CONTEXT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def fit_report(
         max_batch=answer.max_batch(tokens),
         max_context=_most(
             lambda length: answer.holds(context=length, batch=batch),
-            options.max_model_len or model.context_limit or _LONGEST,
+            options.max_model_len or model.context_limit or _MOST_CONTEXT,
         ),
         min_gpus=None if smallest is None else smallest.gpus,
         smallest=smallest,

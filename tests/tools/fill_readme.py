@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 from pathlib import Path
+from unittest import mock
 
 import kvcalc
 from kvcalc.cli.main import main
@@ -19,9 +21,13 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def printed(command: str) -> str:
-    """Return what a command prints."""
+    """Return what a command prints to a file, however wide the reader's terminal is."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.suppress(SystemExit),
+        mock.patch.dict(os.environ, {"COLUMNS": ""}),
+    ):
         main(shlex.split(command)[1:])
     return out.getvalue()
 
