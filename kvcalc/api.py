@@ -253,7 +253,11 @@ def roofline(
 
 
 def reconcile(
-    text: str, *, model: str | Path | ModelProfile | None = None, engine: str | None = None
+    text: str,
+    *,
+    model: str | Path | ModelProfile | None = None,
+    engine: str | None = None,
+    settings: Sequence[str] = (),
 ) -> ReconcileReport:
     """Return the numbers that an engine's start-up log prints against those computed from its model and options.
 
@@ -261,6 +265,7 @@ def reconcile(
         text: the log of vLLM, SGLang or llama.cpp.
         model: the model, where the log does not tell or tells a name that is not known.
         engine: look at the start-ups of this engine alone.
+        settings: fields of the model to replace, as ``path=value``.
 
     Raises:
         InputError: the log tells of no engine, or its model cannot be identified.
@@ -273,8 +278,8 @@ def reconcile(
 
     if engine is not None:
         engine = check_engine(engine)
-    given = None if model is None else load_model(model)
-    named = cache(_logged_model)
+    given = None if model is None else load_model(model, settings=settings)
+    named = cache(lambda printed: load_model(_logged_model(printed), settings=settings))
     return reconcile_report(read_log(text), lambda found: given or named(found.model), engine=engine)
 
 
@@ -292,8 +297,8 @@ def _logged_model(printed: str | None) -> ModelProfile:
         except UnknownNameError:
             continue
         return load_model_file(entry.path, trusted=entry.shipped)
-    named = f"the log names {printed!r}, which is" if printed else "the log names no model that is"
-    raise InputError(f"{named} in no catalogue", hint="give it with --model")
+    told = f"the log names {printed!r}, which is in no catalogue" if printed else "the log names no model"
+    raise InputError(told, hint="give it with --model")
 
 
 @overload

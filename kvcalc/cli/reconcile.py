@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from kvcalc.cli.options import Json, Output
+from kvcalc.cli.options import Json, Output, Set
 
 Log = Annotated[str, Argument(metavar="LOG", help="File with an engine's start-up log, or - for standard input.")]
 Model = Annotated[
@@ -14,13 +14,14 @@ Model = Annotated[
     Option("--model", "-m", help="The model, where the log does not tell: name, id, profile or config.json."),
 ]
 Engine = Annotated[str | None, Option("--engine", help="Look at this engine alone: vllm, sglang, llama.cpp.")]
-Strict = Annotated[bool, Option("--strict", help="Exit with 1 if a number disagrees.")]
+Strict = Annotated[bool, Option("--strict", help="Exit with 1 if a number disagrees or none was computed.")]
 
 
 def command(
     log: Log,
     model: Model = None,
     engine: Engine = None,
+    settings: Set = None,
     strict: Strict = False,
     json: Json = False,
     output: Output = "table",
@@ -33,9 +34,9 @@ def command(
     from kvcalc.cli.shared import command_output, emit
 
     shown = command_output(output, json=json)
-    report = api.reconcile(_read(log), model=model, engine=engine)
+    report = api.reconcile(_read(log), model=model, engine=engine, settings=settings or ())
     emit(report, shown)
-    if strict and not report.agrees:
+    if strict and not (report.agrees and report.complete):
         raise Exit(1)
 
 

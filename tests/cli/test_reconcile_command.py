@@ -25,7 +25,7 @@ def run(capsys):
 def test_the_example_agrees(run):
     code, out, err = run(EXAMPLE, "--strict")
     assert (code, err) == (0, "")
-    assert "all 3 numbers agree within their printed digits" in out
+    assert "all 4 numbers agree within their printed digits" in out
     assert "What took the memory" in out
     assert "--kv-cache-dtype fp8" in out
 
@@ -37,7 +37,7 @@ def test_json_has_what_scripts_rely_on(run):
     assert report["schema"] == "kvcalc.reconcile/1"
     assert (report["engine"], report["model"], report["version"]) == ("vllm", "llama3.1-8b", "0.19.0")
     assert all({"quantity", "printed", "predicted", "agrees", "reason"} <= row.keys() for row in report["rows"])
-    assert [row["printed"] for row in report["rows"]] == [58.11, 476016, 29.05]
+    assert [row["printed"] for row in report["rows"]] == [14.99, 58.11, 476016, 29.05]
 
 
 @pytest.mark.parametrize("output", ["csv", "jsonl", "md"])
@@ -68,6 +68,34 @@ def test_strict_exits_with_1_where_a_number_differs(run, tmp_path):
     code, out, _ = run(log, "--strict")
     assert code == 1
     assert "DIFFERS" in out
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param("{}\nModel loading took 14.99 GiB memory", id="quantised: no number computed"),
+        pytest.param("{}\nGraph capturing finished in 13 secs, took 0.58 GiB", id="nothing that is computed"),
+    ],
+)
+def test_strict_exits_with_1_where_no_number_could_be_computed(run, tmp_path, log):
+    path = tmp_path / "a.log"
+    head = "Initializing a V1 LLM engine (v0.19.0) with config: model='x/Llama-3.1-8B-AWQ', quantization=awq"
+    path.write_text(log.format(head), encoding="utf-8")
+    assert run(path)[0] == 0
+    code, out, _ = run(path, "--strict")
+    assert (code, "no number could be computed again" in out) == (1, True)
+
+
+def test_a_field_of_the_model_may_be_set(run):
+    code, out, _ = run(EXAMPLE, "--set", "kv_heads=4", "--json")
+    assert code == 0
+    (row,) = [row for row in json.loads(out)["rows"] if row["quantity"] == "kv_cache_tokens"]
+    assert (row["agrees"], row["predicted"] > 900_000) == (False, True)
+
+
+def test_an_interval_is_shown_with_both_ends(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "475,984 to 476,064" in run(EXAMPLE)[1]
 
 
 def test_another_model_may_be_given(run):

@@ -16,6 +16,7 @@ _VLLM = {
     "data_parallel": "data_parallel_size",
     "kv_cache_dtype": "kv_cache_dtype",
     "prefix_caching": "enable_prefix_caching",
+    "weight_quant": "quantization",
 }
 _SGLANG = {
     "tensor_parallel": "tp_size",
@@ -32,8 +33,8 @@ def log_of(record: Record) -> str:
 
 def _config(record: Record, names: dict[str, str]) -> str:
     pairs = {names[field]: record[field] for field in names if field in record}
-    if "kv_cache_dtype" in pairs:
-        pairs["kv_cache_dtype"] = str(pairs["kv_cache_dtype"]).split(" ")[0]
+    for name in pairs.keys() & {"kv_cache_dtype", "quantization"}:
+        pairs[name] = str(pairs[name]).split(" ")[0]
     return ", ".join(f"{name}={value!r}" if name == "model" else f"{name}={value}" for name, value in pairs.items())
 
 

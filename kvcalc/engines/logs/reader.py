@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kvcalc.engines.logs import llama_cpp, sglang, vllm
 from kvcalc.engines.logs.lines import marked_lines, plain_text
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs.records import Engine, StartUp
 
 __all__ = ["read_log"]
+
+
+_Key: TypeAlias = "tuple[Engine, str]"
 
 
 class _Words(NamedTuple):
@@ -39,7 +44,14 @@ _AGAIN = (
     ("Available KV cache memory", "needed_kv_gib"),
     ("Available KV cache memory", "kv_cache_tokens"),
 )
-_MOST_START_UPS = 64
+_MOST_START_UPS = 1024
+# Lines that are printed before an engine's first line, or before the first of its next start; so many are kept.
+_EARLY = frozenset({"build: ", "build_info: ", "max_num_batched_tokens=", "Asynchronous scheduling is enabled"})
+_MOST_EARLY = 16
+# The name of a service in front of a line, as docker compose and ``kubectl logs --prefix`` write it; other programs
+# put the level of a message there.
+_SOURCE = re.compile(r"\s{0,8}(?:([A-Za-z][\w.-]{0,80}) {0,40}\| ?|\[pod/([\w./-]{1,160})\] )")
+_LEVELS = frozenset({"TRACE", "DEBUG", "INFO", "SUCCESS", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"})
 _MARKERS = frozenset(marker for words in _ENGINES.values() for marker in words.markers)
 
 
@@ -59,55 +71,101 @@ def read_log(text: str) -> tuple[StartUp, ...]:
 
 
 class _Reader:
-    """Sorts lines into start-ups."""
+    """Sorts lines into start-ups: of each engine and service one at a time, beside it those of its replicas."""
 
     def __init__(self) -> None:
         self.found: list[Builder] = []
-        self.current: dict[Engine, Builder] = {}
+        self.current: dict[_Key, Builder] = {}
+        self.replicas: dict[_Key, dict[str, Builder]] = {}
+        self.early: dict[_Key, list[tuple[str, Line]]] = {}
+        self.lost = False
 
     def read(self, line: Line) -> None:
         """Give a line to each engine that knows a word of it."""
+        line, source = _without_source(line)
         for engine, words in _ENGINES.items():
             hits = [marker for marker in words.markers if marker in line.text]
-            if hits and (engine in self.current or not _COMMON.issuperset(hits)):
-                self._read(line, engine, words, hits)
+            key = engine, source
+            if not hits:
+                continue
+            if _EARLY.issuperset(hits) and (key not in self.current or self.current[key].has_size):
+                kept = self.early.setdefault(key, [])
+                self.early[key] = [*kept[1 - _MOST_EARLY :], *((marker, line) for marker in hits)]
+            elif key in self.current or not _COMMON.issuperset(hits):
+                builder = self._builder_of(line, key, hits, words.replica_of(line))
+                for marker in hits:
+                    words.markers[marker](line, builder)
 
-    def _read(self, line: Line, engine: Engine, words: _Words, hits: list[str]) -> None:
-        replica = words.replica_of(line)
-        builder = self._builder_of(line, engine, hits, replica)
-        if builder is not self.current.get(engine):
-            self.current[engine] = builder
-            self.found = [*self.found[1 - _MOST_START_UPS :], builder]
-        if replica is not None:
-            builder.replica = builder.replica or replica
-            if replica != builder.replica:
-                builder.events.add("replicas")
-                return
-        for marker in hits:
-            words.markers[marker](line, builder)
-
-    def _builder_of(self, line: Line, engine: Engine, hits: list[str], replica: str | None) -> Builder:
-        """Return the start-up that a line belongs to: the current one, or a new one."""
-        builder = self.current.get(engine)
+    def _builder_of(self, line: Line, key: _Key, hits: list[str], replica: str | None) -> Builder:
+        """Return the start-up that a line belongs to: a current one, or a new one."""
+        engine, source = key
+        first = self.current.get(key)
+        if first is None:
+            return self._begun(key, Builder(engine=engine, line=line.number, source=source, replica=replica))
+        first.replica = first.replica or replica
+        builder = first if replica in (None, first.replica) else self.replicas.get(key, {}).get(replica)
         if builder is None:
-            return Builder(engine=engine, line=line.number)
-        if replica not in (None, builder.replica):
-            return builder
+            first.events.add("replicas")
+            return self._begun(key, first.again(line.number), replica)
+        beside = None if builder is first else replica
         if builder.has_numbers and any(marker in _ENGINES[engine].starts for marker in hits):
-            return Builder(engine=engine, line=line.number)
+            return self._begun(key, Builder(engine=engine, line=line.number, source=source, replica=replica), beside)
         if any(marker in hits and quantity in builder.printed for marker, quantity in _AGAIN) and _is_whole(builder):
-            return builder.again(line.number)
+            return self._begun(key, builder.again(line.number), beside)
+        return builder
+
+    def _begun(self, key: _Key, builder: Builder, beside: str | None = None) -> Builder:
+        """Add a start-up: of a replica beside the first, or the first, with the lines that came before it."""
+        if beside is not None:
+            builder.replica = beside
+            builder.events.add("replicas")
+            self.replicas.setdefault(key, {})[beside] = builder
+        else:
+            self.current[key] = builder
+            if builder.replica is None:
+                self.replicas.pop(key, None)
+            elif key in self.replicas:
+                builder.events.add("replicas")
+            for marker, line in self.early.pop(key, ()):
+                _ENGINES[key[0]].markers[marker](line, builder)
+        self.found.append(builder)
+        if len(self.found) > _MOST_START_UPS:
+            self.lost = self.lost or self.found[0].has_numbers
+            del self.found[0]
         return builder
 
     def completed(self) -> list[Builder]:
         """Return the start-ups that printed numbers; one without a model takes it from a configuration pasted below."""
+        for key, lines in self.early.items():
+            self._add_late(key, lines)
         for place, builder in enumerate(self.found):
-            after = next((later for later in self.found[place + 1 :] if later.engine == builder.engine), None)
+            name = builder.engine, builder.source
+            after = next((later for later in self.found[place + 1 :] if (later.engine, later.source) == name), None)
             if builder.model is None and after is not None and after.model and not after.has_numbers:
                 builder.model, builder.version = after.model, builder.version or after.version
                 builder.options = {**after.options, **builder.options}
                 builder.events |= after.events
-        return [builder for builder in self.found if builder.has_numbers]
+        told = [builder for builder in self.found if builder.has_numbers]
+        if self.lost and told:
+            told[0].events.add("earlier")
+        return told
+
+    def _add_late(self, key: _Key, lines: list[tuple[str, Line]]) -> None:
+        """Give lines that no start-up followed to the one before them, as far as it does not say otherwise."""
+        builder = self.current.get(key)
+        if builder is not None:
+            late = Builder(engine=builder.engine, line=builder.line)
+            for marker, line in lines:
+                _ENGINES[key[0]].markers[marker](line, late)
+            builder.options, builder.version = {**late.options, **builder.options}, builder.version or late.version
+
+
+def _without_source(line: Line) -> tuple[Line, str]:
+    """Return a line without the name of a service in front, and the name."""
+    match = _SOURCE.match(line.text)
+    if match is None or (match[1] or "").upper() in _LEVELS:
+        return line, ""
+    return replace(line, text=line.text[match.end() :]), match[1] or match[2]
 
 
 def _is_whole(builder: Builder) -> bool:

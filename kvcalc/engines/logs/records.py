@@ -90,6 +90,8 @@ class StartUp:
         caches: the caches of llama.cpp.
         states: the recurrent states of llama.cpp.
         events: what the engine said it does, as short fixed words.
+        source: the service whose lines these are, where the lines have its name in front, as docker compose writes it.
+        replica: the data-parallel replica, where several print.
     """
 
     engine: Engine
@@ -101,6 +103,8 @@ class StartUp:
     caches: tuple[CacheLine, ...] = ()
     states: tuple[StateLine, ...] = ()
     events: frozenset[str] = frozenset()
+    source: str = ""
+    replica: str | None = None
 
     def first(self, quantity: str) -> Printed | None:
         """Return the first number printed for a quantity."""
@@ -142,6 +146,7 @@ class Builder:
     caches: list[CacheLine] = field(default_factory=list)
     states: list[StateLine] = field(default_factory=list)
     events: set[str] = field(default_factory=set)
+    source: str = ""
     replica: str | None = None
     next_cache_windowed: bool | None = None
 
@@ -149,6 +154,11 @@ class Builder:
     def has_numbers(self) -> bool:
         """Whether anything was printed that can be held against a prediction."""
         return bool(self.printed or self.caches or self.states)
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the size of the cache was printed, with which a start-up is as good as over."""
+        return bool(self.caches or self.printed.keys() & {"kv_cache_tokens", "gpu_blocks", "needed_kv_gib"})
 
     def again(self, line: int) -> Builder:
         """Return a start-up with the same engine, model and options, and nothing printed yet."""
@@ -159,6 +169,7 @@ class Builder:
             model=self.model,
             options=dict(self.options),
             events=set(self.events),
+            source=self.source,
             replica=self.replica,
         )
 
@@ -185,4 +196,6 @@ class Builder:
             caches=tuple(self.caches),
             states=tuple(self.states),
             events=frozenset(self.events),
+            source=self.source,
+            replica=self.replica if "replicas" in self.events else None,
         )

@@ -35,6 +35,7 @@ _OPTIONS = (
     "max_num_seqs",
     "enable_prefix_caching",
     "quantization",
+    "enable_lora",
     "num_gpu_blocks_override",
     "disable_hybrid_kv_cache_manager",
     "mamba_cache_mode",

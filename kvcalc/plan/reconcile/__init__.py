@@ -10,6 +10,7 @@ from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.llama_cpp import reconcile_llama_cpp
 from kvcalc.plan.reconcile.sglang import reconcile_sglang
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
+from kvcalc.plan.reconcile.weights import reconcile_weights
 from kvcalc.plan.reconcile.words import llama_cpp_advice, memory_parts, sglang_advice, vllm_advice
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ _ENGINES = {
     "ollama": "llama.cpp",
 }
 
-# Starts of a crash loop that are shown: the last ones.
-_MOST_SHOWN = 4
+# Start-ups that are computed: the last ones. Of those that printed the same, as in a crash loop, the first counts.
+_MOST_SHOWN = 32
 
 
 def check_engine(engine: str) -> str:
@@ -46,8 +47,10 @@ def check_engine(engine: str) -> str:
     return _ENGINES[name]
 
 
-def reconcile_start_up(start_up: StartUp, model: ModelProfile) -> tuple[tuple[ReconcileRow, ...], tuple[str, ...]]:
-    """Return the rows of one start-up and what to change.
+def reconcile_start_up(
+    start_up: StartUp, model: ModelProfile
+) -> tuple[tuple[ReconcileRow, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the rows of one start-up, what to change, and notes.
 
     Args:
         start_up: what was read from the log.
@@ -58,10 +61,11 @@ def reconcile_start_up(start_up: StartUp, model: ModelProfile) -> tuple[tuple[Re
     """
     if start_up.engine == "vllm":
         outcome = reconcile_vllm(start_up, model)
-        return outcome.rows, vllm_advice(start_up, outcome.setup)
+        weights, notes = reconcile_weights(start_up, model)
+        return (*weights, *outcome.rows), vllm_advice(start_up, outcome.setup), notes
     if start_up.engine == "sglang":
-        return reconcile_sglang(start_up, model), sglang_advice(start_up, model)
-    return reconcile_llama_cpp(start_up, model), llama_cpp_advice(start_up)
+        return reconcile_sglang(start_up, model), sglang_advice(start_up, model), ()
+    return reconcile_llama_cpp(start_up, model), llama_cpp_advice(start_up), ()
 
 
 def reconcile_report(
@@ -82,6 +86,11 @@ def reconcile_report(
     if not chosen:
         raise _nothing_found(start_ups, engine)
     notes = _notes(chosen)
+    left_out = [start_up_name(start_up) for start_up in chosen[:-_MOST_SHOWN]]
+    if any("earlier" in start_up.events for start_up in chosen):
+        left_out.insert(0, f"starts before line {min(start_up.line for start_up in chosen)}")
+    if left_out:
+        notes.append(f"not computed, as there are too many: {', '.join(left_out)}")
     rows: list[ReconcileRow] = []
     advice: tuple[str, ...] = ()
     models: list[str] = []
@@ -89,12 +98,14 @@ def reconcile_report(
     for start_up in chosen[-_MOST_SHOWN:]:
         try:
             model = model_of(start_up)
-            more, advice = reconcile_start_up(start_up, model)
+            more, advice, told = reconcile_start_up(start_up, model)
         except KvcalcError as error:
             failure = error
+            left_out.append(start_up_name(start_up))
             notes.append(f"{start_up_name(start_up)}: {error}")
             continue
         rows += more
+        notes += [f"{start_up_name(start_up)}: {note}" for note in told]
         models.append(model.name)
     if failure is not None and not models:
         raise failure
@@ -106,6 +117,7 @@ def reconcile_report(
         memory=memory_parts(chosen[-1]),
         advice=advice,
         notes=tuple(notes),
+        left_out=tuple(left_out),
     )
 
 
@@ -140,7 +152,11 @@ def _notes(chosen: Sequence[StartUp]) -> list[str]:
         places = ", ".join(map(start_up_name, chosen[-_MOST_SHOWN:]))
         notes.append(f"the log tells of several engines ({places}); --engine chooses one")
     elif len(chosen) > 1:
-        notes.append(f"the engine was started {len(chosen)} times; {min(len(chosen), _MOST_SHOWN)} starts are shown")
+        sources = dict.fromkeys(start_up.source for start_up in chosen if start_up.source)
+        several = f" of {', '.join(sources)}" if len(sources) > 1 else ""
+        notes.append(
+            f"{len(chosen)} start-ups{several} printed different numbers; {min(len(chosen), _MOST_SHOWN)} are shown"
+        )
     if any("replicas" in start_up.events for start_up in chosen):
-        notes.append("the log holds several data-parallel replicas; the first is shown")
+        notes.append("the log holds several data-parallel replicas; of those that printed the same the first is shown")
     return notes

@@ -28,6 +28,8 @@ class Finding:
         least: the smallest predicted.
         most: the largest predicted.
         reason: how the prediction was made.
+        value: what is computed from the printed digits as they stand; the middle of the interval where left out.
+        impossible: why the number cannot occur, though it lies in the interval: of blocks there are whole ones only.
     """
 
     quantity: str
@@ -35,9 +37,16 @@ class Finding:
     least: float
     most: float
     reason: str = ""
+    value: float | None = None
+    impossible: str = ""
 
     @property
     def agrees(self) -> bool:
+        """Whether the two intervals meet, in a number that can occur."""
+        return self.meets and not self.impossible
+
+    @property
+    def meets(self) -> bool:
         """Whether the two intervals meet."""
         room = _ROUNDING * max(1.0, abs(self.printed.value))
         return self.printed.least <= self.most + room and self.least <= self.printed.most + room
@@ -55,12 +64,16 @@ def bytes_of_gib(printed: Printed) -> tuple[int, int]:
 
 def start_up_name(start_up: StartUp) -> str:
     """Return what a start-up is called in a report."""
-    return f"{start_up.engine}, line {start_up.line}"
+    name = " ".join(part for part in (start_up.engine, start_up.source, start_up.replica) if part)
+    return f"{name}, line {start_up.line}"
 
 
 def row_of(finding: Finding, start_up: StartUp, reason: str = "") -> ReconcileRow:
     """Return the row of a finding."""
-    predicted = min(max(finding.printed.value, finding.least), finding.most)
+    value = (finding.least + finding.most) / 2 if finding.value is None else finding.value
+    predicted = min(max(value, finding.least), finding.most)
+    # a number beyond the interval differs from its nearer end
+    nearer = predicted if finding.meets else min(max(finding.printed.value, finding.least), finding.most)
     return ReconcileRow(
         start_up=start_up_name(start_up),
         quantity=finding.quantity,
@@ -68,9 +81,9 @@ def row_of(finding: Finding, start_up: StartUp, reason: str = "") -> ReconcileRo
         predicted=_tidy(predicted),
         predicted_least=_tidy(finding.least),
         predicted_most=_tidy(finding.most),
-        difference=0 if finding.agrees else _tidy(finding.printed.value - predicted),
+        difference=0 if finding.agrees else _tidy(finding.printed.value - nearer),
         agrees=finding.agrees,
-        reason=reason or finding.reason,
+        reason="; ".join(text for text in (finding.impossible, reason or finding.reason) if text),
     )
 
 

@@ -33,7 +33,7 @@ Change = tuple[str, "Callable[[Setup], Setup]"]
 
 _BATCHED_TOKENS = (8192, 2048, 4096, 16384, 32768)
 _DRAFT_TOKENS = (1, 2, 3, 4, 5, 6, 7, 8)
-_BLOCKS = (32, 64, 128)
+_BLOCKS = (16, 32, 64, 128)
 OWN_DRAFT_LAYER = frozenset({"mtp", "eagle", "eagle3", "deepseek_mtp", "qwen3_5_mtp", "qwen3_next_mtp", "glm4_moe_mtp"})
 
 

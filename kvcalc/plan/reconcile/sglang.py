@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB
+from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.sglang import buffers, token_bytes
 from kvcalc.plan.deployment import run_formats
 from kvcalc.plan.reconcile.findings import Finding, row_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs import Printed, StartUp
     from kvcalc.engines.sglang import Buffers
 
-__all__ = ["attention_ranks", "reconcile_sglang", "sglang_formats"]
+__all__ = ["attention_ranks", "reconcile_sglang", "sglang_formats", "stage_models"]
 
 _FLOATS = {"float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 _SPARSE_PAGE = 64
@@ -32,19 +33,41 @@ def reconcile_sglang(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileR
     """Return the rows of one start-up of SGLang.
 
     Raises:
+        InputError: more pipeline stages than layers.
         UnsupportedError: the model's pools are not described.
         UnknownNameError: the log names a cache format that is not known.
     """
     if "states" in start_up.events:
         raise UnsupportedError(f"SGLang's pools of states beside attention, as in {model.name}, are not described")
     formats = sglang_formats(start_up, model)
-    found = list(_findings(start_up, model, formats))
+    stages = stage_models(start_up, model)
+    found = _best(start_up, stages, formats)
     other = parse_format("bf16" if formats.key.unit == "fp8" else "fp8")
-    changed = list(_findings(start_up, model, replace(formats, key=other, value=other)))
+    changed = _best(start_up, stages, replace(formats, key=other, value=other))
     why = "none of the terms tried explains it"
     if all(finding.agrees for finding in changed):
         why = f"agrees with KV kept in {other.name}, not {formats.key.name}"
     return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found)
+
+
+def stage_models(start_up: StartUp, model: ModelProfile) -> list[ModelProfile]:
+    """Return the model with the layers of each pipeline stage, each kind of stage once.
+
+    Raises:
+        InputError: more stages than layers.
+    """
+    stages = start_up.count("pp_size") or 1
+    if stages > model.layers:
+        raise InputError(f"the {model.layers} layers of {model.name} cannot be split over {stages} pipeline stages")
+    if stages == 1:
+        return [model]
+    return [replace(model, blocks=blocks) for blocks in dict.fromkeys(stage_blocks(model, stages))]
+
+
+def _best(start_up: StartUp, stages: list[ModelProfile], formats: Formats) -> list[Finding]:
+    """Return the findings of the stage that agrees best: which of them printed the numbers is not told."""
+    tried = [list(_findings(start_up, stage, formats)) for stage in stages]
+    return max(tried, key=lambda found: sum(finding.agrees for finding in found))
 
 
 def sglang_formats(start_up: StartUp, model: ModelProfile) -> Formats:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import KvcalcError
+from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import State
 from kvcalc.core.units import GIB
+from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.vllm import layout, longest_context, stage_layouts
 from kvcalc.engines.vllm.releases import FIRST_WITH_GRAPHS, printed_tokens, release_of
 from kvcalc.engines.vllm.specs import layer_specs
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.reconcile.setups import Setup
 
-__all__ = ["Outcome", "largest_length", "memory_range", "reconcile_vllm", "setup_layout"]
+__all__ = ["Outcome", "fullest_stage", "largest_length", "memory_range", "reconcile_vllm", "setup_layout"]
 
 # A rank whose memory was not printed may have less, by so much of the printed at most.
 _LEAST_OF_OTHER_RANK = 0.95
@@ -32,6 +34,8 @@ _LEAST_OF_OTHER_RANK = 0.95
 _LEAST_FOR_TWO_TERMS = 2
 # Steps from a quotient to the block count that floating-point numbers make of it.
 _MOST_STEPS = 16
+# Room for the rounding of floating-point numbers, as a share of a block.
+_SLACK = 2e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,12 @@ def reconcile_vllm(start_up: StartUp, model: ModelProfile) -> Outcome:
     Raises:
         KvcalcError: the model's cache in vLLM is not modelled, or the log's options cannot be used.
     """
+    ranks = start_up.count("decode_context_parallel_size") or 1
+    if ranks > 1:
+        raise UnsupportedError(
+            f"decode context parallelism (decode_context_parallel_size={ranks}) spreads a sequence over ranks, which "
+            "is not modelled"
+        )
     bases = base_setups(start_up, model)
     tried = [(setup, list(_findings(setup, start_up))) for setup in bases]
     best, found = max(tried, key=lambda entry: (all(f.agrees for f in entry[1]), sum(f.agrees for f in entry[1])))
@@ -100,6 +110,16 @@ def setup_layout(setup: Setup, *, length: int | None = None, stage: bool = False
     return max(stages, key=lambda placed: placed.bytes_per_block)
 
 
+def fullest_stage(setup: Setup) -> Setup:
+    """Return the setup with the layers of its fullest pipeline stage alone."""
+    if setup.pipeline == 1:
+        return setup
+    stages = stage_layouts(setup.model, setup.formats, setup.options, tensor=setup.tensor, pipeline=setup.pipeline)
+    place = max(range(len(stages)), key=lambda stage: stages[stage].bytes_per_block)
+    blocks = stage_blocks(setup.model, setup.pipeline)[place]
+    return replace(setup, model=replace(setup.model, blocks=blocks), pipeline=1)
+
+
 def memory_range(start_up: StartUp) -> tuple[int, int] | None:
     """Return the fewest and the most bytes of the rank that decides, where its memory was printed."""
     printed = start_up.smallest("available_kv_gib")
@@ -123,8 +143,21 @@ def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
         most = largest_length(setup, memory[1], null_block=setup.null_block is True)
         reason = "the longest request whose blocks fit into the memory printed"
         yield Finding(
-            quantity="estimated_max_model_len", printed=longest, least=least, most=max(least, most), reason=reason
+            quantity="estimated_max_model_len",
+            printed=longest,
+            least=least,
+            most=max(least, most),
+            reason=reason,
+            impossible=_no_estimate(setup, int(longest.value)),
         )
+
+
+def _no_estimate(setup: Setup, length: int) -> str:
+    """Return why a length cannot be the longest: one token more needs no more blocks."""
+    if not 1 <= length < setup.options.max_model_len:
+        return ""
+    needed = [setup_layout(setup, length=tokens).needed_bytes for tokens in (length, length + 1)]
+    return "" if needed[0] < needed[1] else f"{length + 1:,} tokens need no more blocks than {length:,}"
 
 
 def _budget(start_up: StartUp) -> Iterator[Finding]:
@@ -172,7 +205,9 @@ def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding
         held = memory[0] // placed.bytes_per_block, memory[1] // placed.bytes_per_block
         if blocks is not None:
             reason = f"memory // {placed.bytes_per_block:,} B of a block"
-            yield Finding(quantity="gpu_blocks", printed=blocks, least=held[0], most=held[1], reason=reason)
+            yield Finding(
+                quantity="gpu_blocks", printed=blocks, least=held[0], most=held[1], value=sum(held) // 2, reason=reason
+            )
     overridden = start_up.count("num_gpu_blocks_override")
     if overridden is not None:
         held = overridden, overridden
@@ -180,16 +215,52 @@ def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding
         held = _narrowed(held, (int(blocks.value), int(blocks.value)))
     if tokens is not None:
         if held is not None:
-            least, most = (printed_tokens(placed, count, by_concurrency=setup.by_concurrency) for count in held)
-            yield Finding(
-                quantity="kv_cache_tokens", printed=tokens, least=least, most=most, reason=_token_reason(setup, placed)
-            )
+            yield _tokens(setup, placed, tokens, held)
         held = _narrowed(held, _blocks_of(setup, placed, int(tokens.value)))
     requests = start_up.smallest("max_concurrency")
     if requests is not None and held is not None:
-        fewest, largest = (_concurrency(setup, placed, count) for count in held)
-        reason = f"blocks / {placed.needed_blocks:,} of a request of {placed.max_model_len:,} tokens"
-        yield Finding(quantity="max_concurrency", printed=requests, least=fewest, most=largest, reason=reason)
+        yield _requests(setup, placed, requests, held)
+
+
+def _tokens(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int]) -> Finding:
+    """Return the tokens of so many blocks; blocks are whole, so that only some counts can be printed."""
+    count = partial(printed_tokens, placed, by_concurrency=setup.by_concurrency)
+    least, most = map(count, held)
+    told, (fewest, _) = int(printed.value), _blocks_of(setup, placed, int(printed.value))
+    impossible = ""
+    if count(fewest) != told:
+        step = -1 if setup.by_concurrency else len(placed.groups)
+        below, above = sorted((count(max(0, fewest)), count(max(0, fewest + step))))
+        impossible = f"no whole number of blocks gives {told:,} tokens: {below:,} and {above:,} are the nearest"
+    return Finding(
+        quantity="kv_cache_tokens",
+        printed=printed,
+        least=least,
+        most=most,
+        value=count(sum(held) // 2),
+        reason=_token_reason(setup, placed),
+        impossible=impossible,
+    )
+
+
+def _requests(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int]) -> Finding:
+    """Return the requests of the longest length that so many blocks hold."""
+    fewest, middle, largest = (_concurrency(setup, placed, count) for count in (held[0], sum(held) // 2, held[1]))
+    each = _concurrency(setup, placed, 1)
+    # whole blocks between the ends of the printed digits
+    inside = max(held[0], math.ceil(printed.least / each - _SLACK)), min(held[1], int(printed.most / each + _SLACK))
+    meets = fewest <= printed.most and printed.least <= largest
+    return Finding(
+        quantity="max_concurrency",
+        printed=printed,
+        least=fewest,
+        most=largest,
+        value=middle,
+        reason=f"blocks / {placed.needed_blocks:,} of a request of {placed.max_model_len:,} tokens",
+        impossible=f"no whole number of blocks gives {printed.value} requests"
+        if meets and inside[0] > inside[1]
+        else "",
+    )
 
 
 def _narrowed(held: tuple[int, int] | None, told: tuple[int, int]) -> tuple[int, int]:

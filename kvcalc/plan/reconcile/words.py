@@ -10,8 +10,8 @@ from kvcalc.core.model import Chunked, Sliding
 from kvcalc.core.reports.reconcile import MemoryPart
 from kvcalc.core.units import GIB, MIB, bytes_text
 from kvcalc.engines.sglang import token_bytes
-from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats
-from kvcalc.plan.reconcile.vllm import largest_length, memory_range, setup_layout
+from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats, stage_models
+from kvcalc.plan.reconcile.vllm import fullest_stage, largest_length, memory_range, setup_layout
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -61,6 +61,7 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     if memory is None:
         return ()
     room = memory[0]
+    setup = fullest_stage(setup)
     placed = setup_layout(setup)
     blocks = room // placed.bytes_per_block
     each = GIB * placed.max_model_len / placed.needed_bytes
@@ -110,11 +111,13 @@ def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
 def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
     """Return what would give more tokens."""
     formats = sglang_formats(start_up, model)
-    token = token_bytes(model, formats, tensor=attention_ranks(start_up))
+    ranks = attention_ranks(start_up)
+    tokens = [(token_bytes(stage, formats, tensor=ranks), stage) for stage in stage_models(start_up, model)]
+    token, fullest = max(tokens, key=lambda entry: entry[0].total)
     said = [f"a token takes {token.total:,} B on each rank; each GiB more holds {GIB / token.total:,.0f} tokens"]
     if formats.key.unit != "fp8":
         fp8 = parse_format("fp8")
-        halved = token_bytes(model, replace(formats, key=fp8, value=fp8), tensor=attention_ranks(start_up))
+        halved = token_bytes(fullest, replace(formats, key=fp8, value=fp8), tensor=ranks)
         said.append(f"--kv-cache-dtype fp8_e4m3 would hold {token.total / halved.total:.2f} times as many tokens")
     return tuple(said)
 

@@ -40,13 +40,19 @@ def _all(count: int) -> str:
     return f"all {count} numbers agree within their printed digits" if count else "no number could be computed again"
 
 
+def _predicted(row: ReconcileRow) -> str:
+    """Return the predicted number, or the interval where its ends are shown differently."""
+    ends = dict.fromkeys(number_text(end) for end in (row.predicted_least, row.predicted_most))
+    return " to ".join(ends)
+
+
 def _cells(row: ReconcileRow, *, several: bool) -> list[str]:
     name = f"{row.start_up}: {row.quantity}" if several else row.quantity
     return [
         name,
         "ok" if row.agrees else "DIFFERS",
         number_text(row.printed),
-        number_text(row.predicted),
+        _predicted(row),
         number_text(row.difference),
         row.reason,
     ]

@@ -200,15 +200,54 @@ def test_the_same_start_again_is_one_of_its_own():
     assert second.line > first.line
 
 
-def test_one_replica_is_taken_and_the_others_are_told():
+def test_replicas_are_start_ups_of_their_own():
     lines = [
         f"(EngineCore_DP{rank} pid=1) INFO [gpu_worker.py:1] Available KV cache memory: {10 + rank}.5 GiB\n"
         f"(EngineCore_DP{rank} pid=1) INFO [kv_cache_utils.py:1] GPU KV cache size: {rank + 1},000 tokens"
         for rank in range(4)
     ]
-    found = only("\n".join(lines))
-    assert [number.value for number in found.printed["kv_cache_tokens"]] == [1000]
-    assert "replicas" in found.events
+    found = read_log("\n".join(["Initializing a V1 LLM engine (v0.19.0) with config: model='a/b'", *lines]))
+    assert [one.first("kv_cache_tokens").value for one in found] == [1000, 2000, 3000, 4000]
+    assert [one.replica for one in found] == ["DP0", "DP1", "DP2", "DP3"]
+    assert {one.model for one in found} == {"a/b"}
+
+
+ENGINE = "Initializing a V1 LLM engine (v0.19.0) with config: model='{}'\nGPU KV cache size: {} tokens\n"
+BATCHED = "INFO Chunked prefill is enabled with max_num_batched_tokens={}.\n"
+
+
+def test_lines_before_the_engines_first_are_those_of_the_start_that_follows():
+    first, second = read_log(
+        BATCHED.format(2048) + ENGINE.format("a", 16) + BATCHED.format(4096) + ENGINE.format("b", 32)
+    )
+    assert [one.count("max_num_batched_tokens") for one in (first, second)] == [2048, 4096]
+    assert only(ENGINE.format("a", 16) + BATCHED.format(2048)).count("max_num_batched_tokens") == 2048
+
+
+def test_the_build_before_the_model_is_its_version():
+    assert only(LLAMA_CPP).version == "6100 (abc1234)"
+    assert [one.version for one in read_log(LLAMA_CPP + LLAMA_CPP.replace("6100", "6500"))] == [
+        "6100 (abc1234)", "6500 (abc1234)"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["{}-0  | ", "[pod/{}-0/vllm] "])
+def test_services_are_told_apart_by_their_prefix(prefix):
+    servers = [(ENGINE.format("a", 16), "prefill"), (ENGINE.format("b", 32), "decode")]
+    lines = [[prefix.format(name) + line for line in text.splitlines()] for text, name in servers]
+    found = read_log("\n".join(line for pair in zip(*lines, strict=True) for line in pair))
+    assert [(one.model, one.first("kv_cache_tokens").value) for one in found] == [("a", 16), ("b", 32)]
+    assert ["prefill-0" in one.source for one in found] == [True, False]
+
+
+def test_the_level_of_a_message_is_no_service():
+    text = ENGINE.format("a", 16).splitlines()
+    assert only(f"INFO | {text[0]}\nWARNING | {text[1]}").source == ""
+
+
+def test_start_ups_beyond_the_most_that_are_kept_are_told():
+    found = read_log("".join(ENGINE.format("a", size) for size in range(600)) * 2)
+    assert len(found) == 1000 or "earlier" in found[0].events
 
 
 @pytest.mark.parametrize(

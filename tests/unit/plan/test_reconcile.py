@@ -41,6 +41,120 @@ def test_one_block_beyond_the_digits_differs(tokens):
     assert row.difference in (-16, 16)
 
 
+def test_a_number_that_cannot_occur_differs_though_it_lies_in_the_interval():
+    row = rows(vllm(tokens="476,017"))["kv_cache_tokens"]
+    assert (row.agrees, row.predicted, row.difference) == (False, 476016, 1)
+    assert row.reason.startswith("no whole number of blocks gives 476,017 tokens: 476,016 and 476,032 are the nearest")
+
+
+def test_a_concurrency_that_no_number_of_blocks_gives_differs():
+    # 2 blocks a request: halves only
+    log = (
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='meta-llama/Llama-3.1-8B', max_seq_len=32\n"
+        "Available KV cache memory: 1.0 GiB\nMaximum concurrency for 32 tokens per request: {}x\n"
+    )
+    assert rows(log.format("256.00"))["max_concurrency"].agrees
+    assert "no whole number of blocks gives 255.8" in rows(log.format("255.80"))["max_concurrency"].reason
+
+
+def test_predicted_is_computed_and_not_the_printed_number():
+    found = {tokens: rows(vllm(tokens=tokens))["kv_cache_tokens"] for tokens in ("475,984", "476,064")}
+    assert all(row.agrees for row in found.values())
+    assert len({row.predicted for row in found.values()}) == 1
+
+
+def test_blocks_of_another_size_are_named_as_the_term():
+    # 61 layers x 576 x 2 B; 64 tokens a block by default, and 458,384 is 28,649 x 16
+    log = (
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='deepseek-ai/DeepSeek-V3', max_seq_len=8192, "
+        "tensor_parallel_size=8\nAvailable KV cache memory: 30.0 GiB\nGPU KV cache size: 458,384 tokens\n"
+    )
+    row = rows(log)["kv_cache_tokens"]
+    assert not row.agrees
+    assert "458,368 and 458,432 are the nearest" in row.reason
+    assert "blocks in multiples of 16 tokens" in row.reason
+
+
+def test_an_estimate_that_one_token_more_would_not_change_differs():
+    log = (
+        "Initializing a V1 LLM engine (v0.15.2) with config: model='Qwen/Qwen3-30B-A3B'\nTo serve at least one request "
+        "with the model's max seq len (262144), 24.0 GiB KV cache is needed, which is larger than the available KV cache "
+        "memory (3.18 GiB). Based on the available memory, the estimated maximum model length is 34737."
+    )
+    row = rows(log)["estimated_max_model_len"]
+    assert not row.agrees
+    assert "34,738 tokens need no more blocks than 34,737" in row.reason
+
+
+def test_every_replica_is_checked():
+    sizes = ("476,016", "123,456")
+    log = "".join(
+        f"(EngineCore_DP{rank} pid=1) {LLAMA}\n(EngineCore_DP{rank} pid=1) Available KV cache memory: 58.11 GiB\n"
+        f"(EngineCore_DP{rank} pid=1) GPU KV cache size: {size} tokens\n"
+        for rank, size in enumerate(sizes)
+    )
+    found = {row.start_up.split(",")[0]: row.agrees for row in api.reconcile(log).rows}
+    assert found == {"vllm DP0": True, "vllm DP1": False}
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(6, 0), (40, 8)])
+def test_every_start_is_computed_up_to_a_bound_and_the_others_are_told(count, left_out):
+    report = api.reconcile("".join(vllm(tokens=f"{16 * size:,}") for size in range(1, count + 1)))
+    assert len(report.left_out) == left_out
+    assert report.complete == (not left_out)
+    assert len({row.start_up for row in report.rows}) == count - left_out
+    assert any("too many" in note and "line 1" in note for note in report.notes) == bool(left_out)
+
+
+@pytest.mark.parametrize(
+    ("printed", "agrees"), [("14.99", True), ("14.9888", True), ("14.90", False), ("34.99", False)]
+)
+def test_the_memory_of_the_weights_is_computed(printed, agrees):
+    # 8,030,261,248 parameters of 2 B, 14.9575 GiB, and 32 MiB of positions
+    row = rows(f"{LLAMA}, tensor_parallel_size=1\nModel loading took {printed} GiB memory")["weights_gib"]
+    assert (row.agrees, row.predicted_least) == (agrees, pytest.approx(14.957527))
+
+
+def test_weights_are_counted_in_the_type_that_the_log_tells():
+    row = rows(f"{LLAMA}, tensor_parallel_size=1, dtype=torch.float32\nModel loading took 29.95 GiB memory")[
+        "weights_gib"
+    ]
+    assert (row.agrees, row.predicted_least) == (True, pytest.approx(2 * 14.957527))
+
+
+def test_tables_of_positions_of_a_small_model_are_not_a_difference():
+    head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct")
+    # 0.9202 GiB of weights, and 1.6 % of them
+    assert rows(f"{head}, tensor_parallel_size=1\nModel loading took 0.935 GiB memory")["weights_gib"].agrees
+
+
+def test_ranks_that_are_not_told_are_assumed():
+    row = rows(f"{LLAMA}\nModel loading took 7.51 GiB memory")["weights_gib"]
+    assert row.agrees
+    assert "assumed: 2 tensor-parallel ranks" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (LLAMA + ", quantization=awq", "quantised (awq)"),
+        (LLAMA.replace("-Instruct", "-Instruct-AWQ-INT4"), "AWQ-INT4"),
+        (LLAMA + ", speculative_config={'method': 'eagle3', 'num_speculative_tokens': 2}", "draft model"),
+        (LLAMA + ", enable_lora=True", "adapters"),
+        (LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "state-spaces/mamba-2.8b-hf"), "32 bits"),
+    ],
+)
+def test_weights_whose_size_is_not_known_are_told(head, why):
+    report = api.reconcile(f"{head}\nModel loading took 5.30 GiB memory")
+    assert report.rows == ()
+    assert any(why in note for note in report.notes)
+
+
+def test_decode_context_parallelism_is_named_as_not_modelled():
+    with pytest.raises(UnsupportedError, match="decode_context_parallel_size=2"):
+        api.reconcile(vllm(head=LLAMA + ", tensor_parallel_size=8, decode_context_parallel_size=2"))
+
+
 def test_concurrency_follows_the_tokens_printed():
     found = rows(vllm(requests="58.12"))
     assert found["kv_cache_tokens"].agrees
@@ -102,6 +216,20 @@ def test_sglang_counts_its_padding_page():
     assert found["k_gib"].predicted_most > found["k_gib"].predicted_least
 
 
+@pytest.mark.parametrize(("stages", "layers"), [(2, 18), (5, 7), (5, 8)])
+def test_sglang_keeps_the_layers_of_a_pipeline_stage(stages, layers):
+    tokens = 367_000
+    size = tokens * layers * 4 * 128 * 2 / 2**30
+    log = (
+        f"server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=2, pp_size={stages}, page_size=1)\n"
+        f"KV Cache is allocated. #tokens: {tokens}, K size: {size:.2f} GB, V size: {size:.2f} GB"
+    )
+    report = api.reconcile(log)
+    assert report.agrees
+    with pytest.raises(InputError, match="40 pipeline stages"):
+        api.reconcile(log.replace(f"pp_size={stages}", "pp_size=40"))
+
+
 def test_sglang_with_windows_is_refused_by_name():
     with pytest.raises(UnsupportedError, match="gemma-3-27b"):
         api.reconcile("KV Cache is allocated. #tokens: 9, K size: 1.00 GB, V size: 1.00 GB", model="gemma-3-27b")
@@ -145,6 +273,14 @@ def test_the_advice_is_computed():
     assert "fp8 would hold 2.00 times as many tokens" in advice
 
 
+def test_the_advice_is_that_of_a_pipeline_stage():
+    # 16 of 32 layers: 0.5 GiB of the 1 GiB of 8,192 tokens
+    head = LLAMA + ", pipeline_parallel_size=2"
+    advice = " ".join(api.reconcile(vllm(memory="20.00", tokens="327,680", requests="40.00", head=head)).advice)
+    assert "needs 0.50 GiB on each rank" in advice
+    assert "39.99 such requests fit" in advice
+
+
 def test_a_refusal_is_told_the_most_that_fits():
     log = (
         "Initializing a V1 LLM engine (v0.15.2) with config: model='Qwen/Qwen3-30B-A3B', kv_cache_dtype=auto\n"
@@ -171,7 +307,7 @@ def test_several_engines_are_reported_beside_each_other():
 def test_a_start_up_without_a_model_does_not_hide_the_others():
     report = api.reconcile(vllm() + "KV Cache is allocated. #tokens: 9, K size: 1.00 GB, V size: 1.00 GB")
     assert report.model == "llama3.1-8b"
-    assert any("names no model" in note for note in report.notes)
+    assert any("the log names no model" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("log", ["", "nothing here", "\0\xff"])
@@ -227,7 +363,7 @@ def test_any_numbers_and_options_are_held_against_any_model(data):
     options = data.draw(st.dictionaries(names, wild, max_size=4))
     start_up = replace(start_up, options={**start_up.options, **options})
     try:
-        found, _ = reconcile_start_up(start_up, api.load_model(data.draw(st.sampled_from(NAMES))))
+        found, *_ = reconcile_start_up(start_up, api.load_model(data.draw(st.sampled_from(NAMES))))
     except KvcalcError:
         return
     assert all(row.predicted_least <= row.predicted <= row.predicted_most for row in found)

@@ -1,0 +1,133 @@
+"""The memory that a model took when vLLM loaded it, against the weights of a rank."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Full, Mixture, Sliding
+from kvcalc.core.units import GIB, bytes_text
+from kvcalc.core.workload import Parallel
+from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
+from kvcalc.plan.deployment import Deployment, rank_weights, run_formats
+from kvcalc.plan.reconcile.findings import Finding, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.reconcile import ReconcileRow
+    from kvcalc.core.workload import Formats
+    from kvcalc.engines.logs import Printed, StartUp
+
+__all__ = ["reconcile_weights"]
+
+# What vLLM prints is the memory taken while it loaded: the weights, the tables of positions, and the allocator's
+# rounding. Twelve public records of text models in 16 bits (Llama-3.1-8B, Qwen3-14B, Qwen2.5-7B, granite, phi-2 …)
+# lie 0.02 to 0.46 % above the weights. Kernels that pad quantised experts, and parts that a profile leaves out (vision
+# towers, which every rank holds), add more: gpt-oss-20b 5.1 % and on two ranks 9.4 %, Gemma-3-27B 1.1 GiB,
+# Llama-4-Scout on four ranks 2.9 GiB, Qwen3-VL-8B on two ranks 1.6 GiB.
+_PLAIN_SHARE = 0.01
+_REPACKED_SHARE = 0.10
+_TOWERS_BYTES = 2 * GIB
+_PLAIN = ("bf16", "fp16", "fp32")
+_QUANTISED = re.compile(
+    r"(?i)(?:^|[-_./])(?:awq|gptq|int[48]|w[48]a(?:8|16)|fp8|nvfp4|mxfp[48]|bnb|[48]bit|autoround|gguf|q\d)"
+)
+# Sizes of tensor parallelism that are tried where the log tells none.
+_RANKS = (1, 2, 4, 8, 16)
+
+
+def reconcile_weights(start_up: StartUp, model: ModelProfile) -> tuple[tuple[ReconcileRow, ...], tuple[str, ...]]:
+    """Return the row of the memory that the model took, and a note where it cannot be computed."""
+    printed = start_up.first("loaded_gib") or start_up.first("weights_gib")
+    if printed is None:
+        return (), ()
+    why_not = _unknown(start_up, model)
+    if why_not:
+        return (), (f"the memory of the weights was not computed again: {why_not}",)
+    told = start_up.count("tensor_parallel_size")
+    found = list(_findings(printed, start_up, model, (told,) if told else _RANKS))
+    finding = next((each for each in found if each.agrees), found[0])
+    why = "" if finding.agrees else f"{finding.reason}: the log's model is stored otherwise, or is another one"
+    return (row_of(finding, start_up, why),), ()
+
+
+def _unknown(start_up: StartUp, model: ModelProfile) -> str:
+    """Return why the bytes of the weights are not known, or nothing."""
+    if not model.embeddings:
+        return f"the profile of {model.name} does not describe its weights"
+    asked = start_up.text("quantization")
+    if not _stored(model) and (asked or _QUANTISED.search(start_up.model or "")):
+        return f"the model is quantised ({asked or start_up.model}), and the profile of {model.name} is not"
+    if start_up.text("speculative_method"):
+        return "a draft model may be among them"
+    if start_up.options.get("enable_lora") is True:
+        return "adapters are among them"
+    if not _stored(model) and not _dtype(start_up) and model.dtype == "fp32":
+        return "the checkpoint has 32 bits, and the log does not say in which type it runs"
+    return ""
+
+
+def _dtype(start_up: StartUp) -> str:
+    """Return the type the model runs in, as far as the log tells."""
+    told = (start_up.text("dtype") or "").removeprefix("torch.")
+    return "" if told == "auto" else told
+
+
+def _formats(start_up: StartUp, model: ModelProfile) -> Formats:
+    return run_formats(model, weights=None if _stored(model) else _dtype(start_up) or None)
+
+
+def _tables_bytes(model: ModelProfile) -> int:
+    """Return the most that tables of positions take: sines and cosines of a head, for windowed and full layers each."""
+    widest = max(
+        (mixer.head_dim for block in model.block_counts for mixer in block.mixers if isinstance(mixer, Full | Sliding)),
+        default=0,
+    )
+    return 2 * int(parse_format(model.dtype).bytes((model.context_limit or 0) * widest))
+
+
+def _stored(model: ModelProfile) -> bool:
+    """Whether the profile says how the model is quantised."""
+    return bool(model.weight_formats) or model.held_weight_bytes is not None or model.dtype not in _PLAIN
+
+
+def _inner_bytes(model: ModelProfile, formats: Formats, stages: int, spread: Parallel) -> int:
+    """Return the bytes of the smallest pipeline stage without tables and head: which stage printed is not told."""
+    bare = replace(model, embeddings=(), head=None, encoder=None)
+    one = replace(spread, pipeline=1)
+    parts = [replace(bare, blocks=blocks) for blocks in dict.fromkeys(stage_blocks(model, stages))]
+    return min(rank_weight_bytes(part, formats, one) for part in parts)
+
+
+def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: tuple[int, ...]) -> Iterator[Finding]:
+    stages, copies = start_up.count("pipeline_parallel_size") or 1, start_up.count("data_parallel_size") or 1
+    mixture = any(isinstance(block.mlp, Mixture) for block in model.block_counts)
+    share = _REPACKED_SHARE if _stored(model) else _PLAIN_SHARE
+    extra, formats = _tables_bytes(model), _formats(start_up, model)
+    if model.architecture.endswith("_text"):
+        share, extra = _REPACKED_SHARE, _TOWERS_BYTES
+    for tensor in sizes:
+        # data-parallel replicas share out the experts
+        spread = Parallel(
+            tensor=tensor, pipeline=stages, data=copies, expert=tensor * copies if mixture and copies > 1 else 1
+        )
+        size = rank_weights(Deployment(model=model, formats=formats, parallel=spread))
+        fewest = size if stages == 1 else min(_inner_bytes(model, formats, stages, spread), size)
+        most = size * (1 + share) + extra
+        added = f"{share:.0%} and {bytes_text(extra)}"
+        reason = f"{size:,} B of weights, and up to {added} more for buffers" + (
+            ", padding and parts that the profile leaves out" if share > _PLAIN_SHARE else " and positions"
+        )
+        assumed = f"; assumed: {tensor} tensor-parallel ranks" if len(sizes) > 1 and tensor > 1 else ""
+        yield Finding(
+            quantity="weights_gib",
+            printed=printed,
+            least=fewest / GIB,
+            most=most / GIB,
+            value=size / GIB,
+            reason=reason + assumed,
+        )
