@@ -48,7 +48,9 @@ _DEPLOYMENT: dict[str, Any] = {
     "expert_parallel": Annotated[
         int | None, Option("--expert-parallel", "--ep", help="Ranks that share out the experts.")
     ],
-    "data_parallel": Annotated[int | None, Option("--data-parallel", "--dp", help="Copies of the attention part.")],
+    "data_parallel": Annotated[
+        int | None, Option("--data-parallel", "--dp", help="Copies of the attention part; --ep shares the experts.")
+    ],
     "settings": Set,
 }
 

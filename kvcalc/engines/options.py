@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvcalc.core.errors import InputError
+
 __all__ = ["EngineOptions"]
 
 
@@ -47,3 +49,9 @@ class EngineOptions:
     swa_full: bool = False
     ubatch: int = 512
     flash_attn: Literal["auto", "on", "off"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "block_size", "max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name.replace('_', '-')} must be 1 or more, not {value}")

@@ -43,7 +43,7 @@ _VLLM_GPU_BLOCK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a cache memory holds.
+    """What a cache memory holds, of one data-parallel copy: engines print it so.
 
     Args:
         tokens: as the engine counts or prints them.
@@ -107,7 +107,7 @@ class _Plain:
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         one = self.bytes_for(context=max_model_len, batch=1)
-        concurrency = self.parallel.data * kv_bytes / one if one else float("inf")
+        concurrency = kv_bytes / one if one else float("inf")
         tokens = int(concurrency * max_model_len) if one else 0
         return Held(
             tokens=tokens,
@@ -202,7 +202,7 @@ class _Tokens:
         one = self.bytes_for(context=max_model_len, batch=1)
         return Held(
             tokens=tokens,
-            concurrency=self.parallel.data * tokens / max_model_len,
+            concurrency=tokens / max_model_len,
             num_blocks=tokens // self.page_size if self.page_size > 1 else None,
             block_size=self.page_size if self.page_size > 1 else None,
             starts=one <= kv_bytes,
@@ -212,24 +212,33 @@ class _Tokens:
 
 @dataclass(frozen=True, slots=True)
 class _Preallocated:
-    """llama.cpp: every cell is allocated when the context is made."""
+    """llama.cpp: every cell is allocated when the context is made, for ``slots`` sequences of ``length`` tokens."""
 
     name: str
     model: ModelProfile
     options: llama_cpp.LlamaCppOptions
-    starts_whole: bool = False
-    most_sequences: int = llama_cpp.MOST_SEQUENCES
+    length: int | None
+
+    @property
+    def starts_whole(self) -> bool:
+        return self.length is not None
+
+    @property
+    def most_sequences(self) -> int:
+        return self.options.parallel if self.options.parallel > 1 else llama_cpp.MOST_SEQUENCES
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        asked = replace(self.options, context=context * batch, parallel=batch)
+        slots = max(batch, self.options.parallel)
+        asked = replace(self.options, context=max(context, self.length or 0) * slots, parallel=slots)
         return llama_cpp.layout(self.model, asked).total_bytes
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Reserve as the tools do: ``context`` is that of all ``--parallel`` sequences, or of each of a batch."""
         alone = self.options.parallel > 1 or batch == 1
+        longest = max(context, self.length or 0)
         asked = replace(
             self.options,
-            context=context if alone else context * batch,
+            context=longest if alone else longest * batch,
             parallel=self.options.parallel if alone else batch,
         )
         memory = llama_cpp.layout(self.model, asked)
@@ -317,10 +326,13 @@ def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, option
         ubatch=options.ubatch,
         flash_attn=options.flash_attn,
     )
-    return _Preallocated(name=f"llama.cpp {llama_cpp.VERSION}", model=model, options=asked)
+    return _Preallocated(
+        name=f"llama.cpp {llama_cpp.VERSION}", model=model, options=asked, length=options.max_model_len
+    )
 
 
 def _transformers(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    _check_split(model, parallel)
     version = options.version or transformers.VERSION
     if options.max_model_len is None:
         return _Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.model import Latent
+from kvcalc.core.model import Latent, Mixture
 from kvcalc.core.reports.fit import Budget, FitReport, FittingDeployment
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_cache_bytes, splits_evenly
@@ -28,6 +28,8 @@ __all__ = ["BudgetTerms", "fit_report"]
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
 _MOST_GPUS = 64
+# Engines whose data-parallel copies share the experts.
+_SHARING_EXPERTS = ("vllm", "sglang")
 # Where the search for the longest context of a model without a limit stops.
 _MOST_CONTEXT = 1_000_000_000
 
@@ -99,6 +101,14 @@ def fit_report(
         tokens = min(tokens, options.max_model_len)
     notes = check_context(model, tokens)
     check_batch(batch)
+    if (
+        terms.kv_bytes is not None
+        and (options.utilization, terms.activation_bytes, terms.overhead_bytes) != (None,) * 3
+    ):
+        raise InputError(
+            "the memory for the cache is given: its budget has no part in the answer",
+            hint="leave out --kv-memory, or --utilization, --activation-memory and --overhead-memory",
+        )
     if options.max_model_len is not None and tokens > options.max_model_len:
         raise InputError(f"context {tokens} is longer than max-model-len {options.max_model_len}")
     question = _Question(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch)
@@ -119,7 +129,7 @@ def fit_report(
         budget=answer.budget,
         kv_bytes_available=max(0, answer.kv_bytes),
         logical_kv_bytes=rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch),
-        reserved_kv_bytes=answer.pool.reserved(context=tokens, batch=batch).total_bytes,
+        reserved_kv_bytes=_reserved_bytes(answer.pool, options, tokens=tokens, batch=batch),
         kv_capacity_tokens=answer.held.tokens,
         max_concurrency=answer.held.concurrency,
         num_blocks=answer.held.num_blocks,
@@ -127,7 +137,7 @@ def fit_report(
         max_batch=answer.max_batch(tokens),
         max_context=_most(
             lambda length: answer.holds(context=length, batch=batch),
-            options.max_model_len or model.context_limit or _MOST_CONTEXT,
+            options.max_model_len or max(model.context_limit or _MOST_CONTEXT, tokens),
         ),
         min_gpus=None if smallest is None else smallest.gpus,
         smallest=smallest,
@@ -157,6 +167,13 @@ class _Answer:
     def max_batch(self, context: int) -> int:
         """Return the sequences of that length it holds at once; none if it does not start."""
         return _most(lambda size: self.holds(context=context, batch=size), self.pool.most_sequences) * self.starts
+
+
+def _reserved_bytes(cache: Pool, options: EngineOptions, *, tokens: int, batch: int) -> int:
+    """Return what the engine sets aside: with ``--parallel``, llama.cpp's context is that of all slots together."""
+    if options.parallel > 1:
+        tokens = max(tokens, options.max_model_len or 0) * options.parallel
+    return cache.reserved(context=tokens, batch=batch).total_bytes
 
 
 def _answer(deployment: Deployment, question: _Question) -> _Answer:
@@ -200,7 +217,7 @@ def _budget(deployment: Deployment, question: _Question) -> Budget:
     utilization = defaults.utilization if asked is None else asked
     if not 0 < utilization <= 1:
         raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
-    weights = rank_weights(deployment)
+    weights = rank_weights(_as_served(deployment, question.engine))
     activations, overhead = _overheads(deployment, question, defaults, memory)
     usable = int(utilization * memory) - weights
     beside = activations.plus(overhead)
@@ -217,6 +234,18 @@ def _budget(deployment: Deployment, question: _Question) -> Budget:
             "kv_bytes_available": (usable - beside.most, usable - beside.least),
         },
     )
+
+
+def _as_served(deployment: Deployment, engine: str) -> Deployment:
+    """Return the deployment with the experts shared by all ranks of attention, as engines do with ``--ep`` or without.
+
+    Source: vLLM 0.32, FusedMoEParallelConfig.make (tensor parallelism of experts spans data-parallel ranks).
+    """
+    spread = deployment.parallel
+    mixtures = any(isinstance(block.mlp, Mixture) for block in deployment.model.block_counts)
+    if engine not in _SHARING_EXPERTS or spread.data == 1 or not mixtures:
+        return deployment
+    return replace(deployment, parallel=replace(spread, expert=spread.tensor * spread.data))
 
 
 def _overheads(
@@ -260,8 +289,11 @@ def _most(holds: Callable[[int], bool], limit: int) -> int:
 
 
 def _smallest(deployment: Deployment, question: _Question) -> FittingDeployment | None:
-    """Return the arrangement on the fewest GPUs that holds the batch; none if there is none up to 64."""
-    for parallel in _arrangements(deployment.model):
+    """Return the arrangement on the fewest GPUs that holds the batch; none if there is none up to 64, or the user's."""
+    own = deployment.parallel
+    arrangements = [own, *(each for each in _arrangements(deployment.model) if each != own)]
+    # in order of GPUs, the user's own first
+    for parallel in sorted(arrangements, key=lambda each: each.gpus):
         tried = replace(deployment, parallel=parallel)
         try:
             answer = _answer(tried, question)

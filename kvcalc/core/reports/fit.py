@@ -69,12 +69,13 @@ class FitReport:
         kv_bytes_available: memory for the cache on each GPU.
         logical_kv_bytes: bytes the batch's tokens need on the fullest GPU.
         reserved_kv_bytes: bytes the engine sets aside for them.
-        kv_capacity_tokens: tokens the cache holds, as the engine counts them.
+        kv_capacity_tokens: tokens the cache of one data-parallel copy holds, as the engine counts them.
         max_concurrency: sequences of ``max_model_len`` tokens that it holds.
         num_blocks: blocks, for engines that page.
         block_size: tokens of a block.
-        max_batch: most sequences of ``context`` tokens; none where the engine does not start.
-        max_context: longest sequence at this batch, up to the model's limit or the max-model-len that was asked for.
+        max_batch: most sequences of ``context`` tokens, over all copies; none where the engine does not start.
+        max_context: longest sequence at this batch, up to the model's limit or the max-model-len that was asked for; an
+            engine that does not start for ``max_model_len`` tokens would for so many.
         min_gpus: fewest GPUs on which the batch fits; none where no arrangement tried does.
         smallest: how the model is spread over them.
         notes: what a user should know.

@@ -236,5 +236,6 @@ def _needed_blocks(spec: Spec, options: VllmOptions) -> int:
         return ceil_div(min(spec.reach - 1 + in_flight, length), spec.block_size) + 1
     if spec.kind == "chunked":
         return ceil_div(min(spec.reach + in_flight, length), spec.block_size)
-    tokens = options.max_num_batched_tokens if spec.kind == "cross" else length
+    # an engine sets the encoder's tokens of a pass to the encoder's longest output (max_num_encoder_input_tokens)
+    tokens = spec.reach if spec.kind == "cross" else length
     return ceil_div(tokens, spec.block_size)

@@ -49,7 +49,7 @@ class Spec:
         kind: what the layer keeps.
         block_size: tokens of a block.
         page_bytes: bytes of the layer's page in a block, padding included.
-        reach: tokens of the window or chunk.
+        reach: tokens of the window or chunk, or of the encoder's output.
         held_blocks: blocks of a request that do not depend on its length (states).
         shape: heads and widths on this rank, which must be equal within a group.
     """
@@ -146,6 +146,8 @@ class _Maker:
             block, reach = self._window_block(), mixer.window
         elif isinstance(mixer, Chunked):
             reach = mixer.chunk
+        elif isinstance(mixer, Cross):
+            reach = mixer.encoder_tokens
         return Spec(
             kind=mixer.kind,
             block_size=block,

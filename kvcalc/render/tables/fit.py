@@ -62,7 +62,11 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
     rows.append((f"sequences of {longest} at once", f"{report.max_concurrency:.2f}"))
     rows.append((f"most sequences of {number_text(report.context)}", number_text(report.max_batch)))
     batch = number_text(report.batch)
-    limit = "no longer than max-model-len" if report.max_context == report.max_model_len else ""
+    limit = ""
+    if report.max_context == report.max_model_len:
+        limit = "no longer than max-model-len"
+    elif report.max_context and not report.max_batch:
+        limit = "if max-model-len is no longer than that"
     rows.append((f"longest context at batch {batch}", f"{number_text(report.max_context)} tokens", limit))
     if report.smallest is not None:
         sizes = {"tensor": report.smallest.tensor, "pipeline": report.smallest.pipeline,

@@ -224,6 +224,86 @@ def test_llama_cpp_takes_256_sequences_however_much_memory_there_is() -> None:
     assert (report.max_batch, report.fits) == (256, True)
 
 
+@pytest.mark.parametrize(("batch", "fits"), [(1, True), (4, True), (5, False)])
+def test_llama_cpp_allocates_all_its_slots(batch: int, *, fits: bool) -> None:
+    options = EngineOptions(parallel=4)
+    report = kvcalc.fit(
+        LLAMA, engine="llama.cpp", options=options, context=8192, batch=batch, kv_memory_bytes=100 * GIB
+    )
+    assert (report.fits, report.reserved_kv_bytes, report.max_batch) == (fits, 4 * GIB, 4)
+
+
+def test_llama_cpp_allocates_slots_of_the_longest_length() -> None:
+    options = EngineOptions(max_model_len=16_384)
+    report = kvcalc.fit(LLAMA, engine="llama.cpp", options=options, context=8192, batch=3, kv_memory_bytes=9 * GIB)
+    assert (report.reserved_kv_bytes, report.max_batch, report.max_concurrency) == (6 * GIB, 4, 4.0)
+
+
+def test_data_parallel_copies_share_the_experts() -> None:
+    asked = {"gpu": "h200", "data_parallel": 8}
+    options = EngineOptions(max_model_len=8192)
+    shared, told = (
+        kvcalc.fit(kvcalc.deployment("deepseek-v3", **asked, expert_parallel=ep), options=options, batch=16)
+        for ep in (None, 8)
+    )
+    assert shared.budget == told.budget
+    assert shared.fits
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "transformers", "ideal"])
+def test_capacity_is_that_of_one_copy_and_the_batch_that_of_all(engine: str) -> None:
+    options = EngineOptions(max_model_len=8192) if engine == "vllm" else EngineOptions()
+    one, two = (
+        kvcalc.fit(
+            kvcalc.deployment("llama3.1-8b", data_parallel=copies),
+            engine=engine,
+            options=options,
+            context=8192,
+            kv_memory_bytes=10 * GIB + GIB // 2,
+        )
+        for copies in (1, 2)
+    )
+    assert (two.kv_capacity_tokens, two.max_concurrency) == (one.kv_capacity_tokens, one.max_concurrency)
+    assert (one.max_batch, two.max_batch) == (10, 20)
+
+
+def test_the_arrangement_that_was_asked_for_is_among_those_tried() -> None:
+    report = kvcalc.fit(
+        kvcalc.deployment("llama3.1-8b", gpu="h100-sxm", data_parallel=2),
+        options=EngineOptions(max_model_len=8192, max_num_seqs=4),
+        context=8192,
+        batch=8,
+    )
+    assert report.fits
+    assert report.min_gpus == 2
+    assert report.smallest is not None
+    assert report.smallest.data == 2
+
+
+def test_whisper_holds_its_encoders_output() -> None:
+    options = EngineOptions(max_model_len=400)
+    report = kvcalc.fit(kvcalc.deployment("whisper-small"), options=options, context=400, batch=2, kv_memory_bytes=GIB)
+    # 25 blocks of the decoder's tokens and 94 of the 1,500 of the encoder, of 12 layers in 32 bits
+    assert report.reserved_kv_bytes == 2 * (25 + 94) * 16 * 12 * (2 * 12 * 64) * 4
+
+
+@pytest.mark.parametrize("name", ["max_num_seqs", "block_size", "max_model_len"])
+@pytest.mark.parametrize("value", [0, -3])
+def test_an_option_below_one_is_refused(name: str, value: int) -> None:
+    with pytest.raises(kvcalc.InputError, match="must be 1 or more"):
+        EngineOptions(**{name: value})
+
+
+def test_a_budget_beside_the_caches_memory_is_refused() -> None:
+    with pytest.raises(kvcalc.InputError, match="the memory for the cache is given"):
+        kvcalc.fit(LLAMA, options=EngineOptions(utilization=0.5), kv_memory_bytes=GIB)
+
+
+def test_the_longest_context_is_no_shorter_than_one_that_fits() -> None:
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), context=131_073)
+    assert (report.fits, report.max_context) == (True, 131_073)
+
+
 def test_an_engine_takes_as_many_sequences_as_it_is_told() -> None:
     options = EngineOptions(max_num_seqs=4, max_model_len=4096)
     deployment = kvcalc.deployment("llama3.1-8b", data_parallel=2)
