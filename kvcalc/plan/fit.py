@@ -157,7 +157,8 @@ class _Answer:
     reason: str
 
     def holds(self, *, context: int, batch: int) -> bool:
-        return self.pool.bytes_for(context=context, batch=batch) <= self.kv_bytes
+        held = batch <= self.pool.most_sequences
+        return held and self.pool.bytes_for(context=context, batch=batch) <= self.kv_bytes
 
     @property
     def starts(self) -> bool:

@@ -231,6 +231,7 @@ def test_llama_cpp_allocates_all_its_slots(batch: int, *, fits: bool) -> None:
         LLAMA, engine="llama.cpp", options=options, context=8192, batch=batch, kv_memory_bytes=100 * GIB
     )
     assert (report.fits, report.reserved_kv_bytes, report.max_batch) == (fits, 4 * GIB, 4)
+    assert bool(report.max_context) == fits
 
 
 def test_llama_cpp_allocates_slots_of_the_longest_length() -> None:
