@@ -33,6 +33,8 @@ _PLAIN_SHARE = 0.01
 _REPACKED_SHARE = 0.10
 _TOWERS_BYTES = 2 * GIB
 _PLAIN = ("bf16", "fp16", "fp32")
+# Architectures of which some checkpoints have a tower for images or sound.
+_MAY_SEE = re.compile(r"_text(?:_model)?$|^(?:mistral|ministral3|kimi_k2|minimax_m3)$")
 _QUANTISED = re.compile(
     r"(?i)(?:^|[-_./])(?:awq|gptq|int[48]|w[48]a(?:8|16)|fp8|nvfp4|mxfp[48]|bnb|[48]bit|autoround|gguf|q\d)"
 )
@@ -108,7 +110,7 @@ def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: t
     mixture = any(isinstance(block.mlp, Mixture) for block in model.block_counts)
     share = _REPACKED_SHARE if _stored(model) else _PLAIN_SHARE
     extra, formats = _tables_bytes(model), _formats(start_up, model)
-    if model.architecture.endswith("_text"):
+    if _MAY_SEE.search(model.architecture):
         share, extra = _REPACKED_SHARE, _TOWERS_BYTES
     for tensor in sizes:
         # data-parallel replicas share out the experts

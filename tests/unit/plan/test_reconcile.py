@@ -128,6 +128,12 @@ def test_tables_of_positions_of_a_small_model_are_not_a_difference():
     assert rows(f"{head}, tensor_parallel_size=1\nModel loading took 0.935 GiB memory")["weights_gib"].agrees
 
 
+def test_towers_that_a_profile_leaves_out_are_not_a_difference():
+    head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mistral-Small-3.1-24B-Instruct-2503")
+    # 23.57 G parameters of text, and 0.44 G of a tower
+    assert rows(f"{head}, tensor_parallel_size=1\nModel loading took 44.75 GiB memory")["weights_gib"].agrees
+
+
 def test_ranks_that_are_not_told_are_assumed():
     row = rows(f"{LLAMA}\nModel loading took 7.51 GiB memory")["weights_gib"]
     assert row.agrees
