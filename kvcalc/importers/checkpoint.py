@@ -61,18 +61,6 @@ class TensorTable:
         """Bytes of all tensors, headers and padding excluded."""
         return sum(tensor.size for tensor in self.tensors.values())
 
-    @property
-    def total_elements(self) -> int:
-        """Elements of all tensors."""
-        return sum(tensor.elements for tensor in self.tensors.values())
-
-    def bytes_by_dtype(self) -> dict[str, int]:
-        """Return the bytes stored in each format, largest first."""
-        totals: dict[str, int] = {}
-        for tensor in self.tensors.values():
-            totals[tensor.dtype] = totals.get(tensor.dtype, 0) + tensor.size
-        return dict(sorted(totals.items(), key=lambda entry: (-entry[1], entry[0])))
-
 
 @contextmanager
 def open_file(path: Path) -> Iterator[tuple[Read, int]]:

