@@ -96,21 +96,12 @@ def fit_report(
     """
     options = options or EngineOptions()
     model = deployment.model
-    tokens = default_context(model) if context is None else context
-    if context is None and options.max_model_len is not None:
-        tokens = min(tokens, options.max_model_len)
-    notes = check_context(model, tokens)
+    longest = options.max_model_len
+    tokens = min(default_context(model), longest or default_context(model)) if context is None else context
+    notes = [*check_context(model, tokens), *_idle_terms(options, terms)]
     check_batch(batch)
-    if (
-        terms.kv_bytes is not None
-        and (options.utilization, terms.activation_bytes, terms.overhead_bytes) != (None,) * 3
-    ):
-        raise InputError(
-            "the memory for the cache is given: its budget has no part in the answer",
-            hint="leave out --kv-memory, or --utilization, --activation-memory and --overhead-memory",
-        )
-    if options.max_model_len is not None and tokens > options.max_model_len:
-        raise InputError(f"context {tokens} is longer than max-model-len {options.max_model_len}")
+    if longest is not None and tokens > longest:
+        raise InputError(f"context {tokens} is longer than max-model-len {longest}")
     question = _Question(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch)
     answer = _answer(deployment, question)
     smallest = _smallest(deployment, question) if terms.kv_bytes is None else None
@@ -137,12 +128,20 @@ def fit_report(
         max_batch=answer.max_batch(tokens),
         max_context=_most(
             lambda length: answer.holds(context=length, batch=batch),
-            options.max_model_len or max(model.context_limit or _MOST_CONTEXT, tokens),
+            longest or max(model.context_limit or _MOST_CONTEXT, tokens),
         ),
         min_gpus=None if smallest is None else smallest.gpus,
         smallest=smallest,
         notes=(*notes, *model.notes),
     )
+
+
+def _idle_terms(options: EngineOptions, terms: BudgetTerms) -> tuple[str, ...]:
+    """Return a note where terms of a budget are given that is not computed."""
+    given = (options.utilization, terms.activation_bytes, terms.overhead_bytes) != (None, None, None)
+    if terms.kv_bytes is None or not given:
+        return ()
+    return ("the memory for the cache is given: utilization, activations and overhead have no part in the answer",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,9 +295,13 @@ def test_an_option_below_one_is_refused(name: str, value: int) -> None:
         EngineOptions(**{name: value})
 
 
-def test_a_budget_beside_the_caches_memory_is_refused() -> None:
-    with pytest.raises(kvcalc.InputError, match="the memory for the cache is given"):
-        kvcalc.fit(LLAMA, options=EngineOptions(utilization=0.5), kv_memory_bytes=GIB)
+def test_terms_beside_the_caches_memory_are_told_to_have_no_part() -> None:
+    plain, beside = (
+        kvcalc.fit(LLAMA, options=EngineOptions(utilization=share), kv_memory_bytes=GIB) for share in (None, 0.5)
+    )
+    assert beside.kv_capacity_tokens == plain.kv_capacity_tokens
+    assert any("no part in the answer" in note for note in beside.notes)
+    assert not any("no part in the answer" in note for note in plain.notes)
 
 
 def test_the_longest_context_is_no_shorter_than_one_that_fits() -> None:
