@@ -36,6 +36,8 @@ _OPTIONS = (
     "enable_prefix_caching",
     "quantization",
     "enable_lora",
+    "enable_eplb",
+    "cpu_offload_gb",
     "num_gpu_blocks_override",
     "disable_hybrid_kv_cache_manager",
     "mamba_cache_mode",
@@ -45,7 +47,7 @@ _OPTIONS = (
 _ASSIGNED, _KEYED = assigned(_OPTIONS), keyed(_OPTIONS)
 _METHOD = re.compile(r"\bmethod'?[=:] ?'([\w.-]{1,40})'")
 _DRAFT_TOKENS = re.compile(r"\bnum_spec(?:ulative)?_tokens'?[=:] ?(\d{1,3})")
-_ENGINE = re.compile(r"Initializing an? (V1 )?LLM engine \(v?([\w.+-]{1,60})\)")
+_ENGINE = re.compile(r"Initializing an? (?:V0 |(V1 ))?LLM engine \(v?([\w.+-]{1,60})\)")
 _SERVER = re.compile(r"vLLM API server version v?([\w.+-]{1,60})")
 _BANNER = re.compile(r"█\s+version v?(\d[\w.+-]{1,60})")
 _REPLICA = re.compile(r"^.{0,60}?\b(?:EngineCore|Worker|VllmWorker)_?(DP\d{1,4})")
@@ -201,6 +203,7 @@ _PROFILE = tuple(
 
 STARTS = (
     "Initializing an LLM engine",
+    "Initializing a V0 LLM engine",
     "Initializing a V1 LLM engine",
     "vLLM API server version",
     "non-default args:",
@@ -208,6 +211,7 @@ STARTS = (
 
 MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "Initializing an LLM engine": _config,
+    "Initializing a V0 LLM engine": _config,
     "Initializing a V1 LLM engine": _config,
     "vLLM API server version": _version(_SERVER),
     "█  version": _version(_BANNER),

@@ -27,7 +27,11 @@ def parts(report: ReconcileReport) -> list[RenderableType]:
     table.columns[-1].justify = "left"
     wrong = sum(not row.agrees for row in report.rows)
     shown: list[RenderableType] = [heading(title), table, Text()]
-    shown.append(Text(f"{wrong} of {len(report.rows)} numbers disagree" if wrong else _all(len(report.rows))))
+    shown.append(
+        Text(
+            f"{wrong} of {_numbers(len(report.rows))} disagree{'s' * (wrong == 1)}" if wrong else _all(len(report.rows))
+        )
+    )
     if report.memory:
         shown += [Text(), heading("What took the memory of a rank")]
         shown.append(facts((part.part, bytes_text(part.taken_bytes)) for part in report.memory))
@@ -37,7 +41,13 @@ def parts(report: ReconcileReport) -> list[RenderableType]:
 
 
 def _all(count: int) -> str:
-    return f"all {count} numbers agree within their printed digits" if count else "no number could be computed again"
+    if count == 1:
+        return "the one number that was computed again agrees within its printed digits"
+    return f"all {_numbers(count)} agree within their printed digits" if count else "no number could be computed again"
+
+
+def _numbers(count: int) -> str:
+    return "1 number" if count == 1 else f"{count} numbers"
 
 
 def _predicted(row: ReconcileRow) -> str:

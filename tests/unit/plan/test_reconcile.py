@@ -134,6 +134,18 @@ def test_towers_that_a_profile_leaves_out_are_not_a_difference():
     assert rows(f"{head}, tensor_parallel_size=1\nModel loading took 44.75 GiB memory")["weights_gib"].agrees
 
 
+def test_a_rank_that_disagrees_is_shown():
+    log = f"{LLAMA}, tensor_parallel_size=2\nModel loading took 7.51 GiB memory\nModel loading took {{}} GiB memory"
+    assert rows(log.format("7.51"))["weights_gib"].agrees
+    assert rows(log.format("15.00"))["weights_gib"].printed == 15.0
+
+
+def test_an_engine_that_calls_itself_v0_is_read():
+    (start_up,) = read_log(vllm(head=LLAMA.replace("a V1 LLM engine (v0.19.0)", "a V0 LLM engine (v0.8.2)")))
+    assert (start_up.version, start_up.model) == ("0.8.2", "meta-llama/Llama-3.1-8B-Instruct")
+    assert "V0" in start_up.events
+
+
 def test_ranks_that_are_not_told_are_assumed():
     row = rows(f"{LLAMA}\nModel loading took 7.51 GiB memory")["weights_gib"]
     assert row.agrees
@@ -147,6 +159,18 @@ def test_ranks_that_are_not_told_are_assumed():
         (LLAMA.replace("-Instruct", "-Instruct-AWQ-INT4"), "AWQ-INT4"),
         (LLAMA + ", speculative_config={'method': 'eagle3', 'num_speculative_tokens': 2}", "draft model"),
         (LLAMA + ", enable_lora=True", "adapters"),
+        (LLAMA + ", enable_eplb=True", "more than once"),
+        (LLAMA + "\nnon-default args: {'cpu_offload_gb': 8.0}", "memory of the CPU"),
+        (
+            LLAMA + "\nnon-default args: {'speculative_config': {'model': 'm', 'num_speculative_tokens': 5}}",
+            "draft model",
+        ),
+        (
+            LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "cognitivecomputations/DeepSeek-V3-AWQ")
+            + ", quantization=awq_marlin",
+            "stored otherwise (awq_marlin)",
+        ),
+        (LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "unsloth/gpt-oss-120b-BF16"), "stored otherwise"),
         (LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "state-spaces/mamba-2.8b-hf"), "32 bits"),
     ],
 )
