@@ -27,7 +27,7 @@ class Entry:
     Args:
         path: the file.
         by_alias: whether the name was an alias, not the profile's own.
-        shipped: whether it is one of kvcalc's own.
+        shipped: whether it is one of kvcalc's own, or equal to it byte for byte, as in a checkout.
     """
 
     path: Path
@@ -86,12 +86,20 @@ def find(name: str, kind: Kind) -> Entry:
             for suffix in (".yaml", ".yml"):
                 path = folder / f"{key}{suffix}"
                 if path.is_file():
-                    return Entry(path, by_alias=False, shipped=folder == searched[-1])
+                    return Entry(path, by_alias=False, shipped=_is_shipped(path, kind))
     for folder in searched:
         for path in _files(folder) if folder == searched[-1] or folder.name == _FOLDER[kind] else ():
             if key in _aliases(path, key):
-                return Entry(path, by_alias=True, shipped=folder == searched[-1])
+                return Entry(path, by_alias=True, shipped=_is_shipped(path, kind))
     raise _unknown(name, kind)
+
+
+def _is_shipped(path: Path, kind: Kind) -> bool:
+    own = shipped_folder(kind) / path.name
+    try:
+        return path == own or path.read_bytes() == own.read_bytes()
+    except OSError:
+        return False
 
 
 def _aliases(path: Path, key: str) -> list[str]:

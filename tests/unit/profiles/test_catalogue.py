@@ -119,3 +119,14 @@ def test_users_profiles_are_found_in_the_order_of_the_folders(tmp_path: Path, mo
     assert seen == [True, True, True]
     with pytest.raises(kvcalc.UnknownNameError):
         kvcalc.load_hardware("mine")
+
+
+@pytest.mark.parametrize(("added", "shipped"), [("", True), ("# mine\n", False)])
+def test_a_copy_of_a_shipped_profile_is_as_good_as_shipped(tmp_path, monkeypatch, *, added, shipped):
+    own = find("llama2-7b", "model").path.read_text()
+    (tmp_path / "model_profiles").mkdir()
+    copy = tmp_path / "model_profiles" / "llama2-7b.yaml"
+    copy.write_text(own + added)
+    monkeypatch.chdir(tmp_path)
+    entry = find("llama2-7b", "model")
+    assert (entry.path.resolve(), entry.shipped) == (copy, shipped)
