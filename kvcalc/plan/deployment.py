@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.formats import Format, parse_format
-from kvcalc.core.model import Part
+from kvcalc.core.model import Mixture, Part
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
@@ -29,6 +29,7 @@ __all__ = [
     "parallel_sizes",
     "rank_weights",
     "run_formats",
+    "share_experts",
 ]
 
 _PLAIN = ("bf16", "fp16", "fp32")
@@ -222,6 +223,17 @@ def deploy(
         hardware=hardware,
         own_weights=weights is None,
     )
+
+
+def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:
+    """Return the sizes with a mixture's experts shared by all data-parallel copies, as engines do without ``--ep`` too.
+
+    Source: vLLM 0.32, FusedMoEParallelConfig.make (tensor parallelism of experts spans data-parallel ranks).
+    """
+    mixtures = any(isinstance(block.mlp, Mixture) for block in model.block_counts)
+    if parallel.data == 1 or not mixtures:
+        return parallel
+    return replace(parallel, expert=parallel.tensor * parallel.data)
 
 
 def held_weight_bytes(deployment: Deployment) -> int:

@@ -6,14 +6,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.model import Latent, Mixture
+from kvcalc.core.model import Latent
 from kvcalc.core.reports.fit import Budget, FitReport, FittingDeployment
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_cache_bytes, splits_evenly
 from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, default_sequences, runtime_overhead
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.pools import pool
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, rank_weights
+from kvcalc.plan.deployment import (
+    check_batch,
+    check_context,
+    default_context,
+    format_names,
+    rank_weights,
+    share_experts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,7 +224,10 @@ def _budget(deployment: Deployment, question: _Question) -> Budget:
     utilization = defaults.utilization if asked is None else asked
     if not 0 < utilization <= 1:
         raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
-    weights = rank_weights(_as_served(deployment, question.engine))
+    served = deployment
+    if question.engine in _SHARING_EXPERTS:
+        served = replace(deployment, parallel=share_experts(deployment.model, deployment.parallel))
+    weights = rank_weights(served)
     activations, overhead = _overheads(deployment, question, defaults, memory)
     usable = int(utilization * memory) - weights
     beside = activations.plus(overhead)
@@ -234,18 +244,6 @@ def _budget(deployment: Deployment, question: _Question) -> Budget:
             "kv_bytes_available": (usable - beside.most, usable - beside.least),
         },
     )
-
-
-def _as_served(deployment: Deployment, engine: str) -> Deployment:
-    """Return the deployment with the experts shared by all ranks of attention, as engines do with ``--ep`` or without.
-
-    Source: vLLM 0.32, FusedMoEParallelConfig.make (tensor parallelism of experts spans data-parallel ranks).
-    """
-    spread = deployment.parallel
-    mixtures = any(isinstance(block.mlp, Mixture) for block in deployment.model.block_counts)
-    if engine not in _SHARING_EXPERTS or spread.data == 1 or not mixtures:
-        return deployment
-    return replace(deployment, parallel=replace(spread, expert=spread.tensor * spread.data))
 
 
 def _overheads(

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Full, Mixture, Sliding
+from kvcalc.core.model import Full, Sliding
 from kvcalc.core.units import GIB, bytes_text
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
-from kvcalc.plan.deployment import Deployment, rank_weights, run_formats
+from kvcalc.plan.deployment import Deployment, rank_weights, run_formats, share_experts
 from kvcalc.plan.reconcile.findings import Finding, row_of
 
 if TYPE_CHECKING:
@@ -143,16 +143,12 @@ def _inner_bytes(model: ModelProfile, formats: Formats, stages: int, spread: Par
 
 def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: tuple[int, ...]) -> Iterator[Finding]:
     stages, copies = start_up.count("pipeline_parallel_size") or 1, start_up.count("data_parallel_size") or 1
-    mixture = any(isinstance(block.mlp, Mixture) for block in model.block_counts)
     share = _REPACKED_SHARE if _stored(model) else _PLAIN_SHARE
     extra, formats = _tables_bytes(model), _formats(start_up, model)
     if _MAY_SEE.search(model.architecture):
         share, extra = _REPACKED_SHARE, _TOWERS_BYTES
     for tensor in sizes:
-        # data-parallel replicas share out the experts
-        spread = Parallel(
-            tensor=tensor, pipeline=stages, data=copies, expert=tensor * copies if mixture and copies > 1 else 1
-        )
+        spread = share_experts(model, Parallel(tensor=tensor, pipeline=stages, data=copies))
         size = rank_weights(Deployment(model=model, formats=formats, parallel=spread))
         fewest = size if stages == 1 else min(_inner_bytes(model, formats, stages, spread), size)
         most = size * (1 + share) + extra
