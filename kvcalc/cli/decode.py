@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_deployment
+from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
 
 
 @takes_deployment
+@takes_charts
 def command(
     model: Model,
     gpu: Gpu,
@@ -17,6 +18,7 @@ def command(
     json: Json = False,
     output: Output = "table",
     *,
+    chart_files: dict[str, str | None],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on decoding: tokens/s, the least time of a step, and what limits it.
@@ -24,11 +26,12 @@ def command(
     Example: kvcalc decode --model llama3.1-8b --gpu h100-sxm --batch 1-256*4 --context 8192
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, emit, explain_first, tell_gpu
+    from kvcalc.cli.shared import command_output, counts, draw, emit, explain_first, tell_gpu
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
     deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.decode(deployment, batches=batches, contexts=contexts)
+    draw(report, chart_files)
     emit(report, shown, explain_first("decode", deployment, batches, contexts) if explain else None)

@@ -21,6 +21,7 @@ __all__ = [
     "Model",
     "Output",
     "Set",
+    "takes_charts",
     "takes_deployment",
     "takes_engine",
 ]
@@ -52,6 +53,13 @@ _DEPLOYMENT: dict[str, Any] = {
         int | None, Option("--data-parallel", "--dp", help="Copies of the attention part; --ep shares the experts.")
     ],
     "settings": Set,
+}
+
+# Files a report's chart is written to; the names are their endings.
+_CHARTS: dict[str, Any] = {
+    "svg": Annotated[str | None, Option("--svg", metavar="FILE", help="Write the chart as SVG.")],
+    "png": Annotated[str | None, Option("--png", metavar="FILE", help="Write the chart as PNG.")],
+    "html": Annotated[str | None, Option("--html", metavar="FILE", help="Write the chart as a page without network.")],
 }
 
 # Options that say what is printed; a command's help lists those that it has last.
@@ -103,6 +111,11 @@ def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
 def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that engines are started with; the command gets those given as the mapping ``engine_options``."""
     return _taking(command, "engine_options", _ENGINE)
+
+
+def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``."""
+    return _taking(command, "chart_files", _CHARTS)
 
 
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Batches, Explain, Gpu, Json, Model, Output, takes_deployment
+from kvcalc.cli.options import Batches, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
 
 Prompts = Annotated[str | None, Option("--prompt", help="Tokens of a prompt: one, a list or a range.")]
 
 
 @takes_deployment
+@takes_charts
 def command(
     model: Model,
     gpu: Gpu,
@@ -21,6 +22,7 @@ def command(
     json: Json = False,
     output: Output = "table",
     *,
+    chart_files: dict[str, str | None],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on prefill: the least time to first token, and what limits it.
@@ -28,11 +30,12 @@ def command(
     Example: kvcalc prefill --model llama3.1-8b --gpu h100-sxm --prompt 1024,8192
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, emit, explain_first, tell_gpu
+    from kvcalc.cli.shared import command_output, counts, draw, emit, explain_first, tell_gpu
 
     shown = command_output(output, json=json)
     batches, prompts = counts(batch, "batch") or (1,), counts(prompt, "prompt")
     deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.prefill(deployment, batches=batches, prompts=prompts)
+    draw(report, chart_files)
     emit(report, shown, explain_first("prefill", deployment, batches, prompts) if explain else None)

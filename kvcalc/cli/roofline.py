@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Output, takes_deployment
+from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Output, takes_charts, takes_deployment
 
 Models = Annotated[list[str] | None, Option("--model", "-m", help="A model to place on it. May be repeated.")]
 
 
 @takes_deployment
+@takes_charts
 def command(
     gpu: Gpu,
     model: Models = None,
@@ -21,6 +22,7 @@ def command(
     json: Json = False,
     output: Output = "table",
     *,
+    chart_files: dict[str, str | None],
     deployment_options: dict[str, Any],
 ) -> None:
     """Ceilings and ridge points of an accelerator, and where models sit below them.
@@ -28,7 +30,7 @@ def command(
     Example: kvcalc roofline --gpu h100 --model llama3.1-8b --batch 1,64 --context 4096
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, emit, tell_gpu
+    from kvcalc.cli.shared import command_output, counts, draw, emit, tell_gpu
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
@@ -41,4 +43,5 @@ def command(
     tell_gpu(gpu, hardware)
     gpus = deployments[0].parallel.gpus if deployments else deployment_options["gpus"] or 1
     report = api.roofline(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)
+    draw(report, chart_files)
     emit(report, shown, (lambda: api.explain("roofline", hardware)) if explain else None)

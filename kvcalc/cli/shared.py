@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["command_output", "counts", "emit", "engine_settings", "explain_first", "memory", "one_count", "tell_gpu"]
+__all__ = [
+    "command_output",
+    "counts",
+    "draw",
+    "emit",
+    "engine_settings",
+    "explain_first",
+    "memory",
+    "one_count",
+    "tell_gpu",
+]
 
 
 def counts(text: str | None, what: str) -> tuple[int, ...] | None:
@@ -57,6 +67,28 @@ def emit(report: Any, output: str, explained: Callable[[], Sequence[ExplainedSte
     from kvcalc.render.output import render
 
     sys.stdout.write(render(report, output, explained=explained() if explained else ()))
+
+
+def draw(report: Any, files: dict[str, str | None]) -> None:
+    """Write a report's chart to the files that were asked for, and say so on standard error.
+
+    Args:
+        report: a report that has a chart.
+        files: for ``svg``, ``png`` and ``html`` the file, or none.
+
+    Raises:
+        InputError: a file whose ending says another kind.
+        OSError: a file that cannot be written.
+    """
+    wanted = {kind: path for kind, path in files.items() if path is not None}
+    if not wanted:
+        return
+    from kvcalc.render.charts import chart_spec, write_chart
+
+    spec = chart_spec(report)
+    for kind, path in wanted.items():
+        write_chart(spec, path, kind)
+        sys.stderr.write(f"chart: {path}\n")
 
 
 def explain_first(

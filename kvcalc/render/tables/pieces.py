@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import JustifyMethod, RenderableType
 
-    from kvcalc.core.reports.common import RunFormats
-
-__all__ = ["facts", "formats_text", "grid", "heading", "note_lines"]
+__all__ = ["facts", "grid", "heading", "note_lines"]
 
 
 _WORDS = ("limiter", "fits", "reason")
@@ -45,11 +43,6 @@ def facts(rows: Iterable[tuple[str, ...]]) -> Table:
     for row in rows:
         table.add_row(*(Text(cell) for cell in (*row, "", "")[:3]))
     return table
-
-
-def formats_text(formats: RunFormats) -> str:
-    """Return the formats a report was computed with."""
-    return f"weights {formats.weights}, KV {formats.kv}, activations {formats.activations}"
 
 
 def note_lines(notes: Sequence[str]) -> list[RenderableType]:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from kvcalc.core.units import flop_rate_text, number_text, rate_text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.words import gpus_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,12 +22,11 @@ def parts(report: RooflineReport) -> list[RenderableType]:
     """Return ceilings, chart, points and plateaus."""
     from kvcalc.render.terminal import roofline_chart
 
-    gpus = f"{report.gpus} x " if report.gpus > 1 else ""
     ceilings = [
         [unit, flop_rate_text(rate), f"{number_text(report.ridge_flop_per_byte[unit])} FLOP/B"]
         for unit, rate in report.peak_flop_per_s.items()
     ]
-    title = f"Roofline: {gpus}{report.gpu}, memory {rate_text(report.memory_bandwidth_bytes_per_s)}"
+    title = f"Roofline: {gpus_text(report)}, memory {rate_text(report.memory_bandwidth_bytes_per_s)}"
     shown: list[RenderableType] = [heading(title), grid(["format", "dense peak", "ridge point"], ceilings)]
     shown += [Text(), Text(roofline_chart(report))]
     if report.points:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from kvcalc.core.units import bytes_text, count_text, number_text
-from kvcalc.render.tables.pieces import facts, formats_text, grid, heading, note_lines
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from kvcalc.core.reports.speed import DecodeReport
 from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text
-from kvcalc.render.tables.pieces import facts, formats_text, grid, heading, note_lines
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,8 +60,7 @@ def _parts_table(parts: Sequence[PartCost]) -> list[RenderableType]:
 
 
 def _title(report: DecodeReport | PrefillReport, what: str) -> str:
-    gpus = f"{report.gpus} x {report.gpu}" if report.gpus > 1 else report.gpu
-    return f"{what} bound: {report.model} on {gpus}  ({formats_text(report.formats)})"
+    return f"{what} bound: {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
 
 
 def _decode(report: DecodeReport) -> list[RenderableType]:

@@ -1,0 +1,172 @@
+"""What the charts of several reports are made of: Vega-Lite specifications as plain mappings.
+
+One look for all of them: series differ in colour *and* in dash or shape, so that a print in grey can be read; every
+axis says its unit; the subtitle says what the figures are and where they come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Axis", "Spec", "chart", "heat_map", "line_layer", "point_layer"]
+
+Spec = dict[str, Any]
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_WIDTH, _HEIGHT = 640, 400
+# Okabe and Ito's colours, told apart by every kind of eye: Wong 2011, doi 10.1038/nmeth.1618.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One direction of a chart.
+
+    Args:
+        field: the key of the rows.
+        title: the quantity with its unit: ``tokens/s``, ``context, tokens``.
+        scale: ``linear`` or ``log`` for numbers, ``names`` for words, which keep the order of the rows.
+        format: how numbers are printed, in d3's notation; SI prefixes unless said otherwise.
+    """
+
+    field: str
+    title: str
+    scale: Literal["linear", "log", "names"] = "linear"
+    format: str = "~s"
+
+    def encoding(self) -> Spec:
+        """Return the axis as a channel of a specification."""
+        if self.scale == "names":
+            return {"field": self.field, "type": "nominal", "title": self.title, "sort": None}
+        shown = {"format": self.format, "labelOverlap": True}
+        found: Spec = {"field": self.field, "type": "quantitative", "title": self.title, "axis": shown}
+        return found | {"scale": {"type": "log", "nice": False}} if self.scale == "log" else found
+
+
+def chart(
+    layers: Sequence[Spec], *, title: str, subtitle: Sequence[str] = (), width: int = _WIDTH, height: int = _HEIGHT
+) -> Spec:
+    """Return a whole chart of layers that share their axes.
+
+    Args:
+        layers: specifications as the other functions of this module return them.
+        title: what is shown.
+        subtitle: lines that say of what, in which formats, and from which source.
+        width: of the plot, in pixels.
+        height: of the plot, in pixels.
+    """
+    return {
+        "$schema": _SCHEMA,
+        "title": {"text": title, "subtitle": list(subtitle), "anchor": "start", "subtitleColor": "#555"},
+        "width": width,
+        "height": height,
+        "layer": list(layers),
+        "config": {
+            "background": "white",
+            "font": "sans-serif",
+            "axis": {"gridColor": "#e4e4e4", "labelFontSize": 12, "titleFontSize": 12},
+            "legend": {"labelFontSize": 12, "titleFontSize": 12, "symbolStrokeWidth": 2, "labelLimit": 320},
+            "view": {"stroke": "#bbb"},
+        },
+    }
+
+
+def line_layer(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    x: Axis,
+    y: Axis,
+    series: str | None = None,
+    title: str = "",
+    points: bool = True,
+) -> Spec:
+    """Return lines over rows, one for each value of the field ``series``, whose legend is headed ``title``."""
+    mark: Spec = {"type": "line", "strokeWidth": 2, "clip": True}
+    if points:
+        mark["point"] = {"size": 36}
+    return _layer(rows, mark, x, y, _told_apart(rows, series, title, by="strokeDash", values=_DASHES, symbol="stroke"))
+
+
+def point_layer(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    x: Axis,
+    y: Axis,
+    series: str | None = None,
+    title: str = "",
+    size: int = 60,
+    colour: str | None = None,
+) -> Spec:
+    """Return a point for each row, told apart by the field ``series``, whose legend is headed ``title``.
+
+    A ``colour`` of their own leaves shapes alone to tell them apart, over lines that use the colours.
+    """
+    mark = {"type": "point", "filled": True, "size": size, "opacity": 0.8, "clip": True}
+    apart = _told_apart(rows, series, title, by="shape", values=_SHAPES)
+    if colour is not None:
+        apart["color"] = {"value": colour}
+    return _layer(rows, mark, x, y, apart)
+
+
+def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis, middle: float | None = None) -> Spec:
+    """Return a field of cells with their numbers printed in them.
+
+    Args:
+        rows: one for each cell.
+        x: a direction of names.
+        y: the other.
+        value: what the colour stands for.
+        middle: the value at which the colour turns, where there is one (a speed-up of 1).
+    """
+    scheme = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "domainMid": middle, "reverse": True}
+    where = {"x": x.encoding(), "y": y.encoding()}
+    shade = {"field": value.field, "type": "quantitative", "title": value.title, "scale": scheme}
+    written = {"field": value.field, "type": "quantitative", "format": value.format}
+    return {
+        "data": {"values": _values(rows)},
+        "encoding": where,
+        "layer": [
+            {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": shade}},
+            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written}},
+        ],
+    }
+
+
+def _layer(rows: Sequence[Mapping[str, Any]], mark: Spec, x: Axis, y: Axis, apart: Spec) -> Spec:
+    told = [{"field": name} for name in dict.fromkeys(name for row in rows for name in row)]
+    encoding = {"x": x.encoding(), "y": y.encoding(), "tooltip": told, **apart}
+    return {"data": {"values": _values(rows)}, "mark": mark, "encoding": encoding}
+
+
+def _told_apart(
+    rows: Sequence[Mapping[str, Any]],
+    series: str | None,
+    title: str,
+    *,
+    by: str,
+    values: Sequence[object],
+    symbol: str | None = None,
+) -> Spec:
+    """Return the channels that tell series apart, by colour and by a second sign; they come round after seven."""
+    if series is None:
+        return {}
+    names = list(dict.fromkeys(row[series] for row in rows))
+    signs = [values[place % len(values)] for place in range(len(names))]
+    colours = [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]
+    named: Spec = {"field": series, "type": "nominal", "title": title or None}
+    if symbol is not None:
+        named["legend"] = {"symbolType": symbol}
+    return {
+        "color": named | {"scale": {"domain": names, "range": colours}},
+        by: named | {"scale": {"domain": names, "range": signs}},
+    }
+
+
+def _values(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(row) for row in rows]

@@ -1,0 +1,70 @@
+"""Charts: what they show is what the report says, in a file of each kind that needs no network."""
+
+import re
+
+import pytest
+
+import kvcalc
+from kvcalc.cli.main import main
+from kvcalc.core.errors import InputError
+from kvcalc.render.charts import chart_spec, write_chart
+
+
+def _values(spec):
+    return [row for layer in spec["layer"] for row in layer["data"]["values"]]
+
+
+def test_the_roofline_bends_at_the_ridge_and_holds_every_pass():
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    report = kvcalc.roofline("h100-sxm", [deployment], batches=[1, 64], contexts=[8192])
+    ceilings, passes = chart_spec(report)["layer"]
+    bends = {row["format"]: row for row in ceilings["data"]["values"][1::3]}
+    assert bends["bf16, fp16"]["intensity_flop_per_byte"] == report.ridge_flop_per_byte["bf16"]
+    assert bends["bf16, fp16"]["attainable_flop_per_s"] == pytest.approx(989.4e12)
+    shown = [(row["intensity_flop_per_byte"], row["attainable_flop_per_s"]) for row in passes["data"]["values"]]
+    assert shown == [(point.intensity_flop_per_byte, point.attainable_flop_per_s) for point in report.points]
+
+
+@pytest.mark.parametrize(
+    ("batches", "contexts", "across"), [([1, 2, 4], [512, 1024], "batch"), ([1], [512, 1024], "context")]
+)
+def test_the_longer_list_goes_across(batches, contexts, across):
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    report = kvcalc.decode(deployment, batches=batches, contexts=contexts)
+    spec = chart_spec(report)
+    assert spec["layer"][0]["encoding"]["x"]["field"] == across
+    assert [row["tokens_per_s"] for row in _values(spec)] == [row.tokens_per_s for row in report.rows]
+
+
+def test_a_prefill_shows_the_time_to_first_token():
+    report = kvcalc.prefill(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), prompts=[512, 1024])
+    assert [row["ideal_s"] for row in _values(chart_spec(report))] == [row.ideal_s for row in report.rows]
+
+
+def test_a_report_without_a_chart_is_refused():
+    with pytest.raises(InputError, match=r"kvcalc\.size has no chart"):
+        chart_spec(kvcalc.size(kvcalc.deployment("llama3.1-8b")))
+
+
+def test_files_of_each_kind(tmp_path, capsys):
+    files = {kind: tmp_path / f"chart.{kind}" for kind in ("svg", "png", "html")}
+    asked = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
+    with pytest.raises(SystemExit) as done:
+        main(["decode", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--batch", "1,8", "--json", *asked])
+    printed = capsys.readouterr()
+    assert done.value.code == 0
+    assert printed.out.startswith("{")
+    assert all(f"chart: {path}" in printed.err for path in files.values())
+    assert files["svg"].read_text().startswith("<svg")
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    page = files["html"].read_text()
+    assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=", page)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files.values())
+
+
+def test_a_folder_that_does_not_exist_leaves_nothing(tmp_path):
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    spec = chart_spec(kvcalc.decode(deployment))
+    with pytest.raises(OSError, match="No such file"):
+        write_chart(spec, tmp_path / "nowhere" / "chart.svg", "svg")
+    assert not list(tmp_path.iterdir())
