@@ -1,0 +1,32 @@
+"""The facade: names and paths in, reports out. The command line and every other front end call only this."""
+
+from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
+from kvcalc.api.deployments import deployment
+from kvcalc.api.logs import reconcile
+from kvcalc.api.profiles import (
+    lint_config,
+    load_hardware,
+    load_model,
+    profile_names,
+    profile_schema,
+    profile_text,
+    validate_profile,
+)
+
+__all__ = [
+    "decode",
+    "deployment",
+    "explain",
+    "fit",
+    "lint_config",
+    "load_hardware",
+    "load_model",
+    "prefill",
+    "profile_names",
+    "profile_schema",
+    "profile_text",
+    "reconcile",
+    "roofline",
+    "size",
+    "validate_profile",
+]

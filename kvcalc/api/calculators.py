@@ -1,0 +1,152 @@
+"""The calculators: bytes, bounds, what fits, and how each number comes about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, overload
+
+from kvcalc.core.hardware import HardwareProfile
+from kvcalc.sources import load_hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.core.reports.fit import FitReport
+    from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["decode", "explain", "fit", "prefill", "roofline", "size"]
+
+
+def size(
+    deployment: Deployment,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
+) -> SizeReport:
+    """Return the bytes of cache and weights; with an engine, also what that engine reserves.
+
+    For llama.cpp, ``context`` is that of all ``options.parallel`` sequences together, as its tools take it.
+
+    Raises:
+        InputError: a batch or context below one, or an engine that is not known.
+        UnsupportedError: a model that the engine's memory model does not describe.
+    """
+    from kvcalc.plan.size import size_report
+
+    return size_report(deployment, context=context, batch=batch, engine=engine, options=options)
+
+
+def fit(
+    deployment: Deployment,
+    *,
+    engine: str = "vllm",
+    options: EngineOptions | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    kv_memory_bytes: int | None = None,
+    activation_bytes: int | None = None,
+    overhead_bytes: int | None = None,
+) -> FitReport:
+    """Return whether a model, its cache and an engine's overhead fit, and the largest that would.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        engine: whose memory model is used: ``vllm``, ``llama.cpp``, ``transformers`` or ``ideal``.
+        options: the engine's options.
+        context: tokens of each sequence.
+        batch: sequences.
+        kv_memory_bytes: memory for the cache on each GPU; skips the budget, and no accelerator is needed.
+        activation_bytes: peak of activations, where it is known.
+        overhead_bytes: context, buffers and graphs, where they are known.
+
+    Raises:
+        InputError: neither an accelerator nor a memory for the cache, or sizes that make no sense.
+        UnsupportedError: a model or arrangement that the engine's memory model does not describe.
+    """
+    from kvcalc.plan.fit import BudgetTerms, fit_report
+
+    terms = BudgetTerms(kv_bytes=kv_memory_bytes, activation_bytes=activation_bytes, overhead_bytes=overhead_bytes)
+    return fit_report(deployment, engine=engine, options=options, terms=terms, context=context, batch=batch)
+
+
+def decode(
+    deployment: Deployment, *, batches: Sequence[int] = (1,), contexts: Sequence[int] | None = None
+) -> DecodeReport:
+    """Return the bound on decoding for each batch and context.
+
+    Raises:
+        InputError: no accelerator, or a batch or context below one.
+    """
+    from kvcalc.plan.decode import decode_report
+
+    return decode_report(deployment, batches=batches, contexts=contexts)
+
+
+def prefill(
+    deployment: Deployment, *, batches: Sequence[int] = (1,), prompts: Sequence[int] | None = None
+) -> PrefillReport:
+    """Return the bound on prefill for each batch and prompt.
+
+    Raises:
+        InputError: no accelerator, or a batch or prompt below one.
+    """
+    from kvcalc.plan.prefill import prefill_report
+
+    return prefill_report(deployment, batches=batches, prompts=prompts)
+
+
+def roofline(
+    gpu: str | Path | HardwareProfile,
+    deployments: Sequence[Deployment] = (),
+    *,
+    gpus: int = 1,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+    settings: Sequence[str] = (),
+) -> RooflineReport:
+    """Return an accelerator's ceilings and ridge points, and where models sit below them.
+
+    Raises:
+        KvcalcError: an accelerator that cannot be found, or a batch or context below one.
+    """
+    from kvcalc.plan.roofline import roofline_report
+
+    hardware = load_hardware(gpu, settings=settings)
+    return roofline_report(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)
+
+
+@overload
+def explain(
+    report: Literal["size", "decode", "prefill"], deployment: Deployment, *, context: int | None = ..., batch: int = ...
+) -> tuple[ExplainedStep, ...]: ...
+@overload
+def explain(report: Literal["roofline"], deployment: HardwareProfile) -> tuple[ExplainedStep, ...]: ...
+def explain(
+    report: str, deployment: Deployment | HardwareProfile, *, context: int | None = None, batch: int = 1
+) -> tuple[ExplainedStep, ...]:
+    """Return the formulas behind a report, with the numbers put in and their sources.
+
+    Args:
+        report: ``size``, ``decode``, ``prefill`` or ``roofline``.
+        deployment: what the report was about (for ``roofline``, the accelerator).
+        context: tokens attended, or of the prompt.
+        batch: sequences.
+    """
+    from kvcalc.plan import explain as steps
+    from kvcalc.plan.deployment import default_context
+
+    if isinstance(deployment, HardwareProfile):
+        return steps.explain_roofline(deployment)
+    tokens = default_context(deployment.model) if context is None else context
+    if report == "size":
+        return steps.explain_size(deployment, context=tokens, batch=batch)
+    if report == "prefill":
+        return steps.explain_prefill(deployment, batch=batch, prompt=tokens)
+    return steps.explain_decode(deployment, batch=batch, context=tokens)

@@ -1,0 +1,79 @@
+"""What a question is asked about: a model on accelerators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.hardware import HardwareProfile
+from kvcalc.sources import load_hardware, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["deployment"]
+
+
+def deployment(
+    model: str | Path | ModelProfile,
+    *,
+    gpu: str | Path | HardwareProfile | None = None,
+    gpus: int | None = None,
+    tensor_parallel: int | None = None,
+    pipeline_parallel: int | None = None,
+    expert_parallel: int | None = None,
+    data_parallel: int | None = None,
+    weights: str | None = None,
+    kv_dtype: str | None = None,
+    key_dtype: str | None = None,
+    value_dtype: str | None = None,
+    activations: str | None = None,
+    settings: Sequence[str] = (),
+) -> Deployment:
+    """Return a model on accelerators, in formats, spread as asked; see `load_model` and `load_hardware` for the names.
+
+    ``gpus`` alone means tensor parallel. A setting whose first field is an accelerator's is applied there.
+
+    Raises:
+        KvcalcError: what cannot be found, read or combined.
+    """
+    from kvcalc.plan.deployment import deploy, parallel_sizes
+
+    mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
+    return deploy(
+        load_model(model, settings=mine),
+        hardware=None if gpu is None else load_hardware(gpu, settings=theirs),
+        parallel=parallel_sizes(
+            gpus=gpus, tensor=tensor_parallel, pipeline=pipeline_parallel, expert=expert_parallel, data=data_parallel
+        ),
+        weights=weights,
+        kv=kv_dtype,
+        key=key_dtype,
+        value=value_dtype,
+        activations=activations,
+    )
+
+
+_HARDWARE_FIELDS = frozenset(HardwareProfile.__dataclass_fields__) - {
+    "name",
+    "aliases",
+    "sources",
+    "provenance",
+    "notes",
+}
+
+
+def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[list[str], list[str]]:
+    mine: list[str] = []
+    theirs: list[str] = []
+    for setting in settings:
+        field = setting.partition("=")[0].partition(".")[0].strip()
+        is_hardware = field in _HARDWARE_FIELDS - {"architecture"}
+        if is_hardware and not with_hardware:
+            raise InputError(f"--set {field} is a field of an accelerator, and none is given", hint="give --gpu")
+        (theirs if is_hardware else mine).append(setting)
+    return mine, theirs

@@ -1,0 +1,73 @@
+"""Profiles of models and accelerators: finding, printing and checking them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.sources import load_hardware, load_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.importers.config_reader import KeyUse
+    from kvcalc.profiles.catalog import Kind
+
+__all__ = [
+    "lint_config",
+    "load_hardware",
+    "load_model",
+    "profile_names",
+    "profile_schema",
+    "profile_text",
+    "validate_profile",
+]
+
+
+def profile_names(kind: Kind) -> list[str]:
+    """Return the names of the models or accelerators that can be found."""
+    from kvcalc.profiles.catalog import names
+
+    return names(kind)
+
+
+def profile_text(profile: ModelProfile | HardwareProfile) -> str:
+    """Return a profile as the YAML of a profile file."""
+    from kvcalc.profiles.writer import profile_yaml
+
+    return profile_yaml(profile)
+
+
+def profile_schema(kind: Kind) -> dict[str, object]:
+    """Return the JSON Schema of a kind of profile file."""
+    from kvcalc.profiles.schema import HardwareDocument, ModelDocument, json_schema
+
+    return json_schema(ModelDocument if kind == "model" else HardwareDocument)
+
+
+def validate_profile(path: Path, kind: Kind) -> None:
+    """Check a profile file against the schema.
+
+    Raises:
+        ProfileError: the first thing that is wrong.
+    """
+    from kvcalc.profiles.loader import load_hardware_file, load_model_file
+
+    load_model_file(path) if kind == "model" else load_hardware_file(path)
+
+
+def lint_config(path: Path) -> list[KeyUse]:
+    """Return what becomes of each key of a Hugging Face config: used, defaulted or ignored.
+
+    Args:
+        path: a ``config.json``, its folder, or a ``.safetensors`` file beside it.
+
+    Raises:
+        UnsupportedError: an architecture that is not known.
+        ProfileError: a file that cannot be read.
+    """
+    from kvcalc.importers.folders import config_of
+    from kvcalc.importers.hugging_face import lint
+
+    return lint(config_of(path))

@@ -1,0 +1,1 @@
+"""Predictions held against what people measured, and estimates fitted to it."""
