@@ -3,6 +3,7 @@
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
 from kvcalc.api.lessons import demo_kv_cache
+from kvcalc.api.levers import levers, traffic
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -20,6 +21,7 @@ __all__ = [
     "deployment",
     "explain",
     "fit",
+    "levers",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -30,5 +32,6 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "traffic",
     "validate_profile",
 ]

@@ -21,6 +21,7 @@ __all__ = [
     "Model",
     "Output",
     "Set",
+    "With",
     "takes_charts",
     "takes_deployment",
     "takes_engine",
@@ -34,6 +35,7 @@ Contexts = Annotated[str | None, Option("--context", help="Tokens attended: one,
 Batches = Annotated[str, Option("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).")]
 Set = Annotated[list[str] | None, Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
 Explain = Annotated[bool, Option("--explain", help="Print each formula with its numbers and their sources.")]
+With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 
