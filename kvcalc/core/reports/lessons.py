@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DecoderShape", "KvCacheReport", "KvCacheStep"]
+__all__ = ["DecoderShape", "DriftReport", "DriftStep", "KvCacheReport", "KvCacheStep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +102,50 @@ class KvCacheReport:
     both_ways_first_wrong: int | None
     cache_bytes: int
     steps: tuple[KvCacheStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftStep:
+    """Distance from the truth at one step, by root mean square; the states lie on a circle of radius 1.
+
+    Args:
+        place: steps since the last true state, for the free-running generator.
+        teacher_forced_error: each step from the true state before it.
+        free_running_error: each step from the generator's own.
+        teacher_forced_error_consistent: the same, trained with the consistency loss.
+        free_running_error_consistent: the same, trained with the consistency loss.
+    """
+
+    place: int
+    teacher_forced_error: float
+    free_running_error: float
+    teacher_forced_error_consistent: float
+    free_running_error_consistent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    """A generator that feeds on its own states, trained on single steps and with a consistency loss.
+
+    Args:
+        horizon_steps: steps that it runs on its own states in training.
+        consistency: weight of the consistency loss.
+        trainings: trainings that errors are means over.
+        seed: of all that is random.
+        noise: standard deviation of the noise on what it learns from.
+        final_error: free-running error at the last step, trained on single steps.
+        final_error_consistent: the same with the consistency loss.
+        reduction: the first over the second.
+        steps: the errors of each step.
+    """
+
+    schema: str = "kvcalc.demo_drift/1"
+    horizon_steps: int
+    consistency: float
+    trainings: int
+    seed: int
+    noise: float
+    final_error: float
+    final_error_consistent: float
+    reduction: float
+    steps: tuple[DriftStep, ...] = ()
