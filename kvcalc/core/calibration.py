@@ -63,7 +63,7 @@ class Measured:
 
     __pydantic_config__ = _STRICT
     device: str
-    date: str
+    date: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Calibration:
     Args:
         name: what it is called.
         engine: the engine it was measured with.
-        architectures: generations of accelerators it applies to, as `HardwareProfile.architecture` names them.
+        applies_to: accelerators, or their generations (`HardwareProfile.architecture`), it applies to.
         reach: by kind of operator (`kind_of`), ``matrix`` at least; ``matrix:fp8`` is for one arithmetic format.
         memory_interval: spread of measurements of passes that are limited by memory or links.
         compute_interval: spread of measurements of passes that are limited by FLOP/s.
@@ -93,7 +93,7 @@ class Calibration:
     __pydantic_config__ = _STRICT
     name: str
     engine: str
-    architectures: tuple[str, ...]
+    applies_to: tuple[str, ...]
     reach: Mapping[str, Reach]
     memory_interval: Interval
     compute_interval: Interval
@@ -104,10 +104,9 @@ class Calibration:
     measured: Measured
     sources: Mapping[str, Source] = field(default_factory=dict)
 
-    def reach_of(self, op: OpCost) -> Reach:
-        """Return what an operator reaches: its kind in its arithmetic format, else in any, else as matrices do."""
-        kind = kind_of(op)
-        names = (f"{kind}:{op.unit}", kind, f"matrix:{op.unit}", "matrix")
+    def reach_of(self, kind: str, unit: str) -> Reach:
+        """Return what a kind of operator reaches in an arithmetic format: else in any, else as matrices do."""
+        names = (f"{kind}:{unit}", kind, f"matrix:{unit}", "matrix")
         return next(self.reach[name] for name in names if name in self.reach)
 
 
