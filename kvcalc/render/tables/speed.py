@@ -156,7 +156,7 @@ def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
 
 def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRow) -> list[tuple[str, ...]]:
     """Energy and money of a token, where power and price are known."""
-    shown = []
+    shown: list[tuple[str, ...]] = []
     if row.joules_per_token is not None and report.power_w is not None:
         told = f"at the bound's speed, if each GPU draws {number_text(report.power_w)} W"
         shown.append(("energy at least", f"{number_text(row.joules_per_token)} J a token", told))

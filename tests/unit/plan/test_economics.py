@@ -58,7 +58,7 @@ def test_the_command_line_prints_costs_as_bounds(command, capsys):
         main([*arguments, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert report["price_per_hour_usd"] == 2.5
-    assert report["power_w"] == 490
+    assert report["power_w"] == pytest.approx(490)
     assert report["rows"][0]["usd_per_million_tokens"] > 0
     with pytest.raises(SystemExit):
         main(arguments)
