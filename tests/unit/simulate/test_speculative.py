@@ -164,7 +164,7 @@ def test_aligned_batches_keep_the_distribution_of_each_sequence():
 
 
 def test_without_the_residual_the_distribution_is_another(monkeypatch):
-    monkeypatch.setattr("kvcalc.simulate.speculative.residual", lambda p, _: tuple(p))
+    monkeypatch.setattr("kvcalc.simulate.speculative.verify.residual", lambda p, _: tuple(p))
     found = outcomes(lambda choose: speculate(sampled(target_of, draft_of, choose), (), tokens=2, tree=chain(1)).tokens)
     assert found != target_alone(2)
 
@@ -191,7 +191,7 @@ def test_sampled_frequencies_fit_the_target(seed):
 
 
 def test_the_chi_square_test_notices_a_wrong_distribution(monkeypatch):
-    monkeypatch.setattr("kvcalc.simulate.speculative.residual", lambda p, _: tuple(p))
+    monkeypatch.setattr("kvcalc.simulate.speculative.verify.residual", lambda p, _: tuple(p))
     with pytest.raises(AssertionError):
         test_sampled_frequencies_fit_the_target(0)
 

@@ -1,156 +1,39 @@
-"""Speculative decoding step by step: draft, verify, accept, correct or take the bonus.
-
-A round is one pass of the target over a drafted chain or tree. How it decides is a `Verify` function: `greedy`,
-`greedy_tree`, `sampled`, or `by_chance` for acceptance without models. `speculate` runs rounds for one sequence,
-`speculate_batch` for several whose acceptance differs.
-"""
+"""How the target decides on a draft: greedily, by rejection with the residual, or by chance alone."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.speculation import DraftTree
+from kvcalc.simulate.speculative.rounds import Round, Tokens
 
 __all__ = [
-    "BatchRun",
     "Candidates",
     "Choose",
     "NextDistribution",
     "NextToken",
-    "Round",
-    "Run",
-    "Tokens",
     "Verify",
     "by_chance",
-    "decode",
     "greedy",
     "greedy_tree",
     "residual",
     "sampled",
     "seeded",
-    "speculate",
-    "speculate_batch",
 ]
 
-Tokens = tuple[int, ...]
 # The next token of a context; several of them, best first; the probability of each token of the vocabulary.
 NextToken = Callable[[Tokens], int]
 Candidates = Callable[[Tokens, int], Sequence[int]]
 NextDistribution = Callable[[Tokens], Sequence[float]]
 # Takes weights that add up to 1 and returns the place of the one that chance picked.
 Choose = Callable[[Sequence[float]], int]
-
-_MOST_TOKENS = 1_000_000
-# How far a sum of probabilities may exceed 1 by rounding.
-_ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """One pass of the target: what was drafted, how far it was accepted, and the token the target added.
-
-    Args:
-        tree: which drafted token follows which.
-        drafted: the token of each node.
-        path: accepted nodes, from the context on.
-        own: the target's own token behind them: a correction, or a bonus where nothing was left to reject.
-        kept: how many of the accepted tokens and the own one were taken over.
-    """
-
-    tree: DraftTree
-    drafted: Tokens
-    path: tuple[int, ...]
-    own: int
-    kept: int
-
-    @property
-    def accepted(self) -> Tokens:
-        """Accepted draft tokens."""
-        return tuple(self.drafted[node] for node in self.path)
-
-    @property
-    def rejected(self) -> Tokens:
-        """Draft tokens that were tried behind the accepted ones and refused."""
-        last = self.path[-1] + 1 if self.path else 0
-        return tuple(self.drafted[node] for node in self.tree.children[last])
-
-    @property
-    def ending(self) -> Literal["plain", "bonus", "correction"]:
-        """What the own token is: of a pass without draft, behind a draft accepted to its end, or instead of one."""
-        if not self.drafted:
-            return "plain"
-        return "correction" if self.rejected else "bonus"
-
-    @property
-    def yielded(self) -> Tokens:
-        """What the pass gave: accepted tokens and the own one."""
-        return (*self.accepted, self.own)
-
-    @property
-    def emitted(self) -> Tokens:
-        """What was taken over of it: less in the last round, and where sequences are kept aligned."""
-        return self.yielded[: self.kept]
-
-
+# One round: the tokens so far and the shape of the draft.
 Verify = Callable[[Tokens, DraftTree], Round]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The generation of one sequence."""
-
-    prompt: Tokens
-    rounds: tuple[Round, ...]
-
-    @property
-    def tokens(self) -> Tokens:
-        """Generated tokens."""
-        return tuple(token for found in self.rounds for token in found.emitted)
-
-    @property
-    def target_passes(self) -> int:
-        """Passes of the target."""
-        return len(self.rounds)
-
-    @property
-    def draft_steps(self) -> int:
-        """Steps of the draft: one a level."""
-        return sum(len(found.tree.level_widths) for found in self.rounds)
-
-    @property
-    def mean_tokens_per_pass(self) -> float:
-        """Tokens that a pass gave on average, the target's own included; 0 without a pass."""
-        return sum(len(found.yielded) for found in self.rounds) / len(self.rounds) if self.rounds else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRun:
-    """Sequences generated together: a pass of the target verifies one round of each that is not done."""
-
-    runs: tuple[Run, ...]
-
-    @property
-    def target_passes(self) -> int:
-        """Passes of the target: those of the sequence that needs most."""
-        return max((run.target_passes for run in self.runs), default=0)
-
-    @property
-    def passes(self) -> tuple[tuple[int | None, ...], ...]:
-        """For each pass how many tokens each sequence took over; none where it was done before."""
-        return tuple(
-            tuple(run.rounds[place].kept if place < run.target_passes else None for run in self.runs)
-            for place in range(self.target_passes)
-        )
-
-    @property
-    def mean_tokens_per_pass(self) -> float:
-        """Tokens that a sequence took over in a pass on average; 0 without a pass."""
-        kept = [tokens for taken in self.passes for tokens in taken if tokens is not None]
-        return sum(kept) / len(kept) if kept else 0.0
+# How far a sum of probabilities may exceed 1 by rounding.
+_ROUNDING = 1e-9
 
 
 def seeded(seed: int) -> Choose:
@@ -330,71 +213,3 @@ def by_chance(acceptance: Sequence[float], choose: Choose) -> Verify:
         return _walk(context, tree, (0,) * tree.nodes, decide)
 
     return verify
-
-
-def decode(target: NextToken, prompt: Sequence[int], *, tokens: int) -> Tokens:
-    """Return what the target alone generates, one token a pass."""
-    context = tuple(prompt)
-    for _ in range(_wanted(tokens)):
-        context = (*context, target(context))
-    return context[len(prompt) :]
-
-
-def _wanted(tokens: int) -> int:
-    if not 0 <= tokens <= _MOST_TOKENS:
-        raise InputError(f"tokens to generate must be from 0 to {_MOST_TOKENS:,}, not {tokens}")
-    return tokens
-
-
-def speculate(verify: Verify, prompt: Sequence[int], *, tokens: int, tree: DraftTree) -> Run:
-    """Generate a sequence by speculation.
-
-    Args:
-        verify: how a round decides.
-        prompt: tokens to begin with; may be empty.
-        tokens: how many to generate; 0 takes no pass.
-        tree: the shape of each draft; without nodes it is plain decoding, a token a pass.
-
-    Raises:
-        InputError: a negative number of tokens, or what ``verify`` refuses.
-    """
-    return speculate_batch([verify], [prompt], tokens=tokens, tree=tree).runs[0]
-
-
-def speculate_batch(
-    verify: Sequence[Verify],
-    prompts: Sequence[Sequence[int]],
-    *,
-    tokens: int,
-    tree: DraftTree,
-    aligned: bool = False,
-) -> BatchRun:
-    """Generate sequences by speculation, each with its own acceptance.
-
-    Args:
-        verify: how a round of each sequence decides.
-        prompts: the sequences' prompts.
-        tokens: how many to generate for each.
-        tree: the shape of each draft.
-        aligned: whether the sequences stay equally long: a pass then gives each of them only what the worst one got, as
-            in implementations without ragged batches.
-
-    Raises:
-        InputError: a negative number of tokens, not one ``verify`` for each prompt, or what one of them refuses.
-    """
-    wanted = _wanted(tokens)
-    if len(verify) != len(prompts):
-        raise InputError(f"{len(verify)} ways to verify for {len(prompts)} prompts")
-    contexts = [tuple(prompt) for prompt in prompts]
-    left = [wanted] * len(contexts)
-    rounds: list[list[Round]] = [[] for _ in contexts]
-    while any(left):
-        found = {place: verify[place](contexts[place], tree) for place, rest in enumerate(left) if rest}
-        most = min(len(taken.yielded) for taken in found.values()) if aligned else wanted
-        for place, taken in found.items():
-            kept = min(len(taken.yielded), most, left[place])
-            rounds[place].append(replace(taken, kept=kept))
-            contexts[place] += rounds[place][-1].emitted
-            left[place] -= kept
-    runs = (Run(prompt=tuple(p), rounds=tuple(done)) for p, done in zip(prompts, rounds, strict=True))
-    return BatchRun(runs=tuple(runs))
