@@ -339,4 +339,5 @@ class _Conversation:
             output_tokens=output,
             prompt=(Segment(0, 0, system), own) if system else (own,),
             output_stream=self.number,
+            output_start=said,
         )

@@ -174,6 +174,7 @@ def test_a_turn_holds_all_that_was_said_before():
     assert second.arrival_s >= 5.0
     own = second.prompt[1]
     assert (own.stream, own.start) == (first.output_stream, 0)
+    assert first.output_start == first.prompt[1].tokens
     assert 5 <= own.tokens - first.prompt[1].tokens - first.output_tokens <= 10
     third = talk.follow(second, 6.0)
     assert third.name == "1.3"
