@@ -21,7 +21,7 @@ class StepRun(NamedTuple):
         last_step_s: time of the last.
         tokens: sequences that got a token in each of the steps, and one in the step before too: that many inter-token
             gaps as long as each step.
-        gaps_s: other inter-token gaps that ended in the first step, of sequences that had been preempted or passed over.
+        gaps_s: other inter-token gaps that end in the first step, of sequences that were preempted or passed over.
         prompt_tokens: prompt tokens computed, over all the steps.
         running: sequences running.
         waiting: requests waiting.
