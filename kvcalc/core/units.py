@@ -25,6 +25,7 @@ __all__ = [
     "parse_bytes",
     "parse_count",
     "parse_rate",
+    "parse_seconds",
     "rate_text",
     "seconds_text",
     "usd_text",
@@ -37,7 +38,8 @@ TOKENS_PER_MILLION = 10**6
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
 def _split(text: str, what: str) -> tuple[float, str]:
@@ -120,6 +122,20 @@ def parse_rate(text: str) -> float:
     if not 0 < value * scale < float("inf"):
         raise InputError(f"{text!r} is not a positive rate")
     return value * scale
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
+
+    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
+    (0.05, 1.0, 2.5, 120.0)
+    """
+    value, unit = _split(text, "duration")
+    if unit not in _SECONDS:
+        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{text!r} is not a duration of zero or more")
+    return value * _SECONDS[unit]
 
 
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
