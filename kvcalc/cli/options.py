@@ -23,6 +23,7 @@ __all__ = [
     "Set",
     "With",
     "takes_charts",
+    "takes_costs",
     "takes_deployment",
     "takes_engine",
     "takes_lesson",
@@ -56,6 +57,12 @@ _DEPLOYMENT: dict[str, Any] = {
         int | None, Option("--data-parallel", "--dp", help="Copies of the attention part; --ep shares the experts.")
     ],
     "settings": Set,
+}
+
+# What running costs; the names are the arguments of `kvcalc.api.deployment`.
+_COSTS: dict[str, Any] = {
+    "price_per_hour_usd": Annotated[float | None, Option("--price", help="Dollars for an hour of one GPU.")],
+    "power_share": Annotated[float | None, Option("--power-share", help="Share of its rated power that a GPU draws.")],
 }
 
 # Files a report's chart is written to; the names are their endings.
@@ -121,6 +128,11 @@ def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
 def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that engines are started with; the command gets those given as the mapping ``engine_options``."""
     return _taking(command, "engine_options", _ENGINE)
+
+
+def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what running costs to a command; it gets them as the mapping ``cost_options``."""
+    return _taking(command, "cost_options", _COSTS)
 
 
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
