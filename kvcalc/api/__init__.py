@@ -2,7 +2,7 @@
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
-from kvcalc.api.lessons import demo_kv_cache
+from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
 from kvcalc.api.levers import levers, traffic
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
@@ -17,7 +17,10 @@ from kvcalc.api.profiles import (
 
 __all__ = [
     "decode",
+    "demo_drift",
     "demo_kv_cache",
+    "demo_paging",
+    "demo_speculate",
     "deployment",
     "explain",
     "fit",
