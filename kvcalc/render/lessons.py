@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["animate", "lesson_text", "step_texts"]
 
-_ASCII = str.maketrans({"µ": "u", "×": "x", "…": "...", "–": "-", "·": "*", "≤": "<="})
+_ASCII = str.maketrans({"µ": "u", "…": "..."})
 
 
 def lesson_text(report: Any, *, steps: bool = False, plain: bool = False) -> str:
