@@ -170,11 +170,14 @@ def paging_report(
     Raises:
         InputError: no requests, a memory that holds not even one, or a block longer than the longest length.
     """
-    if not 1 <= block_tokens <= longest_tokens <= memory_tokens <= _MOST_MEMORY:
+    ordered = 1 <= block_tokens <= longest_tokens <= memory_tokens <= _MOST_MEMORY
+    if not ordered or ceil_div(longest_tokens, block_tokens) > memory_tokens // block_tokens:
         raise InputError(
             f"blocks of {block_tokens:,} tokens, requests of up to {longest_tokens:,}, memory for {memory_tokens:,}",
-            hint=f"each at least as large as the one before, the memory up to {_MOST_MEMORY:,}",
+            hint=f"the memory, up to {_MOST_MEMORY:,} tokens, must hold one request in whole blocks",
         )
+    if any(prompt < 1 or output < 1 for prompt, output in lengths):
+        raise InputError("a request has at least one prompt token and makes at least one")
     served = [(prompt, output) for prompt, output in lengths if prompt + output <= longest_tokens]
     if not served or len(served) > _MOST_REQUESTS:
         raise InputError(

@@ -112,6 +112,9 @@ def test_an_empty_table_has_nothing_to_copy():
         {"lengths": []},
         {"lengths": [(5000, 1)]},
         {"longest_tokens": 16},
+        {"lengths": [(10, 4)], "memory_tokens": 20, "longest_tokens": 20},
+        {"lengths": [(10, 0)]},
+        {"lengths": [(0, 4)]},
     ],
 )
 def test_what_holds_no_request_is_refused(asked):
