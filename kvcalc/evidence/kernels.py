@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost, StepCost
-from kvcalc.core.errors import KvcalcError
+from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.formats import FORMATS, Format, parse_format
 from kvcalc.evidence.cases import Case, Pass, Unusable
 from kvcalc.evidence.names import find_hardware
@@ -38,7 +38,7 @@ def kernel_case(record: Record) -> Case | Unusable:
     try:
         op, narrow = _gemm(record) if record.phase == "gemm" else (_attention(record), None)
     except KvcalcError as error:
-        return Unusable(status="no profile", reason=error.what)
+        return Unusable(status="excluded", reason=error.what)
     return Case(
         record=record,
         hardware=found[0],
@@ -54,7 +54,7 @@ def _alone(op: OpCost) -> Pass:
 
 def _gemm(record: Record) -> tuple[OpCost, OpCost | None]:
     """Return m x k times k x n: every operand read once, the product written once; and in the weights' own units."""
-    m, n, k = (record.shape[name] for name in "mnk")
+    m, n, k = _sizes(record, "m", "n", "k")
     printed = record.weights or ""
     stored, moved = (parse_format(name) for name in _GEMM.get(printed, (printed, printed)))
     unit = (stored if stored.bytes_per_element > moved.bytes_per_element else moved).unit
@@ -73,8 +73,8 @@ def _gemm(record: Record) -> tuple[OpCost, OpCost | None]:
 
 def _attention(record: Record) -> OpCost:
     """Return one query for each sequence over its past: the cache read once, queries in and results out."""
-    batch, heads, kv_heads, dim = (record.shape[name] for name in ("batch", "heads", "kv_heads", "head_dim"))
-    tokens = record.shape["past"] + record.shape["new"]
+    heads, kv_heads, dim, past, new = _sizes(record, "heads", "kv_heads", "head_dim", "past", "new")
+    batch, tokens = record.batch or 1, past + new
     cache, query = _format(record.kv), _format(record.weights)
     return OpCost(
         name="attention",
@@ -84,6 +84,13 @@ def _attention(record: Record) -> OpCost:
         kv_read_bytes=cache.bytes(batch * tokens * kv_heads * 2 * dim),
         io_bytes=query.bytes(2 * batch * heads * dim),
     )
+
+
+def _sizes(record: Record, *names: str) -> tuple[int, ...]:
+    missing = [name for name in names if not record.shape.get(name)]
+    if missing:
+        raise InputError(f"the kernel's {missing[0]} was not printed")
+    return tuple(record.shape[name] for name in names)
 
 
 def _format(printed: str | None) -> Format:
