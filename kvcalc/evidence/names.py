@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import label_bytes
+from kvcalc.evidence.gguf_types import is_gguf_type
 from kvcalc.profiles.catalog import lookup
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.yaml_reader import read_yaml_file
@@ -43,12 +44,16 @@ class EngineRules:
         quantized: narrowest format in which weights of a quantised file are multiplied.
         attention: format in which attention works.
         cache: narrowest cache format by weight format.
+        splits_layers: whether several accelerators share out the layers, unless a tensor parallel size is printed.
+        checkpoints: whether weights whose format is not printed are the checkpoint's own.
     """
 
     name: str
     quantized: str | None
     attention: str | None
     cache: dict[str, str]
+    splits_layers: bool
+    checkpoints: bool
 
 
 def engine_rules(printed: str) -> EngineRules:
@@ -56,13 +61,19 @@ def engine_rules(printed: str) -> EngineRules:
     key = printed.strip().lower()
     for name, rules in _data()["engines"].items():
         if key.startswith(name):
-            return EngineRules(
-                name=name,
-                quantized=rules.get("quantized"),
-                attention=rules.get("attention"),
-                cache=rules.get("cache", {}),
-            )
-    return EngineRules(name=key, quantized=None, attention=None, cache={})
+            return _rules(name, rules)
+    return _rules(key, {})
+
+
+def _rules(name: str, rules: dict[str, Any]) -> EngineRules:
+    return EngineRules(
+        name=name,
+        quantized=rules.get("quantized"),
+        attention=rules.get("attention"),
+        cache=rules.get("cache", {}),
+        splits_layers=rules.get("splits_layers", False),
+        checkpoints=rules.get("checkpoints", False),
+    )
 
 
 def exclusion(record: Record) -> str | None:
@@ -117,9 +128,17 @@ def _hardware(name: str) -> HardwareProfile:
     return load_hardware_file(entry.path, trusted=entry.shipped)
 
 
-def weight_names(record: Record) -> dict[str, str] | None:
-    """Return ``weights`` and ``activations`` of a record's weight format, or none where it is not a known one."""
-    data = _data()
-    of_file: dict[str, str] | None = data["files"].get(record.model.lower())
-    found: dict[str, str] | None = data["weights"].get((record.weights or "").strip().lower())
-    return of_file or found
+def weight_names(printed: str, model: str, rules: EngineRules) -> dict[str, str] | None:
+    """Return ``weights`` and ``activations`` of a weight format, or none where it is none of `names.yaml`.
+
+    Args:
+        printed: the format as printed.
+        model: the model as printed, whose files may follow a rule of their own.
+        rules: of the engine; the names that llama.cpp gives its file types come first there.
+    """
+    data, key = _data(), printed.strip().lower()
+    of_file: dict[str, str] | None = data["files"].get(model.lower())
+    if of_file is not None or (rules.splits_layers and is_gguf_type(key)):
+        return of_file
+    found: dict[str, str] | None = data["weights"].get(key)
+    return found

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.validate import Outcome
-from kvcalc.evidence.cases import Unusable, case_of
+from kvcalc.evidence.cases import Unusable
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.kernels import kernel_case
+from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import shipped_records
 from kvcalc.evidence.record import short_source
 
