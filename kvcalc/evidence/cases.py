@@ -70,16 +70,19 @@ class Case:
         """Return the case with other experts touched."""
         return self if self.deployment is None else self._again(self.deployment, routing)
 
-    def with_formats(self, *, cache: str | None = None, weights: str | None = None) -> Case:
-        """Return the case with the cache, or weights and what they are multiplied with, in another format."""
+    def with_formats(
+        self, *, cache: str | None = None, weights: str | None = None, activations: str | None = None
+    ) -> Case:
+        """Return the case with the cache, or weights and what they are multiplied with, in other formats."""
         if self.deployment is None:
             return self
         formats = self.deployment.formats
         if cache is not None:
             formats = replace(formats, key=parse_format(cache), value=parse_format(cache))
         if weights is not None:
-            stored = parse_format(weights)
-            formats = replace(formats, weights=stored, parts={}, activations=stored)
+            formats = replace(formats, weights=parse_format(weights), parts={})
+        if activations is not None:
+            formats = replace(formats, activations=parse_format(activations))
         return self._again(replace(self.deployment, formats=formats), "expected")
 
     def _again(self, deployment: Deployment, routing: Routing) -> Case:

@@ -37,18 +37,17 @@ def bound_s(case: Case, *, held_bytes: float = 0) -> float:
         held_bytes: what may lie in the last-level cache when a pass begins, so that it need not be read again.
     """
     hardware = case.hardware
-    times = [(step.times, step_time(step.cost, hardware), step.cost) for step in case.passes]
+    times = [(step.times, step_time(step.cost, hardware)) for step in case.passes]
     if case.timing == "mixed":
-        # all overlapped: prompts ride along with the steps of others, whose weights are read anyway
-        shared = sum(op.weight_bytes for op in times[0][2].stages[0]) if len(times) > 1 else 0
-        memory = sum(count * time.memory_s for count, time, _ in times) - shared / hardware.memory_bandwidth_bytes_per_s
-        compute, wire = (sum(count * getattr(time, name) for count, time, _ in times)
-                         for name in ("compute_s", "link_s"))  # fmt: skip
-        return max(compute, memory, wire)
-    saved = held_bytes / hardware.memory_bandwidth_bytes_per_s
-    if saved:
-        return sum(count * max(time.compute_s, time.memory_s - saved, time.link_s) for count, time, _ in times)
-    return sum(count * (time.latency_s if case.timing == "one by one" else time.ideal_s) for count, time, _ in times)
+        # all overlapped: prompts ride along with the steps of others, whose weights they share
+        shared = sum(op.weight_bytes for op in case.passes[0].cost.stages[0]) if len(times) > 1 else 0
+        memory = sum(count * time.memory_s for count, time in times) - shared / hardware.memory_bandwidth_bytes_per_s
+        compute = sum(count * time.compute_s for count, time in times)
+        return max(compute, memory, sum(count * time.link_s for count, time in times))
+    if held_bytes:
+        saved = held_bytes / hardware.memory_bandwidth_bytes_per_s
+        return sum(count * max(time.compute_s, time.memory_s - saved, time.link_s) for count, time in times)
+    return sum(count * (time.latency_s if case.timing == "one by one" else time.ideal_s) for count, time in times)
 
 
 def judge(case: Case) -> Verdict:
@@ -90,7 +89,7 @@ def _narrow_cache(case: Case) -> Case:
 
 
 def _narrow_weights(case: Case) -> Case:
-    return case.with_formats(weights="fp8") if case.record.weights is None else case
+    return case.with_formats(weights="fp8", activations="fp8") if case.record.weights is None else case
 
 
 def _narrow(case: Case) -> Case:

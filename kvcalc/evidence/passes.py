@@ -8,15 +8,15 @@ from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
 from kvcalc.evidence.cases import Case, Unusable, pass_of
 from kvcalc.evidence.names import exclusion
-from kvcalc.evidence.setups import setup_of
+from kvcalc.evidence.setups import Setup, setup_of
 from kvcalc.plan.deployment import memory_needed
 
 if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.evidence.record import Record
-    from kvcalc.evidence.setups import Setup
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["case_of", "most_held"]
+__all__ = ["case_in", "case_of", "most_held"]
 
 _MOST_SEQUENCES = 100_000
 
@@ -31,6 +31,16 @@ def case_of(record: Record) -> Case | Unusable:
         return setup if isinstance(setup, Unusable) else _STEPS.get(record.phase, _unknown)(record, setup)
     except KvcalcError as error:
         return Unusable(status="excluded", reason=error.what)
+
+
+def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -> Case:
+    """Return a record as passes of a deployment that is known.
+
+    Raises:
+        InputError: a phase that is not known, or a record without what it takes.
+    """
+    setup = Setup(deployment=deployment, hardware=hardware, assumed=(), weights_known=True)
+    return _STEPS.get(record.phase, _unknown)(record, setup)
 
 
 def _unknown(record: Record, setup: Setup) -> Case:
