@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kvcalc.core.errors import UnknownNameError, did_you_mean
 from kvcalc.profiles.yaml_reader import read_yaml_file
 
-__all__ = ["Entry", "Kind", "find", "folders", "names", "shipped_folder"]
+__all__ = ["Entry", "Kind", "find", "folders", "lookup", "names", "shipped_folder"]
 
 Kind = Literal["model", "hardware", "calibration"]
 
@@ -80,6 +80,14 @@ def find(name: str, kind: Kind) -> Entry:
     Raises:
         UnknownNameError: there is none; the hint names the closest.
     """
+    entry = lookup(name, kind)
+    if entry is None:
+        raise _unknown(name, kind)
+    return entry
+
+
+def lookup(name: str, kind: Kind) -> Entry | None:
+    """Return the file of a profile by its name or one of its aliases, or none."""
     key = name.strip().lower()
     searched = folders(kind)
     if key and "/" not in key and "\\" not in key and key not in (".", ".."):
@@ -92,7 +100,7 @@ def find(name: str, kind: Kind) -> Entry:
         for path in _files(folder) if folder == searched[-1] or folder.name == _FOLDER[kind] else ():
             if key in _aliases(path, key):
                 return Entry(path, by_alias=True, shipped=_is_shipped(path, kind))
-    raise _unknown(name, kind)
+    return None
 
 
 def _is_shipped(path: Path, kind: Kind) -> bool:
