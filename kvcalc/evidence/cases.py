@@ -51,6 +51,8 @@ class Case:
         deployment: model, formats and parallel sizes; none for a kernel.
         timing: how the passes follow each other: each ``alone``, ``one by one`` through pipeline stages as those of a
             single sequence, or ``mixed`` with those of other requests, whose weights they share.
+        likely: the passes that an estimate is made of, where a bound leaves out what surely was not needed: prompts of
+            other requests that an engine reads in the same passes; else those of the bound.
         narrow: the same passes multiplied in the narrower format of their operands, where an engine may do so.
         assumed: what was not printed, and how it was taken.
         bound_only: why no estimate is meant for it; empty where one is.
@@ -62,6 +64,7 @@ class Case:
     measured_s: float
     deployment: Deployment | None = None
     timing: Literal["alone", "one by one", "mixed"] = "alone"
+    likely: tuple[Pass, ...] = ()
     narrow: tuple[Pass, ...] = ()
     assumed: tuple[str, ...] = ()
     bound_only: str = ""

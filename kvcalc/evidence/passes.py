@@ -71,17 +71,31 @@ def _decode(record: Record, setup: Setup) -> Case:
         told.append(f"no more than {held} sequences of {context:,} tokens fit the memory")
     together = max(1, min(int(running), held))
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
-    step = pass_of(setup.deployment, decode_step(batch=together, context=context))
+    step = decode_step(batch=together, context=context)
+    prompts = _prompts_beside(record, together)
     return Case(
         record=record,
         hardware=setup.hardware,
-        passes=(step,),
+        passes=(pass_of(setup.deployment, step),),
         measured_s=measured_s,
         deployment=setup.deployment,
+        likely=(pass_of(setup.deployment, step, prompts),) if prompts is not None else (),
         timing="one by one" if batch == 1 else "alone",
         assumed=(*setup.assumed, *told),
         bound_only=_unscored(setup),
     )
+
+
+def _prompts_beside(record: Record, together: int) -> TokenGroup | None:
+    """Return the prompt tokens that a step reads beside the tokens it decodes, where a server is kept full.
+
+    For each sequence that ends after its output, another prompt is read: batch * prompt / output tokens in each step.
+    """
+    if not record.is_time or together == 1 or not record.prompt_tokens or not record.output_tokens:
+        return None
+    tokens = max(1, round(together * record.prompt_tokens / record.output_tokens))
+    past = max(0, (record.prompt_tokens - tokens) // 2)
+    return TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past, logit_tokens=0)
 
 
 def _unscored(setup: Setup) -> str:

@@ -38,6 +38,7 @@ class Outcome:
         estimate_least: lower end of its interval.
         estimate_most: upper end.
         calibration: where the estimate's parameters come from.
+        fitted: whether they were fitted to records of the same campaign, so that the error tells nothing.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Outcome:
     estimate_least: float | None = None
     estimate_most: float | None = None
     calibration: str = ""
+    fitted: bool = False
 
     @property
     def share(self) -> float | None:
@@ -85,7 +87,9 @@ class Figures:
     Args:
         records: records in all.
         held: those held against a bound or an exact prediction.
-        scored: those with an estimate or an exact prediction.
+        scored: those with an exact prediction, or an estimate whose parameters were not fitted to their campaign; the
+            errors are of these.
+        fitted: those with an estimate whose parameters were.
         without_profile: those whose model, accelerator or format is in no profile.
         without_calibration: those held against the bound alone.
         excluded: those that cannot be used, each for a reason.
@@ -103,6 +107,7 @@ class Figures:
     records: int
     held: int
     scored: int
+    fitted: int
     without_profile: int
     without_calibration: int
     excluded: int
@@ -135,6 +140,7 @@ class ValidateSummary:
     records: int
     held: int
     scored: int
+    fitted: int
     without_profile: int
     without_calibration: int
     excluded: int

@@ -34,7 +34,13 @@ def parts(report: ValidateReport) -> list[RenderableType]:
                 ("held against a bound", number_text(whole.held), "or an exact prediction"),
                 ("beat it", number_text(whole.bound_violations), "without a cause"),
                 ("beat it for a cause", number_text(whole.explained), "that is computed, see below"),
-                ("with an estimate", number_text(whole.scored), f"{whole.without_calibration:,} without calibration"),
+                (
+                    "with an estimate",
+                    number_text(whole.scored),
+                    "not fitted to their campaign: the errors below are of these",
+                ),
+                ("used in a fit", number_text(whole.fitted), "their errors are not counted"),
+                ("bound alone", number_text(whole.without_calibration), "no calibration applies"),
                 ("without a profile", number_text(whole.without_profile), "not held against anything"),
                 ("not usable", number_text(whole.excluded), "each for a reason, see below"),
             ]
