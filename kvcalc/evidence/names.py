@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import label_bytes
+from kvcalc.engines.logs import model_names
 from kvcalc.evidence.gguf_types import is_gguf_type
 from kvcalc.profiles.catalog import lookup
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "weight_names"]
 
-# Endings that say how a checkpoint was tuned, stored or packed: its layers are those of the name without them.
-_ENDINGS = re.compile(
-    r"[-_](gguf|hf|it|instruct|chat|base|qat|awq|gptq|dynamic|fp8|fp4|nvfp4|mxfp4|bf16|int4|int8|w8a8|w4a16|q\d_(0|1|k)(_[sml])?)$"
-)
 _VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws)-")
 _MEMORY = re.compile(r"-(\d+)-?gb?$")
 
@@ -87,13 +84,9 @@ def exclusion(record: Record) -> str | None:
 @cache
 def find_model(printed: str) -> ModelProfile | None:
     """Return the catalogue's model that a printed name means, or none: nothing is guessed."""
-    key = printed.strip().lower()
-    candidates = [key, key.rpartition("/")[2]]
-    while (shorter := _ENDINGS.sub("", candidates[-1])) != candidates[-1]:
-        candidates.append(shorter)
-    for candidate in candidates:
-        name = _data()["models"].get(candidate, candidate.replace(" ", "-"))
-        entry = lookup(name, "model")
+    named = _data()["models"]
+    for candidate in (printed.strip().lower(), *model_names(printed)):
+        entry = lookup(named.get(candidate, candidate), "model")
         if entry is not None:
             return load_model_file(entry.path, trusted=entry.shipped)
     return None

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["SUITES", "figures", "run_suites"]
 
 SUITES = {
+    "bytes": "kvcalc.evidence.exact",
     "kernels": "kvcalc.evidence.speeds",
     "decode": "kvcalc.evidence.speeds",
     "prefill": "kvcalc.evidence.speeds",
     "serving": "kvcalc.evidence.speeds",
+    "logs": "kvcalc.evidence.exact",
 }
 _COUNTS = ("records", "held", "scored", "fitted", "without_profile", "without_calibration", "excluded", "explained",
            "bound_violations")  # fmt: skip

@@ -70,7 +70,11 @@ class Outcome:
     @property
     def error(self) -> float | None:
         """The estimate's signed relative error: above 0 where it is larger than the measurement."""
-        return self.estimate / self.measured - 1 if self.estimate is not None and self.measured else None
+        if self.estimate is None or self.measured is None:
+            return None
+        if self.estimate == self.measured:
+            return 0.0
+        return self.estimate / self.measured - 1 if self.measured else float("inf")
 
     @property
     def covered(self) -> bool | None:

@@ -12,13 +12,15 @@ from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kvcalc.core.reports.validate import Figures, Outcome, ValidateReport
+    from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport
 
 __all__ = ["parts"]
 
 _COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "error", "p90", "|err|", "inside")
 _MOST_SHOWN = 20
+_SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
+_BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
 
 
 def parts(report: ValidateReport) -> list[RenderableType]:
@@ -49,12 +51,8 @@ def parts(report: ValidateReport) -> list[RenderableType]:
     suites = [(name, *_cells(figures)) for name, figures in report.suites.items()]
     shown += [Text(), heading("By suite"), grid(["suite", *_COLUMNS], suites)]
     for suite in report.suites:
-        rows = [
-            (_short(entry.source), entry.quantity, "1st" if entry.first_hand else "2nd", *_cells(entry.figures))
-            for entry in report.sources
-            if entry.suite == suite
-        ]
-        shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", "hand", *_COLUMNS], rows, left=3)]
+        rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
+        shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", *_BY_SOURCE], rows, left=2)]
     shown += _beaten(report)
     reasons = _reasons(report, "no profile", "excluded")
     if reasons:
@@ -62,10 +60,17 @@ def parts(report: ValidateReport) -> list[RenderableType]:
     return [*shown, *note_lines(report.notes)]
 
 
-def _short(source: str) -> str:
-    """Return both ends of a long source; ``--json`` has the whole."""
-    half = _SOURCE_WIDTH // 2
-    return source if len(source) <= _SOURCE_WIDTH else f"{source[:half]}…{source[-half + 1 :]}"
+def _source_cells(entry: SourceFigures) -> tuple[str, ...]:
+    cells = dict(zip(_COLUMNS, _cells(entry.figures), strict=True))
+    source = _short(entry.source, _SOURCE_WIDTH if entry.first_hand else _SOURCE_WIDTH - len(_SECOND_HAND))
+    return f"{source}{'' if entry.first_hand else _SECOND_HAND}", entry.quantity, *(cells[name] for name in _BY_SOURCE)
+
+
+def _short(source: str, width: int) -> str:
+    """Return a long source without its owner, or both its ends; ``--json`` has the whole."""
+    name = source if len(source) <= width else source.partition("/")[2] or source
+    half = (width - 1) // 2
+    return name if len(name) <= width else f"{name[:half]}…{name[-half:]}"
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
