@@ -9,6 +9,7 @@ from kvcalc.core.reports.validate import Outcome
 from kvcalc.evidence.cases import Unusable
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.kernels import kernel_case
+from kvcalc.evidence.names import slowness
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import shipped_records
 from kvcalc.evidence.record import short_source
@@ -57,7 +58,7 @@ def _held(told: Outcome, case: Case) -> Outcome:
     return replace(
         told,
         status=beaten if verdict.beaten else "holds",
-        reason=verdict.cause,
+        reason=verdict.cause or slowness(case.record) or "",
         model=case.deployment.model.name if case.deployment is not None else told.model,
         hardware=case.hardware.name,
         measured=case.measured_s,
