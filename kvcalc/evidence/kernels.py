@@ -35,7 +35,7 @@ def kernel_case(record: Record) -> Case | Unusable:
     if record.note.startswith("suspect"):
         return Unusable(status="excluded", reason="the file it stands in is corrupt or unexplained (suspect_file)")
     found = find_hardware(record.hardware)
-    if found is None:
+    if not found:
         return Unusable(status="no profile", reason=f"no profile of the accelerator {record.hardware!r}")
     try:
         op, narrow = _gemm(record) if record.phase == "gemm" else (_attention(record), None)
@@ -43,7 +43,7 @@ def kernel_case(record: Record) -> Case | Unusable:
         return Unusable(status="excluded", reason=error.what)
     return Case(
         record=record,
-        hardware=found[0],
+        variants=found,
         passes=(_alone(op),),
         measured_s=_seconds(record, op.flop),
         narrow=(_alone(narrow),) if narrow is not None else (),

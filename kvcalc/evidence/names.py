@@ -104,17 +104,17 @@ def find_model(printed: str) -> ModelProfile | None:
 
 
 @cache
-def find_hardware(printed: str) -> tuple[HardwareProfile, tuple[str, ...]] | None:
-    """Return the accelerator that a printed name means, and the names of all that it may mean; none if unknown."""
+def find_hardware(printed: str) -> tuple[HardwareProfile, ...]:
+    """Return the accelerators that a printed name may mean, the usual one first; empty where it is not known."""
     for name, memory_gb in _spellings(printed):
         named = _data()["hardware"].get(name)
         if named is None:
             entry = lookup(name.replace(" ", "-").replace("_", "-"), "hardware")
             named = [] if entry is None else [entry.path.stem]
-        found = [hardware for hardware in map(_hardware, named) if _may_have(hardware, memory_gb)]
+        found = tuple(hardware for hardware in map(_hardware, named) if _may_have(hardware, memory_gb))
         if found:
-            return found[0], tuple(hardware.name for hardware in found)
-    return None
+            return found
+    return ()
 
 
 def _may_have(hardware: HardwareProfile, memory_gb: str | None) -> bool:

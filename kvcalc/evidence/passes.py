@@ -39,7 +39,7 @@ def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -
     Raises:
         InputError: a phase that is not known, or a record without what it takes.
     """
-    setup = Setup(deployment=deployment, hardware=hardware, assumed=(), weights_known=True)
+    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True)
     return _STEPS.get(record.phase, _unknown)(record, setup)
 
 
@@ -75,7 +75,7 @@ def _decode(record: Record, setup: Setup) -> Case:
     prompts = _prompts_beside(record, together)
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=(pass_of(setup.deployment, step),),
         measured_s=measured_s,
         deployment=setup.deployment,
@@ -109,7 +109,7 @@ def _prefill(record: Record, setup: Setup) -> Case:
     )
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=(pass_of(setup.deployment, group),),
         measured_s=record.seconds_per_token * (1 if record.is_time else prompt * batch),
         deployment=setup.deployment,
@@ -130,7 +130,7 @@ def _first_token(record: Record, setup: Setup) -> Case:
     waits = "the time to first token includes waiting for others" if record.batch != 1 else ""
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=(pass_of(setup.deployment, group),),
         measured_s=record.seconds_per_token,
         deployment=setup.deployment,
@@ -157,7 +157,7 @@ def _whole(record: Record, setup: Setup) -> Case:
         passes.append(pass_of(deployment, step, times=output - 1))
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=tuple(passes),
         measured_s=record.seconds_per_token * held * output,
         deployment=deployment,
