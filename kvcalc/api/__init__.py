@@ -3,6 +3,7 @@
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import check_measured, validate
+from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -17,6 +18,7 @@ from kvcalc.api.profiles import (
 __all__ = [
     "check_measured",
     "decode",
+    "demo_kv_cache",
     "deployment",
     "explain",
     "fit",

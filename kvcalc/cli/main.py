@@ -30,6 +30,9 @@ COMMANDS = {
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
     "check": "Is a measured speed possible: held against the bound; exit code 1 where it beats it.",
+    "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
+    "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
+    "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

@@ -16,6 +16,12 @@ _ROWS = {
     "kvcalc.reconcile": "rows",
     "kvcalc.validate": "outcomes",
     "kvcalc.check": "checks",
+    "kvcalc.traffic": "rows",
+    "kvcalc.levers": "rows",
+    "kvcalc.demo_kv_cache": "steps",
+    "kvcalc.demo_speculate": "steps",
+    "kvcalc.demo_paging": "steps",
+    "kvcalc.demo_drift": "steps",
 }
 
 

@@ -100,7 +100,8 @@ WITHOUT_UNIT = {
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
-    r"(.+_)?(bytes|flop|s|tokens|w|usd)(_per_(s|byte|token|tokens|sequence|gib|hour))*(_available)?|price_per_hour_usd"
+    r"(.+_)?(bytes|flop|s|tokens|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|hour))*(_available)?"
+    r"|price_per_hour_usd"
 )
 
 
