@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.evidence.names import EngineRules
     from kvcalc.evidence.record import Record
 
-__all__ = ["Case", "Pass", "Unusable", "case_of"]
+__all__ = ["Case", "Pass", "Unusable", "case_of", "most_held"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,13 +209,14 @@ def _running(record: Record, deployment: Deployment, batch: int, step_s: float, 
     if record.ttft_s is not None and record.output_tokens:
         decoding_s = record.output_tokens * step_s
         running = max(1.0, batch * decoding_s / (decoding_s + record.ttft_s))
-    held = _most_held(deployment, context, batch)
+    held = most_held(deployment, context, batch)
     if held < running:
         assumed.append(f"no more than {held} sequences of {context:,} tokens fit the memory")
     return max(1, min(int(running), held))
 
 
-def _most_held(deployment: Deployment, tokens: int, batch: int) -> int:
+def most_held(deployment: Deployment, tokens: int, batch: int) -> int:
+    """Return how many sequences of so many tokens fit the memory, no more than the batch; one at least."""
     empty, one = (memory_needed(deployment, tokens=tokens, batch=size) for size in (0, 1))
     if deployment.fits(memory_needed(deployment, tokens=tokens, batch=batch)):
         return batch
@@ -245,7 +246,7 @@ def _first_token(
 def _whole(record: Record, deployment: Deployment, batch: int, assumed: list[str]) -> tuple[tuple[Pass, ...], float]:
     """A batch of requests: their prompts, then a step for each further token."""
     prompt, output = max(1, record.prompt_tokens or 1), max(1, record.output_tokens or 1)
-    held = _most_held(deployment, prompt + output, batch)
+    held = most_held(deployment, prompt + output, batch)
     if held < batch:
         assumed.append(f"no more than {held} sequences of {prompt + output:,} tokens fit the memory")
         batch = held
