@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        check_measured,
         decode,
         deployment,
         explain,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "CheckReport",
     "DecodeReport",
     "FitReport",
     "HardwareProfile",
@@ -50,6 +53,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
+    "check_measured",
     "decode",
     "deployment",
     "explain",
@@ -67,6 +71,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "check_measured",
         "decode",
         "deployment",
         "explain",
@@ -82,6 +87,7 @@ _HOME = {
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
+    "core.reports.check": ("CheckReport",),
     "core.reports.fit": ("FitReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),

@@ -2,7 +2,7 @@
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
-from kvcalc.api.evidence import validate
+from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -15,6 +15,7 @@ from kvcalc.api.profiles import (
 )
 
 __all__ = [
+    "check_measured",
     "decode",
     "deployment",
     "explain",

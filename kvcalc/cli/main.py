@@ -29,6 +29,7 @@ COMMANDS = {
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
+    "check": "Is a measured speed possible: held against the bound; exit code 1 where it beats it.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

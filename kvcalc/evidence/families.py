@@ -10,7 +10,7 @@ from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.cost.estimate import pass_terms
 from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.campaigns import campaign, engine_of
-from kvcalc.evidence.estimates import estimated_passes, is_estimable
+from kvcalc.evidence.estimates import estimated_passes
 from kvcalc.evidence.fit import Sample, fit, interval, left_out, sample_seconds
 from kvcalc.evidence.gate import judge
 from kvcalc.plan.estimates import best_calibration
@@ -236,7 +236,7 @@ def fit_families(cases: Sequence[Case], families: Sequence[Family] = FAMILIES) -
             for case in cases
             if (best := best_calibration(starts, case.hardware, (engine_of(case.record),))) is not None
             and best.name == family.name
-            and is_estimable(case)
+            and estimated_passes(case)
             and not judge(case).beaten
         ]
         fitted[family.name] = _fit(family, family.start(fitted), own)

@@ -15,6 +15,7 @@ _ROWS = {
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
     "kvcalc.validate": "outcomes",
+    "kvcalc.check": "checks",
 }
 
 

@@ -8,6 +8,7 @@ import kvcalc
 import kvcalc.api
 
 PUBLIC = [
+    "CheckReport",
     "DecodeReport",
     "FitReport",
     "HardwareProfile",
@@ -22,6 +23,7 @@ PUBLIC = [
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
+    "check_measured",
     "decode",
     "deployment",
     "explain",

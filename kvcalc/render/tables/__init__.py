@@ -34,6 +34,7 @@ _MODULES = {
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
     "kvcalc.validate": "validate",
+    "kvcalc.check": "check",
 }
 _WIDTH = 110
 
