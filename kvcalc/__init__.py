@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        check_measured,
         decode,
         demo_drift,
         demo_kv_cache,
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
         roofline,
         size,
         traffic,
+        validate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.lessons import DecoderShape
     from kvcalc.core.reports.levers import LeversReport
@@ -41,8 +44,10 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
     from kvcalc.core.reports.traffic import TrafficReport
+    from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "CheckReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -59,6 +64,8 @@ __all__ = [
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -75,12 +82,14 @@ __all__ = [
     "roofline",
     "size",
     "traffic",
+    "validate",
 ]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "check_measured",
         "decode",
         "demo_drift",
         "demo_kv_cache",
@@ -97,10 +106,12 @@ _HOME = {
         "roofline",
         "size",
         "traffic",
+        "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
+    "core.reports.check": ("CheckReport",),
     "core.reports.fit": ("FitReport",),
     "core.reports.lessons": ("DecoderShape",),
     "core.reports.levers": ("LeversReport",),
@@ -109,6 +120,7 @@ _HOME = {
     "core.reports.size": ("SizeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
     "core.reports.traffic": ("TrafficReport",),
+    "core.reports.validate": ("ValidateReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

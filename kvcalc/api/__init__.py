@@ -3,6 +3,7 @@
 from kvcalc.api.cache import levers, traffic
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
+from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
@@ -16,6 +17,7 @@ from kvcalc.api.profiles import (
 )
 
 __all__ = [
+    "check_measured",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -36,5 +38,6 @@ __all__ = [
     "roofline",
     "size",
     "traffic",
+    "validate",
     "validate_profile",
 ]

@@ -14,6 +14,8 @@ _ROWS = {
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
+    "kvcalc.validate": "outcomes",
+    "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
     "kvcalc.demo_kv_cache": "steps",

@@ -8,6 +8,7 @@ import kvcalc
 import kvcalc.api
 
 PUBLIC = [
+    "CheckReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -24,6 +25,8 @@ PUBLIC = [
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -40,6 +43,7 @@ PUBLIC = [
     "roofline",
     "size",
     "traffic",
+    "validate",
 ]
 
 

@@ -33,6 +33,8 @@ _MODULES = {
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
+    "kvcalc.validate": "validate",
+    "kvcalc.check": "check",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",
