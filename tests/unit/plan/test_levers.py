@@ -86,6 +86,7 @@ def test_offloading_moves_bytes_and_saves_none():
     row = _last("offload=0.75", context=TOKENS)
     assert (row.kv_total_bytes, row.host_bytes) == (ENTRY * TOKENS // 4, ENTRY * TOKENS * 3 // 4)
     assert row.kv_factor == row.read_factor == 1
+    assert row.reserved_bytes == row.kv_total_bytes
     assert _last("offload", context=TOKENS).kv_total_bytes == 0
 
 
