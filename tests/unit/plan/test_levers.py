@@ -66,9 +66,7 @@ def test_a_shared_prefix_is_kept_once_and_read_by_all():
 
 
 def test_a_prefix_out_of_the_window_saves_nothing_there():
-    base, row = kvcalc.levers(
-        kvcalc.deployment("gemma-3-27b"), context=TOKENS, batch=2, with_levers="prefix=1024"
-    ).rows
+    base, row = kvcalc.levers(kvcalc.deployment("gemma-3-27b"), context=TOKENS, batch=2, with_levers="prefix=1024").rows
     full_layers = 10 * 16 * (128 + 128) * 2
     assert base.kv_total_bytes - row.kv_total_bytes == full_layers * 1024
 
