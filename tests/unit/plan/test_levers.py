@@ -201,6 +201,7 @@ def test_the_headline_factors_are_taken_apart():
         ("hierarchy=4x", "is not a count"),
         ("hierarchy=2x2x2x2x2x2x2", "up to 6 levels"),
         ("prefix=5000", "longer than the context of 4,096"),
+        ("hierarchy,recursive", "a hierarchy already"),
         ("mla,mla", "no layer is plain full attention"),
         ("state,window=8", "no layer keeps more than 8 tokens"),
         ("window=100,evict=200", "no layer keeps more than 200 tokens"),
