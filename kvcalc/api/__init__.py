@@ -1,6 +1,7 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
+from kvcalc.api.choices import compare, side
 from kvcalc.api.deployments import deployment
 from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.logs import reconcile
@@ -15,6 +16,7 @@ from kvcalc.api.profiles import (
 )
 
 __all__ = [
+    "compare",
     "decode",
     "demo_kv_cache",
     "deployment",
@@ -29,6 +31,7 @@ __all__ = [
     "profile_text",
     "reconcile",
     "roofline",
+    "side",
     "size",
     "validate_profile",
 ]

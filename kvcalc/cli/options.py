@@ -119,7 +119,10 @@ _ENGINE: dict[str, Any] = {
 
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
+    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``.
+
+    An option that the command spells itself, as one that takes a list does, is its own.
+    """
     return _taking(command, "deployment_options", _DEPLOYMENT)
 
 
@@ -145,6 +148,7 @@ def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:
 
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
+    added = {option: kind for option, kind in added.items() if option not in signature.parameters}
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values() if parameter.name != name]
     new = [inspect.Parameter(option, keyword, default=None, annotation=kind) for option, kind in added.items()]

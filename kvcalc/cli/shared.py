@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
@@ -25,6 +26,7 @@ __all__ = [
     "engine_settings",
     "explain_first",
     "memory",
+    "number",
     "one_count",
     "tell_gpu",
 ]
@@ -147,6 +149,23 @@ def memory(text: str | None) -> int | None:
         InputError: not an amount of memory.
     """
     return None if text is None else parse_bytes(text)
+
+
+def number(text: str | None, what: str) -> float | None:
+    """Return the number of an option, or none where it was not given.
+
+    Raises:
+        InputError: not a finite number.
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise InputError(f"{what} must be a number, not {text!r}")
+    return value
 
 
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:

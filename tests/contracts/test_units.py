@@ -96,6 +96,10 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    # the unit stands in the quantity beside them
+    "CompareRow.differences",
+    "CompareRow.ratios",
+    "CompareRow.best",
 }
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}

@@ -33,6 +33,7 @@ _MODULES = {
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
+    "kvcalc.compare": "compare",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",
