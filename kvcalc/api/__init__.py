@@ -1,7 +1,7 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
-from kvcalc.api.choices import compare, side
+from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.logs import reconcile
@@ -33,5 +33,6 @@ __all__ = [
     "roofline",
     "side",
     "size",
+    "solve",
     "validate_profile",
 ]

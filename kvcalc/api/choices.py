@@ -1,4 +1,4 @@
-"""Choices: deployments side by side."""
+"""Choices: deployments side by side, and the one quantity that is left open."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.reports.compare import CompareReport
+    from kvcalc.core.reports.solve import SolveReport
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.compare import Side
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["compare", "side"]
+__all__ = ["compare", "side", "solve"]
 
 
 def side(
@@ -48,3 +50,56 @@ def compare(sides: Sequence[Side], *, engine: str = "vllm") -> CompareReport:
     from kvcalc.plan.compare import compare_report
 
     return compare_report(sides, engine=engine)
+
+
+def solve(
+    deployment: Deployment,
+    unknown: str,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    tokens_per_s: float | None = None,
+    tokens_per_s_per_sequence: float | None = None,
+    ttft_s: float | None = None,
+    usd_per_million_tokens: float | None = None,
+    engine: str = "vllm",
+    options: EngineOptions | None = None,
+    kv_memory_bytes: int | None = None,
+) -> SolveReport:
+    """Return the value of one quantity at the edge of what memory, speed and cost allow.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        unknown: ``batch``, ``context``, ``gpus``, ``bandwidth`` or ``price``.
+        context: tokens of each sequence.
+        batch: sequences.
+        tokens_per_s: least decoding speed of all sequences together.
+        tokens_per_s_per_sequence: least decoding speed of each.
+        ttft_s: most time to first token of one prompt as long as the context.
+        usd_per_million_tokens: most that a million decoded tokens may cost.
+        engine: whose memory model says what fits.
+        options: the engine's options.
+        kv_memory_bytes: memory for the cache on each GPU; skips the budget.
+
+    Raises:
+        InputError: sizes that make no sense, or nothing that bounds the unknown.
+        UnsupportedError: a model or arrangement that the engine's memory model does not describe.
+    """
+    from kvcalc.plan.fit import BudgetTerms
+    from kvcalc.plan.solve import Targets, solve_report
+
+    return solve_report(
+        deployment,
+        unknown,
+        context=context,
+        batch=batch,
+        targets=Targets(
+            tokens_per_s=tokens_per_s,
+            tokens_per_s_per_sequence=tokens_per_s_per_sequence,
+            ttft_s=ttft_s,
+            usd_per_million_tokens=usd_per_million_tokens,
+        ),
+        engine=engine,
+        options=options,
+        terms=BudgetTerms(kv_bytes=kv_memory_bytes),
+    )

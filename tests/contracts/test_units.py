@@ -100,6 +100,11 @@ WITHOUT_UNIT = {
     "CompareRow.differences",
     "CompareRow.ratios",
     "CompareRow.best",
+    # the quantity and its unit stand beside them
+    "SolveConstraint.target",
+    "SolveConstraint.reached",
+    "SolveConstraint.beyond",
+    "SolveRow.answer",
 }
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
