@@ -1,6 +1,7 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
+from kvcalc.api.checks import check_files, check_schema
 from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.lessons import demo_kv_cache
@@ -16,6 +17,8 @@ from kvcalc.api.profiles import (
 )
 
 __all__ = [
+    "check_files",
+    "check_schema",
     "compare",
     "decode",
     "demo_kv_cache",

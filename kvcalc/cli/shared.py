@@ -28,6 +28,7 @@ __all__ = [
     "memory",
     "number",
     "one_count",
+    "share",
     "tell_gpu",
 ]
 
@@ -165,6 +166,20 @@ def number(text: str | None, what: str) -> float | None:
         value = float("nan")
     if not isfinite(value):
         raise InputError(f"{what} must be a number, not {text!r}")
+    return value
+
+
+def share(text: str, what: str) -> float:
+    """Return a share of one, written as ``0.01`` or ``1%``.
+
+    Raises:
+        InputError: not a share from 0 to 1.
+    """
+    percent = text.strip().endswith("%")
+    value = number(text.strip().removesuffix("%"), what) or 0.0
+    value = value / 100 if percent else value
+    if not 0 <= value <= 1:
+        raise InputError(f"{what} must be from 0 to 1 (or 100%), not {text}")
     return value
 
 

@@ -113,6 +113,7 @@ def fit_report(
     answer = fit_answer(deployment, question)
     smallest = _smallest(deployment, question) if terms.kv_bytes is None else None
     formats, parallel = deployment.formats, deployment.parallel
+    reserved = _reserved_bytes(answer.pool, options, tokens=tokens, batch=batch)
     return FitReport(
         model=model.name,
         engine=answer.pool.name,
@@ -127,7 +128,8 @@ def fit_report(
         budget=answer.budget,
         kv_bytes_available=max(0, answer.kv_bytes),
         logical_kv_bytes=rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch),
-        reserved_kv_bytes=_reserved_bytes(answer.pool, options, tokens=tokens, batch=batch),
+        reserved_kv_bytes=reserved,
+        kv_headroom=1 - reserved / answer.kv_bytes if answer.kv_bytes > 0 else None,
         kv_capacity_tokens=answer.held.tokens,
         max_concurrency=answer.held.concurrency,
         num_blocks=answer.held.num_blocks,

@@ -15,6 +15,7 @@ _ROWS = {
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
     "kvcalc.solve": "rows",
+    "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
     "kvcalc.demo_kv_cache": "steps",

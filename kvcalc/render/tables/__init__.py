@@ -34,6 +34,7 @@ _MODULES = {
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
     "kvcalc.compare": "compare",
+    "kvcalc.check": "checks",
     "kvcalc.solve": "solve",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
