@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        check_measured,
         decode,
         deployment,
         explain,
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         size,
+        validate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "CheckReport",
     "DecodeReport",
     "FitReport",
     "HardwareProfile",
@@ -47,6 +52,8 @@ __all__ = [
     "SizeReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
     "decode",
     "deployment",
     "explain",
@@ -57,12 +64,14 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "validate",
 ]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "check_measured",
         "decode",
         "deployment",
         "explain",
@@ -73,15 +82,18 @@ _HOME = {
         "reconcile",
         "roofline",
         "size",
+        "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
+    "core.reports.check": ("CheckReport",),
     "core.reports.fit": ("FitReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
+    "core.reports.validate": ("ValidateReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

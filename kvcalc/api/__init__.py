@@ -4,6 +4,7 @@ from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.checks import check_files, check_schema
 from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
+from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
@@ -18,6 +19,7 @@ from kvcalc.api.profiles import (
 
 __all__ = [
     "check_files",
+    "check_measured",
     "check_schema",
     "compare",
     "decode",
@@ -37,5 +39,6 @@ __all__ = [
     "side",
     "size",
     "solve",
+    "validate",
     "validate_profile",
 ]

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, KvcalcError, ProfileError
-from kvcalc.core.reports.checks import CheckChange, CheckReport, CheckResult
+from kvcalc.core.reports.checks import CheckChange, CheckResult, ChecksReport
 from kvcalc.core.reports.fit import FitReport
 from kvcalc.core.reports.size import SizeReport
 from kvcalc.core.reports.speed import DecodeRow, PrefillRow
@@ -62,7 +62,7 @@ def check_files(
     *,
     against: Path | None = None,
     tolerance: float = 0.0,
-) -> CheckReport:
+) -> ChecksReport:
     """Return the outcome of the checks of some files.
 
     Args:
@@ -82,7 +82,7 @@ def check_files(
     changes, notes = ((), ()) if against is None else _changes(results, against, tolerance)
     failures = sum(not result.passed for result in results)
     regressions = sum(change.worse for change in changes)
-    return CheckReport(
+    return ChecksReport(
         passed=not failures and not regressions,
         failures=failures,
         regressions=regressions,

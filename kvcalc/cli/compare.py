@@ -145,10 +145,8 @@ def _labels(sides: list[dict[str, str]]) -> list[str]:
     shown = [name for name in varied if name not in ("gpu", "gpus")]
     labels = []
     for side in sides:
-        parts = []
-        for name in shown:
-            if name in side:
-                parts.append(side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}")
+        told = [name for name in shown if name in side]
+        parts = [side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}" for name in told]
         if {"gpu", "gpus"} & set(varied):
             count = f"{side['gpus']}x" if "gpus" in side else ""
             parts.insert("model" in varied and "model" in side, f"{count}{side.get('gpu', '')}")

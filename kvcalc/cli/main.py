@@ -29,11 +29,12 @@ COMMANDS = {
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "compare": "Models, accelerators, formats or whole deployments side by side.",
     "solve": "Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth or price.",
-    "check": "Assertions for CI: what must hold of models on hardware, from a YAML file.",
+    "check": "Assertions for CI from a YAML file, or whether a measured speed is possible at all.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
     "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
+    "validate": "Predictions held against published measurements: none may beat its bound.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

@@ -175,7 +175,7 @@ def checks_schema(options: Mapping[str, str], fields: Mapping[str, str], operato
             "matrix": {
                 "type": "object",
                 "additionalProperties": False,
-                "properties": {name: {"type": ["array", "string"], "description": text} for name, text in options.items()},
+                "properties": {name: {**setting, "description": text} for name, text in options.items()},
                 "description": "Lists of values of options; every combination is a check.",
             },
             "expect": {**expect, "description": "Fields of reports, and what they must be."},

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kvcalc.core.reports.checks import CheckReport
+    from kvcalc.core.reports.checks import ChecksReport
 
 __all__ = ["github_annotations", "junit_xml", "markdown_summary"]
 
 
-def junit_xml(report: CheckReport) -> str:
+def junit_xml(report: ChecksReport) -> str:
     """Return a report as JUnit XML: a test case for each assertion, and one for each figure that got worse."""
     from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -39,10 +39,10 @@ def junit_xml(report: CheckReport) -> str:
 
 def _printable(text: str) -> str:
     """XML knows no control characters."""
-    return "".join(letter if letter >= " " else " " for letter in text)
+    return "".join(max(letter, " ") for letter in text)
 
 
-def github_annotations(report: CheckReport) -> str:
+def github_annotations(report: ChecksReport) -> str:
     """Return a line for each failure, which GitHub shows beside the line of the file that it came from."""
     lines = [(check.where, check.name, check.message) for check in report.checks if not check.passed]
     lines += [(change.where, change.name, change.message) for change in report.changes if change.worse]
@@ -62,7 +62,7 @@ def _escaped(text: str, *, value: bool = True) -> str:
     return text
 
 
-def markdown_summary(report: CheckReport) -> str:
+def markdown_summary(report: ChecksReport) -> str:
     """Return a report as Markdown: the verdict, failures and changes first, then every figure."""
     passed = len(report.checks) - report.failures
     lines = [f"### kvcalc check: {passed} of {len(report.checks)} hold", ""]

@@ -22,6 +22,8 @@ _ROWS = {
     "kvcalc.demo_speculate": "steps",
     "kvcalc.demo_paging": "steps",
     "kvcalc.demo_drift": "steps",
+    "kvcalc.validate": "outcomes",
+    "kvcalc.check_measured": "checks",
 }
 
 

@@ -8,6 +8,7 @@ import kvcalc
 import kvcalc.api
 
 PUBLIC = [
+    "CheckReport",
     "DecodeReport",
     "FitReport",
     "HardwareProfile",
@@ -21,6 +22,8 @@ PUBLIC = [
     "SizeReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
     "decode",
     "deployment",
     "explain",
@@ -31,6 +34,7 @@ PUBLIC = [
     "reconcile",
     "roofline",
     "size",
+    "validate",
 ]
 
 

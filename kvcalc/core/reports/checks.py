@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CheckChange", "CheckReport", "CheckResult"]
+__all__ = ["CheckChange", "ChecksReport", "CheckResult"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class CheckChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class ChecksReport:
     """Assertions with their outcome, and changes since an earlier run where one was given.
 
     Args:

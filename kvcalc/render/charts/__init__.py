@@ -27,6 +27,7 @@ _MODULES = {
     "kvcalc.demo_speculate": "speculation_rounds",
     "kvcalc.demo_paging": "paging",
     "kvcalc.demo_drift": "drift",
+    "kvcalc.validate": "validate",
 }
 _PNG_SCALE = 2.0
 

@@ -42,6 +42,8 @@ _MODULES = {
     "kvcalc.demo_speculate": "speculation_rounds",
     "kvcalc.demo_paging": "paging",
     "kvcalc.demo_drift": "drift",
+    "kvcalc.validate": "validate",
+    "kvcalc.check_measured": "check",
 }
 _WIDTH = 110
 

@@ -12,12 +12,12 @@ from kvcalc.render.tables.pieces import grid, heading, note_lines
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kvcalc.core.reports.checks import CheckReport
+    from kvcalc.core.reports.checks import ChecksReport
 
 __all__ = ["parts"]
 
 
-def parts(report: CheckReport) -> list[RenderableType]:
+def parts(report: ChecksReport) -> list[RenderableType]:
     """Return each assertion with its outcome, what changed, and the verdict last."""
     rows = [
         ["ok" if check.passed else "FAILED", check.name, _value(check.actual), _expected(check.expected)]
@@ -42,7 +42,7 @@ def parts(report: CheckReport) -> list[RenderableType]:
     return [*shown, _verdict(report), *note_lines(report.notes)]
 
 
-def _verdict(report: CheckReport) -> Text:
+def _verdict(report: ChecksReport) -> Text:
     held = f"{len(report.checks) - report.failures} of {len(report.checks)} hold"
     worse = f", {report.regressions} got worse" if report.regressions else ""
     return Text(held + worse, style="bold green" if report.passed else "bold red")
