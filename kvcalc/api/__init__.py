@@ -5,7 +5,8 @@ from kvcalc.api.checks import check_files, check_schema
 from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import check_measured, validate
-from kvcalc.api.lessons import demo_kv_cache
+from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
+from kvcalc.api.levers import levers, traffic
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -23,10 +24,14 @@ __all__ = [
     "check_schema",
     "compare",
     "decode",
+    "demo_drift",
     "demo_kv_cache",
+    "demo_paging",
+    "demo_speculate",
     "deployment",
     "explain",
     "fit",
+    "levers",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -39,6 +44,7 @@ __all__ = [
     "side",
     "size",
     "solve",
+    "traffic",
     "validate",
     "validate_profile",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "Model",
     "Output",
     "Set",
+    "With",
     "takes_charts",
     "takes_costs",
     "takes_deployment",
@@ -41,6 +42,7 @@ Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, wit
 Calibration = Annotated[
     str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
 ]
+With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 
