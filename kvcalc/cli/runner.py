@@ -53,7 +53,9 @@ def _names(name: str) -> dict[str, str]:
     for parameter, description in _parameters(name).items():
         if parameter in _PRINTING:
             continue
-        flags = [flag for flag in _option(description).param_decls or () if flag.startswith("--")]
+        option = _option(description)
+        # what is written first in an annotation is a name, though the library calls it a default
+        flags = [flag for flag in (option.default, *(option.param_decls or ())) if str(flag).startswith("--")]
         for flag in (parameter, *flags):
             spelled = flag.split("/")[0].lstrip("-").replace("-", "_")
             found[spelled] = parameter
