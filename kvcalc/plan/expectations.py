@@ -22,7 +22,7 @@ OPERATORS = {
     "in": "one of",
     "within": "within",
 }
-_EQUAL = 1e-9
+_LEAST_DIFFERENCE = 1e-9
 # Endings of fields of which more, or less, is better; the first that matches counts.
 _HIGHER = ("tokens_per_s", "tokens_per_s_per_sequence", "per_gib", "max_batch", "max_context", "max_concurrency",
            "kv_capacity_tokens", "kv_bytes_available", "num_blocks", "kv_headroom", "fits", "speedup", "flop_per_s",
@@ -132,7 +132,7 @@ def _equal(actual: Any, value: Any, slack: float) -> bool:
     if isinstance(actual, int) and isinstance(value, int) and not slack:
         return actual == value
     if isinstance(actual, int | float) and isinstance(value, int | float):
-        return isclose(actual, value, rel_tol=max(slack, _EQUAL), abs_tol=0)
+        return isclose(actual, value, rel_tol=max(slack, _LEAST_DIFFERENCE), abs_tol=0)
     return bool(actual == value)
 
 

@@ -41,8 +41,8 @@ _MOST_CONTEXT = 10**9
 _MOST_BYTES_PER_S = 1e30
 _LEAST_BYTES_PER_S = 1.0
 # How far apart the two ends of a searched rate may lie, and a step below an answer that must fail.
-_CLOSE = 1e-12
-_STEP = 1e-9
+_LEAST_RANGE = 1e-12
+_LEAST_STEP = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,10 +383,10 @@ def _solve_bandwidth(start: _Trial, question: _Question) -> _Solution:
         return _Solution(answer=None, trial=at(high), beyond=None)
     if question.holds(at(low)):
         return _Solution(answer=None, trial=at(low), beyond=None, stop="any bandwidth is enough")
-    while high / low > 1 + _CLOSE:
+    while high / low > 1 + _LEAST_RANGE:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if question.holds(at(middle)) else (middle, high)
-    return _Solution(answer=high, trial=at(high), beyond=at(high * (1 - _STEP)))
+    return _Solution(answer=high, trial=at(high), beyond=at(high * (1 - _LEAST_STEP)))
 
 
 def _solve_price(start: _Trial, question: _Question) -> _Solution:
@@ -401,9 +401,9 @@ def _solve_price(start: _Trial, question: _Question) -> _Solution:
 
     speed = decode_row(start.deployment, batch=start.batch, context=start.context).tokens_per_s
     gpus = start.deployment.parallel.gpus
-    price = price_per_hour_usd(usd_per_million_tokens=target, gpus=gpus, tokens_per_s=speed) * (1 - _CLOSE)
+    price = price_per_hour_usd(usd_per_million_tokens=target, gpus=gpus, tokens_per_s=speed) * (1 - _LEAST_RANGE)
     answer = price if question.holds(at(price)) else None
-    return _Solution(answer=answer, trial=at(price), beyond=at(price * (1 + _STEP)))
+    return _Solution(answer=answer, trial=at(price), beyond=at(price * (1 + _LEAST_STEP)))
 
 
 _SOLVERS: dict[str, Callable[[_Trial, _Question], _Solution]] = {

@@ -105,6 +105,7 @@ WITHOUT_UNIT = {
     "SolveConstraint.reached",
     "SolveConstraint.beyond",
     "SolveRow.answer",
+    "CheckChange.ratio",
 }
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
