@@ -1,9 +1,12 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
+from kvcalc.api.checks import check_files, check_schema
+from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import check_measured, validate
-from kvcalc.api.lessons import demo_kv_cache
+from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
+from kvcalc.api.levers import levers, traffic
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -16,12 +19,19 @@ from kvcalc.api.profiles import (
 )
 
 __all__ = [
+    "check_files",
     "check_measured",
+    "check_schema",
+    "compare",
     "decode",
+    "demo_drift",
     "demo_kv_cache",
+    "demo_paging",
+    "demo_speculate",
     "deployment",
     "explain",
     "fit",
+    "levers",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -31,7 +41,10 @@ __all__ = [
     "profile_text",
     "reconcile",
     "roofline",
+    "side",
     "size",
+    "solve",
+    "traffic",
     "validate",
     "validate_profile",
 ]

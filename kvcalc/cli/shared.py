@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
@@ -25,7 +26,9 @@ __all__ = [
     "engine_settings",
     "explain_first",
     "memory",
+    "number",
     "one_count",
+    "share",
     "tell_gpu",
 ]
 
@@ -147,6 +150,37 @@ def memory(text: str | None) -> int | None:
         InputError: not an amount of memory.
     """
     return None if text is None else parse_bytes(text)
+
+
+def number(text: str | None, what: str) -> float | None:
+    """Return the number of an option, or none where it was not given.
+
+    Raises:
+        InputError: not a finite number.
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise InputError(f"{what} must be a number, not {text!r}")
+    return value
+
+
+def share(text: str, what: str) -> float:
+    """Return a share of one, written as ``0.01`` or ``1%``.
+
+    Raises:
+        InputError: not a share from 0 to 1.
+    """
+    percent = text.strip().endswith("%")
+    value = number(text.strip().removesuffix("%"), what) or 0.0
+    value = value / 100 if percent else value
+    if not 0 <= value <= 1:
+        raise InputError(f"{what} must be from 0 to 1 (or 100%), not {text}")
+    return value
 
 
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:

@@ -25,8 +25,8 @@ __all__ = [
     "parse_bytes",
     "parse_count",
     "parse_rate",
-    "parse_speed",
     "parse_seconds",
+    "parse_speed",
     "rate_text",
     "seconds_of",
     "seconds_text",
@@ -126,6 +126,20 @@ def parse_rate(text: str) -> float:
     return value * scale
 
 
+def parse_seconds(text: str) -> float:
+    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
+
+    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
+    (0.05, 1.0, 2.5, 120.0)
+    """
+    value, unit = _split(text, "duration")
+    if unit not in _SECONDS:
+        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{text!r} is not a duration of zero or more")
+    return value * _SECONDS[unit]
+
+
 def parse_speed(text: str) -> tuple[float, str]:
     """Read a measured speed: a rate of tokens or a time, in the unit that is returned with it, without its SI prefix.
 
@@ -151,20 +165,6 @@ def seconds_of(value: float, unit: str) -> float | None:
     (0.012, 3.0, None)
     """
     return value * _SECONDS[unit] if unit and unit in _SECONDS else None
-
-
-def parse_seconds(text: str) -> float:
-    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
-
-    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
-    (0.05, 1.0, 2.5, 120.0)
-    """
-    value, unit = _split(text, "duration")
-    if unit not in _SECONDS:
-        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
-    if not 0 <= value < float("inf"):
-        raise InputError(f"{text!r} is not a duration of zero or more")
-    return value * _SECONDS[unit]
 
 
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:

@@ -85,7 +85,7 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
-    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|calls|blocks|intervals|concurrency)"
+    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|calls|blocks|intervals|concurrency|headroom|failures|regressions)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
@@ -96,6 +96,16 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    # the unit stands in the quantity beside them
+    "CompareRow.differences",
+    "CompareRow.ratios",
+    "CompareRow.best",
+    # the quantity and its unit stand beside them
+    "SolveConstraint.target",
+    "SolveConstraint.reached",
+    "SolveConstraint.beyond",
+    "SolveRow.answer",
+    "CheckChange.ratio",
 }
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}

@@ -33,14 +33,17 @@ _MODULES = {
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
-    "kvcalc.validate": "validate",
-    "kvcalc.check": "check",
+    "kvcalc.compare": "compare",
+    "kvcalc.check": "checks",
+    "kvcalc.solve": "solve",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",
     "kvcalc.demo_speculate": "speculation_rounds",
     "kvcalc.demo_paging": "paging",
     "kvcalc.demo_drift": "drift",
+    "kvcalc.validate": "validate",
+    "kvcalc.check_measured": "check",
 }
 _WIDTH = 110
 
