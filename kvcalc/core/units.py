@@ -13,6 +13,8 @@ from kvcalc.core.errors import InputError
 __all__ = [
     "GIB",
     "MIB",
+    "SECONDS_PER_HOUR",
+    "TOKENS_PER_MILLION",
     "bytes_text",
     "ceil_div",
     "count_text",
@@ -23,16 +25,21 @@ __all__ = [
     "parse_bytes",
     "parse_count",
     "parse_rate",
+    "parse_seconds",
     "rate_text",
     "seconds_text",
+    "usd_text",
 ]
 
 GIB = 2**30
 MIB = 2**20
+SECONDS_PER_HOUR = 3600
+TOKENS_PER_MILLION = 10**6
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
 def _split(text: str, what: str) -> tuple[float, str]:
@@ -117,6 +124,20 @@ def parse_rate(text: str) -> float:
     return value * scale
 
 
+def parse_seconds(text: str) -> float:
+    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
+
+    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
+    (0.05, 1.0, 2.5, 120.0)
+    """
+    value, unit = _split(text, "duration")
+    if unit not in _SECONDS:
+        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{text!r} is not a duration of zero or more")
+    return value * _SECONDS[unit]
+
+
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
     size = abs(value)
     prefix = ""
@@ -194,6 +215,15 @@ def number_text(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def usd_text(value: float) -> str:
+    """Print an amount of dollars with cents, or with three digits where it is less than a dollar.
+
+    >>> usd_text(1234.5), usd_text(0.04567)
+    ('$1,234.50', '$0.0457')
+    """
+    return f"${value:,.2f}" if value >= 1 else f"${value:#.3g}"
 
 
 def count_text(value: float) -> str:
