@@ -94,7 +94,8 @@ class BatchLimit:
         first_batch: the smallest batch at which it pays; none where it never does.
         break_even_batch: the largest batch at which it pays; none where it never does, or never stops.
         pays: in words.
-        serial_first_batch: the same of serial times, where the linear layers can be compute-bound while the cache is read.
+        serial_first_batch: the same of serial times: there linear layers can be compute-bound while the
+            cache is read.
         serial_break_even_batch: the same.
         serial_pays: the same.
         largest_fitting_batch: the largest batch that fits with what speculation adds; 0 for none.

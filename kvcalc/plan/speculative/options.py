@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.speculation import DraftTree, chain
+from kvcalc.core.speculation import MOST_NODES, DraftTree, chain
 from kvcalc.cost.speculation import best_tree, sibling_acceptance
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class SpeculationOptions:
                 raise InputError(
                     f"gamma must be from 1 to {_MOST_GAMMA}, not {gamma}", hint="0 would be plain decoding"
                 )
+        if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
+            raise InputError(f"tree-nodes must be from 1 to {MOST_NODES:,}, not {self.nodes}")
         if self.widths is not None and (self.nodes is not None or self.gammas not in (None, (len(self.widths),))):
             raise InputError(
                 f"a tree of {len(self.widths)} levels has a gamma of {len(self.widths)} and its own number of nodes",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.speculative.options import SpeculationOptions
     from kvcalc.plan.speculative.passes import Outcome
 
-__all__ = ["speculation_report"]
+__all__ = ["ask", "speculation_report"]
 
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
@@ -58,11 +58,9 @@ def speculation_report(
     for batch in batches:
         check_batch(batch)
     fields = report_fields(target, lengths, what="context")
-    way = drafter(options.method, target, draft, layers=options.draft_layers)
+    asked = ask(target, draft, options)
+    way = asked.passes.drafter
     warnings = _draft_notes(target, draft, lengths)
-    asked = Speculation(
-        passes=Passes(target, way), acceptance=options.acceptance, shape=options.shape(), gammas=options.lengths()
-    )
     gammas: tuple[int | None, ...] = options.gammas or (None,)
     outcomes = [
         (batch, context, asked.asked_for(batch, context, gamma))
@@ -99,6 +97,21 @@ def speculation_report(
         memory=draft_memory(target, way, first.tree, batch=batch, context=context),
         rules=quoted_rules(asked.passes, first, rate=1.0 if rate is None else rate, batch=batch),
         map=_map(asked, batches, context, gammas[0]),
+    )
+
+
+def ask(target: Deployment, draft: Deployment | None, options: SpeculationOptions) -> Speculation:
+    """Return target, draft, acceptance and the shapes of drafts, put together.
+
+    Raises:
+        InputError: a draft that is missing or not taken, or acceptance that is not known for a length asked for.
+        UnknownNameError: no such method.
+    """
+    return Speculation(
+        passes=Passes(target, drafter(options.method, target, draft, layers=options.draft_layers)),
+        acceptance=options.acceptance,
+        shape=options.shape(),
+        gammas=options.lengths(),
     )
 
 
