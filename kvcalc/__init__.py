@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from kvcalc.api import (
         decode,
         deployment,
+        draft_deployment,
         explain,
+        explain_speculation,
         fit,
         load_hardware,
         load_model,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         size,
+        speculate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
 
 __all__ = [
@@ -45,11 +49,14 @@ __all__ = [
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SpeculativeReport",
     "UnknownNameError",
     "UnsupportedError",
     "decode",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
     "load_hardware",
     "load_model",
@@ -57,6 +64,7 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "speculate",
 ]
 
 __version__ = "0.1.0"
@@ -65,7 +73,9 @@ _HOME = {
     "api": (
         "decode",
         "deployment",
+        "draft_deployment",
         "explain",
+        "explain_speculation",
         "fit",
         "load_hardware",
         "load_model",
@@ -73,6 +83,7 @@ _HOME = {
         "reconcile",
         "roofline",
         "size",
+        "speculate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
@@ -81,6 +92,7 @@ _HOME = {
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
+    "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}

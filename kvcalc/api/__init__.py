@@ -13,12 +13,15 @@ from kvcalc.api.profiles import (
     profile_text,
     validate_profile,
 )
+from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
 
 __all__ = [
     "decode",
     "demo_kv_cache",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
     "lint_config",
     "load_hardware",
@@ -30,5 +33,6 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "speculate",
     "validate_profile",
 ]

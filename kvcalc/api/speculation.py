@@ -70,7 +70,7 @@ def speculate(
         contexts: tokens attended by the first new token, itself included.
 
     Raises:
-        KvcalcError: no accelerator, numbers that cannot be, a method that is not known, or a draft of another vocabulary.
+        KvcalcError: no accelerator, numbers that cannot be, an unknown method, or a draft of another vocabulary.
     """
     from kvcalc.plan.speculative import speculation_report
 

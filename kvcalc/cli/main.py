@@ -27,6 +27,7 @@ COMMANDS = {
     "prefill": "Bound on prefill: the least time to first token, and what limits it.",
     "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
+    "speculate": "Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
     "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",

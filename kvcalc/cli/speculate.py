@@ -18,7 +18,9 @@ Gamma = Annotated[
 ]
 Acceptance = Annotated[
     str | None,
-    Option("--acceptance", help="A rate (0.8), one for each position (0.9,0.7) or counts (1000:814,602); 0.8 is assumed."),
+    Option(
+        "--acceptance", help="A rate (0.8), one for each position (0.9,0.7) or counts (1000:814,602); 0.8 is assumed."
+    ),
 ]
 Tree = Annotated[str | None, Option("--tree", help="Children of a node at each level of a tree: 4,2,2.")]
 Nodes = Annotated[int | None, Option("--tree-nodes", help="Tokens of a tree of the best shape.")]

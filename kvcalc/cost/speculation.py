@@ -169,7 +169,7 @@ def speedup(*, expected: float, gamma: float, draft_ratio: float, verify_ratio: 
 
     Source: Leviathan et al. 2023, arXiv 2211.17192, theorem 3.8, with v in place of 1.
 
-    >>> speedup(expected=3.0, gamma=4, draft_ratio=0.125, verify_ratio=1.0)
+    >>> speedup(expected=4.0, gamma=4, draft_ratio=0.125, verify_ratio=1.5)
     2.0
     """
     return expected / (gamma * draft_ratio + verify_ratio)

@@ -14,6 +14,7 @@ _ROWS = {
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
+    "kvcalc.speculate": "rows",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
     "kvcalc.demo_kv_cache": "steps",

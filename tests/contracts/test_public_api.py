@@ -19,11 +19,14 @@ PUBLIC = [
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SpeculativeReport",
     "UnknownNameError",
     "UnsupportedError",
     "decode",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
     "load_hardware",
     "load_model",
@@ -31,6 +34,7 @@ PUBLIC = [
     "reconcile",
     "roofline",
     "size",
+    "speculate",
 ]
 
 

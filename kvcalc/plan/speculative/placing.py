@@ -49,9 +49,7 @@ def place_draft(
     return deploy(
         model,
         hardware=target.hardware,
-        parallel=replace(
-            target.parallel, tensor=spread, pipeline=1, expert=target.parallel.expert if same else 1
-        ),
+        parallel=replace(target.parallel, tensor=spread, pipeline=1, expert=target.parallel.expert if same else 1),
         weights=weights,
         kv=kv,
         activations=activations,

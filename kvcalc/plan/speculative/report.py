@@ -28,7 +28,7 @@ __all__ = ["ask", "speculation_report"]
 
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
-_FEWEST_MAP_BATCHES = 3
+_FEWEST_MAP_BATCHES, _MOST_MAP_BATCHES = 3, 24
 # Rows that a vocabulary may be padded by: what llama.cpp lets a draft's differ (SPEC_VOCAB_MAX_SIZE_DIFFERENCE).
 _MOST_PADDING = 128
 
@@ -155,8 +155,8 @@ def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> Gamm
 
 
 def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | None) -> tuple[MapCell, ...]:
-    """Return speed-ups over batch and acceptance; over doubling batches where fewer than a few were asked for."""
-    shown = tuple(batches) if len(batches) >= _FEWEST_MAP_BATCHES else _MAP_BATCHES
+    """Return speed-ups over batch and acceptance; over doubling batches where too few or too many were asked for."""
+    shown = tuple(batches) if _FEWEST_MAP_BATCHES <= len(batches) <= _MOST_MAP_BATCHES else _MAP_BATCHES
     cells = []
     for batch in shown:
         for rate in _MAP_RATES:

@@ -43,14 +43,14 @@ def quoted_rules(passes: Passes, outcome: Outcome, *, rate: float, batch: int) -
     def rule(name: str, predicted: float | None, *, pays: bool, why: str) -> QuotedRule:
         return QuotedRule(name=name, speedup=predicted, pays=pays, agrees=pays == (exact > 1), why=why)
 
-    costs = f"a verification costs {number_text(round(v, 3))} plain steps at batch {number_text(batch)}"
+    costs = f"a verification costs {_three(v)} plain steps at batch {number_text(batch)}"
     found = [
         rule(
             "acceptance x gamma against gamma x size of the draft",
             gained,
             pays=gained > 1,
-            why=f"a rejection ends a draft: {number_text(round(outcome.expected_tokens, 3))} tokens a pass, not "
-            f"{number_text(round(1 + rate * gamma, 3))}; {_sizes(size, c)}; {costs}",
+            why=f"a rejection ends a draft: {_three(outcome.expected_tokens)} tokens a pass, not "
+            f"{_three(1 + rate * gamma)}; {_sizes(size, c)}; {costs}",
         ),
         rule(
             "verification is free (Leviathan et al., theorem 3.8): E / (gamma c + 1)",
@@ -62,7 +62,7 @@ def quoted_rules(passes: Passes, outcome: Outcome, *, rate: float, batch: int) -
             "some gamma pays if acceptance > c (corollary 3.9): at least (1 + alpha) / (1 + c)",
             one,
             pays=rate > c,
-            why=f"acceptance {number_text(round(rate, 3))} against c = {number_text(round(c, 3))}; {costs}",
+            why=f"acceptance {_three(rate)} against c = {_three(c)}; {costs}",
         ),
     ]
     if times.steps:
@@ -71,14 +71,18 @@ def quoted_rules(passes: Passes, outcome: Outcome, *, rate: float, batch: int) -
                 "a draft of at most 1/10 of the target's size",
                 None,
                 pays=size <= _QUOTED_SHARE,
-                why=f"size is {number_text(round(size, 3))}, a step {number_text(round(c, 3))} of the target's; "
+                why=f"size is {_three(size)}, a step {_three(c)} of the target's; "
                 "it knows neither acceptance nor batch",
             )
         )
     return tuple(found)
 
 
+def _three(value: float) -> str:
+    return f"{value:.3g}"
+
+
 def _sizes(size: float, c: float) -> str:
     if not size:
         return "nothing runs for a draft"
-    return f"a draft of {number_text(round(size, 3))} of the size takes {number_text(round(c, 3))} of the time"
+    return f"a draft of {_three(size)} of the size takes {_three(c)} of the time"
