@@ -36,6 +36,7 @@ class SpeculativeRow:
         context: tokens attended by the first new token, itself included.
         gamma: levels of the draft.
         draft_tokens: tokens drafted, gamma of a chain, the nodes of a tree.
+        acceptance_rate: the rate of acceptance; of a list by position the constant one that gives as many tokens.
         expected_tokens_per_pass: what a verification gives on average, the target's own token included.
         speedup: over plain decoding.
         serial_speedup: the same of the serial times.
@@ -56,6 +57,7 @@ class SpeculativeRow:
     context: int
     gamma: int
     draft_tokens: int
+    acceptance_rate: float
     expected_tokens_per_pass: float
     speedup: float
     serial_speedup: float
@@ -187,7 +189,6 @@ class SpeculativeReport:
         break_even_batch: the largest batch at which it pays at the first context; none where it never does or never
             stops, as ``by_context`` says.
         acceptance: the rate of each drafted position.
-        acceptance_rate: the constant rate that gives as many tokens.
     """
 
     schema: str = "kvcalc.speculate/1"
@@ -202,7 +203,6 @@ class SpeculativeReport:
     formats: RunFormats
     draft_formats: RunFormats | None
     acceptance: tuple[float, ...]
-    acceptance_rate: float
     batch: int
     context: int
     gamma: int

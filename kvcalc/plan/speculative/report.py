@@ -70,7 +70,6 @@ def speculation_report(
     ]
     batch, context, first = outcomes[0]
     best = asked.best(batch, context)
-    rate = rate_for(first.expected_tokens, first.tree)
     limits = tuple(batch_limit(asked, length, gammas[0]) for length in lengths)
     rows = tuple(_row(asked, *found) for found in outcomes)
     fields["notes"] = (*warnings, *_shape_notes(first, options), *way.notes, *fields["notes"])
@@ -80,7 +79,6 @@ def speculation_report(
         method=way.method,
         draft_formats=None if draft is None else format_names(draft.formats),
         acceptance=options.acceptance.by_depth(first.gamma),
-        acceptance_rate=1.0 if rate is None else rate,
         batch=batch,
         context=context,
         gamma=first.gamma,
@@ -95,7 +93,7 @@ def speculation_report(
         by_context=limits,
         largest_draft=largest_draft(asked, batch, context),
         memory=draft_memory(target, way, first.tree, batch=batch, context=context),
-        rules=quoted_rules(asked.passes, first, rate=1.0 if rate is None else rate, batch=batch),
+        rules=quoted_rules(asked.passes, first, rate=rows[0].acceptance_rate, batch=batch),
         map=_map(asked, batches, context, gammas[0]),
     )
 
@@ -125,6 +123,7 @@ def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> Spec
         context=context,
         gamma=outcome.gamma,
         draft_tokens=outcome.tree.nodes,
+        acceptance_rate=_rate(asked, outcome),
         expected_tokens_per_pass=outcome.expected_tokens,
         speedup=outcome.speedup,
         serial_speedup=serial.speedup(outcome.expected_tokens),
@@ -140,6 +139,14 @@ def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> Spec
         fits=target.fits(needed),
         memory_needed_bytes=needed,
     )
+
+
+def _rate(asked: Speculation, outcome: Outcome) -> float:
+    """Return the constant rate of acceptance that gives a round's tokens."""
+    if asked.acceptance.constant:
+        return asked.acceptance.rates[0]
+    found = rate_for(outcome.expected_tokens, outcome.tree)
+    return 1.0 if found is None else found
 
 
 def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> GammaRow:
