@@ -51,8 +51,10 @@ def batch_limit(asked: Speculation, context: int, gamma: int | None) -> BatchLim
 def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> tuple[int | None, int | None]:
     """Return the smallest and the largest batch at which it pays; none for neither, and for the second at any batch."""
 
+    gammas = asked.gammas if gamma is None else (gamma,)
+
     def pays(batch: int) -> bool:
-        return asked.asked_for(batch, context, gamma, kind=kind).speedup > 1
+        return any(asked.at(batch, context, length, kind=kind).speedup > 1 for length in gammas)
 
     batches = _batches()
     paying = [place for place, batch in enumerate(batches) if pays(batch)]
