@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        check_measured,
         decode,
         deployment,
         draft_deployment,
@@ -26,18 +27,22 @@ if TYPE_CHECKING:
         roofline,
         size,
         speculate,
+        validate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "CheckReport",
     "DecodeReport",
     "FitReport",
     "HardwareProfile",
@@ -52,6 +57,8 @@ __all__ = [
     "SpeculativeReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
     "decode",
     "deployment",
     "draft_deployment",
@@ -65,12 +72,14 @@ __all__ = [
     "roofline",
     "size",
     "speculate",
+    "validate",
 ]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "check_measured",
         "decode",
         "deployment",
         "draft_deployment",
@@ -84,16 +93,19 @@ _HOME = {
         "roofline",
         "size",
         "speculate",
+        "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
+    "core.reports.check": ("CheckReport",),
     "core.reports.fit": ("FitReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
     "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
+    "core.reports.validate": ("ValidateReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

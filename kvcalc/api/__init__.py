@@ -2,6 +2,7 @@
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
+from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
@@ -16,6 +17,7 @@ from kvcalc.api.profiles import (
 from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
 
 __all__ = [
+    "check_measured",
     "decode",
     "demo_kv_cache",
     "deployment",
@@ -34,5 +36,6 @@ __all__ = [
     "roofline",
     "size",
     "speculate",
+    "validate",
     "validate_profile",
 ]

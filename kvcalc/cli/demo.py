@@ -87,7 +87,5 @@ def kv_cache(
     from kvcalc.core.reports.lessons import DecoderShape
 
     shape = DecoderShape(layers=layers, heads=heads, kv_heads=kv_heads)
-    report = api.demo_kv_cache(
-        shape=shape, prompt_tokens=prompt, output_tokens=output_tokens, batch=batch, seed=seed
-    )
+    report = api.demo_kv_cache(shape=shape, prompt_tokens=prompt, output_tokens=output_tokens, batch=batch, seed=seed)
     _show(report, output, lesson_options, chart_files, json=json)

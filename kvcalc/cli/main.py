@@ -29,6 +29,8 @@ COMMANDS = {
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "speculate": "Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
+    "validate": "Predictions held against published measurements: none may beat its bound.",
+    "check": "Is a measured speed possible: held against the bound; exit code 1 where it beats it.",
     "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
     "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",

@@ -15,6 +15,8 @@ _ROWS = {
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
     "kvcalc.speculate": "rows",
+    "kvcalc.validate": "outcomes",
+    "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
     "kvcalc.demo_kv_cache": "steps",

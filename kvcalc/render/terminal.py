@@ -122,7 +122,10 @@ def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> 
     if log:
         left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
         bottom, top = math.floor(min(up)), max(math.ceil(max(up)), math.floor(min(up)) + 1)
-        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, (top - bottom) * max(1, _LINE_ROWS // (top - bottom))
+        figure.width, figure.height = (
+            max(1, ticks) * _TICK_COLUMNS,
+            (top - bottom) * max(1, _LINE_ROWS // (top - bottom)),
+        )
         right = max(right, left + 0.5)
         figure.register_label_formatter(float, _power)
     else:

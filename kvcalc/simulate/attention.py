@@ -206,9 +206,7 @@ def _extended(cache: Cache, index: int, key: Array, value: Array) -> tuple[Array
     return cache.keys[index], cache.values[index]
 
 
-def _attend(
-    query: Array, key: Array, value: Array, decoder: Decoder, *, by_row: bool
-) -> tuple[Array, tuple[int, ...]]:
+def _attend(query: Array, key: Array, value: Array, decoder: Decoder, *, by_row: bool) -> tuple[Array, tuple[int, ...]]:
     """Return the attention's output, [B, T, H*d], and the shape of its scores."""
     group = decoder.shape.heads // decoder.shape.kv_heads
     keys, values = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)

@@ -8,6 +8,7 @@ import kvcalc
 import kvcalc.api
 
 PUBLIC = [
+    "CheckReport",
     "DecodeReport",
     "FitReport",
     "HardwareProfile",
@@ -22,6 +23,8 @@ PUBLIC = [
     "SpeculativeReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
     "decode",
     "deployment",
     "draft_deployment",
@@ -35,6 +38,7 @@ PUBLIC = [
     "roofline",
     "size",
     "speculate",
+    "validate",
 ]
 
 

@@ -22,6 +22,7 @@ _MODULES = {
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
     "kvcalc.speculate": "speculative",
+    "kvcalc.validate": "validate",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",

@@ -34,6 +34,8 @@ _MODULES = {
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
     "kvcalc.speculate": "speculative",
+    "kvcalc.validate": "validate",
+    "kvcalc.check": "check",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",

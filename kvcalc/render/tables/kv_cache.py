@@ -45,9 +45,7 @@ def parts(report: KvCacheReport) -> list[RenderableType]:
             "first wrong token: " + ("none so far" if wrong is None else number_text(wrong)),
         ),
     ]
-    because = (
-        "An encoder that looks both ways cannot do this: from the second layer on, old keys and values depend on new tokens."
-    )
+    because = "An encoder that looks both ways cannot do this: from the second layer on, old keys and values depend on new tokens."
     lines = [Text(line) for line in (*_WHY, because)]
     return [heading(f"The KV cache: {made}"), Text(size), Text(), facts(rows), Text(), *lines]
 
