@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.validate import Outcome
 from kvcalc.evidence.cases import Unusable
+from kvcalc.evidence.estimates import estimate_case
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.kernels import kernel_case
 from kvcalc.evidence.names import slowness
@@ -55,6 +56,17 @@ def _outcome(record: Record) -> Outcome:
 def _held(told: Outcome, case: Case) -> Outcome:
     verdict = judge(case)
     beaten: Status = "explained" if verdict.cause else "violates"
+    # the measurement that beats its bound for a cause says nothing of the estimate, which is never below the bound
+    estimate = None if verdict.beaten else estimate_case(case)
+    if estimate is not None:
+        told = replace(
+            told,
+            estimate=estimate.estimate_s,
+            estimate_least=estimate.low_s,
+            estimate_most=estimate.high_s,
+            calibration=estimate.calibration,
+            fitted=estimate.fitted,
+        )
     return replace(
         told,
         status=beaten if verdict.beaten else "holds",
