@@ -16,7 +16,9 @@ if TYPE_CHECKING:
         check_measured,
         decode,
         deployment,
+        draft_deployment,
         explain,
+        explain_speculation,
         fit,
         load_hardware,
         load_model,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         size,
+        speculate,
         validate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
     from kvcalc.core.reports.validate import ValidateReport
 
@@ -50,13 +54,16 @@ __all__ = [
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SpeculativeReport",
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
     "check_measured",
     "decode",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
     "load_hardware",
     "load_model",
@@ -64,6 +71,7 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "speculate",
     "validate",
 ]
 
@@ -74,7 +82,9 @@ _HOME = {
         "check_measured",
         "decode",
         "deployment",
+        "draft_deployment",
         "explain",
+        "explain_speculation",
         "fit",
         "load_hardware",
         "load_model",
@@ -82,6 +92,7 @@ _HOME = {
         "reconcile",
         "roofline",
         "size",
+        "speculate",
         "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
@@ -92,6 +103,7 @@ _HOME = {
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
+    "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
     "core.reports.validate": ("ValidateReport",),
 }

@@ -17,6 +17,7 @@ from kvcalc.api.profiles import (
     profile_text,
     validate_profile,
 )
+from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
 
 __all__ = [
     "check_files",
@@ -29,7 +30,9 @@ __all__ = [
     "demo_paging",
     "demo_speculate",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
     "levers",
     "lint_config",
@@ -44,6 +47,7 @@ __all__ = [
     "side",
     "size",
     "solve",
+    "speculate",
     "traffic",
     "validate",
     "validate_profile",

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": "Models, accelerators, formats or whole deployments side by side.",
     "solve": "Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth or price.",
     "check": "Assertions for CI from a YAML file, or whether a measured speed is possible at all.",
+    "speculate": "Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
     "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",

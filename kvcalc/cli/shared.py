@@ -29,6 +29,7 @@ __all__ = [
     "number",
     "one_count",
     "share",
+    "tell",
     "tell_gpu",
 ]
 
@@ -188,4 +189,9 @@ def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:
     if hardware is None or asked.lower().endswith((".yaml", ".yml")):
         return
     if asked.strip().lower() != hardware.name:
-        sys.stderr.write(f"note: {asked} means {hardware.name}: {hardware.title}\n")
+        tell(f"{asked} means {hardware.name}: {hardware.title}")
+
+
+def tell(note: str) -> None:
+    """Say on standard error what was taken for granted."""
+    sys.stderr.write(f"note: {note}\n")

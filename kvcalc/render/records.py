@@ -15,6 +15,7 @@ _ROWS = {
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
     "kvcalc.solve": "rows",
+    "kvcalc.speculate": "rows",
     "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
@@ -53,7 +54,7 @@ def records(report: Any) -> list[dict[str, Any]]:
         rows = _ceilings(data)
     if rows is None:
         return [_flat(data)]
-    shared = {name: data[name] for name in ("model", "gpu", "gpus") if name in data}
+    shared = {name: data[name] for name in ("model", "draft", "method", "gpu", "gpus") if name in data}
     return [{**shared, **_flat(row)} for row in rows]
 
 

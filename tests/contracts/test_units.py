@@ -88,6 +88,8 @@ COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|calls|blocks|intervals|concurrency|headroom|failures|regressions)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
+# Ratios in words of their own.
+RATIO = re.compile(r"(.+_)?(ratio|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)")
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {
     "StepCost.rank_kinds",
@@ -130,7 +132,7 @@ def _numbers():
 @pytest.mark.parametrize("name", list(_numbers()))
 def test_every_quantity_says_its_unit(name):
     field = name.rpartition(".")[2]
-    assert UNIT.fullmatch(field) or COUNT.fullmatch(field) or name in WITHOUT_UNIT | NESTED
+    assert any(kind.fullmatch(field) for kind in (UNIT, COUNT, RATIO)) or name in WITHOUT_UNIT | NESTED
 
 
 @pytest.mark.parametrize("name", ["memory", "bandwidth", "latency", "memory_gb", "batch_time", "flop_rate"])

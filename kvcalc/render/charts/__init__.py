@@ -21,6 +21,7 @@ _MODULES = {
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
+    "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",

@@ -36,6 +36,7 @@ _MODULES = {
     "kvcalc.compare": "compare",
     "kvcalc.check": "checks",
     "kvcalc.solve": "solve",
+    "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",
