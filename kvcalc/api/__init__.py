@@ -1,12 +1,12 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
+from kvcalc.api.cache import levers, traffic
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.checks import check_files, check_schema
 from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
-from kvcalc.api.levers import levers, traffic
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,

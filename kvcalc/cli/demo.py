@@ -64,12 +64,9 @@ def _show(report: Any, output: str, lesson: dict[str, Any], charts: dict[str, st
         return
     plain = bool(lesson["plain"])
     if lesson["watch"] and not plain:
-        animate(step_texts(report), seconds_each=_SECONDS_EACH)
+        animate(step_texts(report))
         sys.stdout.write("\n")
     sys.stdout.write(lesson_text(report, steps=bool(lesson["steps"] or (lesson["watch"] and plain)), plain=plain))
-
-
-_SECONDS_EACH = 0.4
 
 
 @_demo("kv-cache")
