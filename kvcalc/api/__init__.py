@@ -2,6 +2,7 @@
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
+from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -15,6 +16,7 @@ from kvcalc.api.profiles import (
 
 __all__ = [
     "decode",
+    "demo_kv_cache",
     "deployment",
     "explain",
     "fit",

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
+from kvcalc.cli.options import (
+    Batches,
+    Contexts,
+    Explain,
+    Gpu,
+    Json,
+    Model,
+    Output,
+    takes_charts,
+    takes_costs,
+    takes_deployment,
+)
 
 
 @takes_deployment
+@takes_costs
 @takes_charts
 def command(
     model: Model,
@@ -19,6 +31,7 @@ def command(
     output: Output = "table",
     *,
     chart_files: dict[str, str | None],
+    cost_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on decoding: tokens/s, the least time of a step, and what limits it.
@@ -30,7 +43,7 @@ def command(
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
-    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.decode(deployment, batches=batches, contexts=contexts)
     draw(report, chart_files)

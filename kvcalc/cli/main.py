@@ -28,6 +28,9 @@ COMMANDS = {
     "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
+    "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
+    "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
+    "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

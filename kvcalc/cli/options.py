@@ -22,8 +22,10 @@ __all__ = [
     "Output",
     "Set",
     "takes_charts",
+    "takes_costs",
     "takes_deployment",
     "takes_engine",
+    "takes_lesson",
 ]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
@@ -55,11 +57,24 @@ _DEPLOYMENT: dict[str, Any] = {
     "settings": Set,
 }
 
+# What running costs; the names are the arguments of `kvcalc.api.deployment`.
+_COSTS: dict[str, Any] = {
+    "price_per_hour_usd": Annotated[float | None, Option("--price", help="Dollars for an hour of one GPU.")],
+    "power_share": Annotated[float | None, Option("--power-share", help="Share of its rated power that a GPU draws.")],
+}
+
 # Files a report's chart is written to; the names are their endings.
 _CHARTS: dict[str, Any] = {
     "svg": Annotated[str | None, Option("--svg", metavar="FILE", help="Write the chart as SVG.")],
     "png": Annotated[str | None, Option("--png", metavar="FILE", help="Write the chart as PNG.")],
     "html": Annotated[str | None, Option("--html", metavar="FILE", help="Write the chart as a page without network.")],
+}
+
+# How a demonstration is shown.
+_LESSON: dict[str, Any] = {
+    "steps": Annotated[bool | None, Option("--steps", help="Print each step before the result.")],
+    "watch": Annotated[bool | None, Option("--watch", help="Animate the steps, on a terminal.")],
+    "plain": Annotated[bool | None, Option("--plain", help="Neither colour, animation nor characters beyond ASCII.")],
 }
 
 # Options that say what is printed; a command's help lists those that it has last.
@@ -113,9 +128,19 @@ def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
     return _taking(command, "engine_options", _ENGINE)
 
 
+def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what running costs to a command; it gets them as the mapping ``cost_options``."""
+    return _taking(command, "cost_options", _COSTS)
+
+
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``."""
     return _taking(command, "chart_files", _CHARTS)
+
+
+def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a demonstration to a command; it gets them as the mapping ``lesson_options``."""
+    return _taking(command, "lesson_options", _LESSON)
 
 
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Batches, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
+from kvcalc.cli.options import Batches, Explain, Gpu, Json, Model, Output, takes_charts, takes_costs, takes_deployment
 
 Prompts = Annotated[str | None, Option("--prompt", help="Tokens of a prompt: one, a list or a range.")]
 
 
 @takes_deployment
+@takes_costs
 @takes_charts
 def command(
     model: Model,
@@ -23,6 +24,7 @@ def command(
     output: Output = "table",
     *,
     chart_files: dict[str, str | None],
+    cost_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on prefill: the least time to first token, and what limits it.
@@ -34,7 +36,7 @@ def command(
 
     shown = command_output(output, json=json)
     batches, prompts = counts(batch, "batch") or (1,), counts(prompt, "prompt")
-    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.prefill(deployment, batches=batches, prompts=prompts)
     draw(report, chart_files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OpCost", "StepCost", "StepTime"]
+__all__ = ["OpCost", "StepCost", "StepEstimate", "StepTime"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class OpCost:
         link_bytes: the least that must cross this rank's link in one direction.
         collective_bytes: what a ring collective sends over it.
         collective_steps: messages that follow each other, each with the link's latency.
+        calls: how often it is run: the layers of its kind.
     """
 
     name: str
@@ -42,6 +43,7 @@ class OpCost:
     link_bytes: float = 0
     collective_bytes: float = 0
     collective_steps: int = 0
+    calls: int = 1
 
     @property
     def compulsory_bytes(self) -> float:
@@ -62,10 +64,12 @@ class StepCost:
         rank_kinds: the busiest first: how many ranks of a stage do alike, and for each pipeline stage the operators of
             one of them. Kinds differ where a batch cannot be dealt evenly to data-parallel ranks.
         tokens: new tokens of the pass, over all its sequences.
+        layers: layers that a token passes, over all stages; an encoder's where it runs.
     """
 
     rank_kinds: tuple[tuple[int, tuple[tuple[OpCost, ...], ...]], ...]
     tokens: int
+    layers: int = 0
 
     @property
     def stages(self) -> tuple[tuple[OpCost, ...], ...]:
@@ -136,3 +140,18 @@ class StepTime:
     limiter: str
     slowest_stage: int
     shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEstimate:
+    """How long a pass takes as measured efficiencies have it, all stages one after another.
+
+    Args:
+        estimate_s: the estimate, never below the bound.
+        low_s: one measurement of ten is faster.
+        high_s: one measurement of ten is slower.
+    """
+
+    estimate_s: float
+    low_s: float
+    high_s: float

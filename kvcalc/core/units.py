@@ -13,6 +13,8 @@ from kvcalc.core.errors import InputError
 __all__ = [
     "GIB",
     "MIB",
+    "SECONDS_PER_HOUR",
+    "TOKENS_PER_MILLION",
     "bytes_text",
     "ceil_div",
     "count_text",
@@ -26,10 +28,13 @@ __all__ = [
     "parse_seconds",
     "rate_text",
     "seconds_text",
+    "usd_text",
 ]
 
 GIB = 2**30
 MIB = 2**20
+SECONDS_PER_HOUR = 3600
+TOKENS_PER_MILLION = 10**6
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -210,6 +215,15 @@ def number_text(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def usd_text(value: float) -> str:
+    """Print an amount of dollars with cents, or with three digits where it is less than a dollar.
+
+    >>> usd_text(1234.5), usd_text(0.04567)
+    ('$1,234.50', '$0.0457')
+    """
+    return f"${value:,.2f}" if value >= 1 else f"${value:#.3g}"
 
 
 def count_text(value: float) -> str:

@@ -54,7 +54,14 @@ def forward_cost(
     for ranks, rank_groups in _dealt(groups, parallel.data):
         stages = _stages(model, rank_groups, groups, formats, parallel, routing)
         kinds.append((ranks * parallel.tensor, stages))
-    return StepCost(rank_kinds=tuple(kinds), tokens=sum(group.tokens for group in groups))
+    return StepCost(
+        rank_kinds=tuple(kinds), tokens=sum(group.tokens for group in groups), layers=_layers_passed(model, groups)
+    )
+
+
+def _layers_passed(model: ModelProfile, groups: Sequence[TokenGroup]) -> int:
+    encodes = any(group.encoder_pass for group in groups)
+    return model.layers + (len(model.encoder.blocks) if model.encoder is not None and encodes else 0)
 
 
 def _dealt(groups: Sequence[TokenGroup], data: int) -> list[tuple[int, list[TokenGroup]]]:
@@ -131,6 +138,7 @@ def _input_ops(
                     part="attention",
                     unit=formats.hidden.unit,
                     flop=count * flop,
+                    calls=count,
                 )
         if isinstance(block.mlp, Mixture):
             yield experts_cost(
@@ -226,6 +234,7 @@ def _mixer_op(
         kv_read_bytes=count * sum(work.read_bytes for work in works),
         kv_write_bytes=count * sum(work.write_bytes for work in works),
         activation_bytes=count * sum(work.reread_bytes for work in works),
+        calls=count,
     )
 
 
@@ -252,6 +261,7 @@ def _collective_op(name: str, moved: Collective, times: int, formats: Formats) -
         link_bytes=times * moved.least_bytes,
         collective_bytes=times * moved.bytes,
         collective_steps=times * moved.steps,
+        calls=times,
     )
 
 

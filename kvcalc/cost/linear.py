@@ -41,6 +41,7 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
         flop=2 * tokens * elements * layers,
         weight_bytes=read if matrix.stored else 0,
         activation_bytes=through if matrix.stored else through + read,
+        calls=layers,
     )
 
 
@@ -137,4 +138,5 @@ def experts_cost(
         flop=layers * flop,
         weight_bytes=layers * formats.of("experts").bytes(on_rank * size),
         activation_bytes=layers * formats.hidden.bytes(rows * (2 * inputs + 2 * inner)),
+        calls=layers,
     )

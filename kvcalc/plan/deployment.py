@@ -46,6 +46,7 @@ class Deployment:
         parallel: how it is spread.
         hardware: the accelerator, where the question needs one.
         own_weights: whether the weights are kept in the checkpoint's own formats.
+        power_share: share of its rated power that each accelerator draws on average.
     """
 
     model: ModelProfile
@@ -53,6 +54,14 @@ class Deployment:
     parallel: Parallel
     hardware: HardwareProfile | None = None
     own_weights: bool = True
+    power_share: float = 1.0
+
+    @property
+    def power_w(self) -> float | None:
+        """Power that one accelerator draws on average; none where its rated power is not known."""
+        if self.hardware is None or self.hardware.board_power_w is None:
+            return None
+        return self.power_share * self.hardware.board_power_w
 
     @property
     def memory_bytes(self) -> int:

@@ -14,6 +14,12 @@ _ROWS = {
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
+    "kvcalc.traffic": "rows",
+    "kvcalc.levers": "rows",
+    "kvcalc.demo_kv_cache": "steps",
+    "kvcalc.demo_speculate": "steps",
+    "kvcalc.demo_paging": "steps",
+    "kvcalc.demo_drift": "steps",
 }
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import string
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kvcalc.core.reports.roofline import RooflineReport
 
-__all__ = ["roofline_chart"]
+__all__ = ["line_chart", "roofline_chart"]
 
 # Plotille prints a tick every ten columns and every row: with these steps the ticks fall on round numbers.
 _TICK_COLUMNS = 10
@@ -20,6 +22,7 @@ _MOST_TICKS = 8
 # Spaces, and the braille pattern without dots that plotille fills its canvas with.
 _BLANK = " \u2800"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
+_LINE_TICKS, _LINE_ROWS = 6, 16
 
 
 def roofline_chart(report: RooflineReport) -> str:
@@ -75,4 +78,76 @@ def _power(value: float, chars: int, delta: float, left: bool = False) -> str:  
     number = 10**value
     shown, _, prefix = count_text(float(f"{number:.2g}")).partition(" ")
     text = f"{float(shown):g}{prefix}"
+    return f"{text:<{chars}}" if left else f"{text:>{chars}}"
+
+
+def line_chart(
+    series: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, log: bool = False, plain: bool = False
+) -> str:
+    """Return lines over a common axis, each marked with a letter that the legend explains.
+
+    Args:
+        series: for each line its name and points; on logarithmic axes points must be above zero.
+        x: what goes across, with its unit.
+        y: what goes up, with its unit.
+        log: whether both axes are logarithmic.
+        plain: letters alone, in ASCII.
+    """
+    import plotille
+
+    scaled = math.log10 if log else float
+    lines = {name: [(scaled(a), scaled(b)) for a, b in points] for name, points in series.items() if points}
+    figure = plotille.Figure()
+    figure.origin, figure.with_colors = False, False
+    figure.x_label, figure.y_label = x, y
+    _frame(figure, [point for points in lines.values() for point in points], log=log)
+    for letter, points in zip(_LETTERS, lines.values(), strict=False):
+        across, up = [a for a, _ in points], [b for _, b in points]
+        if plain:
+            figure.text(across, up, [letter] * len(points))
+        else:
+            place = (len(points) - 1) * 4 // 5
+            figure.plot(across, up)
+            figure.text([across[place]], [up[place]], [letter])
+    shown = figure.show().replace("\u2800", " ").splitlines()
+    legend = [f"  {letter}  {name}" for letter, name in zip(_LETTERS, lines, strict=False)]
+    return "\n".join([*(line.rstrip() for line in shown), *legend])
+
+
+def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> None:
+    """Set a figure's size and limits so that its ticks fall on round numbers."""
+    across, up = [a for a, _ in points], [b for _, b in points]
+    if log:
+        left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
+        bottom, top = math.floor(min(up)), max(math.ceil(max(up)), math.floor(min(up)) + 1)
+        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, (top - bottom) * max(1, _LINE_ROWS // (top - bottom))
+        right = max(right, left + 0.5)
+        figure.register_label_formatter(float, _power)
+    else:
+        left, right = _rounded(across, _LINE_TICKS)
+        bottom, top = _rounded(up, _LINE_ROWS)
+        figure.width, figure.height = _LINE_TICKS * _TICK_COLUMNS, _LINE_ROWS
+        figure.register_label_formatter(float, _short)
+    figure.set_x_limits(left, right)
+    figure.set_y_limits(bottom, top)
+
+
+def _rounded(values: Sequence[float], parts: int) -> tuple[float, float]:
+    """Return the ends of an axis from zero, or from below the least value, whose parts are round numbers.
+
+    >>> _rounded([3, 250], 16), _rounded([1, 20], 6)
+    ((0.0, 320.0), (0.0, 24.0))
+    """
+    low, high = min(0.0, *values), max(values)
+    rough = (high - low) / parts or 1 / parts
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * power for size in (1, 2, 4, 5, 10) if size * power >= rough * (1 - 1e-9))
+    start = math.floor(low / step) * step
+    return start, start + parts * step
+
+
+def _short(value: float, chars: int, delta: float, left: bool = False) -> str:  # noqa: FBT001, FBT002  plotille's signature
+    del delta
+    number, _, prefix = count_text(value).partition(" ") if abs(value) >= 1 else (f"{value:.2g}", "", "")
+    text = f"{float(number):g}{prefix}"
     return f"{text:<{chars}}" if left else f"{text:>{chars}}"

@@ -85,7 +85,7 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
-    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|blocks|intervals|concurrency)"
+    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|calls|blocks|intervals|concurrency)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
@@ -100,7 +100,8 @@ WITHOUT_UNIT = {
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
-    r"(.+_)?(bytes|flop|s|tokens|w|usd)(_per_(s|byte|token|tokens|sequence|gib|hour))*(_available)?|price_per_hour_usd"
+    r"(.+_)?(bytes|flop|s|tokens|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|hour))*(_available)?"
+    r"|price_per_hour_usd"
 )
 
 

@@ -34,7 +34,8 @@ class StepSpread:
 class DecodeRow:
     """One decode step over a batch.
 
-    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds.
+    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, and so are dollars and
+    joules: the least at the speed of the bound, at the price of a GPU-hour and the power drawn, where those are known.
     """
 
     batch: int
@@ -54,6 +55,8 @@ class DecodeRow:
     fits: bool
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
+    usd_per_million_tokens: float | None = None
+    joules_per_token: float | None = None
     experts: StepSpread | None = None
 
 
@@ -68,6 +71,8 @@ class DecodeReport:
     memory_bytes: int
     formats: RunFormats
     rows: tuple[DecodeRow, ...]
+    price_per_hour_usd: float | None = None
+    power_w: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -89,6 +94,8 @@ class PrefillRow:
     fits: bool
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
+    usd_per_million_tokens: float | None = None
+    joules_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,4 +109,6 @@ class PrefillReport:
     memory_bytes: int
     formats: RunFormats
     rows: tuple[PrefillRow, ...]
+    price_per_hour_usd: float | None = None
+    power_w: float | None = None
     notes: tuple[str, ...] = ()

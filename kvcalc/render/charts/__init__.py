@@ -21,6 +21,12 @@ _MODULES = {
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
+    "kvcalc.traffic": "traffic",
+    "kvcalc.levers": "levers",
+    "kvcalc.demo_kv_cache": "kv_cache",
+    "kvcalc.demo_speculate": "speculation_rounds",
+    "kvcalc.demo_paging": "paging",
+    "kvcalc.demo_drift": "drift",
 }
 _PNG_SCALE = 2.0
 

@@ -1,0 +1,120 @@
+"""What engines reach of an accelerator's peak rates: few physical parameters, and where they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.provenance import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.cost_types import OpCost
+
+__all__ = ["Calibration", "Interval", "Measured", "Reach", "kind_of"]
+
+_STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What one kind of operator reaches when it runs on its own.
+
+    Args:
+        bandwidth_share: share of the memory's peak bandwidth, where the operator is limited by it.
+        flop_share: share of the peak FLOP/s of its arithmetic format, where it is limited by that.
+        call_s: time of one call that moves and computes next to nothing.
+    """
+
+    __pydantic_config__ = _STRICT
+    bandwidth_share: float
+    flop_share: float
+    call_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Measured time as a multiple of the estimate: four of five measurements lie between these.
+
+    Args:
+        low: multiple that one of ten stays below.
+        high: multiple that one of ten exceeds.
+    """
+
+    __pydantic_config__ = _STRICT
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Where and when a calibration was measured, and how it was judged.
+
+    Args:
+        device: accelerators the measurements were made on.
+        date: day of the fit or the measurement, ISO 8601.
+        versions: engines, drivers and libraries, as the sources print them.
+        trained_on: sources whose records the parameters were fitted to.
+        held_out: sources that were kept out of the fit and that the errors are of.
+        records: records that the parameters were fitted to.
+        notes: what a user should know.
+    """
+
+    __pydantic_config__ = _STRICT
+    device: str
+    date: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    trained_on: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    records: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What an engine reaches on a family of accelerators.
+
+    Args:
+        name: what it is called.
+        engine: the engine it was measured with.
+        applies_to: accelerators, or their generations (`HardwareProfile.architecture`), it applies to.
+        reach: by kind of operator (`kind_of`), ``matrix`` at least; ``matrix:fp8`` is for one arithmetic format.
+        memory_interval: spread of measurements of passes that are limited by memory or links.
+        compute_interval: spread of measurements of passes that are limited by FLOP/s.
+        step_s: time of a pass besides its layers: scheduling, sampling, the host.
+        layer_s: time of a layer besides its operators' bytes and FLOP: launches, norms, positions.
+        collective_s: time of a collective besides its bytes.
+        link_share: share of the link's rate that collectives reach.
+        measured: where and when, and on what.
+        sources: named sources of the records.
+    """
+
+    __pydantic_config__ = _STRICT
+    name: str
+    engine: str
+    applies_to: tuple[str, ...]
+    reach: Mapping[str, Reach]
+    memory_interval: Interval
+    compute_interval: Interval
+    step_s: float = 0.0
+    layer_s: float = 0.0
+    collective_s: float = 0.0
+    link_share: float = 1.0
+    measured: Measured
+    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    def reach_of(self, kind: str, unit: str) -> Reach:
+        """Return what a kind of operator reaches in an arithmetic format: else in any, else as matrices do."""
+        names = (f"{kind}:{unit}", kind, f"matrix:{unit}", "matrix")
+        return next(self.reach[name] for name in names if name in self.reach)
+
+
+def kind_of(op: OpCost) -> str:
+    """Return the kind of operator that a calibration tells apart: ``attention``, ``experts`` or ``matrix``.
+
+    >>> from kvcalc.core.cost_types import OpCost
+    >>> [kind_of(OpCost(name="op", part=part)) for part in ("cache", "experts", "mlp", "head")]
+    ['attention', 'experts', 'matrix', 'matrix']
+    """
+    return {"cache": "attention", "experts": "experts"}.get(op.part, "matrix")

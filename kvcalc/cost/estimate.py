@@ -1,0 +1,103 @@
+"""The estimate: the roofline of each operator at the rates reached, plus what passes, layers and calls take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.calibration import kind_of
+from kvcalc.core.cost_types import StepEstimate
+from kvcalc.cost.roofline import step_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.cost_types import StepCost
+    from kvcalc.core.hardware import HardwareProfile
+
+__all__ = ["PassTerms", "estimate_time", "pass_terms", "reached_seconds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTerms:
+    """What the estimate of a pass is made of; it depends on the accelerator's peaks and on no calibration.
+
+    Args:
+        operators: for each kind of operator and arithmetic format, the operators' FLOP over peak, moved bytes over
+            bandwidth, and calls.
+        layers: layers that a token passes.
+        collectives: collectives that follow each other.
+        link_s: their bytes over the link's rate.
+    """
+
+    operators: Mapping[tuple[str, str], tuple[tuple[float, float, int], ...]]
+    layers: int = 0
+    collectives: int = 0
+    link_s: float = 0.0
+
+
+def pass_terms(cost: StepCost, hardware: HardwareProfile) -> PassTerms:
+    """Return the terms of a pass: its operators one after another, through all stages.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (FLOP over peak, bytes over bandwidth).
+    """
+    link = hardware.link(cost.gpus)
+    operators: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    collectives, link_s = 0, 0.0
+    for op in cost.ops:
+        if op.collective_steps:
+            collectives += op.calls if link is not None else 0
+            link_s += op.collective_bytes / link.bytes_per_s if link is not None else 0
+            continue
+        compute = op.flop / hardware.peak(op.unit)
+        memory = op.moved_bytes / hardware.memory_bandwidth_bytes_per_s
+        operators.setdefault((kind_of(op), op.unit), []).append((compute, memory, op.calls))
+    return PassTerms(
+        operators={kind: tuple(ops) for kind, ops in operators.items()},
+        layers=cost.layers,
+        collectives=collectives,
+        link_s=link_s,
+    )
+
+
+def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
+    """Return the time of a pass at the rates that were reached.
+
+    step_s + layers * layer_s + the sum over operators of calls * call_s + max(FLOP / (flop_share * peak), moved bytes /
+    (bandwidth_share * bandwidth)) + collectives * collective_s + link bytes / (link_share * rate).
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (reached ceilings below the peaks);
+    Hockney 1994, doi 10.1016/S0167-8191(06)80021-9 (a start-up time plus bytes over an asymptotic rate).
+
+    >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+    >>> half = Calibration(name="half", engine="any", applies_to=("any",), layer_s=0.5, collective_s=2, link_share=0.1,
+    ...     reach={"matrix": Reach(bandwidth_share=0.5, flop_share=0.25, call_s=1)}, measured=Measured(device="x"),
+    ...     memory_interval=Interval(low=1, high=1), compute_interval=Interval(low=1, high=1))
+    >>> reached_seconds(PassTerms(operators={("matrix", "bf16"): ((1, 3, 2),)}, layers=4), half)
+    10.0
+    >>> reached_seconds(PassTerms(operators={("attention", "bf16"): ((2, 3, 2),)}, collectives=3, link_s=1), half)
+    26.0
+    """
+    total = calibration.step_s + terms.layers * calibration.layer_s
+    total += terms.collectives * calibration.collective_s + terms.link_s / calibration.link_share
+    for (kind, unit), operators in terms.operators.items():
+        reach = calibration.reach_of(kind, unit)
+        compute_share, memory_share, call = reach.flop_share, reach.bandwidth_share, reach.call_s
+        for compute, memory, calls in operators:
+            total += calls * call + max(compute / compute_share, memory / memory_share)
+    return total
+
+
+def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:
+    """Return how long a pass takes, from first to last stage, with the interval that holds four of five measurements.
+
+    None of the three is below the bound. The interval is that of passes with the same limiter.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; see `reached_seconds`.
+    """
+    bound = step_time(cost, hardware)
+    seconds = reached_seconds(pass_terms(cost, hardware), calibration)
+    spread = calibration.compute_interval if bound.limiter == "compute" else calibration.memory_interval
+    estimate, low, high = (max(bound.latency_s, seconds * factor) for factor in (1, spread.low, spread.high))
+    return StepEstimate(estimate_s=estimate, low_s=low, high_s=high)
