@@ -1,4 +1,4 @@
-"""The cache as the scheduler asks for it: with the blocks of one group kept by number, or counted over several groups."""
+"""The cache as the scheduler asks for it: one group of numbered blocks, or blocks counted over several groups."""
 
 from __future__ import annotations
 

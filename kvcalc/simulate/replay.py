@@ -10,9 +10,9 @@ from kvcalc.simulate.cache import PagedCache
 from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from kvcalc.simulate.scheduler import Step, Yield
+    from kvcalc.simulate.scheduler import Step
 
 __all__ = ["replay"]
 

@@ -267,9 +267,7 @@ class Scheduler:
     def _admit_waiting(self, step: Step, left: int, longest: int) -> None:
         """Admit from the head of the queue while tokens, places and blocks last; nobody overtakes a head that waits."""
         limits, cache = self.limits, self.cache
-        prefilling = any(
-            sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items()
-        )
+        prefilling = any(sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items())
         while left > 0 and self.waiting and len(self.running) < limits.max_num_seqs:
             sequence = self.waiting.head
             hit, cached = cache.find_prefix(sequence)
