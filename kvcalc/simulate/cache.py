@@ -130,6 +130,11 @@ class BlockGroup:
     constant: int | None = None
     admission_tokens: int | None = None
 
+    @property
+    def grows(self) -> bool:
+        """Whether a sequence keeps all its tokens in it."""
+        return self.window is None and self.chunk is None and self.constant is None
+
     def first_kept(self, computed: int) -> int:
         """Return the first block that a sequence with so many computed tokens still needs."""
         if self.constant is not None:
