@@ -52,6 +52,7 @@ class ServingSummary:
 
     Args:
         requests: requests answered.
+        refused: requests that can never run, because the cache does not hold them or their prompt is too long.
         makespan_s: from the first arrival to the last answer.
         prompt_tokens: tokens of their prompts.
         output_tokens: tokens generated.
@@ -81,6 +82,7 @@ class ServingSummary:
     """
 
     requests: int
+    refused: int
     makespan_s: float
     prompt_tokens: int
     output_tokens: int
