@@ -13,8 +13,10 @@ from kvcalc.api.profiles import (
     profile_text,
     validate_profile,
 )
+from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
+    "Sweep",
     "decode",
     "demo_kv_cache",
     "deployment",
@@ -30,5 +32,7 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "sweep",
+    "sweep_columns",
     "validate_profile",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
@@ -10,7 +12,7 @@ from kvcalc.core.ranges import parse_counts
 from kvcalc.core.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.common import ExplainedStep
@@ -22,17 +24,37 @@ __all__ = [
     "counts",
     "draw",
     "emit",
+    "emit_blocks",
     "engine_settings",
     "explain_first",
     "memory",
     "one_count",
+    "progress",
     "tell_gpu",
+    "words",
 ]
+
+# How often progress is shown, so that showing it takes no time.
+_TELL_EVERY_S = 0.2
 
 
 def counts(text: str | None, what: str) -> tuple[int, ...] | None:
     """Return the numbers of a list option, or none where it was not given."""
     return None if text is None else parse_counts(text, what=what)
+
+
+def words(text: str | None, what: str) -> tuple[str, ...] | None:
+    """Return the names of a list option, or none where it was not given.
+
+    Raises:
+        InputError: an empty name.
+    """
+    if text is None:
+        return None
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(found):
+        raise InputError(f"{what}: {text!r} has an empty name", hint="names are separated by single commas")
+    return found
 
 
 def one_count(text: str | None, what: str) -> int | None:
@@ -89,6 +111,41 @@ def draw(report: Any, files: dict[str, str | None]) -> None:
     for kind, path in wanted.items():
         write_chart(spec, path, kind)
         sys.stderr.write(f"chart: {path}\n")
+
+
+def emit_blocks(blocks: Iterable[Mapping[str, Sequence[Any]]], output: str) -> None:
+    """Print rows that come in blocks of columns, as CSV or JSON lines, while the next ones are computed."""
+    from kvcalc.render.rows import streamed
+
+    for text in streamed(blocks, output):
+        sys.stdout.write(text)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function that shows how far something is on standard error; none where that is no terminal.
+
+    Args:
+        what: what is counted.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    last = 0.0
+
+    def tell(done: int, of: int) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last >= _TELL_EVERY_S:
+            last = now
+            sys.stderr.write(f"\r\x1b[K{done:,} of {of:,} {what}")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if last:
+            sys.stderr.write("\r\x1b[K")
 
 
 def explain_first(

@@ -16,6 +16,7 @@ _ROWS = {
     "kvcalc.reconcile": "rows",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
+    "kvcalc.sweep": "rows",
     "kvcalc.demo_kv_cache": "steps",
     "kvcalc.demo_speculate": "steps",
     "kvcalc.demo_paging": "steps",
