@@ -38,14 +38,16 @@ def test_without_a_pool_tasks_are_done_in_order():
     assert list(run_tasks(str, range(4))) == [(0, "0"), (1, "1"), (2, "2"), (3, "3")]
 
 
-def test_a_process_that_dies_loses_nothing_and_nothing_counts_twice(tmp_path, importable):
+@pytest.mark.usefixtures("importable")
+def test_a_process_that_dies_loses_nothing_and_nothing_counts_twice(tmp_path):
     pool, workers = process_pool(2)
     found = list(run_tasks(partial(_die_once, tmp_path), range(30), pool=pool, workers=workers))
     assert (tmp_path / "died").exists()
     assert sorted(found) == [(number, number * number) for number in range(30)]
 
 
-def test_processes_that_die_again_and_again_are_given_up(importable):
+@pytest.mark.usefixtures("importable")
+def test_processes_that_die_again_and_again_are_given_up():
     pool, workers = process_pool(2)
     with pytest.raises(KvcalcError, match="ended 4 times without a result"):
         list(run_tasks(_always_die, range(3), pool=pool, workers=workers))
