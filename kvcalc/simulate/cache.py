@@ -1,4 +1,4 @@
-"""The cache as the scheduler asks for it: with the blocks of one group kept by number, or counted over several groups."""
+"""The cache as the scheduler asks for it: one group of numbered blocks, or blocks counted over several groups."""
 
 from __future__ import annotations
 
@@ -129,6 +129,11 @@ class BlockGroup:
     chunk: int | None = None
     constant: int | None = None
     admission_tokens: int | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether a sequence keeps all its tokens in it."""
+        return self.window is None and self.chunk is None and self.constant is None
 
     def first_kept(self, computed: int) -> int:
         """Return the first block that a sequence with so many computed tokens still needs."""
