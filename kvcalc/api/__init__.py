@@ -3,6 +3,7 @@
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
 from kvcalc.api.lessons import demo_kv_cache
+from kvcalc.api.loads import Load
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -13,14 +14,18 @@ from kvcalc.api.profiles import (
     profile_text,
     validate_profile,
 )
+from kvcalc.api.serving import Serving, find_capacity, simulate_serving
 from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
+    "Load",
+    "Serving",
     "Sweep",
     "decode",
     "demo_kv_cache",
     "deployment",
     "explain",
+    "find_capacity",
     "fit",
     "lint_config",
     "load_hardware",
@@ -31,6 +36,7 @@ __all__ = [
     "profile_text",
     "reconcile",
     "roofline",
+    "simulate_serving",
     "size",
     "sweep",
     "sweep_columns",

@@ -30,7 +30,9 @@ __all__ = [
     "memory",
     "one_count",
     "progress",
+    "required",
     "tell_gpu",
+    "tell_rates",
     "words",
 ]
 
@@ -126,7 +128,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """Give a function that shows how far something is on standard error; none where that is no terminal.
 
     Args:
-        what: what is counted.
+        what: what is counted. The function is told how many there are, and of how many; 0 where that is not known.
     """
     if not sys.stderr.isatty():
         yield None
@@ -138,7 +140,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
         now = monotonic()
         if now - last >= _TELL_EVERY_S:
             last = now
-            sys.stderr.write(f"\r\x1b[K{done:,} of {of:,} {what}")
+            sys.stderr.write(f"\r\x1b[K{done:,}{f' of {of:,}' if of else ''} {what}")
             sys.stderr.flush()
 
     try:
@@ -146,6 +148,28 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
     finally:
         if last:
             sys.stderr.write("\r\x1b[K")
+
+
+@contextmanager
+def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
+    """Give a function that says on standard error which rate was tried; none where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    yield (
+        lambda rate, held: sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n") and None
+    )
+
+
+def required(text: str | None, name: str, hint: str) -> str:
+    """Return the value of an option that must be given.
+
+    Raises:
+        InputError: it is not.
+    """
+    if text is None:
+        raise InputError(f"--{name} is missing", hint=hint)
+    return text
 
 
 def explain_first(

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.simulate.runs import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kvcalc.core.requests import Request
     from kvcalc.simulate.runs import Run, Served
     from kvcalc.simulate.serving import Replica
     from kvcalc.simulate.workload import FollowUps
 
-__all__ = ["ROUTINGS", "Cluster", "Disaggregated", "Routing", "Server", "Transfer", "serve"]
+__all__ = ["ROUTINGS", "Cluster", "Disaggregated", "Pending", "Routing", "Server", "Transfer", "serve"]
 
 Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
@@ -73,8 +75,7 @@ class Cluster:
 
     def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
         """Deal a request, after all steps that begin before it arrives."""
-        if self._routing != "round-robin":
-            self.advance(request.arrival_s)
+        self.advance(request.arrival_s)
         self._chosen(request).submit(request, computed_tokens=computed_tokens)
         self._dealt += 1
 
@@ -118,7 +119,7 @@ class Transfer:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.bytes_per_s and 0 <= self.latency_s < math.inf):
+        if not (self.bytes_per_s > 0 and 0 <= self.latency_s < math.inf):
             raise InputError("a transfer needs a rate above 0 and a latency of 0 or more")
 
 
@@ -129,28 +130,34 @@ class Disaggregated:
     blocks of a prefill replica are free when it has given the token, not when they have been sent.
 
     Args:
-        make_prefill: makes the cluster that prefills, told by the observer it is given.
-        make_decode: makes the cluster that decodes.
+        make: makes the replica of a number, told by the observer it is given; those that prefill come first.
+        prefills: replicas that prefill.
+        decodes: replicas that decode.
+        routing: how requests are dealt among either.
         transfer: how the cache gets from one to the other.
         observer: who is told, of whole requests.
     """
 
     def __init__(
         self,
-        make_prefill: Callable[[Observer], Cluster],
-        make_decode: Callable[[Observer], Cluster],
+        make: Callable[[int, Observer], Replica],
         *,
+        prefills: int,
+        decodes: int,
+        routing: Routing,
         transfer: Transfer,
         observer: Observer,
     ) -> None:
-        self.prefill = make_prefill(_Relay(observer, self._prefilled))
-        self.decode = make_decode(_Relay(observer, self._decoded))
         self._transfer, self._observer = transfer, observer
-        self._whole: dict[str, Request] = {}
         self._first: dict[str, Served] = {}
+        self._whole: dict[str, Request] = {}
         self._arriving: list[tuple[float, int, Request]] = []
         self._sent = 0
-        self._link_free_s = 0.0
+        self._link_free_s = [0.0] * prefills
+        relays = [_Relay(observer, partial(self._prefilled, number)) for number in range(prefills)]
+        self.prefill = Cluster([make(number, relay) for number, relay in enumerate(relays)], routing=routing)
+        relay = _Relay(observer, self._decoded)
+        self.decode = Cluster([make(prefills + number, relay) for number in range(decodes)], routing=routing)
 
     @property
     def next_s(self) -> float:
@@ -185,15 +192,15 @@ class Disaggregated:
             _, _, request = heapq.heappop(self._arriving)
             self.decode.submit(request, computed_tokens=request.prompt_tokens - 1)
 
-    def _prefilled(self, served: Served) -> None:
+    def _prefilled(self, replica: int, served: Served) -> None:
         request = self._whole.pop(served.request.name)
         if request.output_tokens == served.output_tokens:
             self._observer.finished(served._replace(request=request))
             return
         tokens = request.prompt_tokens
-        self._link_free_s = max(self._link_free_s, served.finish_s)
-        self._link_free_s += self._transfer.bytes_for(tokens) / self._transfer.bytes_per_s
-        arrives_s = self._link_free_s + self._transfer.latency_s
+        starts_s = max(self._link_free_s[replica], served.finish_s)
+        self._link_free_s[replica] = starts_s + self._transfer.bytes_for(tokens) / self._transfer.bytes_per_s
+        arrives_s = self._link_free_s[replica] + self._transfer.latency_s
         self._first[request.name] = served._replace(request=request)
         following = replace(
             request, arrival_s=arrives_s, prompt_tokens=tokens + 1, output_tokens=request.output_tokens - 1, prompt=()
@@ -238,19 +245,80 @@ class _Relay(Observer):
         self._observer.refused(request, at_s, reason)
 
 
-class _Follower(Observer):
-    """Asks for the request that follows each one that has finished."""
+class Pending(Observer):
+    """Requests that have not been submitted: those that wait for nobody, in order, and those that follow an answer.
 
-    def __init__(self, source: FollowUps) -> None:
-        self._source = source
-        self.coming: list[tuple[float, int, Request]] = []
+    Args:
+        source: the requests, or a source some of whose requests follow others; of either, one is taken ahead.
+
+    Raises:
+        InputError: a request that comes before the one ahead of it.
+    """
+
+    def __init__(self, source: Iterable[Request] | FollowUps) -> None:
+        self._source = None if isinstance(source, Iterable) else source
+        self._starts = iter(source) if isinstance(source, Iterable) else source.starts()
+        self._coming: list[tuple[float, int, bool, Request]] = []
         self._number = 0
+        self._last_s = 0.0
+        self._take_start()
+
+    @property
+    def follows(self) -> bool:
+        """Whether requests may follow answers."""
+        return self._source is not None
+
+    @property
+    def due_s(self) -> float:
+        """When the next request comes that is known of; infinite where none is."""
+        return self._coming[0][0] if self._coming else math.inf
+
+    def take(self) -> Request:
+        """Return the next request."""
+        _, _, is_start, request = heapq.heappop(self._coming)
+        if is_start:
+            self._take_start()
+        return request
 
     def finished(self, served: Served) -> None:
-        following = self._source.follow(served.request, served.finish_s)
+        """Ask for the request that follows."""
+        following = None if self._source is None else self._source.follow(served.request, served.finish_s)
         if following is not None:
-            self.put(following)
+            self._put(following, is_start=False)
 
-    def put(self, request: Request) -> None:
+    def _take_start(self) -> None:
+        request = next(self._starts, None)
+        if request is None:
+            return
+        if not request.arrival_s >= self._last_s:
+            raise InputError(
+                f"request {request.name} comes at {request.arrival_s} s, before the one ahead of it",
+                hint="requests are served in the order of their arrival, from 0 s on",
+            )
+        self._last_s = request.arrival_s
+        self._put(request, is_start=True)
+
+    def _put(self, request: Request, *, is_start: bool) -> None:
         self._number += 1
-        heapq.heappush(self.coming, (request.arrival_s, self._number, request))
+        heapq.heappush(self._coming, (request.arrival_s, self._number, is_start, request))
+
+
+def serve(server: Server, pending: Pending) -> None:
+    """Serve requests until all have finished.
+
+    Args:
+        server: who serves them.
+        pending: the requests; where they follow answers, it must be among the observers of the server.
+    """
+    if not pending.follows:
+        while pending.due_s < math.inf:
+            server.submit(pending.take())
+        server.drain()
+        return
+    # a request that follows may come before any other replica's next step: no replica may run ahead
+    while min(pending.due_s, server.next_s) < math.inf:
+        if pending.due_s <= server.next_s:
+            server.submit(pending.take())
+        else:
+            server.step()
+    server.drain()
