@@ -182,7 +182,7 @@ class Scheduler(Generic[S]):
         longest = (not alone and self.limits.long_prefill_token_threshold) or self.limits.max_num_batched_tokens
         left = self._continue_running(step, self.limits.max_num_batched_tokens, longest)
         if not step.preempted:
-            self._admit_waiting(step, left, longest)
+            self.admit_waiting(step, left, longest)
         for sequence, tokens in step.scheduled.items():
             sequence.computed += tokens
             drafts = step.drafts.get(sequence, 0)
@@ -227,7 +227,7 @@ class Scheduler(Generic[S]):
                     index -= 1
             self.cache.append(sequence, tokens=holding)
             left -= tokens
-            self._put(step, sequence, tokens)
+            self.put(step, sequence, tokens)
         return left
 
     def _due(self, sequence: S) -> int:
@@ -240,7 +240,8 @@ class Scheduler(Generic[S]):
     def _holding(self, tokens: int) -> int:
         return min(tokens + self.limits.lookahead_tokens, self.limits.max_model_len)
 
-    def _put(self, step: Step[S], sequence: S, tokens: int) -> None:
+    def put(self, step: Step[S], sequence: S, tokens: int) -> None:
+        """Put a sequence that has its blocks into a step."""
         step.scheduled[sequence] = tokens
         drafts = sequence.computed + tokens - sequence.known - sequence.in_flight
         if drafts > 0:
@@ -265,8 +266,16 @@ class Scheduler(Generic[S]):
         self.waiting.put_back(victim)
         step.preempted.append(victim)
 
-    def _admit_waiting(self, step: Step[S], left: int, longest: int) -> None:
-        """Admit from the head of the queue while tokens, places and blocks last; nobody overtakes a head that waits."""
+    def admit_waiting(self, step: Step[S], left: int, longest: int) -> int:
+        """Admit from the head of the queue while tokens, places and blocks last; nobody overtakes a head that waits.
+
+        Args:
+            step: the step so far.
+            left: tokens it may still compute.
+            longest: tokens of one sequence at most.
+
+        Returns the tokens that are left then.
+        """
         limits, cache = self.limits, self.cache
         prefilling = any(sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items())
         while left > 0 and self.waiting and len(self.running) < limits.max_num_seqs:
@@ -278,20 +287,21 @@ class Scheduler(Generic[S]):
             if drafted:
                 tokens += limits.speculative_tokens
                 if tokens > left:
-                    return
+                    return left
             tokens = min(tokens, longest, left)
             spare = limits.watermark_blocks if self.running else 0
             whole, holding = min(sequence.known, limits.max_model_len), self._holding(cached + tokens)
             if limits.reserve_full_prompt and not cache.can_allocate(hit, tokens=whole, spare=spare):
-                return
+                return left
             if not cache.can_allocate(hit, tokens=holding, spare=spare):
-                return
+                return left
             self.waiting.remove_head()
             sequence.computed = cached
             cache.allocate(sequence, hit, tokens=holding)
             self._start(step, sequence, cached)
             left -= tokens
-            self._put(step, sequence, tokens)
+            self.put(step, sequence, tokens)
+        return left
 
     def _takes_drafts(self, cached: int, *, others: bool) -> bool:
         """Whether a sequence admitted for its last token alone is padded to a verification, as the others are."""

@@ -87,11 +87,14 @@ class Job(ServedSequence):
 
     Attributes:
         decoding: whether it got a token since it was admitted last.
+        base: where a replica that jumps keeps its computed tokens: less the clock.
+        place: its place in the running list there; another one each time it is admitted, and negative when it left.
+        joined: the clock when it got its first token there.
     """
 
     __slots__ = (
-        "admitted", "arrival", "base", "cached", "decoding", "first_token", "last_token", "number", "random", "request",
-        "until",
+        "admitted", "arrival", "base", "cached", "decoding", "first_token", "joined", "last_token", "place", "random",
+        "request",
     )  # fmt: skip
 
     def __init__(self, request: Request, *, order: int, content: tuple[Segment, ...]) -> None:
@@ -110,6 +113,7 @@ class Job(ServedSequence):
         self.last_token = 0
         self.cached = 0
         self.decoding = False
+        self.base = self.place = self.joined = 0
         self.random: Random | None = None
 
 
