@@ -49,7 +49,7 @@ class Load:
         requests: how many; without a trace 1,000, with one all of it.
         prompt: lengths of prompts without a trace: ``512``, ``uniform:128-2048``, ``exponential:512``,
             ``lognormal:1020,0.9``. Of conversations, the new tokens of each turn.
-        output: lengths of outputs, likewise.
+        output_tokens: lengths of outputs, likewise.
         users: of a closed loop.
         think_s: mean time between an answer and the next question, in closed loops and conversations.
         turns: with it, conversations of so many turns; a distribution of lengths like the others.
@@ -68,7 +68,7 @@ class Load:
     variation: float = 2.0
     requests: int | None = None
     prompt: str | None = None
-    output: str | None = None
+    output_tokens: str | None = None
     users: int | None = None
     think_s: float = 0.0
     turns: str | None = None
@@ -81,7 +81,7 @@ class Load:
                 raise InputError(what, hint=hint)
         if self._needs_rate:
             self._arrivals()
-        for name, text in (("prompt", self.prompt), ("output-tokens", self.output), ("turns", self.turns)):
+        for name, text in (("prompt", self.prompt), ("output-tokens", self.output_tokens), ("turns", self.turns)):
             if text is not None:
                 parse_lengths(text, what=name)
 
@@ -90,10 +90,10 @@ class Load:
         process, traced = self.process, self.trace is not None
         known = did_you_mean(process, _PROCESSES) or f"arrivals: {', '.join(_PROCESSES)}"
         yield process not in _PROCESSES, f"arrival {process!r} is not known", known
-        lengths = self.prompt is not None or self.output is not None
+        lengths = self.prompt is not None or self.output_tokens is not None
         yield traced and lengths, "the lengths of requests are the trace's", "leave out --trace, or the lengths"
         yield traced and self.turns is not None, "conversations are made, not read from a trace", "leave out --trace"
-        missing = not traced and (self.prompt is None or self.output is None)
+        missing = not traced and (self.prompt is None or self.output_tokens is None)
         yield missing, "the lengths of requests are not known", "give --trace, or --prompt and --output-tokens"
         yield not traced and self.columns is not None, "columns are those of a trace", "give --trace"
         yield not traced and process == "trace", "there is no trace whose times could be used", "give --trace"
@@ -129,7 +129,11 @@ class Load:
     @property
     def text(self) -> str:
         """What is asked, in words."""
-        what = f"trace {Path(self.trace).name}" if self.trace is not None else f"{self.prompt} in, {self.output} out"
+        what = (
+            f"trace {Path(self.trace).name}"
+            if self.trace is not None
+            else f"{self.prompt} in, {self.output_tokens} out"
+        )
         if self.turns is not None:
             what = f"conversations of {self.turns} turns, {self.system_tokens} system tokens, {what}"
         if self.process == "closed":
@@ -160,7 +164,7 @@ class Load:
             found = read_trace(self.trace, columns=columns, timed=self.process == "trace")
             return islice(found, self.requests)
         return islice(
-            synthetic(prompt=self._lengths("prompt"), output=self._lengths("output"), seed=self.seed), self._many
+            synthetic(prompt=self._lengths("prompt"), output=self._lengths("output_tokens"), seed=self.seed), self._many
         )
 
     def source(self, bodies: Iterable[Request] | None = None) -> Iterable[Request] | FollowUps:
@@ -174,7 +178,7 @@ class Load:
                 turns=self._lengths("turns"),
                 system_tokens=self.system_tokens,
                 prompt=self._lengths("prompt"),
-                output=self._lengths("output"),
+                output=self._lengths("output_tokens"),
                 think_s=self.think_s,
             )
             times = arrival_times(self._arrivals(), seed=self.seed, requests=self._many)

@@ -238,10 +238,11 @@ class _Run:
         serve(server, pending)
 
     def _replica(self, number: int, observer: Observer) -> Replica:
+        from kvcalc.simulate.jumping import JumpingReplica
         from kvcalc.simulate.serving import Replica
 
         told = _Told([observer, self.each[number]]) if self.each else observer
-        return Replica(self.setup, told)
+        return (Replica if self.serving.exact_steps else JumpingReplica)(self.setup, told)
 
     def _transfer(self) -> Transfer:
         """Return how caches get from prefill to decode: over the network, or else the accelerators' own link."""

@@ -32,7 +32,7 @@ LOAD: dict[str, Any] = {
     "prompt": Annotated[
         str | None, Option("--prompt", help="Tokens of prompts: 512, uniform:128-2048, lognormal:1020,0.9 …")
     ],
-    "output": Annotated[str | None, Option("--output-tokens", help="Tokens of outputs, likewise.")],
+    "output_tokens": Annotated[str | None, Option("--output-tokens", help="Tokens of outputs, likewise.")],
     "users": Annotated[int | None, Option("--users", help="closed: users who ask again after each answer.")],
     "think_s": Annotated[
         str | None, Option("--think", help="closed, conversations: mean time between answer and question: 5s.")

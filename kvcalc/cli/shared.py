@@ -156,9 +156,11 @@ def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    yield (
-        lambda rate, held: sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n") and None
-    )
+
+    def tell(rate: float, held: bool) -> None:
+        sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n")
+
+    yield tell
 
 
 def required(text: str | None, name: str, hint: str) -> str:

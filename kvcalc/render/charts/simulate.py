@@ -1,4 +1,4 @@
-"""The charts of ``kvcalc simulate``: the batch, the cache and latencies over time, and how latencies are distributed."""
+"""The charts of ``kvcalc simulate``: batch, cache and latencies over time, and the distribution of latencies."""
 
 from __future__ import annotations
 
