@@ -7,6 +7,8 @@ from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
+from kvcalc.api.lessons import demo_kv_cache
+from kvcalc.api.loads import Load
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -24,6 +26,13 @@ __all__ = [
     "check_measured",
     "check_schema",
     "compare",
+from kvcalc.api.serving import Serving, find_capacity, simulate_serving
+from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
+
+__all__ = [
+    "Load",
+    "Serving",
+    "Sweep",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -33,6 +42,7 @@ __all__ = [
     "draft_deployment",
     "explain",
     "explain_speculation",
+    "find_capacity",
     "fit",
     "levers",
     "lint_config",
@@ -50,5 +60,8 @@ __all__ = [
     "speculate",
     "traffic",
     "validate",
+    "simulate_serving",
+    "sweep",
+    "sweep_columns",
     "validate_profile",
 ]

@@ -34,6 +34,8 @@ COMMANDS = {
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
     "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
+    "simulate": "A serving run under load: TTFT, TPOT, throughput, the cache, and the highest load that holds.",
+    "sweep": "A report at every point of a grid: models, accelerators, parallelism, batch, context, load.",
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
     "models": "List, show, import, lint and validate model profiles.",

@@ -21,6 +21,7 @@ __all__ = [
     "flop_rate_text",
     "flop_text",
     "label_bytes",
+    "microseconds",
     "number_text",
     "parse_bytes",
     "parse_count",
@@ -221,6 +222,15 @@ def flop_rate_text(value: float) -> str:
     '989.40 TFLOP/s'
     """
     return _scaled(value, _SI, "FLOP/s", 2)
+
+
+def microseconds(value_s: float) -> float:
+    """Return a time in microseconds, as trace files want it.
+
+    >>> microseconds(0.0015)
+    1500.0
+    """
+    return value_s * _SI["M"]
 
 
 def seconds_text(value: float) -> str:

@@ -19,6 +19,7 @@ _ROWS = {
     "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
+    "kvcalc.sweep": "rows",
     "kvcalc.demo_kv_cache": "steps",
     "kvcalc.demo_speculate": "steps",
     "kvcalc.demo_paging": "steps",

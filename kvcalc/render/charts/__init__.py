@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["chart_spec", "write_chart"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",

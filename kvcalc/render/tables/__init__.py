@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["printed", "table_module", "table_text"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
+    "kvcalc.sweep": "sweep",
     "kvcalc.size": "size",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
