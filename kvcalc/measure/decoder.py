@@ -204,7 +204,9 @@ class Decoder:
         self.dtype = torch_dtype(weights)
         make = WeightMaker(self.dtype, device, seed=seed, pack=pack)
         head = model.head
-        tables = [make.tensor(table.rows, table.width, scale=_NORM_SPREAD) for table in model.embeddings]
+        # a tied table of the layers' size would answer every token with itself
+        spread = _NORM_SPREAD if head is not None and head.tied else 1.0
+        tables = [make.tensor(table.rows, table.width, scale=spread) for table in model.embeddings]
         self.tokens, self.positions = tables[0], tables[1] if tables[1:] else None
         self.layers = [_Layer(block, model.hidden_size, make, device) for block in model.blocks]
         self.final = _vectors(final_layout(model.vector_parameters, model.hidden_size), make)
