@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         size,
+        validate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
     "DecodeReport",
@@ -47,6 +49,7 @@ __all__ = [
     "SizeReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
     "decode",
     "deployment",
     "explain",
@@ -57,6 +60,7 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "validate",
 ]
 
 __version__ = "0.1.0"
@@ -73,6 +77,7 @@ _HOME = {
         "reconcile",
         "roofline",
         "size",
+        "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
@@ -82,6 +87,7 @@ _HOME = {
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
+    "core.reports.validate": ("ValidateReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvcalc.core.calibration import Calibration
 from kvcalc.core.errors import ProfileError, UnknownNameError
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.model import ModelProfile
@@ -13,7 +14,9 @@ from kvcalc.core.model import ModelProfile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["load_hardware", "load_model"]
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model"]
 
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
@@ -53,6 +56,34 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
 
     entry = find(str(source), "hardware")
     return override_hardware(load_hardware_file(entry.path, trusted=entry.shipped), settings)
+
+
+def load_calibration(source: str | Path | Calibration) -> Calibration:
+    """Return a calibration: by catalogue name or file; arguments and errors as `load_model`."""
+    if isinstance(source, Calibration):
+        return source
+    from kvcalc.profiles.loader import load_calibration_file
+
+    path = _as_path(source, _PROFILE_SUFFIXES)
+    if path is not None:
+        return load_calibration_file(path)
+    from kvcalc.profiles.catalog import find
+
+    entry = find(str(source), "calibration")
+    return load_calibration_file(entry.path, trusted=entry.shipped)
+
+
+def find_calibration(deployment: Deployment, *, engine: str | None = None) -> Calibration | None:
+    """Return the calibration of the catalogue that a deployment is estimated with, or none where none applies.
+
+    Args:
+        deployment: the model and its accelerator.
+        engine: take one of this engine; else it is chosen as `kvcalc.plan.estimates.choose_calibration` says.
+    """
+    from kvcalc.plan.estimates import choose_calibration
+    from kvcalc.profiles.catalog import names
+
+    return choose_calibration([load_calibration(name) for name in names("calibration")], deployment, engine=engine)
 
 
 def _read_model(source: str | Path) -> ModelProfile:

@@ -2,6 +2,7 @@
 
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
+from kvcalc.api.evidence import validate
 from kvcalc.api.logs import reconcile
 from kvcalc.api.profiles import (
     lint_config,
@@ -28,5 +29,6 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "validate",
     "validate_profile",
 ]

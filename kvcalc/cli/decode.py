@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
+from kvcalc.cli.options import (
+    Batches,
+    Calibration,
+    Contexts,
+    Estimate,
+    Explain,
+    Gpu,
+    Json,
+    Model,
+    Output,
+    takes_charts,
+    takes_deployment,
+)
 
 
 @takes_deployment
@@ -14,6 +26,8 @@ def command(
     gpu: Gpu,
     batch: Batches = "1",
     context: Contexts = None,
+    estimate: Estimate = False,
+    calibration: Calibration = None,
     explain: Explain = False,
     json: Json = False,
     output: Output = "table",
@@ -32,6 +46,6 @@ def command(
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
     deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
-    report = api.decode(deployment, batches=batches, contexts=contexts)
+    report = api.decode(deployment, batches=batches, contexts=contexts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)
     emit(report, shown, explain_first("decode", deployment, batches, contexts) if explain else None)

@@ -28,6 +28,7 @@ COMMANDS = {
     "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
+    "validate": "Predictions held against published measurements: none may beat its bound.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINE_NAMES",
     "Batches",
+    "Calibration",
     "Contexts",
+    "Estimate",
     "Explain",
     "Gpu",
     "Json",
@@ -33,6 +35,10 @@ Contexts = Annotated[str | None, Option("--context", help="Tokens attended: one,
 Batches = Annotated[str, Option("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).")]
 Set = Annotated[list[str] | None, Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
 Explain = Annotated[bool, Option("--explain", help="Print each formula with its numbers and their sources.")]
+Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, with the calibration that applies.")]
+Calibration = Annotated[
+    str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
+]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 

@@ -25,6 +25,7 @@ __all__ = [
     "parse_count",
     "parse_rate",
     "rate_text",
+    "seconds_of",
     "seconds_text",
 ]
 
@@ -117,6 +118,16 @@ def parse_rate(text: str) -> float:
     if not 0 < value * scale < float("inf"):
         raise InputError(f"{text!r} is not a positive rate")
     return value * scale
+
+
+def seconds_of(value: float, unit: str) -> float | None:
+    """Return a time in seconds, or none where the unit is not one of time.
+
+    >>> seconds_of(12, "ms"), seconds_of(3, "s"), seconds_of(3, "tok/s")
+    (0.012, 3, None)
+    """
+    scale = {"s": 1, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}.get(unit)
+    return None if scale is None else value / scale if scale != 1 else value
 
 
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:

@@ -12,10 +12,12 @@ from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
+from kvcalc.plan.estimates import estimate_fields, estimated_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.cost_types import StepCost, StepTime
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.speed import DecodeRow
@@ -70,13 +72,16 @@ def _part_costs(cost: StepCost) -> tuple[PartCost, ...]:
     )
 
 
-def report_fields(deployment: Deployment, lengths: Sequence[int], *, what: str) -> dict[str, Any]:
+def report_fields(
+    deployment: Deployment, lengths: Sequence[int], *, what: str, calibration: Calibration | None = None
+) -> dict[str, Any]:
     """Return what the reports on passes have in common: names, memory, formats and notes.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
         lengths: tokens of each row, for a note where they exceed the model's limit.
         what: what they are, for the note.
+        calibration: what estimates are made with.
     """
     model, hardware = deployment.model, required_hardware(deployment)
     beyond = dict.fromkeys(note for tokens in lengths for note in check_context(model, tokens, what=what))
@@ -87,10 +92,13 @@ def report_fields(deployment: Deployment, lengths: Sequence[int], *, what: str) 
         "memory_bytes": deployment.memory_bytes,
         "formats": format_names(deployment.formats),
         "notes": (*beyond, *_pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
+        "calibration": estimated_with(calibration),
     }
 
 
-def row_fields(deployment: Deployment, step: TimedStep, *, batch: int, tokens: int) -> dict[str, Any]:
+def row_fields(
+    deployment: Deployment, step: TimedStep, *, batch: int, tokens: int, calibration: Calibration | None = None
+) -> dict[str, Any]:
     """Return what the rows of passes have in common, for a batch of sequences that hold that many tokens after it."""
     cost, time = step.cost, step.time
     needed = memory_needed(deployment, tokens=tokens, batch=batch)
@@ -108,6 +116,7 @@ def row_fields(deployment: Deployment, step: TimedStep, *, batch: int, tokens: i
         "fits": deployment.fits(needed),
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
+        **estimate_fields(cost, required_hardware(deployment), calibration),
     }
 
 

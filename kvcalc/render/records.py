@@ -14,6 +14,7 @@ _ROWS = {
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
+    "kvcalc.validate": "outcomes",
 }
 
 

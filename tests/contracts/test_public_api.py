@@ -21,6 +21,7 @@ PUBLIC = [
     "SizeReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
     "decode",
     "deployment",
     "explain",
@@ -31,6 +32,7 @@ PUBLIC = [
     "reconcile",
     "roofline",
     "size",
+    "validate",
 ]
 
 

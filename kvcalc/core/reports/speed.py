@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["DecodeReport", "DecodeRow", "PartCost", "PrefillReport", "PrefillRow", "StepSpread"]
+__all__ = [
+    "DecodeReport",
+    "DecodeRow",
+    "EstimatedWith",
+    "PartCost",
+    "PrefillReport",
+    "PrefillRow",
+    "StepSpread",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +39,28 @@ class StepSpread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatedWith:
+    """The calibration that a report's estimates are made with.
+
+    Args:
+        name: its name.
+        engine: the engine it was measured with.
+        measured_on: the accelerators it was measured on.
+        date: when it was fitted or measured.
+    """
+
+    name: str
+    engine: str
+    measured_on: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRow:
     """One decode step over a batch.
 
-    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds.
+    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, but for the estimate: its
+    interval holds four of five measurements; it is none where none was asked for or no calibration applies.
     """
 
     batch: int
@@ -55,6 +81,9 @@ class DecodeRow:
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
     experts: StepSpread | None = None
+    estimate_s: float | None = None
+    estimate_low_s: float | None = None
+    estimate_high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +98,7 @@ class DecodeReport:
     formats: RunFormats
     rows: tuple[DecodeRow, ...]
     notes: tuple[str, ...] = ()
+    calibration: EstimatedWith | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +119,9 @@ class PrefillRow:
     fits: bool
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
+    estimate_s: float | None = None
+    estimate_low_s: float | None = None
+    estimate_high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +136,4 @@ class PrefillReport:
     formats: RunFormats
     rows: tuple[PrefillRow, ...]
     notes: tuple[str, ...] = ()
+    calibration: EstimatedWith | None = None

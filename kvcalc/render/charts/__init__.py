@@ -21,6 +21,7 @@ _MODULES = {
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
+    "kvcalc.validate": "validate",
 }
 _PNG_SCALE = 2.0
 

@@ -33,6 +33,7 @@ _MODULES = {
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
+    "kvcalc.validate": "validate",
 }
 _WIDTH = 110
 
