@@ -25,18 +25,21 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPU_MEMORY = Path("/proc/meminfo")
 _CPU_NAME = Path("/proc/cpuinfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_IDLE_LOAD = 0.25
 _CONTAINER_USE = Path("/sys/fs/cgroup/memory.current")
 
 
 def require_torch() -> Any:
-    """Return torch; threads are bound to their cores where nothing has loaded it yet.
+    """Return torch. Where nothing has loaded it yet and the machine is idle, its threads are bound to their cores.
+
+    On a busy machine a bound thread would wait for its core while others are free.
 
     Raises:
         InputError: it is not installed.
     """
     if find_spec("torch") is None:
         raise InputError("bench and crosscheck run PyTorch, which is not installed", hint=INSTALL)
-    if "torch" not in sys.modules:
+    if "torch" not in sys.modules and os.getloadavg()[0] < _IDLE_LOAD * (os.cpu_count() or 1):
         os.environ.setdefault("OMP_PROC_BIND", "true")
     import torch
 
