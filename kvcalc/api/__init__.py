@@ -4,6 +4,7 @@ from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import validate
 from kvcalc.api.logs import reconcile
+from kvcalc.api.measuring import bench, crosscheck, write_profile
 from kvcalc.api.profiles import (
     lint_config,
     load_hardware,
@@ -15,6 +16,8 @@ from kvcalc.api.profiles import (
 )
 
 __all__ = [
+    "bench",
+    "crosscheck",
     "decode",
     "deployment",
     "explain",
@@ -31,4 +34,5 @@ __all__ = [
     "size",
     "validate",
     "validate_profile",
+    "write_profile",
 ]

@@ -29,6 +29,8 @@ COMMANDS = {
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
+    "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
+    "crosscheck": "Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

@@ -37,6 +37,7 @@ __all__ = ["Questions", "crosscheck_report"]
 # A step grows with its batch where the time of the largest is at least so large a share of proportional growth.
 _GROWS = 0.75
 _MOST_DRIFT = 0.15
+_LEAST_ROUNDS = 3
 _NINE_TENTHS = 0.9
 
 
@@ -93,7 +94,11 @@ def crosscheck_report(
             first = next(found for found in asked.deployments if found.model.name == model)
             checks += check_loop(first.model, device)
     benched = asked.hardware is None or asked.calibration is None
-    plan = Plan(formats=tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments)))
+    plan = Plan(
+        formats=tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments)),
+        stream_rounds=asked.rounds,
+        rounds=max(_LEAST_ROUNDS, asked.rounds // 3),
+    )
     before, interrupted = measured_probes(device, plan, progress=progress) if benched else ((), False)
     steps: list[Step] = []
     spoken = None

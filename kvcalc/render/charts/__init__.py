@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["chart_spec", "write_chart"]
 
 _MODULES = {
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["table_text"]
 
 _MODULES = {
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.size": "size",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
