@@ -10,6 +10,7 @@ from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_spec
 from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.loads import Load
 from kvcalc.api.logs import reconcile
+from kvcalc.api.measuring import bench, crosscheck, write_profile
 from kvcalc.api.profiles import (
     lint_config,
     load_hardware,
@@ -33,6 +34,8 @@ __all__ = [
     "Load",
     "Serving",
     "Sweep",
+    "bench",
+    "crosscheck",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -64,4 +67,5 @@ __all__ = [
     "sweep",
     "sweep_columns",
     "validate_profile",
+    "write_profile",
 ]

@@ -38,6 +38,8 @@ COMMANDS = {
     "sweep": "A report at every point of a grid: models, accelerators, parallelism, batch, context, load.",
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
+    "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
+    "crosscheck": "Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

@@ -13,6 +13,7 @@ from kvcalc.core.errors import InputError
 __all__ = [
     "GIB",
     "MIB",
+    "MILLISECOND",
     "SECONDS_PER_HOUR",
     "TOKENS_PER_MILLION",
     "bytes_text",
@@ -38,6 +39,7 @@ GIB = 2**30
 MIB = 2**20
 SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
+MILLISECOND = 1e-3
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}

@@ -10,6 +10,8 @@ __all__ = ["plain", "records"]
 
 # What each schema lists row by row; a report that is not here is one record.
 _ROWS = {
+    "kvcalc.bench": "rows",
+    "kvcalc.crosscheck": "rows",
     "kvcalc.decode": "rows",
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",

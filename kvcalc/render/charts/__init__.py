@@ -19,6 +19,8 @@ __all__ = ["chart_spec", "write_chart"]
 
 _MODULES = {
     "kvcalc.simulate": "simulate",
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",

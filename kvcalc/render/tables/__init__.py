@@ -29,6 +29,8 @@ __all__ = ["printed", "table_module", "table_text"]
 _MODULES = {
     "kvcalc.simulate": "simulate",
     "kvcalc.sweep": "sweep",
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.size": "size",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
