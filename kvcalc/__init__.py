@@ -20,7 +20,9 @@ if TYPE_CHECKING:
         demo_paging,
         demo_speculate,
         deployment,
+        draft_deployment,
         explain,
+        explain_speculation,
         fit,
         levers,
         load_hardware,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         size,
+        speculate,
         traffic,
         validate,
     )
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.core.reports.validate import ValidateReport
@@ -61,6 +65,7 @@ __all__ = [
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SpeculativeReport",
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
@@ -72,7 +77,9 @@ __all__ = [
     "demo_paging",
     "demo_speculate",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
     "levers",
     "load_hardware",
@@ -81,6 +88,7 @@ __all__ = [
     "reconcile",
     "roofline",
     "size",
+    "speculate",
     "traffic",
     "validate",
 ]
@@ -96,7 +104,9 @@ _HOME = {
         "demo_paging",
         "demo_speculate",
         "deployment",
+        "draft_deployment",
         "explain",
+        "explain_speculation",
         "fit",
         "levers",
         "load_hardware",
@@ -105,8 +115,9 @@ _HOME = {
         "reconcile",
         "roofline",
         "size",
-        "traffic",
+        "speculate",
         "validate",
+        "traffic",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
@@ -118,9 +129,10 @@ _HOME = {
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
+    "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
-    "core.reports.traffic": ("TrafficReport",),
     "core.reports.validate": ("ValidateReport",),
+    "core.reports.traffic": ("TrafficReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

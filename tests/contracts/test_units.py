@@ -85,11 +85,14 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
-    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals|concurrency)"
-    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
+    r"|concurrency|headroom|failures|regressions)|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Ratios and distances without a unit, and what says which one of several.
-RATIO = re.compile(r"(.+_)?(factor|share|exponent|error|difference|reduction)(_.+)?|place|seed|gamma")
+RATIO = re.compile(
+    r"(.+_)?(factor|share|exponent|error|difference|reduction)(_.+)?|place|seed"
+    r"|(.+_)?(ratio|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
+)
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {
     "StepCost.rank_kinds",
@@ -98,6 +101,16 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    # the unit stands in the quantity beside them
+    "CompareRow.differences",
+    "CompareRow.ratios",
+    "CompareRow.best",
+    # the quantity and its unit stand beside them
+    "SolveConstraint.target",
+    "SolveConstraint.reached",
+    "SolveConstraint.beyond",
+    "SolveRow.answer",
+    "CheckChange.ratio",
     "DecoderShape.head_dim",
     "DecoderShape.vocabulary",
     "DriftReport.consistency",
