@@ -10,8 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
+from kvcalc.render.layout import Text
 from kvcalc.render.tables import printed, table_module
 
 if TYPE_CHECKING:
@@ -55,8 +54,9 @@ def animate(frames: Sequence[str], *, seconds_each: float) -> None:
         return
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text as Frame
 
     with Live(console=Console(), auto_refresh=False, transient=False) as live:
         for frame in frames:
-            live.update(Text(frame), refresh=True)
+            live.update(Frame(frame), refresh=True)
             time.sleep(seconds_each)
