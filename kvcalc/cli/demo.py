@@ -64,12 +64,9 @@ def _show(report: Any, output: str, lesson: dict[str, Any], charts: dict[str, st
         return
     plain = bool(lesson["plain"])
     if lesson["watch"] and not plain:
-        animate(step_texts(report), seconds_each=_SECONDS_EACH)
+        animate(step_texts(report))
         sys.stdout.write("\n")
     sys.stdout.write(lesson_text(report, steps=bool(lesson["steps"] or (lesson["watch"] and plain)), plain=plain))
-
-
-_SECONDS_EACH = 0.4
 
 
 @_demo("kv-cache")
@@ -95,9 +92,7 @@ def kv_cache(
     from kvcalc.core.reports.lessons import DecoderShape
 
     shape = DecoderShape(layers=layers, heads=heads, kv_heads=kv_heads)
-    report = api.demo_kv_cache(
-        shape=shape, prompt_tokens=prompt, output_tokens=output_tokens, batch=batch, seed=seed
-    )
+    report = api.demo_kv_cache(shape=shape, prompt_tokens=prompt, output_tokens=output_tokens, batch=batch, seed=seed)
     _show(report, output, lesson_options, chart_files, json=json)
 
 

@@ -11,7 +11,9 @@ from kvcalc.cli.options import Json, Model, Output, With, takes_charts, takes_de
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator, for tokens/s and tokens/s per GiB.")]
 Context = Annotated[str | None, Option("--context", help="Tokens of each sequence.")]
 Batch = Annotated[str, Option("--batch", help="Sequences.")]
-Longest = Annotated[str | None, Option("--max-model-len", help="Tokens set aside for a sequence where nothing is paged.")]
+Longest = Annotated[
+    str | None, Option("--max-model-len", help="Tokens set aside for a sequence where nothing is paged.")
+]
 
 
 @takes_deployment
@@ -42,8 +44,6 @@ def command(
     deployment = api.deployment(model, gpu=gpu, **deployment_options)
     if gpu is not None:
         tell_gpu(gpu, deployment.hardware)
-    report = api.levers(
-        deployment, context=tokens, batch=sequences, with_levers=with_levers, max_model_len=longest
-    )
+    report = api.levers(deployment, context=tokens, batch=sequences, with_levers=with_levers, max_model_len=longest)
     draw(report, chart_files)
     emit(report, shown)

@@ -29,6 +29,8 @@ __all__ = [
     "takes_deployment",
     "takes_engine",
     "takes_lesson",
+    "takes_load",
+    "takes_serving",
 ]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
@@ -152,6 +154,20 @@ def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
 def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a demonstration to a command; it gets them as the mapping ``lesson_options``."""
     return _taking(command, "lesson_options", _LESSON)
+
+
+def takes_load(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what a server is asked to a command; it gets them as the mapping ``load_options``."""
+    from kvcalc.cli.serving_options import LOAD
+
+    return _taking(command, "load_options", LOAD)
+
+
+def takes_serving(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how a load is served to a command; it gets them as the mapping ``serving_options``."""
+    from kvcalc.cli.serving_options import SERVING
+
+    return _taking(command, "serving_options", SERVING)
 
 
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:

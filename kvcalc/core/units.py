@@ -13,6 +13,7 @@ from kvcalc.core.errors import InputError
 __all__ = [
     "GIB",
     "MIB",
+    "MILLISECOND",
     "SECONDS_PER_HOUR",
     "TOKENS_PER_MILLION",
     "bytes_text",
@@ -21,6 +22,7 @@ __all__ = [
     "flop_rate_text",
     "flop_text",
     "label_bytes",
+    "microseconds",
     "number_text",
     "parse_bytes",
     "parse_count",
@@ -37,6 +39,7 @@ GIB = 2**30
 MIB = 2**20
 SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
+MILLISECOND = 1e-3
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -146,7 +149,7 @@ def parse_speed(text: str) -> tuple[float, str]:
     >>> parse_speed("3000tok/s"), parse_speed("1.5 ktok/s/gpu"), parse_speed("12ms")
     ((3000.0, 'tok/s'), (1500.0, 'tok/s/gpu'), (12.0, 'ms'))
     """
-    value, unit = _split(text.replace("\u00b5", "u").replace("\u03bc", "u"), "speed")
+    value, unit = _split(text, "speed")
     hint = "for example 3000tok/s, 50tok/s/user, 12ms"
     if not 0 < value < float("inf"):
         raise InputError(f"{text!r} is not a positive speed", hint=hint)
@@ -162,10 +165,9 @@ def seconds_of(value: float, unit: str) -> float | None:
     """Return a time in seconds, or none where the unit is not one of time.
 
     >>> seconds_of(12, "ms"), seconds_of(3, "s"), seconds_of(3, "tok/s")
-    (0.012, 3, None)
+    (0.012, 3.0, None)
     """
-    scale = {"s": 1, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}.get(unit)
-    return None if scale is None else value / scale if scale != 1 else value
+    return value * _SECONDS[unit] if unit and unit in _SECONDS else None
 
 
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
@@ -222,6 +224,15 @@ def flop_rate_text(value: float) -> str:
     '989.40 TFLOP/s'
     """
     return _scaled(value, _SI, "FLOP/s", 2)
+
+
+def microseconds(value_s: float) -> float:
+    """Return a time in microseconds, as trace files want it.
+
+    >>> microseconds(0.0015)
+    1500.0
+    """
+    return value_s * _SI["M"]
 
 
 def seconds_text(value: float) -> str:

@@ -45,7 +45,7 @@ class Case:
 
     Args:
         record: the record.
-        hardware: the accelerator; of several that a name may mean, the fastest.
+        variants: the accelerators that its name may mean, the usual one first.
         passes: what the measured time was spent on.
         measured_s: the measured time of all passes.
         deployment: model, formats and parallel sizes; none for a kernel.
@@ -59,7 +59,7 @@ class Case:
     """
 
     record: Record
-    hardware: HardwareProfile
+    variants: tuple[HardwareProfile, ...]
     passes: tuple[Pass, ...]
     measured_s: float
     deployment: Deployment | None = None
@@ -68,6 +68,11 @@ class Case:
     narrow: tuple[Pass, ...] = ()
     assumed: tuple[str, ...] = ()
     bound_only: str = ""
+
+    @property
+    def hardware(self) -> HardwareProfile:
+        """The usual one of the accelerators that the record may mean."""
+        return self.variants[0]
 
     def with_routing(self, routing: Routing) -> Case:
         """Return the case with other experts touched."""

@@ -9,6 +9,7 @@ from kvcalc.core.units import bytes_text
 from kvcalc.cost.roofline import step_time
 
 if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.evidence.cases import Case
 
 __all__ = ["Verdict", "bound_s", "judge"]
@@ -30,13 +31,16 @@ class Verdict:
 
 
 def bound_s(case: Case, *, held_bytes: float = 0) -> float:
-    """Return the least time of a case's passes.
+    """Return the least time of a case's passes on whichever of its accelerators is fastest.
 
     Args:
         case: the case.
         held_bytes: what may lie in the last-level cache when a pass begins, so that it need not be read again.
     """
-    hardware = case.hardware
+    return min(_bound_s(case, hardware, held_bytes) for hardware in case.variants)
+
+
+def _bound_s(case: Case, hardware: HardwareProfile, held_bytes: float) -> float:
     times = [(step.times, step_time(step.cost, hardware)) for step in case.passes]
     if case.timing == "mixed":
         # all overlapped: prompts ride along with the steps of others, whose weights they share
@@ -73,7 +77,7 @@ def _cause(case: Case) -> str:
             told.append(words)
         if case.measured_s >= bound_s(case):
             return "; ".join(told)
-    held = case.hardware.last_level_cache_bytes or 0
+    held = max(hardware.last_level_cache_bytes or 0 for hardware in case.variants)
     if case.measured_s >= bound_s(case, held_bytes=held):
         return "; ".join([*told, f"{bytes_text(held)} of what it reads may stay in the last-level cache between runs"])
     return ""

@@ -17,14 +17,16 @@ from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.yaml_reader import read_yaml_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.evidence.record import Record
 
-__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "weight_names"]
+__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "slowness", "weight_names"]
 
-_VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws)-")
-_MEMORY = re.compile(r"-(\d+)-?gb?$")
+_VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
+_MEMORY = re.compile(r"[ -](\d+) ?gb?$")
 
 
 @cache
@@ -75,7 +77,16 @@ def _rules(name: str, rules: dict[str, Any]) -> EngineRules:
 
 def exclusion(record: Record) -> str | None:
     """Return why a record cannot be used, or none."""
-    for rule in _data()["excluded"]:
+    return _listed("excluded", record)
+
+
+def slowness(record: Record) -> str | None:
+    """Return why a step of a single sequence takes far longer than its bound, where that is known."""
+    return _listed("slow", record)
+
+
+def _listed(name: str, record: Record) -> str | None:
+    for rule in _data()[name]:
         if fnmatchcase(record.id, rule["ids"]) and record.phase == rule.get("phase", record.phase):
             return str(rule["reason"])
     return None
@@ -93,27 +104,45 @@ def find_model(printed: str) -> ModelProfile | None:
 
 
 @cache
-def find_hardware(printed: str) -> tuple[HardwareProfile, tuple[str, ...]] | None:
-    """Return the accelerator that a printed name means, and the names of all that it may mean; none if unknown."""
-    key = " ".join(printed.strip().lower().split())
-    named = _data()["hardware"].get(key)
-    if named is not None:
-        return _hardware(named[0]), tuple(named)
-    plain = re.sub(r"[ _()]+", "-", key.replace("-gpu)", ")").replace(" gpu)", ")")).strip("-")
-    for candidate in dict.fromkeys((plain, _VENDORS.sub("", plain))):
-        entry = lookup(candidate, "hardware")
-        if entry is not None:
-            hardware = load_hardware_file(entry.path, trusted=entry.shipped)
-            return hardware, (hardware.name,)
-        memory = _MEMORY.search(candidate)
-        entry = lookup(candidate[: memory.start()], "hardware") if memory else None
-        if entry is not None and memory is not None:
-            hardware = load_hardware_file(entry.path, trusted=entry.shipped)
-            if label_bytes(hardware.memory_label_bytes) == label_bytes(float(f"{memory[1]}e9")):
-                return hardware, (hardware.name,)
-    return None
+def find_hardware(printed: str) -> tuple[HardwareProfile, ...]:
+    """Return the accelerators that a printed name may mean, the usual one first; empty where it is not known."""
+    for name, memory_gb in _spellings(printed):
+        named = _data()["hardware"].get(name)
+        if named is None:
+            entry = lookup(name.replace(" ", "-").replace("_", "-"), "hardware")
+            named = [] if entry is None else [entry.path.stem]
+        found = tuple(hardware for hardware in map(_hardware, named) if _may_have(hardware, memory_gb))
+        if found:
+            return found
+    return ()
 
 
+def _may_have(hardware: HardwareProfile, memory_gb: str | None) -> bool:
+    """Whether an accelerator is sold with that memory; Apple's chips are with several."""
+    if memory_gb is None or hardware.vendor == "apple":
+        return True
+    return label_bytes(hardware.memory_label_bytes) == label_bytes(float(f"{memory_gb}e9"))
+
+
+def _spellings(printed: str) -> Iterator[tuple[str, str | None]]:
+    """Yield ways to write an accelerator's name, each with the memory in GB that was cut from it.
+
+    Without what a name often has beside it: how many, the vendor, remarks in brackets, the memory.
+    """
+    name = re.sub(r"^\d+ ?x ?", "", " ".join(printed.strip().lower().split()))
+    chip = re.search(r"\bm\d( (pro|max|ultra))?\b", name)
+    cores = re.search(r"\b(\d+)-core gpu|\b(\d+)c\b", name)
+    if chip is not None and cores is not None:
+        yield f"{chip[0]} {cores[1] or cores[2]}", None
+    bare = re.sub(r"\s*\([^()]*\)", "", name).strip()
+    for text in dict.fromkeys((name, bare, _VENDORS.sub("", bare))):
+        yield text, None
+        memory = _MEMORY.search(text)
+        if memory is not None:
+            yield text[: memory.start()], memory[1]
+
+
+@cache
 def _hardware(name: str) -> HardwareProfile:
     entry = lookup(name, "hardware")
     if entry is None:

@@ -13,6 +13,7 @@ from kvcalc.plan.deployment import memory_needed
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.evidence.cases import Pass
     from kvcalc.evidence.record import Record
     from kvcalc.plan.deployment import Deployment
 
@@ -39,7 +40,7 @@ def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -
     Raises:
         InputError: a phase that is not known, or a record without what it takes.
     """
-    setup = Setup(deployment=deployment, hardware=hardware, assumed=(), weights_known=True)
+    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True)
     return _STEPS.get(record.phase, _unknown)(record, setup)
 
 
@@ -72,30 +73,35 @@ def _decode(record: Record, setup: Setup) -> Case:
     together = max(1, min(int(running), held))
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
     step = decode_step(batch=together, context=context)
-    prompts = _prompts_beside(record, together)
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=(pass_of(setup.deployment, step),),
         measured_s=measured_s,
         deployment=setup.deployment,
-        likely=(pass_of(setup.deployment, step, prompts),) if prompts is not None else (),
+        likely=_with_prompts(record, setup.deployment, held),
         timing="one by one" if batch == 1 else "alone",
         assumed=(*setup.assumed, *told),
         bound_only=_unscored(setup),
     )
 
 
-def _prompts_beside(record: Record, together: int) -> TokenGroup | None:
-    """Return the prompt tokens that a step reads beside the tokens it decodes, where a server is kept full.
+def _with_prompts(record: Record, deployment: Deployment, together: int) -> tuple[Pass, ...]:
+    """Return the steps of a server that is kept full: in some of them prompts are read beside the tokens decoded.
 
-    For each sequence that ends after its output, another prompt is read: batch * prompt / output tokens in each step.
+    While one sequence generates its tokens, the prompts of all the others are read, each whole and within a step.
     """
-    if not record.is_time or together == 1 or not record.prompt_tokens or not record.output_tokens:
-        return None
-    tokens = max(1, round(together * record.prompt_tokens / record.output_tokens))
-    past = max(0, (record.prompt_tokens - tokens) // 2)
-    return TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past, logit_tokens=0)
+    prompt, output = record.prompt_tokens, record.output_tokens
+    if not record.is_time or together == 1 or not prompt or not output:
+        return ()
+    decoding = decode_step(batch=together, context=_mean_context(record))
+    prompts, more = divmod((together - 1) / output, 1)
+    steps = ((int(prompts), 1 - more), (int(prompts) + 1, more))
+    return tuple(
+        pass_of(deployment, decoding, *([prefill_pass(batch=count, prompt=prompt)] if count else ()), times=times)
+        for count, times in steps
+        if times
+    )
 
 
 def _unscored(setup: Setup) -> str:
@@ -109,7 +115,7 @@ def _prefill(record: Record, setup: Setup) -> Case:
     )
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=(pass_of(setup.deployment, group),),
         measured_s=record.seconds_per_token * (1 if record.is_time else prompt * batch),
         deployment=setup.deployment,
@@ -130,7 +136,7 @@ def _first_token(record: Record, setup: Setup) -> Case:
     waits = "the time to first token includes waiting for others" if record.batch != 1 else ""
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=(pass_of(setup.deployment, group),),
         measured_s=record.seconds_per_token,
         deployment=setup.deployment,
@@ -157,7 +163,7 @@ def _whole(record: Record, setup: Setup) -> Case:
         passes.append(pass_of(deployment, step, times=output - 1))
     return Case(
         record=record,
-        hardware=setup.hardware,
+        variants=setup.variants,
         passes=tuple(passes),
         measured_s=record.seconds_per_token * held * output,
         deployment=deployment,

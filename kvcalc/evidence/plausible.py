@@ -53,7 +53,7 @@ def plausibility(
                     model=deployment.model.name, weights=formats.weights, kv=formats.kv,
                     devices=deployment.parallel.gpus, prompt_tokens=length - (phase == "decode"))  # fmt: skip
     case = case_in(record, deployment, hardware)
-    notes = [*beyond, *_fit_note(deployment, length, batch), *hardware_notes(deployment)]
+    notes = [*case.assumed, *beyond, *_fit_note(deployment, length, batch), *hardware_notes(deployment)]
     check = _check(case, measured.strip())
     return CheckReport(checks=(check,), notes=(*_ways_out(case, check), *notes))
 

@@ -125,7 +125,7 @@ def _kernel(row: dict[str, Any], line: int, phase: str, shape: dict[str, str], c
         batch=sizes.get("batch"),
         shape=sizes,
         note=f"suspect; {row['kernel_source']}" if row.get("suspect_file") == "1" else row["kernel_source"],
-        source=f"{_AICONFIGURATOR} {row['gpu']} {row['framework'].lower()} {row['version']} {phase}",
+        source=f"{_AICONFIGURATOR}:{row['gpu']}/{row['framework'].lower()}/{row['version']}",
         first_hand=True,
     )
 

@@ -29,13 +29,13 @@ class Setup:
 
     Args:
         deployment: model, formats and parallel sizes.
-        hardware: the accelerator.
+        variants: the accelerators that it may have been; the deployment has the first.
         assumed: what was not printed, and how it was taken.
         weights_known: whether the format of the weights was printed.
     """
 
     deployment: Deployment
-    hardware: HardwareProfile
+    variants: tuple[HardwareProfile, ...]
     assumed: tuple[str, ...]
     weights_known: bool
 
@@ -46,13 +46,12 @@ def setup_of(record: Record) -> Setup | Unusable:
     Raises:
         KvcalcError: sizes or formats that do not go together.
     """
-    found, model = find_hardware(record.hardware), find_model(record.model)
-    if found is None or model is None:
-        missing = f"accelerator {record.hardware!r}" if found is None else f"model {record.model!r}"
+    variants, model = find_hardware(record.hardware), find_model(record.model)
+    if not variants or model is None:
+        missing = f"model {record.model!r}" if variants else f"accelerator {record.hardware!r}"
         return Unusable(status="no profile", reason=f"no profile of the {missing}")
     if "cpu" in record.engine.lower():
         return Unusable(status="no profile", reason="ran on the CPU, of which there is no profile")
-    hardware, variants = found
     rules = engine_rules(record.engine)
     weights, activations = _weights(record, model, rules)
     if weights is None:
@@ -60,7 +59,8 @@ def setup_of(record: Record) -> Setup | Unusable:
         return Unusable(status="excluded", reason=f"the weights' {printed}")
     assumed = []
     if len(variants) > 1:
-        assumed.append(f"{record.hardware} may be {', '.join(variants)}: taken as {hardware.name}, the fastest")
+        names = ", ".join(hardware.name for hardware in variants)
+        assumed.append(f"{record.hardware} may be {names}: held against the lowest of their bounds")
     if not record.weights:
         assumed.append("the weights' format was not printed: taken as the checkpoint's own")
     cache = record.kv.split()[0].lower() if record.kv else rules.cache.get((record.weights or "").lower())
@@ -69,7 +69,7 @@ def setup_of(record: Record) -> Setup | Unusable:
     tensor = record.tensor or (1 if rules.splits_layers else record.devices)
     deployment = deploy(
         model,
-        hardware=hardware,
+        hardware=variants[0],
         parallel=Parallel(tensor=tensor, pipeline=max(1, record.devices // tensor)),
         weights=None if weights == _OWN else weights,
         kv=cache,
@@ -77,7 +77,7 @@ def setup_of(record: Record) -> Setup | Unusable:
     )
     if rules.attention is not None:
         deployment = replace(deployment, formats=replace(deployment.formats, hidden=FORMATS[rules.attention]))
-    return Setup(deployment=deployment, hardware=hardware, assumed=tuple(assumed), weights_known=bool(record.weights))
+    return Setup(deployment=deployment, variants=variants, assumed=tuple(assumed), weights_known=bool(record.weights))
 
 
 def _weights(record: Record, model: ModelProfile, rules: EngineRules) -> tuple[str | None, str | None]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.pools import Held, Pool
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["BudgetTerms", "fit_report"]
+__all__ = ["BudgetTerms", "cache_memory", "fit_report"]
 
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
@@ -76,6 +76,16 @@ class FitQuestion:
     terms: BudgetTerms
     tokens: int
     batch: int
+
+
+def cache_memory(deployment: Deployment, *, engine: str, options: EngineOptions) -> int:
+    """Return the bytes that an engine gives its cache on each GPU; none or fewer where the weights leave nothing.
+
+    Raises:
+        InputError: no accelerator, or a share of its memory that is none.
+    """
+    question = FitQuestion(engine=engine, options=options, terms=_NO_TERMS, tokens=1, batch=1)
+    return _budget(deployment, question).kv_bytes_available
 
 
 def fit_report(

@@ -28,10 +28,10 @@ def kv_reads(layout: Layout, *, prompt_tokens: int, output_tokens: int, batch: i
 
 
 def growth_exponent(layout: Layout, *, prompt_tokens: int, output_tokens: int, batch: int) -> float | None:
-    """Return d log(KV bytes read) / d log(tokens generated): 2 where the cache grows with each token, 1 where it does not.
+    """Return d log(KV bytes read) / d log(tokens generated): 2 where each token adds to the cache, 1 where none does.
 
-    The slope is that of the chord over one period on either side (one token, or a chunk where reads come in chunks): for
-    a quadratic the derivative itself. None where nothing is read.
+    The slope is that of the chord over one period on either side (one token, or a chunk where reads come in chunks):
+    for a quadratic the derivative itself. None where nothing is read.
     """
     step = min(layout.period, output_tokens)
     before, here, after = (

@@ -10,14 +10,18 @@ __all__ = ["plain", "records"]
 
 # What each schema lists row by row; a report that is not here is one record.
 _ROWS = {
+    "kvcalc.bench": "rows",
+    "kvcalc.crosscheck": "rows",
     "kvcalc.decode": "rows",
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
     "kvcalc.solve": "rows",
+    "kvcalc.speculate": "rows",
     "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
+    "kvcalc.sweep": "rows",
     "kvcalc.demo_kv_cache": "steps",
     "kvcalc.demo_speculate": "steps",
     "kvcalc.demo_paging": "steps",
@@ -53,7 +57,7 @@ def records(report: Any) -> list[dict[str, Any]]:
         rows = _ceilings(data)
     if rows is None:
         return [_flat(data)]
-    shared = {name: data[name] for name in ("model", "gpu", "gpus") if name in data}
+    shared = {name: data[name] for name in ("model", "draft", "method", "gpu", "gpus") if name in data}
     return [{**shared, **_flat(row)} for row in rows]
 
 

@@ -2,7 +2,7 @@
 
 The truth is a point that turns at a constant rate while its distance from the centre returns to 1: a cycle that a
 generator can follow for ever if it is good enough. The generator, one hidden layer of tanh, learns from noisy
-observations. It is measured *teacher-forced*, each step from the true state, and *free-running*, each step from its own.
+observations. It is measured *teacher-forced*, each step from the true state, and *free-running*, each from its own.
 Trained on single steps alone, its errors add up. A consistency loss lets it run on its own states for a few steps in
 training, and asks these to agree with the data too.
 """
@@ -27,6 +27,7 @@ __all__ = ["drift_report", "next_states", "rollout", "train", "trajectories"]
 
 _SEQUENCES, _LENGTH, _TESTS = 1024, 30, 64
 _WIDTH, _BATCH, _ROUNDS, _RATE = 16, 64, 1000, 2e-2
+_KEEP, _KEEP_SQUARE = 0.9, 0.999
 _TURN, _PULL, _NOISE = 0.3, 0.1, 0.1
 _MOST_STEPS, _MOST_HORIZON, _MOST_TRAININGS = 500, 24, 20
 
@@ -81,10 +82,10 @@ def train(observed: Array, *, consistency: float, horizon: int, seed: int) -> We
         window = observed[rows[:, None], starts[:, None] + np.arange(horizon + 1)]
         rate = _RATE * (1 - turn / _ROUNDS)
         for place, slope in enumerate(_gradient(weights, window, consistency)):
-            means[place] = 0.9 * means[place] + 0.1 * slope
-            squares[place] = 0.999 * squares[place] + 0.001 * slope**2
-            mean = means[place] / (1 - 0.9 ** (turn + 1))
-            square = squares[place] / (1 - 0.999 ** (turn + 1))
+            means[place] = _KEEP * means[place] + (1 - _KEEP) * slope
+            squares[place] = _KEEP_SQUARE * squares[place] + (1 - _KEEP_SQUARE) * slope**2
+            mean = means[place] / (1 - _KEEP ** (turn + 1))
+            square = squares[place] / (1 - _KEEP_SQUARE ** (turn + 1))
             weights[place] = weights[place] - rate * mean / (np.sqrt(square) + 1e-8)
     return weights
 

@@ -1,7 +1,7 @@
 """The same requests served twice: with the longest length set aside for each, and with paged blocks.
 
-A step makes one token for every running request; prompts are computed at once when a request is let in. Requests come all
-at the beginning and are served in order, so that the memory is the limit and nothing else.
+A step makes one token for every running request; prompts are computed at once when a request is let in. Requests come
+all at the beginning and are served in order, so that the memory is the limit and nothing else.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Paged:
         self.pool = BlockPool(num_blocks=memory_tokens // block_tokens + 1, block_size=block_tokens)
 
     def admit(self, request: _Running) -> bool:
-        if not self.pool.can_allocate((), tokens=request.tokens):
+        if not self.pool.can_allocate((), tokens=request.tokens + 1):
             return False
         request.table = self.pool.allocate((), tokens=request.tokens)
         return True
@@ -98,7 +98,8 @@ def _serve(name: str, memory: _Memory, requests: Sequence[tuple[int, int]]) -> t
     """Return the memory after each step, and how many requests were thrown out on the way."""
     waiting = [_Running(prompt, prompt + output, BlockTable()) for prompt, output in requests]
     running: list[_Running] = []
-    steps, preempted = [], 0
+    steps: list[PagingStep] = []
+    preempted = 0
     while waiting or running:
         while waiting and memory.admit(waiting[0]):
             running.append(waiting.pop(0))
@@ -119,6 +120,7 @@ def _serve(name: str, memory: _Memory, requests: Sequence[tuple[int, int]]) -> t
             while not memory.grow(request):
                 # the latest to come gives its blocks back and is computed again, with what it has made so far
                 last = running.pop()
+                last.tokens -= last is request
                 memory.release(last)
                 waiting.insert(0, last)
                 preempted += 1
@@ -145,13 +147,17 @@ def _scheme(name: str, steps: Sequence[PagingStep], preempted: int, memory_token
         inside_share=(reserved - used) / whole,
         between_share=1 - reserved / whole,
         useful_share_of_reserved=used / reserved,
-        wasted_tokens_per_request=(reserved - used) / running,
+        mean_wasted_tokens=(reserved - used) / running,
         preempted_requests=preempted,
     )
 
 
 def paging_report(
-    lengths: Sequence[tuple[int, int]], *, memory_tokens: int = 32_768, block_tokens: int = 16, longest_tokens: int = 4096
+    lengths: Sequence[tuple[int, int]],
+    *,
+    memory_tokens: int = 32_768,
+    block_tokens: int = 16,
+    longest_tokens: int = 4096,
 ) -> PagingReport:
     """Serve requests twice, with memory set aside in one piece for each and in blocks.
 
@@ -164,15 +170,21 @@ def paging_report(
     Raises:
         InputError: no requests, a memory that holds not even one, or a block longer than the longest length.
     """
-    if not 1 <= block_tokens <= longest_tokens <= memory_tokens <= _MOST_MEMORY:
+    ordered = 1 <= block_tokens <= longest_tokens <= memory_tokens <= _MOST_MEMORY
+    if not ordered or ceil_div(longest_tokens, block_tokens) > memory_tokens // block_tokens:
         raise InputError(
             f"blocks of {block_tokens:,} tokens, requests of up to {longest_tokens:,}, memory for {memory_tokens:,}",
-            hint=f"each at least as large as the one before, the memory up to {_MOST_MEMORY:,}",
+            hint=f"the memory, up to {_MOST_MEMORY:,} tokens, must hold one request in whole blocks",
         )
+    if any(prompt < 1 or output < 1 for prompt, output in lengths):
+        raise InputError("a request has at least one prompt token and makes at least one")
     served = [(prompt, output) for prompt, output in lengths if prompt + output <= longest_tokens]
     if not served or len(served) > _MOST_REQUESTS:
-        raise InputError(f"{len(served)} requests of {longest_tokens:,} tokens or fewer", hint=f"1 to {_MOST_REQUESTS:,}")
-    found, shown = [], []
+        raise InputError(
+            f"{len(served)} requests of {longest_tokens:,} tokens or fewer", hint=f"1 to {_MOST_REQUESTS:,}"
+        )
+    found: list[PagingScheme] = []
+    shown: list[PagingStep] = []
     for name, memory in (("reserved", _Contiguous(memory_tokens, longest_tokens)),
                          ("paged", _Paged(memory_tokens, block_tokens))):  # fmt: skip
         steps, preempted = _serve(name, memory, served)
@@ -229,9 +241,7 @@ def sharing_events(*, block_tokens: int = 16, samples: int = 3) -> tuple[Sharing
     def tell(what: str) -> None:
         held = tuple(tuple(table.blocks) for table in tables)
         alone = sum(map(len, held))
-        events.append(
-            SharingEvent(what=what, tables=held, blocks=pool.usable - pool.free, unshared_blocks=alone)
-        )
+        events.append(SharingEvent(what=what, tables=held, blocks=pool.usable - pool.free, unshared_blocks=alone))
 
     tell(f"a prompt of {prompt} tokens takes 3 blocks of {block_tokens}, the last one half full")
     tables += [pool.allocate(first.blocks, tokens=prompt) for _ in range(samples - 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CheckChange", "ChecksReport", "CheckResult"]
+__all__ = ["CheckChange", "CheckResult", "ChecksReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

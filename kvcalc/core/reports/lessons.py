@@ -180,7 +180,7 @@ class PagingScheme:
         inside_share: memory set aside for a request that holds no token of it yet, or never will.
         between_share: memory that no request has while one waits.
         useful_share_of_reserved: tokens held over memory set aside.
-        wasted_tokens_per_request: memory set aside and not used, for each request.
+        mean_wasted_tokens: memory set aside and not used, for a request that holds some.
         preempted_requests: requests thrown out to be computed again, because no block was left.
     """
 
@@ -192,7 +192,7 @@ class PagingScheme:
     inside_share: float
     between_share: float
     useful_share_of_reserved: float
-    wasted_tokens_per_request: float
+    mean_wasted_tokens: float
     preempted_requests: int
 
 

@@ -33,6 +33,7 @@ class Group:
         page_bytes: bytes of the largest page of one layer.
         bytes_per_block: bytes of all its layers' pages in a block.
         needed_blocks: blocks of one request of the longest length.
+        reach: tokens of the window or chunk, or of the encoder's output.
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class Group:
     page_bytes: int
     bytes_per_block: int
     needed_blocks: int
+    reach: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,7 @@ def _group(members: list[Spec], options: VllmOptions) -> Group:
         page_bytes=largest.page_bytes,
         bytes_per_block=sum(spec.page_bytes for spec in members),
         needed_blocks=_needed_blocks(largest, options),
+        reach=largest.reach,
     )
 
 

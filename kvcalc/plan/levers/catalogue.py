@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
@@ -20,7 +21,7 @@ __all__ = ["LEVERS", "ChosenLever", "Lever", "apply_levers", "parse_levers"]
 
 Term = Literal["width", "bytes", "length", "fragmentation", "resolution", "layers", "sequences", "place"]
 Retrofit = Literal["yes", "fine-tuning", "no"]
-_MOST_CHUNK = 10**6
+_LEAST_CHUNK, _MOST_CHUNK = 2, 10**6
 _MOST_LEVELS = 6
 _MOST_VALUE = 10**9
 
@@ -31,8 +32,8 @@ class Lever:
 
     Args:
         name: what ``--with`` calls it.
-        cuts: the term of sequences x layers x length x width x bytes that it makes smaller; ``fragmentation`` is what is
-            reserved and not used, ``resolution`` the tokens behind one entry, ``place`` the memory it stands in.
+        cuts: the term of sequences x layers x length x width x bytes that it makes smaller; ``fragmentation`` is what
+            is reserved and not used, ``resolution`` the tokens behind one entry, ``place`` the memory it stands in.
         retrofit: whether weights that were trained without it can take it.
         quality: what it may cost, with the source.
         change: what it does to a layout.
@@ -67,8 +68,10 @@ def _count(text: str) -> int:
 
 def _chunks(text: str) -> tuple[int, ...]:
     found = tuple(_count(part) for part in text.split("x"))
-    if len(found) > _MOST_LEVELS or not all(2 <= chunk <= _MOST_CHUNK for chunk in found):  # noqa: PLR2004  a chunk of one is none
-        raise InputError(f"{text!r}: up to {_MOST_LEVELS} levels with chunks of 2 or more", hint="for example 16 or 4x4")
+    if len(found) > _MOST_LEVELS or not all(_LEAST_CHUNK <= chunk <= _MOST_CHUNK for chunk in found):
+        raise InputError(
+            f"{text!r}: up to {_MOST_LEVELS} levels with chunks of 2 or more", hint="for example 16 or 4x4"
+        )
     return found
 
 
@@ -119,7 +122,7 @@ _ALL = (
     ),
     Lever(
         name="window", cuts="length", retrofit="fine-tuning", change=changes.keep_at_most, default=1024, takes=_count,
-        quality="fails once the first tokens leave, unless trained so or with sinks (Xiao et al. 2023, arXiv 2309.17453)",
+        quality="fails once the first tokens leave, unless trained so or with sinks (StreamingLLM, arXiv 2309.17453)",
     ),
     Lever(
         name="topk", cuts="length", retrofit="fine-tuning", change=changes.top_k, default=2048, takes=_count,
@@ -148,7 +151,8 @@ _ALL = (
         quality="nearly that of the model without when trained so (Brandon et al. 2024, arXiv 2405.12981)",
     ),
     Lever(
-        name="offload", cuts="place", retrofit="yes", change=changes.offload, default=changes.Offload(1.0), takes=_share,
+        name="offload", cuts="place", retrofit="yes", change=changes.offload, default=changes.Offload(1.0),
+        takes=_share,
         quality="none; each step reads over the host's link (FlexGen, arXiv 2303.06865)",
     ),
     Lever(
@@ -235,11 +239,10 @@ def _remarks(chosen: ChosenLever, context: int) -> list[str]:
     if name in ("window", "topk", "evict", "streaming") and value >= context:
         return [f"{name} {value:,} is not below the context of {context:,} tokens: it cuts nothing yet"]
     if name in ("hierarchy", "recursive"):
-        below, found = 1, []
-        for chunk in value:
-            below *= chunk
-            if context % below:
-                found.append(f"{name}: {below} does not divide {context:,} tokens; the last {context % below} have no state"
-                             " at that level yet")  # fmt: skip
-        return found
+        levels = [prod(value[: level + 1]) for level in range(len(value))]
+        return [
+            f"{name}: {below} does not divide {context:,} tokens; the last {context % below} have no state yet"
+            for below in levels
+            if context % below
+        ]
     return []

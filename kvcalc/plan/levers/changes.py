@@ -1,7 +1,7 @@
 """What each lever does to a model, its formats or the way its cache is kept.
 
-A change takes a layout and a value and returns another layout. It raises `InputError` where the model has nothing that it
-could act on, so that a lever never claims a saving it does not make.
+A change takes a layout and a value and returns another layout. It raises `InputError` where the model has nothing that
+it could act on, so that a lever never claims a saving it does not make.
 """
 
 from __future__ import annotations
@@ -209,7 +209,9 @@ def recurrent(layout: Layout, _: None = None) -> Layout:
     return _map_mixers(layout, state, "no layer keeps a cache that grows")
 
 
-def hierarchy(layout: Layout, chunks: tuple[int, ...], *, recursive: bool = False, shared_depth: bool = False) -> Layout:
+def hierarchy(
+    layout: Layout, chunks: tuple[int, ...], *, recursive: bool = False, shared_depth: bool = False
+) -> Layout:
     """Return the layout of a hierarchy: at each level one state for each chunk of the level below.
 
     Level l keeps and reads T / (C_1 … C_l) entries, and takes a step once in so many tokens. Its local decoder spans at

@@ -10,8 +10,8 @@ from kvcalc.plan.levers.layout import plain_layout
 
 __all__ = ["headline_rows", "memory_factor"]
 
-# PHOTON, arXiv 2512.20687: two levels of 4; throughput over the memory of a sample's cache, in K tokens/s/GiB, against a
-# Transformer of the same size, in these two workloads.
+# PHOTON, arXiv 2512.20687: two levels of 4; throughput over the memory of a sample's cache, in K tokens/s/GiB, against
+# a Transformer of the same size, in these two workloads.
 _CHUNKS = (4, 4)
 _WORKLOADS = ((2048, 128), (128, 2048))
 _CLAIMS = (("600M, hierarchical", 416, False), ("1.2B, hierarchical", 475, False), ("recursive", 1000, True))

@@ -1,13 +1,14 @@
 """How a cache is kept and read: streams of layers, each at its own resolution and length.
 
-A model as it is has one stream: an entry for each token, as long as the context. Levers cut it up: fewer tokens kept, one
-entry for several tokens, blocks instead of whole contexts, a prefix kept once. The bytes of a stream are always those of
-`cost.cache` and `cost.forward` at the tokens that the stream has.
+A model as it is has one stream: an entry for each token, as long as the context. Levers cut it up: fewer tokens kept,
+one entry for several tokens, blocks instead of whole contexts, a prefix kept once. The bytes of a stream are always
+those of `cost.cache` and `cost.forward` at the tokens that the stream has.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,7 @@ class Layout:
         return self.held_bytes(context=max(context, tokens), batch=batch)
 
     def read_bytes(self, *, context: int, batch: int) -> float:
-        """Return the cache that a decode step reads, over the whole batch; a stream's step shared out over its tokens."""
+        """Return the cache that a decode step reads over the batch; a stream's step is shared out over its tokens."""
         return sum(self._stream_reads(stream, context, batch) / stream.every for stream in self.streams)
 
     def _stream_reads(self, stream: Stream, tokens: int, batch: int) -> float:
@@ -241,7 +242,7 @@ def _summed(mixer: Mixer, tokens: int, read: Callable[[int], int]) -> int:
     if indexer is not None:
         knees.add(step * indexer.top_k)
     ends = sorted(knee for knee in knees if knee <= tokens)
-    return sum(_stretch(first + 1, last, step, read) for first, last in zip(ends, ends[1:], strict=False))
+    return sum(_stretch(first + 1, last, step, read) for first, last in pairwise(ends))
 
 
 def _stretch(first: int, last: int, step: int, read: Callable[[int], int]) -> int:

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["chart_spec", "write_chart"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
+    "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",

@@ -29,8 +29,8 @@ def spec(report: PagingReport) -> Spec:
         points=False,
     )
     told = [
-        f"{report.requests} requests, memory for {report.memory_tokens:,} tokens, blocks of {report.block_tokens}, longest"
-        f" {report.longest_tokens:,}; {report.more_requests:.1f} times as many requests at once",
+        f"{report.requests} requests, memory for {report.memory_tokens:,} tokens, longest {report.longest_tokens:,}",
+        f"blocks of {report.block_tokens}: {report.more_requests:.1f} times as many requests at once",
         "source: kvcalc, lengths from the Azure LLM inference trace of 2023 (CC-BY)",
     ]
     return chart([lines], title="The same requests with their longest length set aside, and in blocks", subtitle=told)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["printed", "table_module", "table_text"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
+    "kvcalc.sweep": "sweep",
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.size": "size",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
@@ -32,6 +36,7 @@ _MODULES = {
     "kvcalc.compare": "compare",
     "kvcalc.check": "checks",
     "kvcalc.solve": "solve",
+    "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",

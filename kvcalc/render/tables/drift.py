@@ -39,8 +39,8 @@ def steps(report: DriftReport) -> list[list[str]]:
     """Return a line for each step."""
     return [
         [
-            f"step {step.place}: teacher-forced {step.teacher_forced_error:.3f}, free-running"
-            f" {step.free_running_error:.3f}, with the consistency loss {step.free_running_error_consistent:.3f}"
+            f"step {step.place}: teacher-forced {step.teacher_forced_error:.3f}",
+            f"  free-running {step.free_running_error:.3f}, consistent {step.free_running_error_consistent:.3f}",
         ]
         for step in report.steps
     ]

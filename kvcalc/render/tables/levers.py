@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["parts"]
 
 _ASSUMED = (
-    "Layers taken as shared out evenly over two encoders and two local decoders; which workload a headline is of, and the\n"
-    "paper's own memory and speed, were not at hand."
+    "Layers are taken as shared out evenly over two encoders and two local decoders. The paper's own memory and speed\n"
+    "were not at hand, nor which workload each factor is of."
 )
 
 

@@ -26,12 +26,13 @@ def parts(report: PagingReport) -> list[Part]:
                "thrown out"]  # fmt: skip
     rows = [_row(scheme) for scheme in (report.reserved, report.paged)]
     told = [
-        f"{report.more_requests:.1f} times as many requests at once. Shares are of the memory, while requests wait; each: tokens"
-        " set aside",
-        f"and not used, for each request: with blocks at most one block of {report.block_tokens}.",
+        f"{report.more_requests:.1f} times as many requests at once. Shares are of the memory, while requests wait.",
+        f"each: tokens set aside and not used for each request; with blocks less than one of {report.block_tokens}.",
     ]
     if report.refused_requests:
-        told.append(f"{report.refused_requests} requests are longer than {number_text(report.longest_tokens)} tokens: refused.")
+        told.append(
+            f"{report.refused_requests} requests are longer than {number_text(report.longest_tokens)} tokens: refused."
+        )
     sharing = [
         [event.what, f"{event.blocks} of {event.unshared_blocks}", "  ".join(_table(table) for table in event.tables)]
         for event in report.sharing
@@ -54,7 +55,7 @@ def _row(scheme: PagingScheme) -> list[str]:
         f"{scheme.useful_share:.1%}",
         f"{scheme.inside_share:.1%}",
         f"{scheme.between_share:.1%}",
-        number_text(round(scheme.wasted_tokens_per_request, 1)),
+        number_text(round(scheme.mean_wasted_tokens, 1)),
         number_text(scheme.decode_steps),
         number_text(scheme.preempted_requests),
     ]

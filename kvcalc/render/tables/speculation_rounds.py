@@ -37,12 +37,12 @@ def parts(report: SpeculationReport) -> list[Part]:
     ]
     columns = ["draft", "right", "target passes", "drafted", "accepted", "tokens a pass", "output"]
     title = (
-        f"Speculation: {report.output_tokens} tokens after a prompt of {report.prompt_tokens}, {report.gamma} drafted for"
-        " each pass"
+        f"Speculation: {report.output_tokens} tokens after a prompt of {report.prompt_tokens},"
+        f" {report.gamma} drafted for each pass"
     )
     rule = (
-        "A drafted token is accepted while it is what the target would choose. At the first that is not, the target's own"
-        "\ntoken takes its place; behind a draft accepted to its end it comes as a bonus: at least one token a pass."
+        "A drafted token is accepted while it is what the target would choose. At the first that is not, the target's\n"
+        "own token takes its place; behind a draft accepted to its end it comes as a bonus: at least one token a pass."
     )
     return [heading(title), grid(columns, rows), Text(), Text(rule), Text(f"output: {_tokens(report.output)}")]
 

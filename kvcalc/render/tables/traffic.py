@@ -39,7 +39,7 @@ def parts(report: TrafficReport) -> list[Part]:
     meaning = "exponent: d log(cache read) / d log(tokens); 2 grows with the square, 1 in proportion"
     chart: list[Part] = []
     if len(report.rows) > 1:
-        lines = {
+        lines: dict[str, list[tuple[float, float]]] = {
             "weights": [(row.output_tokens, row.weight_bytes) for row in report.rows],
             "cache": [(row.output_tokens, row.kv_read_bytes) for row in report.rows if row.kv_read_bytes],
         }

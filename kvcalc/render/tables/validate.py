@@ -52,6 +52,9 @@ def parts(report: ValidateReport) -> list[Part]:
         rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
         shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", *_BY_SOURCE], rows, left=2)]
     shown += _beaten(report)
+    slow = _reasons(report, "holds")
+    if slow:
+        shown += [Text(), heading("Why some are far from the prediction"), facts(slow)]
     reasons = _reasons(report, "no profile", "excluded")
     if reasons:
         shown += [Text(), heading("Not held against a prediction"), facts(reasons)]
@@ -65,8 +68,10 @@ def _source_cells(entry: SourceFigures) -> tuple[str, ...]:
 
 
 def _short(source: str, width: int) -> str:
-    """Return a long source without its owner, or both its ends; ``--json`` has the whole."""
-    name = source if len(source) <= width else source.partition("/")[2] or source
+    """Return a long source without its owner, its repository, or its middle; ``--json`` has the whole."""
+    name = source
+    for mark in "/:":
+        name = name if len(name) <= width else name.partition(mark)[2] or name
     half = (width - 1) // 2
     return name if len(name) <= width else f"{name[:half]}…{name[-half:]}"
 
@@ -130,6 +135,6 @@ def _reasons(report: ValidateReport, *statuses: str) -> list[tuple[str, ...]]:
     """Return how many records have each reason, the most frequent first."""
     counts: dict[str, int] = {}
     for outcome in report.outcomes:
-        if outcome.status in statuses:
+        if outcome.status in statuses and outcome.reason:
             counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
     return [(f"{count:,}", reason) for reason, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))]

@@ -48,7 +48,7 @@ def levers(
         deployment: model, formats and parallel sizes; with an accelerator also speeds.
         context: tokens of each sequence.
         batch: sequences.
-        with_levers: for example ``gqa,fp8,window=4096``, added one after another; each known lever alone where left out.
+        with_levers: for example ``gqa,fp8,window=4096``, added one after another; each known one alone where left out.
         max_model_len: tokens that memory is set aside for where it is not paged; the model's limit where left out.
 
     Raises:
