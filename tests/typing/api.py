@@ -58,6 +58,6 @@ def fewest_gpus(model: str, gpu: str) -> float | None:
 
 def better_format() -> tuple[int, ...]:
     """Which of two cache formats holds more sequences, by place."""
-    sides = [kvcalc.side(name, kvcalc.deployment("llama3.1-8b", gpu="l4", kv_dtype=name)) for name in ("bf16", "fp8")]
+    sides = [kvcalc.side(name, kvcalc.deployment("llama3.1-8b", gpu="l40s", kv_dtype=name)) for name in ("bf16", "fp8")]
     report: kvcalc.CompareReport = kvcalc.compare(sides)
     return next(row.best for row in report.rows if row.quantity == "fit.max_batch")

@@ -21,6 +21,8 @@ _NAMES = {
     "gpus": "GPUs",
     "bandwidth": "memory bandwidth",
     "price": "price of a GPU-hour",
+    "acceptance": "acceptance of drafted tokens",
+    "speedup": "speed-up",
     "memory_bytes": "memory of the cache",
     "tokens_per_s": "tokens/s",
     "tokens_per_s_per_sequence": "tokens/s of a sequence",
@@ -58,6 +60,8 @@ def _amount(quantity: str, value: float) -> str:
         return usd_text(value)
     if quantity == "memory_bytes":
         return bytes_text(value)
+    if quantity == "acceptance":
+        return f"{value:.4g}"
     return seconds_text(value) if quantity == "ttft_s" else number_text(value)
 
 
