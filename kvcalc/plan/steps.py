@@ -12,8 +12,8 @@ from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
-from kvcalc.plan.estimates import estimate_fields, estimated_with
 from kvcalc.plan.economics import cost_fields
+from kvcalc.plan.estimates import estimate_fields, estimated_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

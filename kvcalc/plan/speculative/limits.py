@@ -50,7 +50,6 @@ def batch_limit(asked: Speculation, context: int, gamma: int | None) -> BatchLim
 
 def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> tuple[int | None, int | None]:
     """Return the smallest and the largest batch at which it pays; none for neither, and for the second at any batch."""
-
     gammas = asked.gammas if gamma is None else (gamma,)
 
     def pays(batch: int) -> bool:
