@@ -120,8 +120,8 @@ def row_fields(
         "fits": deployment.fits(needed),
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
-        **estimate_fields(cost, required_hardware(deployment), calibration),
         **cost_fields(deployment, tokens_per_s),
+        **estimate_fields(cost, required_hardware(deployment), calibration),
     }
 
 

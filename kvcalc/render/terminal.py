@@ -119,13 +119,14 @@ def line_chart(
 def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> None:
     """Set a figure's size and limits so that its ticks fall on round numbers."""
     across, up = [a for a, _ in points], [b for _, b in points]
+    bottom: float
+    top: float
     if log:
         left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
-        bottom, top = math.floor(min(up)), max(math.ceil(max(up)), math.floor(min(up)) + 1)
-        figure.width, figure.height = (
-            max(1, ticks) * _TICK_COLUMNS,
-            (top - bottom) * max(1, _LINE_ROWS // (top - bottom)),
-        )
+        bottom = math.floor(min(up))
+        decades = max(1, math.ceil(max(up)) - bottom)
+        top = bottom + decades
+        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
         right = max(right, left + 0.5)
         figure.register_label_formatter(float, _power)
     else:
@@ -146,7 +147,7 @@ def _rounded(values: Sequence[float], parts: int) -> tuple[float, float]:
     low, high = min(0.0, *values), max(values)
     rough = (high - low) / parts or 1 / parts
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * power for size in (1, 2, 4, 5, 10) if size * power >= rough * (1 - 1e-9))
+    step = next(size * power for size in (1, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * power >= rough * (1 - 1e-9))
     start = math.floor(low / step) * step
     return start, start + parts * step
 
