@@ -58,23 +58,25 @@ def _times(value: float) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "none reaches it" if value is None else f"{value:.3f}"
+    return "does not break even at any" if value is None else f"breaks even at {value:.3f}"
 
 
 def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     row, memory, largest = report.rows[0], report.memory, report.largest_draft
-    rates = ", ".join(f"{rate:.3g}" for rate in dict.fromkeys(report.acceptance))
+    rates = ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(report.acceptance))
     best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
     bound = "bound of plain decoding"
     ahead = bytes_text(memory.lookahead_bytes)
     return [
-        ("acceptance", rates, f"breaks even at {_rate(report.break_even_acceptance)}"),
+        ("acceptance", rates, _rate(report.break_even_acceptance)),
         ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
         ("speed-up", f"{report.speedup:.3f}", "of ideal times: everything overlapped"),
         ("  serial", f"{report.serial_speedup:.3f}", "of serial times: operator after operator"),
         ("tokens/s at most", number_text(row.tokens_per_s), f"{number_text(row.plain_tokens_per_s)} {bound}"),
         ("plain step", seconds_text(row.plain_s), ""),
-        ("draft", seconds_text(row.draft_s), f"c = {row.draft_ratio:.3f} plain steps each"),
+        ("draft", seconds_text(row.draft_s), f"c = {row.draft_ratio:.3f} plain steps each")
+        if row.draft_s
+        else ("draft", "nothing runs", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
         ("best gamma", best, ""),
         ("pays", _limit(report.by_context[0]), ""),
