@@ -178,13 +178,12 @@ def _timer(deployment: Deployment, step_times: str) -> StepTimer:
 
 
 class _Told(Observer):
-    """Several observers as one; each method calls only those that have it."""
+    """Several observers as one; what none of them takes in costs nothing."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         for name in ("runs", "admitted", "preempted", "gap", "finished", "refused"):
-            own = [
-                getattr(each, name) for each in observers if getattr(type(each), name) is not getattr(Observer, name)
-            ]
+            methods = [getattr(each, name) for each in observers]
+            own = [method for method in methods if getattr(method, "__func__", None) is not getattr(Observer, name)]
             setattr(self, name, own[0] if len(own) == 1 else partial(_tell, own))
 
 
