@@ -29,8 +29,8 @@ __all__ = ["ROUTINGS", "Cluster", "Disaggregated", "Pending", "Routing", "Server
 Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 
-# Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen: without
-# such a bound a system prompt that all share would send everything to one replica.
+# Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen:
+# without such a bound a system prompt that all share would send everything to one replica.
 _MOST_UNEQUAL = 8
 # Less than any step takes.
 _INSTANT_S = 1e-15
