@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINE_NAMES",
     "Batches",
+    "Calibration",
     "Contexts",
+    "Estimate",
     "Explain",
     "Gpu",
     "Json",
     "Model",
     "Output",
     "Set",
+    "With",
     "takes_charts",
     "takes_costs",
     "takes_deployment",
@@ -37,6 +40,11 @@ Contexts = Annotated[str | None, Option("--context", help="Tokens attended: one,
 Batches = Annotated[str, Option("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).")]
 Set = Annotated[list[str] | None, Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
 Explain = Annotated[bool, Option("--explain", help="Print each formula with its numbers and their sources.")]
+Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, with the calibration that applies.")]
+Calibration = Annotated[
+    str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
+]
+With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 
@@ -121,7 +129,10 @@ _ENGINE: dict[str, Any] = {
 
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
+    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``.
+
+    An option that the command spells itself, as one that takes a list does, is its own.
+    """
     return _taking(command, "deployment_options", _DEPLOYMENT)
 
 
@@ -161,6 +172,7 @@ def takes_serving(command: Callable[..., None]) -> Callable[..., None]:
 
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
+    added = {option: kind for option, kind in added.items() if option not in signature.parameters}
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values() if parameter.name != name]
     new = [inspect.Parameter(option, keyword, default=None, annotation=kind) for option, kind in added.items()]

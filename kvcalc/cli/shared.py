@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from math import isfinite
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,9 +29,12 @@ __all__ = [
     "engine_settings",
     "explain_first",
     "memory",
+    "number",
     "one_count",
     "progress",
     "required",
+    "share",
+    "tell",
     "tell_gpu",
     "tell_rates",
     "words",
@@ -232,9 +236,45 @@ def memory(text: str | None) -> int | None:
     return None if text is None else parse_bytes(text)
 
 
+def number(text: str | None, what: str) -> float | None:
+    """Return the number of an option, or none where it was not given.
+
+    Raises:
+        InputError: not a finite number.
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise InputError(f"{what} must be a number, not {text!r}")
+    return value
+
+
+def share(text: str, what: str) -> float:
+    """Return a share of one, written as ``0.01`` or ``1%``.
+
+    Raises:
+        InputError: not a share from 0 to 1.
+    """
+    percent = text.strip().endswith("%")
+    value = number(text.strip().removesuffix("%"), what) or 0.0
+    value = value / 100 if percent else value
+    if not 0 <= value <= 1:
+        raise InputError(f"{what} must be from 0 to 1 (or 100%), not {text}")
+    return value
+
+
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:
     """Say on standard error which accelerator an alias meant."""
     if hardware is None or asked.lower().endswith((".yaml", ".yml")):
         return
     if asked.strip().lower() != hardware.name:
-        sys.stderr.write(f"note: {asked} means {hardware.name}: {hardware.title}\n")
+        tell(f"{asked} means {hardware.name}: {hardware.title}")
+
+
+def tell(note: str) -> None:
+    """Say on standard error what was taken for granted."""
+    sys.stderr.write(f"note: {note}\n")
