@@ -18,7 +18,7 @@ from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Job, Replica, sums_of
-from kvcalc.simulate.timer import TICKS_PER_S, Chunk
+from kvcalc.simulate.timer import SECONDS_PER_TICK, Chunk
 
 if TYPE_CHECKING:
     from kvcalc.simulate.cache import GroupedCache
@@ -57,150 +57,126 @@ class JumpingReplica(Replica):
         if not self._in_line:
             self._blocked = False
 
-    def _move(self, until: int | None) -> None:
-        """Run one step, or as many as begin before a time and leave nothing to decide."""
+    def _move(self, end: int) -> None:
+        """Run one step, or as many as begin before a tick and leave nothing to decide."""
         if self._passed_over:
             moved = False
         elif self._prefilling or (self.scheduler.waiting and not self._blocked):
             moved = self._mixed_step()
         else:
-            moved = self._jump(until)
+            moved = self._jump(end)
         if not moved:
             self._policy_step()
 
-    def _jump(self, until: int | None) -> bool:
+    def _jump(self, end: int) -> bool:
         """Take all steps up to the next event at once; return whether there is any without a decision."""
-        clock, count = self._clock, self._contexts.count
-        line = self.timer.line(
-            tokens=count, logits=count, sums=self._contexts.sums(clock), slopes=self._contexts.slopes(), chunks=()
-        )
-        first, slope, steps = line.first, line.slope, line.steps
-        event = min(self._ends[0][0], self._contexts.next_knee(clock), self._blocks.next_event(clock))
-        steps = min(steps, event - clock)
-        steps = self._steps_before(self._next_decision(until), first, slope, steps)
-        steps = self._blocks.steps_within(clock, steps, self.cache.free)
+        clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
+        count = contexts.count
+        first, slope, steps, limiter = self.timer.line(count, count, contexts.sums(clock), contexts.slopes(), ())
+        event = self._ends[0][0]
+        if not contexts.straight:
+            event = min(event, contexts.next_knee(clock))
+        if self._blocks.moving:
+            event = min(event, self._blocks.next_event(clock))
+        if not (self._blocked and self._in_line) and self._next_arrival < end:
+            end = self._next_arrival
+        steps = steps_before(end - start, first, slope, min(steps, event - clock))
+        free = cache.free
+        steps, first_taken, taken = self._blocks.take(clock, steps, free)
         if not steps or count > self.limits.max_num_batched_tokens:
             return False
-        start, running, waiting = self.now, len(self.running), len(self.scheduler.waiting)
-        owned = self.cache.usable - self.cache.free
-        first_blocks, last_blocks = self._blocks.advance(clock, steps)
-        self.cache.free -= last_blocks
-        held = self._contexts.sums(clock)[1]
-        self.now = start + first * steps + slope * (steps * (steps - 1) // 2)
+        cache.take(taken)
+        self.now = now = start + first * steps + slope * (steps * (steps - 1) // 2)
         self._clock = clock + steps
+        owned = cache.usable - free
         self._log(
             Run(
-                start / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                start * SECONDS_PER_TICK,
+                now * SECONDS_PER_TICK,
                 steps,
-                first / TICKS_PER_S,
-                slope / TICKS_PER_S,
+                first * SECONDS_PER_TICK,
+                slope * SECONDS_PER_TICK,
                 count,
                 0,
                 count,
-                running,
-                waiting,
-                owned + first_blocks,
-                owned + last_blocks,
-                held,
-                line.limiter,
+                count,
+                len(self.scheduler.waiting),
+                owned + first_taken,
+                owned + taken,
+                contexts.computed(clock + 1),
+                limiter,
             )
         )
-        self._leave([])
+        if self._ends[0][0] <= self._clock:
+            self._leave([])
         return True
-
-    def _next_decision(self, until: int | None) -> int | None:
-        """Return the tick from which on a step may be another, other than by what runs: an arrival, or the end."""
-        if self._blocked and self._in_line:
-            return until
-        coming = self._coming()
-        if coming is None:
-            return until
-        return coming.arrival if until is None else min(coming.arrival, until)
-
-    def _steps_before(self, tick: int | None, first: int, slope: int, steps: int) -> int:
-        """Return how many of some steps begin before a tick."""
-        if tick is None:
-            return steps
-        gap = tick - self.now
-
-        def taken(count: int) -> int:
-            return first * count + slope * (count * (count - 1) // 2)
-
-        if steps == 1 or taken(steps - 1) < gap:
-            return steps
-        linear = 2.0 * first - slope
-        found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
-        found = min(max(found, 1), steps)
-        while taken(found) < gap:
-            found += 1
-        while found > 1 and taken(found - 1) >= gap:
-            found -= 1
-        return found
 
     def _mixed_step(self) -> bool:
         """Run one step with prompts; return whether it can be done without the policy."""
-        clock, count, limits = self._clock, self._contexts.count, self.limits
-        alone = len(self.running) + len(self.scheduler.waiting) <= 1
-        longest = (not alone and limits.long_prefill_token_threshold) or limits.max_num_batched_tokens
-        left = limits.max_num_batched_tokens - count
-        due = [min(job.known - job.computed, longest) for job in self._prefilling]
-        if sum(due) > left:
-            if len(due) > 1 or left <= 0 or self.running[-1] is not self._prefilling[0]:
-                return False
-            due = [left]
-        self._blocks.next_event(clock)
-        asked = (
-            self.cache.missing(job, tokens=job.computed + tokens)
-            for job, tokens in zip(self._prefilling, due, strict=True)
-        )
-        if self._blocks.needed(clock) + sum(max(blocks, 0) for blocks in asked) > self.cache.free:
+        clock, count, limits, cache, start = self._clock, self._contexts.count, self.limits, self.cache, self.now
+        left = longest = limits.max_num_batched_tokens
+        if limits.long_prefill_token_threshold and len(self.running) + len(self.scheduler.waiting) > 1:
+            longest = limits.long_prefill_token_threshold
+        left -= count
+        due = self._due(left, longest)
+        if due is None:
             return False
-        start = self.now
+        if self._blocks.moving:
+            self._blocks.next_event(clock)
+        asked = sum([max(cache.missing(job, tokens=job.computed + tokens), 0) for job, tokens in due])
+        advanced, _, taken = self._blocks.take(clock, 1, cache.free - asked)
+        if not advanced:
+            return False
+        cache.take(taken)
         step: Step[Job] = Step()
-        self.cache.free -= self._blocks.advance(clock, 1)[1]
-        for job, tokens in zip(self._prefilling, due, strict=True):
-            self.cache.append(job, tokens=job.computed + tokens)
+        for job, tokens in due:
+            cache.append(job, tokens=job.computed + tokens)
             self.scheduler.put(step, job, tokens)
             left -= tokens
         if self.scheduler.waiting:
             left = self.scheduler.admit_waiting(step, left, longest)
             self._blocked = left > 0 and self._blocks_head()
-            self._note_admissions(step)
-            for job in (*step.new, *step.resumed):
-                self._number(job)
+            if step.new or step.resumed:
+                self._note_admissions(step)
+        owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
         yielding = self._compute(step)
-        taken, limiter = self._mixed_duration(step, len(yielding))
-        self.now += taken
+        first, limiter = self._mixed_duration(step, len(yielding))
+        self.now = now = start + first
         self._clock = clock + 1
-        blocks = self.cache.usable - self.cache.free
-        prefilled = sum(step.scheduled.values())
-        running, waiting = len(self.running), len(self.scheduler.waiting)
-        held = self._contexts.sums(clock)[1] + sum(job.computed for job in step.scheduled)
         self._log(
             Run(
-                start / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                start * SECONDS_PER_TICK,
+                now * SECONDS_PER_TICK,
                 1,
-                taken / TICKS_PER_S,
+                first * SECONDS_PER_TICK,
                 0.0,
                 count,
-                prefilled,
+                sum(step.scheduled.values()),
                 count + len(yielding),
                 running,
                 waiting,
-                blocks,
-                blocks,
-                held,
+                owned,
+                owned,
+                self._contexts.computed(clock + 1) + sum([job.computed for job in step.scheduled]),
                 limiter,
             )
         )
-        self._prefilling = [job for job in step.scheduled if job not in yielding]
         for job in yielding:
             job.known += 1
             self._note_token(job, start)
+        self._prefilling = [job for job in step.scheduled if not job.decoding]
         self._leave(yielding)
         return True
+
+    def _due(self, left: int, longest: int) -> list[tuple[Job, int]] | None:
+        """Return the tokens of each unfinished prompt in the next step; none where the policy must share them out."""
+        prefilling = self._prefilling
+        due = [(job, min(job.known - job.computed, longest)) for job in prefilling]
+        if sum([tokens for _, tokens in due]) <= left:
+            return due
+        if len(due) > 1 or left <= 0 or self.running[-1] is not prefilling[0]:
+            return None
+        return [(prefilling[0], left)]
 
     def _blocks_head(self) -> bool:
         """Whether a head that was not admitted must wait for an event: windows that move on give blocks back before."""
@@ -219,18 +195,16 @@ class JumpingReplica(Replica):
     def _mixed_duration(self, step: Step[Job], prompts: int) -> tuple[int, str]:
         """Return the ticks of a step in which so many prompts are completed, and what limits it."""
         sums = self._contexts.sums(self._clock)
+        count = sums[0]
         single = [job.computed for job, tokens in step.scheduled.items() if tokens == 1]
         if single:
             sums = tuple(map(add, sums, sums_of(single, self.timer)))
-        count = self._contexts.count
-        line = self.timer.line(
-            tokens=count + sum(step.scheduled.values()),
-            logits=count + prompts,
-            sums=sums,
-            slopes=self._level,
-            chunks=[Chunk(tokens, job.computed - tokens) for job, tokens in step.scheduled.items() if tokens > 1],
-        )
-        return line.first + self._swap_ticks * self._swapped_blocks(step), line.limiter
+        chunks = [Chunk(tokens, job.computed - tokens) for job, tokens in step.scheduled.items() if tokens > 1]
+        tokens = count + sum(step.scheduled.values())
+        line = self.timer.line(tokens, count + prompts, sums, self._level, chunks)
+        if step.swapped_in:
+            return line.first + self._swap_ticks * self._swapped_blocks(step), line.limiter
+        return line.first, line.limiter
 
     def _policy_step(self) -> None:
         """Leave one step to the scheduler: bring every sequence up to date, and gather them again."""
@@ -260,6 +234,11 @@ class JumpingReplica(Replica):
             job.known = job.computed + 1
             job.last_token = self.now
             self.cache.catch_up(job)
+
+    def _note_admissions(self, step: Step[Job]) -> None:
+        super()._note_admissions(step)
+        for job in (*step.new, *step.resumed):
+            self._number(job)
 
     def _number(self, job: Job) -> None:
         self._admissions += 1
@@ -303,3 +282,30 @@ class JumpingReplica(Replica):
 
 def _place(job: Job) -> int:
     return job.place
+
+
+def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
+    """Return how many of some steps begin before a gap is over: one at least.
+
+    Args:
+        gap: ticks.
+        first: ticks of the first step.
+        slope: ticks that each takes more than the one before.
+        steps: steps at most.
+
+    >>> steps_before(25, 10, 0, 100), steps_before(30, 10, 10, 100), steps_before(31, 10, 10, 100)
+    (3, 2, 3)
+    """
+
+    def taken(count: int) -> int:
+        return first * count + slope * (count * (count - 1) // 2)
+
+    if taken(steps - 1) < gap:
+        return steps
+    linear = 2.0 * first - slope
+    found = max(1, int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap))))
+    while taken(found) < gap:
+        found += 1
+    while taken(found - 1) >= gap:
+        found -= 1
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from kvcalc.core.errors import InputError
@@ -137,11 +137,10 @@ class ServedSequence:
 S = TypeVar("S", bound=ServedSequence)
 
 
-@dataclass(eq=False)
 class Step(Generic[S]):
     """What one step does.
 
-    Args:
+    Attributes:
         scheduled: new tokens of each sequence, in the order in which they were scheduled.
         drafts: how many of them are drafts.
         new: sequences admitted for the first time.
@@ -152,14 +151,17 @@ class Step(Generic[S]):
         yielding: sequences that get a token, with the drafts that are verified.
     """
 
-    scheduled: dict[S, int] = field(default_factory=dict)
-    drafts: dict[S, int] = field(default_factory=dict)
-    new: list[S] = field(default_factory=list)
-    resumed: list[S] = field(default_factory=list)
-    preempted: list[S] = field(default_factory=list)
-    hits: dict[S, int] = field(default_factory=dict)
-    swapped_in: dict[S, int] = field(default_factory=dict)
-    yielding: dict[S, int] = field(default_factory=dict)
+    __slots__ = ("drafts", "hits", "new", "preempted", "resumed", "scheduled", "swapped_in", "yielding")
+
+    def __init__(self) -> None:
+        self.scheduled: dict[S, int] = {}
+        self.drafts: dict[S, int] = {}
+        self.new: list[S] = []
+        self.resumed: list[S] = []
+        self.preempted: list[S] = []
+        self.hits: dict[S, int] = {}
+        self.swapped_in: dict[S, int] = {}
+        self.yielding: dict[S, int] = {}
 
 
 class Scheduler(Generic[S]):

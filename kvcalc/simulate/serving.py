@@ -12,7 +12,7 @@ from kvcalc.core.requests import Segment
 from kvcalc.simulate.cache import GroupedCache, PagedCache
 from kvcalc.simulate.runs import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
-from kvcalc.simulate.timer import TICKS_PER_S, Chunk, ticks
+from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, Chunk, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -137,6 +137,7 @@ class Replica:
         self._swap_ticks = ticks(setup.swap_s_per_block)
         self._source: Iterator[Request] = iter(())
         self._arrivals: deque[Job] = deque()
+        self._next_arrival = NEVER
         self._arrived = 0
         self._last_arrival_s = 0.0
         self._runs: list[Run] = []
@@ -145,7 +146,7 @@ class Replica:
     @property
     def now_s(self) -> float:
         """The time at which the next step can begin."""
-        return self.now / TICKS_PER_S
+        return self.now * SECONDS_PER_TICK
 
     @property
     def outstanding(self) -> int:
@@ -159,6 +160,7 @@ class Replica:
             InputError: lengths below 1, or a request that comes before the one ahead of it.
         """
         self._source = iter(requests)
+        self._expect_next()
         self.drain()
 
     def submit(self, request: Request) -> None:
@@ -168,6 +170,7 @@ class Replica:
             InputError: lengths below 1, or it comes before the one handed over last.
         """
         self._arrivals.append(self._job(request))
+        self._next_arrival = self._arrivals[0].arrival
 
     def advance(self, until_s: float) -> None:
         """Run all steps that begin before a time."""
@@ -186,38 +189,38 @@ class Replica:
         return GroupedCache(num_blocks=self.setup.num_blocks, groups=self.setup.groups)
 
     def _advance(self, until: int | None) -> None:
+        end = NEVER if until is None else until
         while True:
-            self._take_arrivals()
+            if self._next_arrival <= self.now:
+                self._take_arrivals()
             if not self.running and not self.scheduler.waiting:
-                coming = self._coming()
-                if coming is None or (until is not None and coming.arrival >= until):
+                if self._next_arrival >= end:
                     return
-                self.now = coming.arrival
-                continue
-            if until is not None and self.now >= until:
+                self.now = self._next_arrival
+            elif self.now >= end:
                 return
-            self._move(until)
+            else:
+                self._move(end)
 
-    def _move(self, until: int | None) -> None:
-        """Run one step, or as many as begin before a time."""
-        del until
+    def _move(self, end: int) -> None:
+        """Run one step, or as many as begin before a tick."""
+        del end
         self._step()
 
-    def _coming(self) -> Job | None:
-        """Return the request that arrives next, if there is one."""
+    def _take_arrivals(self) -> None:
+        while self._next_arrival <= self.now:
+            self._receive(self._arrivals.popleft())
+            self._expect_next()
+
+    def _expect_next(self) -> None:
+        """Look at the request that arrives next, if there is one."""
         if not self._arrivals:
             request = next(self._source, None)
             if request is None:
-                return None
+                self._next_arrival = NEVER
+                return
             self._arrivals.append(self._job(request))
-        return self._arrivals[0]
-
-    def _take_arrivals(self) -> None:
-        coming = self._coming()
-        while coming is not None and coming.arrival <= self.now:
-            self._arrivals.popleft()
-            self._receive(coming)
-            coming = self._coming()
+        self._next_arrival = self._arrivals[0].arrival
 
     def _receive(self, job: Job) -> None:
         reason = self._refusal(job)
@@ -276,10 +279,10 @@ class Replica:
         decodes = sum(self._note_token(job, start) for job, _, _ in output)
         self._log(
             Run(
-                start / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                start * SECONDS_PER_TICK,
+                self.now * SECONDS_PER_TICK,
                 steps=1,
-                first_s=taken / TICKS_PER_S,
+                first_s=taken * SECONDS_PER_TICK,
                 slope_s=0.0,
                 decodes=decodes,
                 prefill_tokens=prefilled,
@@ -308,9 +311,7 @@ class Replica:
                 contexts.append(job.computed)
             else:
                 chunks.append(Chunk(new, job.computed - new))
-        line = self.timer.line(
-            tokens=tokens, logits=logits, sums=sums_of(contexts, self.timer), slopes=self._level, chunks=chunks
-        )
+        line = self.timer.line(tokens, logits, sums_of(contexts, self.timer), self._level, chunks)
         return line.first + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), line.limiter
 
     def _drafting_ticks(self, step: Step[Job]) -> int:
@@ -324,10 +325,8 @@ class Replica:
         level = (0,) * len(sums)
         chunks = [Chunk(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
         chunks = [chunk for chunk in chunks if chunk.tokens > 1]
-        alone = timer.line(tokens=count, logits=count, sums=sums, slopes=level, chunks=()).first
-        whole = timer.line(
-            tokens=count + sum(chunk.tokens for chunk in chunks), logits=count, sums=sums, slopes=level, chunks=chunks
-        ).first
+        alone = timer.line(count, count, sums, level, ()).first
+        whole = timer.line(count + sum(chunk.tokens for chunk in chunks), count, sums, level, chunks).first
         return whole + (max(step.drafts.values()) - 1) * alone
 
     def _swapped_blocks(self, step: Step[Job]) -> int:
@@ -355,11 +354,11 @@ class Replica:
             cached = step.hits.get(job, 0)
             if job.admitted is None:
                 job.admitted, job.cached = self.now, cached
-            self.observer.admitted(job.request, self.now / TICKS_PER_S, cached)
+            self.observer.admitted(job.request, self.now * SECONDS_PER_TICK, cached)
 
     def _note_preemption(self, job: Job) -> None:
         job.decoding = False
-        self.observer.preempted(job.request, self.now / TICKS_PER_S)
+        self.observer.preempted(job.request, self.now * SECONDS_PER_TICK)
 
     def _note_token(self, job: Job, start: int) -> bool:
         """Note that a step gave a token, and return whether the step before had given one too."""
@@ -367,7 +366,7 @@ class Replica:
         if job.first_token is None:
             job.first_token = self.now
         elif not follows:
-            self.observer.gap(job.request, (self.now - job.last_token) / TICKS_PER_S)
+            self.observer.gap(job.request, (self.now - job.last_token) * SECONDS_PER_TICK)
         job.last_token = self.now
         job.decoding = True
         return follows
@@ -377,9 +376,9 @@ class Replica:
         self.observer.finished(
             Served(
                 job.request,
-                admitted / TICKS_PER_S,
-                first_token / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                admitted * SECONDS_PER_TICK,
+                first_token * SECONDS_PER_TICK,
+                self.now * SECONDS_PER_TICK,
                 job.known - job.prompt_tokens,
                 job.preemptions,
                 job.cached,

@@ -19,9 +19,22 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.step_terms import AffineTerm, Work
 
-__all__ = ["TICKS_PER_S", "Chunk", "ConstantTimer", "Line", "RooflineTimer", "StepTimer", "ticks"]
+__all__ = [
+    "NEVER",
+    "SECONDS_PER_TICK",
+    "TICKS_PER_S",
+    "Chunk",
+    "ConstantTimer",
+    "Line",
+    "RooflineTimer",
+    "StepTimer",
+    "ticks",
+]
 
 TICKS_PER_S = 2**80
+SECONDS_PER_TICK = 2.0**-80
+# A tick that is never reached.
+NEVER = 2**200
 # A line that holds for as many steps as anybody asks for.
 _ALWAYS = 2**62
 
@@ -76,7 +89,7 @@ class StepTimer(Protocol):
         """Lengths after which a sequence's cost falls back to that of its first token."""
 
     def line(
-        self, *, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance.
 
@@ -102,7 +115,7 @@ class ConstantTimer:
             raise InputError(f"a step must take some time, not {self.step_s} s")
 
     def line(
-        self, *, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
     ) -> Line:
         """Return the one duration."""
         del tokens, logits, sums, slopes, chunks
@@ -110,61 +123,45 @@ class ConstantTimer:
 
 
 class _Term:
-    """One of the times of which the largest counts."""
+    """One of the times of which the largest counts, in ticks."""
 
-    __slots__ = ("chunks", "decode", "experts", "limiter", "with_logits", "without_logits")
+    __slots__ = ("capped", "chunks", "experts", "limiter", "per_context", "per_sequence", "silent", "speaking")
 
     def __init__(self, term: AffineTerm) -> None:
         self.limiter = term.limiter
-        self.with_logits = tuple(map(ticks, term.with_logits))
-        self.without_logits = tuple(map(ticks, term.without_logits))
+        self.speaking = tuple(map(ticks, term.with_logits))
+        self.silent = tuple(map(ticks, term.without_logits))
         self.experts = tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts)
-        self.decode = tuple(map(ticks, term.decode))
+        self.per_sequence, self.per_context, *self.capped = map(ticks, term.decode)
         self.chunks = tuple((work, quantity, scale * TICKS_PER_S) for work, quantity, scale in term.chunks)
-
-    def base(self, tokens: int, logits: int) -> int:
-        """Return the ticks that depend on the step's tokens and logits alone."""
-        fixed, per_token, per_logit = self.with_logits if logits else self.without_logits
-        found = fixed + tokens * per_token + logits * per_logit
-        for touched, scale in self.experts:
-            found += round(touched(tokens) * scale)
-        return found
-
-
-class _Maximum:
-    """The largest of some terms."""
-
-    __slots__ = ("_bases", "terms")
-
-    def __init__(self, terms: Sequence[AffineTerm]) -> None:
-        self.terms = tuple(_Term(term) for term in terms)
-        self._bases: dict[tuple[int, int], tuple[int, ...]] = {}
-
-    def bases(self, tokens: int, logits: int) -> tuple[int, ...]:
-        """Return each term's ticks that depend on the step's tokens and logits alone."""
-        found = self._bases.get((tokens, logits))
-        if found is None:
-            found = tuple(term.base(tokens, logits) for term in self.terms)
-            self._bases[tokens, logits] = found
-        return found
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], works: Sequence[Sequence[Work]]
-    ) -> Line:
-        """Return the largest, and for how many steps it stays the largest."""
-        lines = []
-        for term, base in zip(self.terms, self.bases(tokens, logits), strict=True):
-            first = base + sum(map(mul, term.decode, sums))
-            for work in works:
-                for index, quantity, scale in term.chunks:
-                    first += round(work[index][quantity] * scale)
-            lines.append((first, sum(map(mul, term.decode, slopes)), term.limiter))
-        first, slope, limiter = max(lines)
-        steps = _ALWAYS
-        for other, rise, _ in lines:
-            if rise > slope:
-                steps = min(steps, (first - other) // (rise - slope) + 1)
-        return Line(first, slope, steps, limiter)
+    ) -> tuple[int, int, str]:
+        """Return the ticks of the first step, how much each takes more than the one before, and the limiter."""
+        fixed, per_token, per_logit = self.speaking if logits else self.silent
+        first = fixed + tokens * per_token + logits * per_logit + sums[0] * self.per_sequence
+        first += sums[1] * self.per_context
+        slope = slopes[1] * self.per_context
+        for touched, scale in self.experts:
+            first += round(touched(tokens) * scale)
+        if self.capped:
+            first += sum(map(mul, self.capped, sums[2:]))
+            slope += sum(map(mul, self.capped, slopes[2:]))
+        for work in works:
+            for index, quantity, scale in self.chunks:
+                first += round(work[index][quantity] * scale)
+        return first, slope, self.limiter
+
+
+def _largest(lines: Sequence[tuple[int, int, str]]) -> Line:
+    """Return the largest of some lines, and for how many steps it stays the largest."""
+    first, slope, limiter = max(lines)
+    steps = _ALWAYS
+    for other, rise, _ in lines:
+        if rise > slope:
+            steps = min(steps, (first - other) // (rise - slope) + 1)
+    return Line(first, slope, steps, limiter)
 
 
 class RooflineTimer:
@@ -184,23 +181,29 @@ class RooflineTimer:
         found = step_terms(deployment, kind=kind)
         self.caps, self.periods = found.caps, found.periods
         self._works = found.works
-        self._moving = tuple(_Maximum(terms) for terms in found.maxima if any(any(term.decode) for term in terms))
-        self._fixed = tuple(_Maximum(terms) for terms in found.maxima if not any(any(term.decode) for term in terms))
+        maxima = [tuple(map(_Term, terms)) for terms in found.maxima]
+        self._moving = [terms for terms in maxima if any(term.chunks for term in terms)]
+        self._fixed = [terms for terms in maxima if terms not in self._moving]
         self._fixed_ticks: dict[tuple[int, int], int] = {}
         self._tells = kind == "ideal"
 
     def line(
-        self, *, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
+        works = [[work.chunk(*chunk) for work in self._works] for chunk in chunks]
+        if not self._fixed and len(self._moving) == 1:
+            return _largest([term.line(tokens, logits, sums, slopes, works) for term in self._moving[0]])
         first = self._fixed_ticks.get((tokens, logits))
         if first is None:
-            first = sum(max(maximum.bases(tokens, logits)) for maximum in self._fixed)
+            nothing = (0, 0)
+            first = sum(
+                max(term.line(tokens, logits, nothing, nothing, ())[0] for term in terms) for terms in self._fixed
+            )
             self._fixed_ticks[tokens, logits] = first
         slope, steps, limiter, most = 0, _ALWAYS, "", -1
-        works = [[work.chunk(*chunk) for work in self._works] for chunk in chunks]
-        for maximum in self._moving:
-            found = maximum.line(tokens, logits, sums, slopes, works)
+        for terms in self._moving:
+            found = _largest([term.line(tokens, logits, sums, slopes, works) for term in terms])
             first += found.first
             slope += found.slope
             steps = min(steps, found.steps)
