@@ -18,7 +18,7 @@ from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Job, Replica, sums_of
-from kvcalc.simulate.timer import SECONDS_PER_TICK, Chunk
+from kvcalc.simulate.timer import SECONDS_PER_TICK
 
 if TYPE_CHECKING:
     from kvcalc.simulate.cache import GroupedCache
@@ -107,104 +107,119 @@ class JumpingReplica(Replica):
                 limiter,
             )
         )
-        if self._ends[0][0] <= self._clock:
-            self._leave([])
+        self._leave([])
         return True
 
     def _mixed_step(self) -> bool:
         """Run one step with prompts; return whether it can be done without the policy."""
-        clock, count, limits, cache, start = self._clock, self._contexts.count, self.limits, self.cache, self.now
-        left = longest = limits.max_num_batched_tokens
-        if limits.long_prefill_token_threshold and len(self.running) + len(self.scheduler.waiting) > 1:
-            longest = limits.long_prefill_token_threshold
-        left -= count
-        due = self._due(left, longest)
-        if due is None:
+        clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
+        count, left = contexts.count, self.limits.max_num_batched_tokens - contexts.count
+        work = self._unfinished(left)
+        if work is None or not self._take_for(work):
             return False
-        if self._blocks.moving:
-            self._blocks.next_event(clock)
-        asked = sum([max(cache.missing(job, tokens=job.computed + tokens), 0) for job, tokens in due])
-        advanced, _, taken = self._blocks.take(clock, 1, cache.free - asked)
-        if not advanced:
-            return False
-        cache.take(taken)
-        step: Step[Job] = Step()
-        for job, tokens in due:
-            cache.append(job, tokens=job.computed + tokens)
-            self.scheduler.put(step, job, tokens)
-            left -= tokens
+        admitted: Step[Job] | None = None
         if self.scheduler.waiting:
-            left = self.scheduler.admit_waiting(step, left, longest)
-            self._blocked = left > 0 and self._blocks_head()
-            if step.new or step.resumed:
-                self._note_admissions(step)
+            admitted = self._admit(left - sum([tokens for _, tokens in work]))
+            work += admitted.scheduled.items()
         owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
-        yielding = self._compute(step)
-        first, limiter = self._mixed_duration(step, len(yielding))
-        self.now = now = start + first
+        held = contexts.computed(clock + 1)
+        prompt_tokens = 0
+        chunks, single, yielding = [], [], []
+        for job, tokens in work:
+            past = job.computed
+            job.computed = computed = past + tokens
+            held += computed
+            prompt_tokens += tokens
+            if tokens > 1:
+                chunks.append((tokens, past))
+            else:
+                single.append(computed)
+            if computed == job.known:
+                yielding.append(job)
+        sums = contexts.sums(clock)
+        if single:
+            sums = tuple(map(add, sums, sums_of(single, self.timer)))
+        tokens, logits = count + prompt_tokens, count + len(yielding)
+        taken, _, _, limiter = self.timer.line(tokens, logits, sums, self._level, chunks)
+        if admitted is not None and admitted.swapped_in:
+            taken += self._swap_ticks * self._swapped_blocks(admitted)
+        self.now = now = start + taken
         self._clock = clock + 1
         self._log(
             Run(
                 start * SECONDS_PER_TICK,
                 now * SECONDS_PER_TICK,
                 1,
-                first * SECONDS_PER_TICK,
+                taken * SECONDS_PER_TICK,
                 0.0,
                 count,
-                sum(step.scheduled.values()),
-                count + len(yielding),
+                prompt_tokens,
+                logits,
                 running,
                 waiting,
                 owned,
                 owned,
-                self._contexts.computed(clock + 1) + sum([job.computed for job in step.scheduled]),
+                held,
                 limiter,
             )
         )
         for job in yielding:
             job.known += 1
             self._note_token(job, start)
-        self._prefilling = [job for job in step.scheduled if not job.decoding]
+        self._prefilling = [job for job, _ in work if not job.decoding]
         self._leave(yielding)
         return True
 
-    def _due(self, left: int, longest: int) -> list[tuple[Job, int]] | None:
+    def _unfinished(self, left: int) -> list[tuple[Job, int]] | None:
         """Return the tokens of each unfinished prompt in the next step; none where the policy must share them out."""
-        prefilling = self._prefilling
-        due = [(job, min(job.known - job.computed, longest)) for job in prefilling]
-        if sum([tokens for _, tokens in due]) <= left:
-            return due
-        if len(due) > 1 or left <= 0 or self.running[-1] is not prefilling[0]:
-            return None
-        return [(prefilling[0], left)]
+        work, longest = [], self._longest()
+        for job in self._prefilling:
+            tokens = min(job.known - job.computed, longest)
+            if tokens > left:
+                if left <= 0 or len(self._prefilling) > 1 or self.running[-1] is not job:
+                    return None
+                tokens = left
+            work.append((job, tokens))
+            left -= tokens
+        return work
+
+    def _longest(self) -> int:
+        """Return the tokens of one prompt in a step at most."""
+        limits = self.limits
+        if limits.long_prefill_token_threshold and len(self.running) + len(self.scheduler.waiting) > 1:
+            return limits.long_prefill_token_threshold
+        return limits.max_num_batched_tokens
+
+    def _take_for(self, work: list[tuple[Job, int]]) -> bool:
+        """Give the running sequences the blocks for one step; return whether there are enough."""
+        clock, cache, blocks = self._clock, self.cache, self._blocks
+        if blocks.moving:
+            blocks.next_event(clock)
+        asked = 0
+        for job, tokens in work:
+            asked += max(cache.missing(job, tokens=job.computed + tokens), 0)
+        advanced, _, taken = blocks.take(clock, 1, cache.free - asked)
+        if not advanced:
+            return False
+        cache.take(taken)
+        for job, tokens in work:
+            cache.append(job, tokens=job.computed + tokens)
+            cache.hash_blocks(job, tokens=job.computed + tokens)
+        return True
+
+    def _admit(self, left: int) -> Step[Job]:
+        """Admit whom the policy admits, and note whether the head of the queue must wait for an event."""
+        step: Step[Job] = Step()
+        left = self.scheduler.admit_waiting(step, left, self._longest())
+        self._blocked = left > 0 and self._blocks_head()
+        if step.scheduled:
+            self._note_admissions(step)
+        return step
 
     def _blocks_head(self) -> bool:
         """Whether a head that was not admitted must wait for an event: windows that move on give blocks back before."""
         full = len(self.running) >= self.limits.max_num_seqs
         return bool(self.scheduler.waiting) and (full or not self._blocks.moving)
-
-    def _compute(self, step: Step[Job]) -> list[Job]:
-        """Count the tokens of a step as computed, and return the sequences whose known tokens all are."""
-        yielding = []
-        for job, tokens in step.scheduled.items():
-            job.computed += tokens
-            if job.computed == job.known:
-                yielding.append(job)
-        return yielding
-
-    def _mixed_duration(self, step: Step[Job], prompts: int) -> tuple[int, str]:
-        """Return the ticks of a step in which so many prompts are completed, and what limits it."""
-        sums = self._contexts.sums(self._clock)
-        count = sums[0]
-        single = [job.computed for job, tokens in step.scheduled.items() if tokens == 1]
-        if single:
-            sums = tuple(map(add, sums, sums_of(single, self.timer)))
-        chunks = [Chunk(tokens, job.computed - tokens) for job, tokens in step.scheduled.items() if tokens > 1]
-        tokens = count + sum(step.scheduled.values())
-        line = self.timer.line(tokens, count + prompts, sums, self._level, chunks)
-        if step.swapped_in:
-            return line.first + self._swap_ticks * self._swapped_blocks(step), line.limiter
-        return line.first, line.limiter
 
     def _policy_step(self) -> None:
         """Leave one step to the scheduler: bring every sequence up to date, and gather them again."""
@@ -259,6 +274,8 @@ class JumpingReplica(Replica):
     def _leave(self, yielding: list[Job]) -> None:
         """Let those finish that got their last token, in the order of the running list, and the others join."""
         clock, ends = self._clock, self._ends
+        if not yielding and not (ends and ends[0][0] <= clock):
+            return
         finished = [job for job in yielding if job.known >= self._last(job)]
         for job in yielding:
             if job not in finished:

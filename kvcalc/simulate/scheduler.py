@@ -279,14 +279,12 @@ class Scheduler(Generic[S]):
         Returns the tokens that are left then.
         """
         limits, cache = self.limits, self.cache
-        prefilling = any(sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items())
         while left > 0 and self.waiting and len(self.running) < limits.max_num_seqs:
             sequence = self.waiting.head
             hit, cached = cache.find_prefix(sequence)
             cached = max(cached, sequence.swapped)
             tokens = sequence.known - cached
-            drafted = tokens == 1 and not prefilling and self._takes_drafts(cached, others=bool(step.scheduled))
-            if drafted:
+            if tokens == 1 and limits.speculative_tokens and self._takes_drafts(step, cached):
                 tokens += limits.speculative_tokens
                 if tokens > left:
                     return left
@@ -305,10 +303,18 @@ class Scheduler(Generic[S]):
             self.put(step, sequence, tokens)
         return left
 
-    def _takes_drafts(self, cached: int, *, others: bool) -> bool:
+    def _takes_drafts(self, step: Step[S], cached: int) -> bool:
         """Whether a sequence admitted for its last token alone is padded to a verification, as the others are."""
-        drafts = self.limits.speculative_tokens
-        return drafts > 0 and (others or cached > 0) and cached + drafts + 2 <= self.limits.max_model_len
+        if cached + self.limits.speculative_tokens + 2 > self.limits.max_model_len:
+            return False
+        admitted = {*step.new, *step.resumed}
+        if any(
+            sequence.computed + tokens < sequence.known
+            for sequence, tokens in step.scheduled.items()
+            if sequence not in admitted
+        ):
+            return False
+        return bool(step.scheduled) or cached > 0
 
     def _start(self, step: Step[S], sequence: S, cached: int) -> None:
         self.running.append(sequence)

@@ -137,6 +137,10 @@ class Replica:
         self._swap_ticks = ticks(setup.swap_s_per_block)
         self._source: Iterator[Request] = iter(())
         self._arrivals: deque[Job] = deque()
+        # even if every group kept all tokens
+        sizes = [group.block_size for group in setup.groups if group.constant is None]
+        constant = sum(group.constant or 0 for group in setup.groups)
+        self._surely_held = ((self.cache.usable - constant) // max(1, len(sizes)) - 1) * min(sizes, default=1)
         self._next_arrival = NEVER
         self._arrived = 0
         self._last_arrival_s = 0.0
@@ -235,7 +239,7 @@ class Replica:
         if job.prompt_tokens >= longest:
             return f"its prompt of {job.prompt_tokens:,} tokens leaves no room in sequences of {longest:,} tokens"
         tokens = min(job.last_known, longest) - 1
-        if self.setup.blocks_for(tokens) > self.cache.usable:
+        if tokens > self._surely_held and self.setup.blocks_for(tokens) > self.cache.usable:
             return f"the cache does not hold its {tokens:,} tokens"
         return ""
 

@@ -97,10 +97,8 @@ class MixerWork:
         write, read, reread = written / min(2, window or 2), both - written, moved - both
 
         def chunk(tokens: int, past: int) -> Work:
-            if window is None:
-                pairs, kept, new = tokens * past + tokens * (tokens + 1) // 2, past, tokens
-            else:
-                pairs, kept, new = causal_pairs(tokens, past, window), min(past, window - 1), min(tokens, window)
+            pairs = causal_pairs(tokens, past, window)
+            kept, new = (past, tokens) if window is None else (min(past, window - 1), min(tokens, window))
             moved_bytes = kept * read + new * write
             return flop * pairs, moved_bytes, moved_bytes + kept * reread
 

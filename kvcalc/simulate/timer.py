@@ -14,7 +14,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.simulate.step_terms import step_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.step_terms import AffineTerm, Work
@@ -89,7 +89,7 @@ class StepTimer(Protocol):
         """Lengths after which a sequence's cost falls back to that of its first token."""
 
     def line(
-        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance.
 
@@ -115,47 +115,74 @@ class ConstantTimer:
             raise InputError(f"a step must take some time, not {self.step_s} s")
 
     def line(
-        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the one duration."""
         del tokens, logits, sums, slopes, chunks
         return Line(ticks(self.step_s), 0, _ALWAYS, "")
 
 
-class _Term:
-    """One of the times of which the largest counts, in ticks."""
+class _Term(NamedTuple):
+    """One of the times of which the largest counts, in ticks.
 
-    __slots__ = ("capped", "chunks", "experts", "limiter", "per_context", "per_sequence", "silent", "speaking")
+    Args:
+        limiter: what limits where it is the largest.
+        speaking: at no token, for each token and for each logit, in a step with logits.
+        silent: the same in a step without.
+        per_sequence: for each sequence with one new token.
+        per_context: for each token of their contexts.
+        capped: for each of the sums over capped contexts and contexts in periods.
+        experts: a function of the step's tokens, and ticks for each of what it returns.
+        chunks: place among the works, quantity, and ticks for each of it.
+    """
 
-    def __init__(self, term: AffineTerm) -> None:
-        self.limiter = term.limiter
-        self.speaking = tuple(map(ticks, term.with_logits))
-        self.silent = tuple(map(ticks, term.without_logits))
-        self.experts = tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts)
-        self.per_sequence, self.per_context, *self.capped = map(ticks, term.decode)
-        self.chunks = tuple((work, quantity, scale * TICKS_PER_S) for work, quantity, scale in term.chunks)
+    limiter: str
+    speaking: tuple[int, ...]
+    silent: tuple[int, ...]
+    per_sequence: int
+    per_context: int
+    capped: tuple[int, ...]
+    experts: tuple[tuple[Callable[[int], float], float], ...]
+    chunks: tuple[tuple[int, int, float], ...]
 
-    def line(
-        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], works: Sequence[Sequence[Work]]
-    ) -> tuple[int, int, str]:
-        """Return the ticks of the first step, how much each takes more than the one before, and the limiter."""
-        fixed, per_token, per_logit = self.speaking if logits else self.silent
-        first = fixed + tokens * per_token + logits * per_logit + sums[0] * self.per_sequence
-        first += sums[1] * self.per_context
-        slope = slopes[1] * self.per_context
-        for touched, scale in self.experts:
+
+def _term(term: AffineTerm) -> _Term:
+    per_sequence, per_context, *capped = map(ticks, term.decode)
+    return _Term(
+        limiter=term.limiter,
+        speaking=tuple(map(ticks, term.with_logits)),
+        silent=tuple(map(ticks, term.without_logits)),
+        per_sequence=per_sequence,
+        per_context=per_context,
+        capped=tuple(capped),
+        experts=tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts),
+        chunks=tuple((work, quantity, scale * TICKS_PER_S) for work, quantity, scale in term.chunks),
+    )
+
+
+def _largest(
+    terms: Sequence[_Term],
+    tokens: int,
+    logits: int,
+    sums: Sequence[int],
+    slopes: Sequence[int],
+    works: Sequence[Sequence[Work]],
+) -> Line:
+    """Return the largest of some terms, and for how many steps it stays the largest."""
+    lines = []
+    for limiter, speaking, silent, per_sequence, per_context, capped, experts, parts in terms:
+        fixed, per_token, per_logit = speaking if logits else silent
+        first = fixed + tokens * per_token + logits * per_logit + sums[0] * per_sequence + sums[1] * per_context
+        slope = slopes[1] * per_context
+        if capped:
+            first += sum(map(mul, capped, sums[2:]))
+            slope += sum(map(mul, capped, slopes[2:]))
+        for touched, scale in experts:
             first += round(touched(tokens) * scale)
-        if self.capped:
-            first += sum(map(mul, self.capped, sums[2:]))
-            slope += sum(map(mul, self.capped, slopes[2:]))
         for work in works:
-            for index, quantity, scale in self.chunks:
+            for index, quantity, scale in parts:
                 first += round(work[index][quantity] * scale)
-        return first, slope, self.limiter
-
-
-def _largest(lines: Sequence[tuple[int, int, str]]) -> Line:
-    """Return the largest of some lines, and for how many steps it stays the largest."""
+        lines.append((first, slope, limiter))
     first, slope, limiter = max(lines)
     steps = _ALWAYS
     for other, rise, _ in lines:
@@ -181,29 +208,26 @@ class RooflineTimer:
         found = step_terms(deployment, kind=kind)
         self.caps, self.periods = found.caps, found.periods
         self._works = found.works
-        maxima = [tuple(map(_Term, terms)) for terms in found.maxima]
+        maxima = [tuple(map(_term, terms)) for terms in found.maxima]
         self._moving = [terms for terms in maxima if any(term.chunks for term in terms)]
         self._fixed = [terms for terms in maxima if terms not in self._moving]
         self._fixed_ticks: dict[tuple[int, int], int] = {}
         self._tells = kind == "ideal"
 
     def line(
-        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
-        works = [[work.chunk(*chunk) for work in self._works] for chunk in chunks]
+        works = [[work.chunk(new, past) for work in self._works] for new, past in chunks]
         if not self._fixed and len(self._moving) == 1:
-            return _largest([term.line(tokens, logits, sums, slopes, works) for term in self._moving[0]])
+            return _largest(self._moving[0], tokens, logits, sums, slopes, works)
         first = self._fixed_ticks.get((tokens, logits))
         if first is None:
-            nothing = (0, 0)
-            first = sum(
-                max(term.line(tokens, logits, nothing, nothing, ())[0] for term in terms) for terms in self._fixed
-            )
+            first = sum(_largest(terms, tokens, logits, (0, 0), (0, 0), ()).first for terms in self._fixed)
             self._fixed_ticks[tokens, logits] = first
         slope, steps, limiter, most = 0, _ALWAYS, "", -1
         for terms in self._moving:
-            found = _largest([term.line(tokens, logits, sums, slopes, works) for term in terms])
+            found = _largest(terms, tokens, logits, sums, slopes, works)
             first += found.first
             slope += found.slope
             steps = min(steps, found.steps)
