@@ -12,7 +12,7 @@ from kvcalc.core.requests import Segment
 from kvcalc.simulate.cache import GroupedCache, PagedCache
 from kvcalc.simulate.runs import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
-from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, Chunk, ticks
+from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -306,7 +306,7 @@ class Replica:
     def _duration(self, step: Step[Job]) -> tuple[int, str]:
         """Return the ticks of a step, and what limits it."""
         contexts: list[int] = []
-        chunks: list[Chunk] = []
+        chunks: list[tuple[int, int]] = []
         tokens = logits = 0
         for job, new in step.scheduled.items():
             tokens += new
@@ -314,9 +314,9 @@ class Replica:
             if new == 1:
                 contexts.append(job.computed)
             else:
-                chunks.append(Chunk(new, job.computed - new))
-        line = self.timer.line(tokens, logits, sums_of(contexts, self.timer), self._level, chunks)
-        return line.first + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), line.limiter
+                chunks.append((new, job.computed - new))
+        taken, _, _, limiter = self.timer.line(tokens, logits, sums_of(contexts, self.timer), self._level, chunks)
+        return taken + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), limiter
 
     def _drafting_ticks(self, step: Step[Job]) -> int:
         """Return the ticks of the drafter: a pass for each draft token, which also takes in new prompts."""
@@ -327,10 +327,10 @@ class Replica:
         contexts = [job.computed - drafts for job, drafts in step.drafts.items()]
         sums, count = sums_of(contexts, timer), len(contexts)
         level = (0,) * len(sums)
-        chunks = [Chunk(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
-        chunks = [chunk for chunk in chunks if chunk.tokens > 1]
-        alone = timer.line(count, count, sums, level, ()).first
-        whole = timer.line(count + sum(chunk.tokens for chunk in chunks), count, sums, level, chunks).first
+        chunks = [(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
+        chunks = [chunk for chunk in chunks if chunk[0] > 1]
+        alone = timer.line(count, count, sums, level, ())[0]
+        whole = timer.line(count + sum(chunk[0] for chunk in chunks), count, sums, level, chunks)[0]
         return whole + (max(step.drafts.values()) - 1) * alone
 
     def _swapped_blocks(self, step: Step[Job]) -> int:

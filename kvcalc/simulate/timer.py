@@ -1,6 +1,6 @@
 """How long a step takes, for a simulator that asks a million times.
 
-Times are whole ticks of 2**-80 s. Sums of whole numbers do not depend on their order, so a simulator that jumps over a
+Times are whole ticks of 2**-100 s. Sums of whole numbers do not depend on their order, so a simulator that jumps over a
 thousand steps arrives at the very tick of one that adds them one by one.
 """
 
@@ -23,7 +23,6 @@ __all__ = [
     "NEVER",
     "SECONDS_PER_TICK",
     "TICKS_PER_S",
-    "Chunk",
     "ConstantTimer",
     "Line",
     "RooflineTimer",
@@ -31,10 +30,10 @@ __all__ = [
     "ticks",
 ]
 
-TICKS_PER_S = 2**80
-SECONDS_PER_TICK = 2.0**-80
+TICKS_PER_S = 2**100
+SECONDS_PER_TICK = 2.0**-100
 # A tick that is never reached.
-NEVER = 2**200
+NEVER = 2**250
 # A line that holds for as many steps as anybody asks for.
 _ALWAYS = 2**62
 
@@ -44,32 +43,9 @@ def ticks(seconds: float) -> int:
     return round(seconds * TICKS_PER_S)
 
 
-class Chunk(NamedTuple):
-    """Tokens of one sequence that a step computes together: of a prompt, or of drafts to verify.
-
-    Args:
-        tokens: new tokens, 2 or more (a single token is a decode step at its context).
-        past: tokens of the sequence already in the cache.
-    """
-
-    tokens: int
-    past: int
-
-
-class Line(NamedTuple):
-    """Durations of steps that follow each other.
-
-    Args:
-        first: ticks of the first step.
-        slope: ticks that each step takes more than the one before.
-        steps: for how many steps this holds.
-        limiter: ``memory``, ``compute`` or ``interconnect``; empty where the timer does not tell.
-    """
-
-    first: int
-    slope: int
-    steps: int
-    limiter: str
+# Durations of steps that follow each other: ticks of the first, how much each takes more than the one before, for how
+# many steps this holds, and the limiter: ``memory``, ``compute`` or ``interconnect``, or empty where it is not told.
+Line = tuple[int, int, int, str]
 
 
 class StepTimer(Protocol):
@@ -98,7 +74,8 @@ class StepTimer(Protocol):
             logits: tokens whose logits are wanted.
             sums: over sequences with one new token: their number, contexts, capped contexts, contexts in periods.
             slopes: how much each of these grows from step to step.
-            chunks: the other sequences; with any, only the first step is meant.
+            chunks: of each other sequence the new tokens, 2 or more, and those in the cache before; with any, only
+                the first step is meant.
         """
 
 
@@ -119,7 +96,7 @@ class ConstantTimer:
     ) -> Line:
         """Return the one duration."""
         del tokens, logits, sums, slopes, chunks
-        return Line(ticks(self.step_s), 0, _ALWAYS, "")
+        return ticks(self.step_s), 0, _ALWAYS, ""
 
 
 class _Term(NamedTuple):
@@ -133,7 +110,7 @@ class _Term(NamedTuple):
         per_context: for each token of their contexts.
         capped: for each of the sums over capped contexts and contexts in periods.
         experts: a function of the step's tokens, and ticks for each of what it returns.
-        chunks: place among the works, quantity, and ticks for each of it.
+        chunks: place among the works, and ticks for each of the three numbers it gives of a chunk.
     """
 
     limiter: str
@@ -143,7 +120,7 @@ class _Term(NamedTuple):
     per_context: int
     capped: tuple[int, ...]
     experts: tuple[tuple[Callable[[int], float], float], ...]
-    chunks: tuple[tuple[int, int, float], ...]
+    chunks: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def _term(term: AffineTerm) -> _Term:
@@ -156,21 +133,16 @@ def _term(term: AffineTerm) -> _Term:
         per_context=per_context,
         capped=tuple(capped),
         experts=tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts),
-        chunks=tuple((work, quantity, scale * TICKS_PER_S) for work, quantity, scale in term.chunks),
+        chunks=tuple((place, tuple(map(ticks, values))) for place, values in term.chunks),
     )
 
 
-def _largest(
-    terms: Sequence[_Term],
-    tokens: int,
-    logits: int,
-    sums: Sequence[int],
-    slopes: Sequence[int],
-    works: Sequence[Sequence[Work]],
-) -> Line:
-    """Return the largest of some terms, and for how many steps it stays the largest."""
+def _lines(
+    terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int]
+) -> list[tuple[int, int, str]]:
+    """Return of each term the ticks of the first step, how much each takes more, and the limiter."""
     lines = []
-    for limiter, speaking, silent, per_sequence, per_context, capped, experts, parts in terms:
+    for limiter, speaking, silent, per_sequence, per_context, capped, experts, _ in terms:
         fixed, per_token, per_logit = speaking if logits else silent
         first = fixed + tokens * per_token + logits * per_logit + sums[0] * per_sequence + sums[1] * per_context
         slope = slopes[1] * per_context
@@ -179,16 +151,33 @@ def _largest(
             slope += sum(map(mul, capped, slopes[2:]))
         for touched, scale in experts:
             first += round(touched(tokens) * scale)
-        for work in works:
-            for index, quantity, scale in parts:
-                first += round(work[index][quantity] * scale)
         lines.append((first, slope, limiter))
+    return lines
+
+
+def _largest(lines: Sequence[tuple[int, int, str]]) -> Line:
+    """Return the largest of some lines, and for how many steps it stays the largest."""
     first, slope, limiter = max(lines)
     steps = _ALWAYS
     for other, rise, _ in lines:
         if rise > slope:
             steps = min(steps, (first - other) // (rise - slope) + 1)
-    return Line(first, slope, steps, limiter)
+    return first, slope, steps, limiter
+
+
+def _with_chunks(
+    terms: Sequence[_Term], lines: Sequence[tuple[int, int, str]], works: Sequence[Sequence[Work]]
+) -> Line:
+    """Return the largest of some terms in a step with chunks."""
+    most, limiter = -1, ""
+    for term, (first, _, name) in zip(terms, lines, strict=True):
+        for place, (one, two, three) in term.chunks:
+            for work in works:
+                count, other, third = work[place]
+                first += count * one + other * two + third * three  # noqa: PLW2901  the sum goes on
+        if first > most:
+            most, limiter = first, name
+    return most, 0, 1, limiter
 
 
 class RooflineTimer:
@@ -219,18 +208,26 @@ class RooflineTimer:
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
         works = [[work.chunk(new, past) for work in self._works] for new, past in chunks]
-        if not self._fixed and len(self._moving) == 1:
-            return _largest(self._moving[0], tokens, logits, sums, slopes, works)
-        first = self._fixed_ticks.get((tokens, logits))
-        if first is None:
-            first = sum(_largest(terms, tokens, logits, (0, 0), (0, 0), ()).first for terms in self._fixed)
-            self._fixed_ticks[tokens, logits] = first
-        slope, steps, limiter, most = 0, _ALWAYS, "", -1
+        first = slope = 0
+        if self._fixed:
+            first = self._fixed_time(tokens, logits)
+        steps, limiter, most = _ALWAYS, "", -1
         for terms in self._moving:
-            found = _largest(terms, tokens, logits, sums, slopes, works)
-            first += found.first
-            slope += found.slope
-            steps = min(steps, found.steps)
-            if found.first > most:
-                most, limiter = found.first, found.limiter
-        return Line(first, slope, steps, limiter if self._tells else "")
+            lines = _lines(terms, tokens, logits, sums, slopes)
+            found = _with_chunks(terms, lines, works) if works else _largest(lines)
+            if not self._fixed and len(self._moving) == 1:
+                return found
+            first += found[0]
+            slope += found[1]
+            steps = min(steps, found[2])
+            if found[0] > most:
+                most, limiter = found[0], found[3]
+        return first, slope, steps, limiter if self._tells else ""
+
+    def _fixed_time(self, tokens: int, logits: int) -> int:
+        """Return the ticks of the maxima that do not depend on attention."""
+        found = self._fixed_ticks.get((tokens, logits))
+        if found is None:
+            found = sum(_largest(_lines(terms, tokens, logits, (0, 0), (0, 0)))[0] for terms in self._fixed)
+            self._fixed_ticks[tokens, logits] = found
+        return found
