@@ -126,11 +126,11 @@ class PrefillRow:
     fits: bool
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
+    usd_per_million_tokens: float | None = None
+    joules_per_token: float | None = None
     estimate_s: float | None = None
     estimate_low_s: float | None = None
     estimate_high_s: float | None = None
-    usd_per_million_tokens: float | None = None
-    joules_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
