@@ -26,9 +26,14 @@ def engine_of(record: Record) -> str:
 
 
 def campaign(record: Record) -> str:
-    """Return the source of a record; of one that gathers many runs, with accelerator, engine, model and format."""
+    """Return the source of a record; of one that gathers many runs, with accelerator, engine, model and format.
+
+    Kernels of one file are told apart by what they do.
+    """
     source = short_source(record.source)
-    if not source.startswith(_GATHERED) or record.suite == "kernels":
+    if record.suite == "kernels":
+        return f"{source} {record.phase}"
+    if not source.startswith(_GATHERED):
         return source
     run = (_GATHERED, record.hardware, engine_of(record), record.model.rpartition("/")[2], record.weights or "")
-    return " ".join(run).lower()
+    return " ".join(run).strip().lower()

@@ -103,7 +103,7 @@ FAMILIES = (
         engine="kernels",
         applies_to=("ampere",),
         free=_shares("matrix", "matrix:int8", "attention"),
-        held_out=("* vllm * gemm",),
+        held_out=("*/vllm/* gemm",),
         reach={"matrix": _KERNEL, "matrix:int8": _KERNEL, "attention": _KERNEL},
     ),
     Family(
@@ -111,7 +111,7 @@ FAMILIES = (
         engine="kernels",
         applies_to=("ada",),
         free=_shares("matrix", "matrix:int8", "matrix:fp8", "attention"),
-        held_out=("* vllm * gemm",),
+        held_out=("*/vllm/* gemm",),
         reach={"matrix": _KERNEL, "matrix:int8": _KERNEL, "matrix:fp8": _KERNEL, "attention": _KERNEL},
     ),
     Family(
@@ -119,7 +119,7 @@ FAMILIES = (
         engine="kernels",
         applies_to=("hopper",),
         free=_shares("matrix", "matrix:fp8", "attention"),
-        held_out=("* vllm *",),
+        held_out=("*/vllm/*",),
         reach={"matrix": _KERNEL, "matrix:fp8": _KERNEL, "attention": _KERNEL},
     ),
     Family(
@@ -279,11 +279,14 @@ def _spread(
     """Return the interval of passes that are limited by compute, or of the rest.
 
     It is that of the held-out records if they are enough; else those of the training are put to them, each as a fit
-    without its campaign has it; and where these are too few as well, those with the other limiter.
+    without its campaign has it (of a single campaign only where there is nothing else); and where these are too few as
+    well, passes with the other limiter.
     """
-    every = [*judged, *others]
-    own = [pair for pair in judged if (pair[0].limiter == "compute") == compute]
-    with_others = [pair for pair in every if (pair[0].limiter == "compute") == compute]
+    alone = len({sample.campaign for sample, _ in others}) == 1
+    every = [*judged, *(others if not alone or len(judged) < _FEWEST else ())]
+    own, with_others = (
+        [pair for pair in pairs if (pair[0].limiter == "compute") == compute] for pairs in (judged, every)
+    )
     taken = own if len(own) >= _ENOUGH else with_others if len(with_others) >= _FEWEST else every
     return interval([(sample.campaign, ratio) for sample, ratio in taken])
 
@@ -298,10 +301,15 @@ def _versions(cases: Sequence[Case]) -> dict[str, list[str]]:
 
 def sample_of(case: Case) -> Sample:
     """Return a case as what a fit needs of it."""
-    hardware = case.hardware
-    passes = tuple(
-        (pass_terms(step.cost, hardware), step_time(step.cost, hardware).latency_s, step.times)
-        for step in estimated_passes(case)
+    hardware, passes = case.hardware, []
+    shares: dict[str, float] = {}
+    for step in estimated_passes(case):
+        bound = step_time(step.cost, hardware)
+        passes.append((pass_terms(step.cost, hardware), bound.latency_s, step.times))
+        shares[bound.limiter] = shares.get(bound.limiter, 0) + step.times * bound.latency_s
+    return Sample(
+        campaign=campaign(case.record),
+        measured_s=case.measured_s,
+        passes=tuple(passes),
+        limiter=max(shares, key=shares.__getitem__),
     )
-    limiters = [step_time(step.cost, hardware).limiter for step in estimated_passes(case)]
-    return Sample(campaign=campaign(case.record), measured_s=case.measured_s, passes=passes, limiter=limiters[-1])

@@ -36,7 +36,7 @@ class Sample:
         campaign: what was measured together: a source, or a part of one that gathers many.
         measured_s: the measured time.
         passes: what it was spent on: the terms of a pass, its bound and how many of them.
-        limiter: what limits the passes most.
+        limiter: what limits them for most of their bound.
     """
 
     campaign: str
