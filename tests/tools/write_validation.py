@@ -36,7 +36,7 @@ served latencies). `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` an
 - **caused**: records above 100 % for a cause that is computed; with it the measurement holds. Nothing is widened.
 - **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to their campaign. **error** is the
   median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its size, **inside** the share of records inside
-  the interval that is meant to hold four of five.
+  the interval that is meant to hold four of five. **fitted** are records of campaigns that the parameters were fitted to: they do not count.
 - `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
 
 What a record does not print is taken so that the bound holds whatever it was: of several accelerators that a name may mean the fastest;
@@ -67,6 +67,7 @@ def cells(figures: Figures) -> list[str]:
         f"{figures.explained:,}",
         cell(figures.median_share),
         f"{figures.scored:,}",
+        f"{figures.fitted:,}",
         cell(figures.median_error, signed=True),
         cell(figures.p90_error, signed=True),
         cell(figures.median_abs_error),
@@ -74,7 +75,7 @@ def cells(figures: Figures) -> list[str]:
     ]
 
 
-COLUMNS = ("records", "beaten", "caused", "of bound", "scored", "error", "p90", "|err|", "inside")
+COLUMNS = ("records", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
