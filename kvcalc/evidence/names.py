@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.evidence.record import Record
 
-__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "slowness", "weight_names"]
+__all__ = [
+    "EngineRules",
+    "engine_rules",
+    "exclusion",
+    "find_hardware",
+    "find_model",
+    "listed_rules",
+    "slowness",
+    "weight_names",
+]
 
 _VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
 _MEMORY = re.compile(r"[ -](\d+) ?gb?$")
@@ -83,6 +92,11 @@ def exclusion(record: Record) -> str | None:
 def slowness(record: Record) -> str | None:
     """Return why a step of a single sequence takes far longer than its bound, where that is known."""
     return _listed("slow", record)
+
+
+def listed_rules(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the rules ``excluded`` or ``slow``: patterns of ids, each with the reason."""
+    return tuple((rule["ids"], rule["reason"]) for rule in _data()[name])
 
 
 def _listed(name: str, record: Record) -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parts"]
 
-_COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "error", "p90", "|err|", "inside")
+_COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 _MOST_SHOWN = 20
 _SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
@@ -86,6 +86,7 @@ def _cells(figures: Figures) -> tuple[str, ...]:
         f"{figures.explained:,}",
         _percent(figures.median_share),
         f"{figures.scored:,}",
+        f"{figures.fitted:,}",
         _percent(figures.median_error, signed=True),
         _percent(figures.p90_error, signed=True),
         _percent(figures.median_abs_error),
