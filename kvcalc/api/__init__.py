@@ -7,7 +7,6 @@ from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
 from kvcalc.api.evidence import check_measured, validate
 from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
-from kvcalc.api.lessons import demo_kv_cache
 from kvcalc.api.loads import Load
 from kvcalc.api.logs import reconcile
 from kvcalc.api.measuring import bench, crosscheck, write_profile
@@ -20,14 +19,8 @@ from kvcalc.api.profiles import (
     profile_text,
     validate_profile,
 )
-from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
-
-__all__ = [
-    "check_files",
-    "check_measured",
-    "check_schema",
-    "compare",
 from kvcalc.api.serving import Serving, find_capacity, simulate_serving
+from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
 from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
@@ -35,6 +28,10 @@ __all__ = [
     "Serving",
     "Sweep",
     "bench",
+    "check_files",
+    "check_measured",
+    "check_schema",
+    "compare",
     "crosscheck",
     "decode",
     "demo_drift",
@@ -58,14 +55,14 @@ __all__ = [
     "reconcile",
     "roofline",
     "side",
+    "simulate_serving",
     "size",
     "solve",
     "speculate",
-    "traffic",
-    "validate",
-    "simulate_serving",
     "sweep",
     "sweep_columns",
+    "traffic",
+    "validate",
     "validate_profile",
     "write_profile",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.cost.estimate import estimate_time, pass_terms
+from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
 from kvcalc.plan.explain.text import number, total
 from kvcalc.plan.steps import required_hardware
 
@@ -23,26 +23,29 @@ __all__ = ["estimate_steps"]
 def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibration) -> Iterator[ExplainedStep]:
     """Return the steps from the terms of a pass to its estimate and interval."""
     hardware = required_hardware(deployment)
-    found = estimate_time(step.cost, hardware, calibration)
-    sources = (f"calibration {calibration.name}",)
-    reached = total(_terms(pass_terms(step.cost, hardware), calibration))
-    bound = number(step.time.latency_s)
+    found, terms = estimate_time(step.cost, hardware, calibration), pass_terms(step.cost, hardware)
+    reached_s, sources = reached_seconds(terms, calibration), (f"calibration {calibration.name}",)
     yield ExplainedStep(
-        quantity="estimate_s",
-        formula="max(bound, step_s + layers x layer_s + sum over the operators of calls x call_s + max(FLOP / peak / "
-        "flop_share, bytes / bandwidth / bandwidth_share) + collectives x collective_s + bytes / rate / link_share)",
-        expression=f"max({bound}, {reached})",
-        value=found.estimate_s,
+        quantity="reached_s",
+        formula="step_s + layers x layer_s + sum over the operators of calls x call_s + max(FLOP / peak / flop_share, "
+        "bytes / bandwidth / bandwidth_share) + collectives x collective_s + bytes / rate / link_share",
+        expression=total(_terms(terms, calibration)),
+        value=reached_s,
         unit="s",
         sources=sources,
     )
     limited = "compute" if step.time.limiter == "compute" else "memory"
     spread = calibration.compute_interval if limited == "compute" else calibration.memory_interval
-    for name, multiple, value in (("low", spread.low, found.low_s), ("high", spread.high, found.high_s)):
+    values = (
+        ("estimate_s", "reached_s", 1, found.estimate_s),
+        ("estimate_low_s", f"{limited}_interval.low x reached_s", spread.low, found.low_s),
+        ("estimate_high_s", f"{limited}_interval.high x reached_s", spread.high, found.high_s),
+    )
+    for quantity, words, multiple, value in values:
         yield ExplainedStep(
-            quantity=f"estimate_{name}_s",
-            formula=f"max(bound, {limited}_interval.{name} x the estimate before the bound is regarded)",
-            expression=f"max({bound}, {number(multiple)} * ({reached}))",
+            quantity=quantity,
+            formula=f"max(bound, {words})",
+            expression=f"max({number(step.time.latency_s)}, {number(multiple)} * {number(reached_s)})",
             value=value,
             unit="s",
             sources=sources,
