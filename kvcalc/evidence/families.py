@@ -217,7 +217,15 @@ FAMILIES = (
         engine="llama.cpp",
         applies_to=("rdna2", "rdna3", "rdna3.5", "rdna4"),
         free=_LLAMA_CPP,
-        held_out=("*5835", "*26284"),
+        held_out=("*5835",),
+        reach={"matrix": _MATRIX, "experts": _EXPERTS, "attention": _MATRIX},
+    ),
+    Family(
+        name="llama.cpp-vulkan-radeon",
+        engine="llama.cpp-vulkan",
+        applies_to=("rdna2", "rdna3", "rdna3.5", "rdna4"),
+        free=_LLAMA_CPP,
+        held_out=("*5835",),
         reach={"matrix": _MATRIX, "experts": _EXPERTS, "attention": _MATRIX},
     ),
 )
