@@ -61,7 +61,8 @@ class DecodeRow:
 
     FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, and so are dollars and
     joules: the least at the speed of the bound, at the price of a GPU-hour and the power drawn, where those are known.
-    The estimate is none where none was asked for or no calibration applies; its interval holds four of five measurements.
+    The estimate is none where none was asked for or no calibration applies; its interval holds four of five
+    measurements.
     """
 
     batch: int
