@@ -2,25 +2,77 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Exit, Option
+from typer import Argument, Exit, Option
 
-from kvcalc.cli.options import Batches, Contexts, Gpu, Json, Model, Output, takes_deployment
+from kvcalc.cli.options import Batches, Contexts, Json, Output, takes_deployment
+from kvcalc.core.errors import InputError
 
+Files = Annotated[list[Path] | None, Argument(help="Files of checks; kvcalc.checks.yaml where none is named.")]
+Init = Annotated[bool, Option("--init", help="Write a kvcalc.checks.yaml to start from, here.")]
+Schema = Annotated[bool, Option("--schema", help="Print the JSON Schema of such files, for editors.")]
+Against = Annotated[Path | None, Option("--against", help="The --json of an earlier run: what got worse fails.")]
+Tolerance = Annotated[str, Option("--tolerance", help="With --against: how much worse a figure may be, as 1%.")]
+Junit = Annotated[Path | None, Option("--junit", metavar="FILE", help="Write JUnit XML as well.")]
+Github = Annotated[bool, Option("--github", help="Annotate for GitHub, and add to $GITHUB_STEP_SUMMARY.")]
 Measured = Annotated[
-    str,
-    Option("--measured", help="The figure: 3000tok/s (of all sequences), 50tok/s/user, or the time of a pass: 12ms."),
+    str | None,
+    Option(
+        "--measured", help="A measured speed: 3000tok/s (all sequences), 50tok/s/user, or the time of a pass: 12ms."
+    ),
 ]
-Phase = Annotated[str, Option("--phase", help="What was measured: decode or prefill.")]
-Prompt = Annotated[str | None, Option("--prompt", help="prefill: tokens of each prompt.")]
+Model = Annotated[str | None, Option("--model", "-m", help="With --measured: of which model.")]
+Gpu = Annotated[str | None, Option("--gpu", help="With --measured: on which accelerator.")]
+Phase = Annotated[str, Option("--phase", help="With --measured: decode or prefill.")]
+Prompt = Annotated[str | None, Option("--prompt", help="With --measured, of a prefill: tokens of each prompt.")]
+
+_FILE = Path("kvcalc.checks.yaml")
+_EXAMPLE = """\
+# Run with `kvcalc check`. `kvcalc check --schema > kvcalc.checks.schema.json` lets editors complete this file.
+# yaml-language-server: $schema=kvcalc.checks.schema.json
+defaults:  # options of the command line, for every check that has them
+  gpu: h100-sxm
+checks:
+- name: chat on one GPU
+  model: llama3.1-8b
+  context: 8192
+  batch: 32
+  expect:
+    fits: true
+    kv_bytes_per_token: 131072
+    kv_headroom: {min: 10%}
+    decode.tokens_per_s_per_sequence: {min: 30}
+- name: first token of a long prompt
+  model: llama3.1-8b
+  prompt: 8192
+  expect:
+    prefill.ideal_s: {max: 150ms}
+- name: every GPU holds one long prompt
+  model: llama3.1-8b
+  matrix: {gpu: [h100-sxm, l40s, a100-80gb], kv_dtype: [bf16, fp8]}
+  context: 65536
+  max_model_len: 65536
+  expect: {fits: true}
+  record: [decode.tokens_per_s]  # written down for --against, not asserted
+"""
 
 
 @takes_deployment
 def command(
-    measured: Measured,
-    model: Model,
-    gpu: Gpu,
+    files: Files = None,
+    init: Init = False,
+    schema: Schema = False,
+    against: Against = None,
+    tolerance: Tolerance = "0",
+    junit: Junit = None,
+    github: Github = False,
+    measured: Measured = None,
+    model: Model = None,
+    gpu: Gpu = None,
     phase: Phase = "decode",
     batch: Batches = "1",
     context: Contexts = None,
@@ -30,22 +82,67 @@ def command(
     *,
     deployment_options: dict[str, Any],
 ) -> None:
-    """Is a measured speed possible: held against the bound; exit code 1 where it beats it.
+    """Assertions for CI from a YAML file, or whether a measured speed is possible at all.
 
-    Example: kvcalc check --measured 3000tok/s --model llama3.1-8b --gpu h100-sxm --batch 32 --context 2048
+    Exit code 1 where an assertion does not hold or the speed beats its bound, 2 where it cannot be computed.
+
+    Example: kvcalc check docs/examples/kvcalc.checks.yaml
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, emit, one_count, tell_gpu
-    from kvcalc.core.errors import InputError
+    from kvcalc.cli.plausible import check_speed
+    from kvcalc.cli.runner import Runner, option_help, report_names
+    from kvcalc.cli.shared import command_output, emit, share
+    from kvcalc.render.ci import github_annotations, junit_xml, markdown_summary
+    from kvcalc.render.files import write_whole
 
     shown = command_output(output, json=json)
-    other, hint = (prompt, "--context") if phase == "decode" else (context, "--prompt")
-    if other is not None:
-        raise InputError(f"a {phase} has no {'prompt' if phase == 'decode' else 'context'} here", hint=f"give {hint}")
-    tokens = one_count(context if phase == "decode" else prompt, hint.removeprefix("--"))
-    deployment = api.deployment(model, gpu=gpu, **deployment_options)
-    tell_gpu(gpu, deployment.hardware)
-    report = api.check_measured(deployment, measured, phase=phase, batch=one_count(batch, "batch") or 1, tokens=tokens)
+    if measured is not None:
+        check_speed(
+            measured,
+            model=model,
+            gpu=gpu,
+            phase=phase,
+            batch=batch,
+            context=context,
+            prompt=prompt,
+            shown=shown,
+            deployment_options=deployment_options,
+        )
+        return
+    if model is not None or gpu is not None:
+        raise InputError("--model and --gpu belong to --measured", hint="in a file of checks they are keys of a check")
+    if init:
+        _write_example()
+        return
+    if schema:
+        import json as json_module
+
+        sys.stdout.write(json_module.dumps(api.check_schema(option_help(), report_names()), indent=1) + "\n")
+        return
+    if not files and not _FILE.exists():
+        raise InputError(
+            f"no file of checks is named and there is no {_FILE} here", hint="kvcalc check --init writes one"
+        )
+    report = api.check_files(
+        files or [_FILE], Runner(), report_names(), against=against, tolerance=share(tolerance, "tolerance")
+    )
+    if junit is not None:
+        write_whole(junit, junit_xml(report).encode())
+    if github:
+        sys.stderr.write(github_annotations(report))
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        if summary:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(markdown_summary(report))
     emit(report, shown)
     if not report.passed:
         raise Exit(1)
+
+
+def _write_example() -> None:
+    from kvcalc.render.files import write_whole
+
+    if _FILE.exists():
+        raise InputError(f"{_FILE} is there already", hint="remove it, or edit it")
+    write_whole(_FILE, _EXAMPLE.encode())
+    sys.stderr.write(f"wrote {_FILE}\n")

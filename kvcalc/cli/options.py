@@ -23,11 +23,14 @@ __all__ = [
     "Model",
     "Output",
     "Set",
+    "With",
     "takes_charts",
     "takes_costs",
     "takes_deployment",
     "takes_engine",
     "takes_lesson",
+    "takes_load",
+    "takes_serving",
 ]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
@@ -41,6 +44,7 @@ Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, wit
 Calibration = Annotated[
     str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
 ]
+With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 
@@ -125,7 +129,10 @@ _ENGINE: dict[str, Any] = {
 
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
+    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``.
+
+    An option that the command spells itself, as one that takes a list does, is its own.
+    """
     return _taking(command, "deployment_options", _DEPLOYMENT)
 
 
@@ -149,8 +156,23 @@ def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:
     return _taking(command, "lesson_options", _LESSON)
 
 
+def takes_load(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what a server is asked to a command; it gets them as the mapping ``load_options``."""
+    from kvcalc.cli.serving_options import LOAD
+
+    return _taking(command, "load_options", LOAD)
+
+
+def takes_serving(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how a load is served to a command; it gets them as the mapping ``serving_options``."""
+    from kvcalc.cli.serving_options import SERVING
+
+    return _taking(command, "serving_options", SERVING)
+
+
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
+    added = {option: kind for option, kind in added.items() if option not in signature.parameters}
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values() if parameter.name != name]
     new = [inspect.Parameter(option, keyword, default=None, annotation=kind) for option, kind in added.items()]

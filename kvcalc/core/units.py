@@ -13,6 +13,7 @@ from kvcalc.core.errors import InputError
 __all__ = [
     "GIB",
     "MIB",
+    "MILLISECOND",
     "SECONDS_PER_HOUR",
     "TOKENS_PER_MILLION",
     "bytes_text",
@@ -21,6 +22,7 @@ __all__ = [
     "flop_rate_text",
     "flop_text",
     "label_bytes",
+    "microseconds",
     "number_text",
     "parse_bytes",
     "parse_count",
@@ -37,6 +39,7 @@ GIB = 2**30
 MIB = 2**20
 SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
+MILLISECOND = 1e-3
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -127,6 +130,20 @@ def parse_rate(text: str) -> float:
     return value * scale
 
 
+def parse_seconds(text: str) -> float:
+    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
+
+    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
+    (0.05, 1.0, 2.5, 120.0)
+    """
+    value, unit = _split(text, "duration")
+    if unit not in _SECONDS:
+        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{text!r} is not a duration of zero or more")
+    return value * _SECONDS[unit]
+
+
 def parse_speed(text: str) -> tuple[float, str]:
     """Read a measured speed: a rate of tokens or a time, in the unit that is returned with it, without its SI prefix.
 
@@ -152,20 +169,6 @@ def seconds_of(value: float, unit: str) -> float | None:
     (0.012, 3.0, None)
     """
     return value * _SECONDS[unit] if unit and unit in _SECONDS else None
-
-
-def parse_seconds(text: str) -> float:
-    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
-
-    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
-    (0.05, 1.0, 2.5, 120.0)
-    """
-    value, unit = _split(text, "duration")
-    if unit not in _SECONDS:
-        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
-    if not 0 <= value < float("inf"):
-        raise InputError(f"{text!r} is not a duration of zero or more")
-    return value * _SECONDS[unit]
 
 
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
@@ -222,6 +225,15 @@ def flop_rate_text(value: float) -> str:
     '989.40 TFLOP/s'
     """
     return _scaled(value, _SI, "FLOP/s", 2)
+
+
+def microseconds(value_s: float) -> float:
+    """Return a time in microseconds, as trace files want it.
+
+    >>> microseconds(0.0015)
+    1500.0
+    """
+    return value_s * _SI["M"]
 
 
 def seconds_text(value: float) -> str:

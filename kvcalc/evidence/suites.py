@@ -28,6 +28,7 @@ SUITES = {
     "prefill": "kvcalc.evidence.speeds",
     "serving": "kvcalc.evidence.speeds",
     "logs": "kvcalc.evidence.exact",
+    "speculative": "kvcalc.evidence.speculative",
 }
 _COUNTS = ("records", "held", "scored", "fitted", "without_profile", "without_calibration", "excluded", "explained",
            "bound_violations")  # fmt: skip

@@ -12,8 +12,8 @@ from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
-from kvcalc.plan.estimates import estimate_fields, estimated_with
 from kvcalc.plan.economics import cost_fields
+from kvcalc.plan.estimates import estimate_fields, estimated_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,8 +120,8 @@ def row_fields(
         "fits": deployment.fits(needed),
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
-        **estimate_fields(cost, required_hardware(deployment), calibration),
         **cost_fields(deployment, tokens_per_s),
+        **estimate_fields(cost, required_hardware(deployment), calibration),
     }
 
 

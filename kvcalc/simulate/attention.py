@@ -180,7 +180,7 @@ def _positions(past: int, new: int, width: int) -> Array:
 
 
 def _normed(hidden: Array) -> Array:
-    return hidden / np.sqrt(np.mean(hidden**2, axis=-1, keepdims=True) + 1e-6)
+    return np.asarray(hidden / np.sqrt(np.mean(hidden**2, axis=-1, keepdims=True) + 1e-6))
 
 
 def _times(rows: Array, matrix: Array, *, by_row: bool) -> Array:
@@ -244,9 +244,9 @@ def _softmax(scores: Array) -> Array:
 def generate(
     decoder: Decoder, prompt: Tokens, output_tokens: int, *, cached: bool, by_row: bool = False
 ) -> tuple[Tokens, list[Pass], Cache]:
-    """Return prompt and generated tokens, [B, T + n], each pass, and the cache at the end; the likeliest token is taken.
+    """Return prompt and generated tokens, [B, T + n], each pass, and the cache; the likeliest token is always taken.
 
-    Without a cache every pass runs the whole sequence; with one, the first runs the prompt and each later pass one token.
+    Without a cache every pass runs the whole sequence; with one the first runs the prompt, each later one a token.
     """
     cache = Cache([], [])
     passes = []
@@ -317,7 +317,7 @@ def _both_ways(shape: DecoderShape, prompt: Tokens, output_tokens: int, seed: in
     cached, with_cache, _ = generate(decoder, prompt, max(2, output_tokens), cached=True)
     new = slice(prompt.shape[1], None)
     differs = np.flatnonzero((plain[:, new] != cached[:, new]).any(axis=0))
-    # the second pass is the first that uses the cache; after a wrong token the two runs are about other text
+    # the second pass is the first that uses the cache; after a wrong token the two runs are of other text
     return _difference(without[1], with_cache[1]), int(differs[0]) + 1 if differs.size else None
 
 

@@ -1,4 +1,4 @@
-"""The cache as the scheduler asks for it: with the blocks of one group kept by number, or counted over several groups."""
+"""The cache as the scheduler asks for it: one group of numbered blocks, or blocks counted over several groups."""
 
 from __future__ import annotations
 
@@ -130,6 +130,21 @@ class BlockGroup:
     constant: int | None = None
     admission_tokens: int | None = None
 
+    @property
+    def grows(self) -> bool:
+        """Whether a sequence keeps all its tokens in it."""
+        return self.constant is None and not self.moves
+
+    @property
+    def moves(self) -> bool:
+        """Whether a sequence gives blocks back while it goes on."""
+        return self.window is not None or self.chunk is not None
+
+    @property
+    def first_release(self) -> int:
+        """The computed tokens with which a sequence first gives back the block that its window has left."""
+        return (self.window or 0) - 1 + self.block_size
+
     def first_kept(self, computed: int) -> int:
         """Return the first block that a sequence with so many computed tokens still needs."""
         if self.constant is not None:
@@ -188,13 +203,26 @@ class GroupedCache:
 
     def can_append(self, sequence: ServedSequence, *, tokens: int) -> bool:
         """Whether a running sequence can hold so many tokens, after giving back what it needs no more."""
-        return self._after(sequence, tokens) - self._held[sequence] <= self.free
+        return self.missing(sequence, tokens=tokens) <= self.free
+
+    def missing(self, sequence: ServedSequence, *, tokens: int) -> int:
+        """Return the blocks it lacks, less those it needs no more."""
+        return self._after(sequence, tokens) - self._held[sequence]
 
     def append(self, sequence: ServedSequence, *, tokens: int) -> None:
         """Take back the blocks that a sequence needs no more, and give it those it lacks."""
-        after = self._after(sequence, tokens)
-        self.free -= after - self._held[sequence]
-        self._held[sequence] = after
+        missing = self.missing(sequence, tokens=tokens)
+        self.free -= missing
+        self._held[sequence] += missing
+
+    def held_by(self, sequence: ServedSequence) -> int:
+        """Return the blocks of a sequence."""
+        return self._held[sequence]
+
+    def catch_up(self, sequence: ServedSequence) -> None:
+        """Note the blocks of a sequence that has computed its tokens one by one while only their sum was kept."""
+        computed = sequence.computed
+        self._held[sequence] = sum(group.held(computed=computed - 1, tokens=computed) for group in self.groups)
 
     def hash_blocks(self, sequence: ServedSequence, *, tokens: int) -> None:
         """Keep nothing."""

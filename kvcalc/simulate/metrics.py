@@ -13,11 +13,13 @@ from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.simulate import ServingSummary
 from kvcalc.core.units import GIB, parse_seconds
 from kvcalc.simulate.quantiles import Quantiles
+from kvcalc.simulate.runs import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from kvcalc.simulate.log import Answered, StepRun
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.runs import Run, Served
 
 __all__ = ["LATENCIES", "Limit", "Metrics", "latencies", "parse_slo"]
 
@@ -74,19 +76,19 @@ def parse_slo(text: str) -> tuple[Limit, ...]:
     return tuple(limits.values())
 
 
-def latencies(answer: Answered) -> dict[str, float]:
+def latencies(served: Served) -> dict[str, float]:
     """Return a request's latencies in seconds by name; the time per output token is NaN where there is only one."""
-    arrival_s = answer.request.arrival_s
-    gaps = answer.output_tokens - 1
+    arrival_s = served.request.arrival_s
+    gaps = served.output_tokens - 1
     return {
-        "ttft": answer.first_token_s - arrival_s,
-        "tpot": (answer.finished_s - answer.first_token_s) / gaps if gaps else math.nan,
-        "e2e": answer.finished_s - arrival_s,
-        "queue": answer.admitted_s - arrival_s,
+        "ttft": served.first_token_s - arrival_s,
+        "tpot": (served.finish_s - served.first_token_s) / gaps if gaps else math.nan,
+        "e2e": served.finish_s - arrival_s,
+        "queue": served.admitted_s - arrival_s,
     }
 
 
-class Metrics:
+class Metrics(Observer):
     """An observer of one or more replicas that sums up what they do.
 
     Args:
@@ -102,43 +104,59 @@ class Metrics:
         self._limits = {limit.latency: limit.most_s for limit in slo if limit.latency in _OF_REQUEST}
         self.of = {name: Quantiles() for name in LATENCIES}
         self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
-        self.attained = 0
-        self.steps = self.computed_tokens = self.most_blocks = self.most_running = 0
+        self.attained = self.refusals = 0
+        self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
         self.first_s, self.last_s = math.inf, 0.0
         self._busy_s = self._running_s = self._block_s = self._held_s = 0.0
         self._limiters: dict[str, float] = {}
 
-    def ran(self, run: StepRun) -> None:
-        """Take note of steps."""
-        between = self.of["inter_token"]
-        between.add_line(run.first_step_s, run.last_step_s, run.steps, run.tokens)
-        for gap_s in run.gaps_s:
-            between.add(gap_s)
-        taken_s = run.end_s - run.start_s
-        self.steps += run.steps
-        self.computed_tokens += run.prompt_tokens
-        self._busy_s += taken_s
-        self._running_s += taken_s * run.running
-        self._block_s += taken_s * run.used_blocks
-        self._held_s += taken_s * run.held_tokens
-        self._limiters[run.limiter] = self._limiters.get(run.limiter, 0.0) + taken_s
-        self.most_blocks = max(self.most_blocks, run.used_blocks)
-        self.most_running = max(self.most_running, run.running)
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Take in some runs of steps."""
+        add_line, limiters = self.of["inter_token"].add_line, self._limiters
+        for run in runs:
+            steps, decodes = run.steps, run.decodes
+            if decodes:
+                add_line(run.first_s, run.first_s + run.slope_s * (steps - 1), steps, decodes)
+            taken_s = run.end_s - run.start_s
+            self.steps += steps
+            self.computed_tokens += steps * run.prefill_tokens
+            self.generated_tokens += steps * run.output_tokens
+            self._busy_s += taken_s
+            self._running_s += taken_s * run.running
+            self._block_s += taken_s * (run.blocks + run.end_blocks) / 2
+            self._held_s += taken_s * (run.held_tokens + decodes * (steps - 1) / 2)
+            limiters[run.limiter] = limiters.get(run.limiter, 0.0) + taken_s
+            self.most_blocks = max(self.most_blocks, run.end_blocks)
+            self.most_running = max(self.most_running, run.running)
 
-    def answered(self, answer: Answered) -> None:
-        """Take note of a request that was answered."""
-        found = latencies(answer)
+    def gap(self, request: Request, seconds: float) -> None:
+        """Take in a time between two tokens that no run counts."""
+        del request
+        self.of["inter_token"].add(seconds)
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Count a preemption."""
+        del request, at_s
+        self.preemptions += 1
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        """Count a request that can never run."""
+        del request, at_s, reason
+        self.refusals += 1
+
+    def finished(self, served: Served) -> None:
+        """Take in a request that was answered."""
+        found = latencies(served)
         for name, taken_s in found.items():
-            if taken_s == taken_s:  # noqa: PLR0124  NaN is not equal to itself
+            if not math.isnan(taken_s):
                 self.of[name].add(max(0.0, taken_s))
         self.attained += not any(found[name] > most_s for name, most_s in self._limits.items())
         self.requests += 1
-        self.prompt_tokens += answer.request.prompt_tokens
-        self.output_tokens += answer.output_tokens
-        self.hit_tokens += answer.hit_tokens
-        self.preemptions += answer.preemptions
-        self.first_s = min(self.first_s, answer.request.arrival_s)
-        self.last_s = max(self.last_s, answer.finished_s)
+        self.prompt_tokens += served.request.prompt_tokens
+        self.output_tokens += served.output_tokens
+        self.hit_tokens += served.cached_tokens
+        self.first_s = min(self.first_s, served.request.arrival_s)
+        self.last_s = max(self.last_s, served.finish_s)
 
     @property
     def makespan_s(self) -> float:
@@ -165,6 +183,7 @@ class Metrics:
         tokens_per_s = _ratio(self.output_tokens, makespan_s)
         return ServingSummary(
             requests=self.requests,
+            refused=self.refusals,
             makespan_s=makespan_s,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,

@@ -10,9 +10,9 @@ from kvcalc.simulate.cache import PagedCache
 from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from kvcalc.simulate.scheduler import Step, Yield
+    from kvcalc.simulate.scheduler import Step
 
 __all__ = ["replay"]
 
@@ -45,12 +45,12 @@ class _Replay:
             block_size=inputs["block_size"],
             prefix_caching=self.limits.prefix_caching,
         )
-        self.scheduler = Scheduler(self.limits, cache)
+        self.scheduler: Scheduler[ServedSequence] = Scheduler(self.limits, cache)
         arrivals: dict[int, list[ServedSequence]] = {}
         for order, request in enumerate(inputs["requests"]):
             arrivals.setdefault(request["arrival_step"], []).append(_sequence(order, request))
         self.arrivals = arrivals
-        self.flying: deque[tuple[int, Step]] = deque()
+        self.flying: deque[tuple[int, Step[ServedSequence]]] = deque()
         self.steps: list[Record] = []
         self.totals = dict.fromkeys(
             ("preemptions", "computed_tokens", "hit_tokens", "hit_tokens_first_admission", "finished", "output_tokens"),
@@ -93,7 +93,7 @@ class _Replay:
             record["output_tokens"] = {sequence.name: tokens for sequence, tokens, _ in output}
         return record
 
-    def _record(self, clock: int, step: Step) -> Record:
+    def _record(self, clock: int, step: Step[ServedSequence]) -> Record:
         return {
             "step": clock,
             "scheduled": {sequence.name: tokens for sequence, tokens in step.scheduled.items()},
@@ -106,13 +106,13 @@ class _Replay:
             "prefix_hit_tokens": {sequence.name: tokens for sequence, tokens in step.hits.items()},
         }
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: Step[ServedSequence]) -> None:
         self.totals["preemptions"] += len(step.preempted)
         self.totals["computed_tokens"] += sum(step.scheduled.values())
         self.totals["hit_tokens"] += sum(step.hits.values())
         self.totals["hit_tokens_first_admission"] += sum(step.hits.get(sequence, 0) for sequence in step.new)
 
-    def _accepted(self, step: Step) -> dict[ServedSequence, int]:
+    def _accepted(self, step: Step[ServedSequence]) -> dict[ServedSequence, int]:
         """Return how many drafts are accepted: all, none, or so many of each sequence."""
         if self.accept in (None, "none"):
             return {}

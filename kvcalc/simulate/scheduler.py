@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from kvcalc.core.errors import InputError
 from kvcalc.simulate.blocks import block_keys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Segment
     from kvcalc.simulate.cache import Cache
 
-__all__ = ["Heap", "Limits", "Line", "Policy", "Preemption", "Queue", "Scheduler", "ServedSequence", "Step", "Yield"]
+__all__ = ["Heap", "Limits", "Line", "Policy", "Preemption", "Queue", "Scheduler", "ServedSequence", "Step"]
 
 Policy = Literal["fcfs", "priority"]
 Preemption = Literal["recompute", "swap"]
@@ -134,12 +134,11 @@ class ServedSequence:
         return self._keys[:full]
 
 
-# A sequence, how many tokens it got, and whether it has finished.
-Yield = tuple[ServedSequence, int, bool]
+S = TypeVar("S", bound=ServedSequence)
 
 
-@dataclass(slots=True, eq=False)
-class Step:
+@dataclass(eq=False)
+class Step(Generic[S]):
     """What one step does.
 
     Args:
@@ -153,37 +152,37 @@ class Step:
         yielding: sequences that get a token, with the drafts that are verified.
     """
 
-    scheduled: dict[ServedSequence, int] = field(default_factory=dict)
-    drafts: dict[ServedSequence, int] = field(default_factory=dict)
-    new: list[ServedSequence] = field(default_factory=list)
-    resumed: list[ServedSequence] = field(default_factory=list)
-    preempted: list[ServedSequence] = field(default_factory=list)
-    hits: dict[ServedSequence, int] = field(default_factory=dict)
-    swapped_in: dict[ServedSequence, int] = field(default_factory=dict)
-    yielding: dict[ServedSequence, int] = field(default_factory=dict)
+    scheduled: dict[S, int] = field(default_factory=dict)
+    drafts: dict[S, int] = field(default_factory=dict)
+    new: list[S] = field(default_factory=list)
+    resumed: list[S] = field(default_factory=list)
+    preempted: list[S] = field(default_factory=list)
+    hits: dict[S, int] = field(default_factory=dict)
+    swapped_in: dict[S, int] = field(default_factory=dict)
+    yielding: dict[S, int] = field(default_factory=dict)
 
 
-class Scheduler:
+class Scheduler(Generic[S]):
     """The policy: running sequences first, then the head of the waiting queue."""
 
     def __init__(self, limits: Limits, cache: Cache) -> None:
         self.limits = limits
         self.cache = cache
-        self.running: list[ServedSequence] = []
-        self.waiting: Queue = Heap() if limits.policy == "priority" else Line()
+        self.running: list[S] = []
+        self.waiting: Queue[S] = Heap() if limits.policy == "priority" else Line()
 
-    def submit(self, sequence: ServedSequence) -> None:
+    def submit(self, sequence: S) -> None:
         """Put a new request into the queue."""
         self.waiting.add(sequence)
 
-    def schedule(self) -> Step:
+    def schedule(self) -> Step[S]:
         """Choose the tokens of the next step and give out the blocks they need."""
-        step = Step()
+        step: Step[S] = Step()
         alone = len(self.running) + len(self.waiting) <= 1
         longest = (not alone and self.limits.long_prefill_token_threshold) or self.limits.max_num_batched_tokens
         left = self._continue_running(step, self.limits.max_num_batched_tokens, longest)
         if not step.preempted:
-            self._admit_waiting(step, left, longest)
+            self.admit_waiting(step, left, longest)
         for sequence, tokens in step.scheduled.items():
             sequence.computed += tokens
             drafts = step.drafts.get(sequence, 0)
@@ -192,8 +191,10 @@ class Scheduler:
                 sequence.in_flight += 1 + drafts
         return step
 
-    def process(self, step: Step, accepted: Mapping[ServedSequence, int]) -> list[Yield]:
+    def process(self, step: Step[S], accepted: Mapping[S, int]) -> list[tuple[S, int, bool]]:
         """Take in the output of a step: one token, and the accepted drafts, of each sequence whose tokens are computed.
+
+        Returns each sequence, how many tokens it got, and whether it has finished.
 
         Args:
             step: the step.
@@ -205,7 +206,7 @@ class Scheduler:
                 self._finish(sequence)
         return output
 
-    def _continue_running(self, step: Step, left: int, longest: int) -> int:
+    def _continue_running(self, step: Step[S], left: int, longest: int) -> int:
         """Schedule the running sequences in order, preempting where blocks are lacking; return the tokens left."""
         index = 0
         while index < len(self.running) and left > 0:
@@ -226,10 +227,10 @@ class Scheduler:
                     index -= 1
             self.cache.append(sequence, tokens=holding)
             left -= tokens
-            self._put(step, sequence, tokens)
+            self.put(step, sequence, tokens)
         return left
 
-    def _due(self, sequence: ServedSequence) -> int:
+    def _due(self, sequence: S) -> int:
         """Return the tokens a running sequence could compute now."""
         if sequence.in_flight and sequence.computed + 2 - sequence.in_flight >= sequence.last_known:
             return 0  # the step under way ends it
@@ -239,7 +240,8 @@ class Scheduler:
     def _holding(self, tokens: int) -> int:
         return min(tokens + self.limits.lookahead_tokens, self.limits.max_model_len)
 
-    def _put(self, step: Step, sequence: ServedSequence, tokens: int) -> None:
+    def put(self, step: Step[S], sequence: S, tokens: int) -> None:
+        """Put a sequence that has its blocks into a step."""
         step.scheduled[sequence] = tokens
         drafts = sequence.computed + tokens - sequence.known - sequence.in_flight
         if drafts > 0:
@@ -247,25 +249,33 @@ class Scheduler:
         sequence.drafts = 0
         self.cache.hash_blocks(sequence, tokens=min(sequence.computed + tokens, sequence.known))
 
-    def _victim(self) -> ServedSequence:
+    def _victim(self) -> S:
         """Return who loses its blocks: the last admitted, or the least urgent."""
         if self.limits.policy == "priority":
             return max(self.running, key=lambda sequence: sequence.rank)
         return self.running[-1]
 
-    def _preempt(self, step: Step, victim: ServedSequence) -> None:
+    def _preempt(self, step: Step[S], victim: S) -> None:
         self.running.remove(victim)
         self.cache.deallocate(victim)
         if self.limits.preemption == "swap":
-            victim.swapped = victim.computed - step.scheduled.get(victim, 0)
+            victim.swapped = victim.computed
         victim.computed = victim.drafts = 0
         victim.preemptions += 1
         victim.running = False
         self.waiting.put_back(victim)
         step.preempted.append(victim)
 
-    def _admit_waiting(self, step: Step, left: int, longest: int) -> None:
-        """Admit from the head of the queue while tokens, places and blocks last; nobody overtakes a head that waits."""
+    def admit_waiting(self, step: Step[S], left: int, longest: int) -> int:
+        """Admit from the head of the queue while tokens, places and blocks last; nobody overtakes a head that waits.
+
+        Args:
+            step: the step so far.
+            left: tokens it may still compute.
+            longest: tokens of one sequence at most.
+
+        Returns the tokens that are left then.
+        """
         limits, cache = self.limits, self.cache
         prefilling = any(sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items())
         while left > 0 and self.waiting and len(self.running) < limits.max_num_seqs:
@@ -277,27 +287,28 @@ class Scheduler:
             if drafted:
                 tokens += limits.speculative_tokens
                 if tokens > left:
-                    return
+                    return left
             tokens = min(tokens, longest, left)
             spare = limits.watermark_blocks if self.running else 0
             whole, holding = min(sequence.known, limits.max_model_len), self._holding(cached + tokens)
             if limits.reserve_full_prompt and not cache.can_allocate(hit, tokens=whole, spare=spare):
-                return
+                return left
             if not cache.can_allocate(hit, tokens=holding, spare=spare):
-                return
+                return left
             self.waiting.remove_head()
             sequence.computed = cached
             cache.allocate(sequence, hit, tokens=holding)
             self._start(step, sequence, cached)
             left -= tokens
-            self._put(step, sequence, tokens)
+            self.put(step, sequence, tokens)
+        return left
 
     def _takes_drafts(self, cached: int, *, others: bool) -> bool:
         """Whether a sequence admitted for its last token alone is padded to a verification, as the others are."""
         drafts = self.limits.speculative_tokens
         return drafts > 0 and (others or cached > 0) and cached + drafts + 2 <= self.limits.max_model_len
 
-    def _start(self, step: Step, sequence: ServedSequence, cached: int) -> None:
+    def _start(self, step: Step[S], sequence: S, cached: int) -> None:
         self.running.append(sequence)
         sequence.running = True
         (step.resumed if sequence.preemptions else step.new).append(sequence)
@@ -307,7 +318,7 @@ class Scheduler:
         elif cached:
             step.hits[sequence] = cached
 
-    def _take_output(self, sequence: ServedSequence, drafts: int, accepted: Mapping[ServedSequence, int]) -> Yield:
+    def _take_output(self, sequence: S, drafts: int, accepted: Mapping[S, int]) -> tuple[S, int, bool]:
         taken = min(accepted.get(sequence, 0), drafts)
         sequence.in_flight -= 1 + drafts
         last = min(sequence.last_known, self.limits.max_model_len)
@@ -322,7 +333,7 @@ class Scheduler:
                 self.cache.hash_blocks(sequence, tokens=sequence.computed - sequence.in_flight)
         return sequence, tokens, finished
 
-    def _finish(self, sequence: ServedSequence) -> None:
+    def _finish(self, sequence: S) -> None:
         if not sequence.running:
             self.waiting.remove(sequence)
             return
@@ -331,35 +342,35 @@ class Scheduler:
         self.cache.deallocate(sequence)
 
 
-class Queue(Protocol):
+class Queue(Protocol[S]):
     """Sequences that wait, in the order of the policy."""
 
     @property
-    def head(self) -> ServedSequence:
+    def head(self) -> S:
         """Who is next."""
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[ServedSequence]: ...
+    def __iter__(self) -> Iterator[S]: ...
 
-    def add(self, sequence: ServedSequence) -> None:
+    def add(self, sequence: S) -> None:
         """Put in a new request."""
 
-    def put_back(self, sequence: ServedSequence) -> None:
+    def put_back(self, sequence: S) -> None:
         """Put in a sequence that lost its blocks."""
 
-    def remove_head(self) -> ServedSequence:
+    def remove_head(self) -> S:
         """Take out who is next."""
 
-    def remove(self, sequence: ServedSequence) -> None:
+    def remove(self, sequence: S) -> None:
         """Take out a sequence."""
 
 
-class Line(deque["ServedSequence"]):
+class Line(deque[S]):
     """First come, first served; who lost its blocks goes to the front."""
 
     @property
-    def head(self) -> ServedSequence:
+    def head(self) -> S:
         """Who is next."""
         return self[0]
 
@@ -368,34 +379,34 @@ class Line(deque["ServedSequence"]):
     remove_head = deque.popleft
 
 
-class Heap:
+class Heap(Generic[S]):
     """Lower priority values first, then earlier arrivals."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, ServedSequence]] = []
+        self._heap: list[tuple[int, int, S]] = []
 
     @property
-    def head(self) -> ServedSequence:
+    def head(self) -> S:
         """Who is next."""
         return self._heap[0][2]
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def __iter__(self) -> Iterator[ServedSequence]:
+    def __iter__(self) -> Iterator[S]:
         return (entry[2] for entry in self._heap)
 
-    def add(self, sequence: ServedSequence) -> None:
+    def add(self, sequence: S) -> None:
         """Put in a new request."""
         heapq.heappush(self._heap, (*sequence.rank, sequence))
 
     put_back = add
 
-    def remove_head(self) -> ServedSequence:
+    def remove_head(self) -> S:
         """Take out who is next."""
         return heapq.heappop(self._heap)[2]
 
-    def remove(self, sequence: ServedSequence) -> None:
+    def remove(self, sequence: S) -> None:
         """Take out a sequence."""
         self._heap.remove((*sequence.rank, sequence))
         heapq.heapify(self._heap)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.simulate import SeriesRow
+from kvcalc.simulate.runs import Observer
 
 if TYPE_CHECKING:
-    from kvcalc.simulate.log import Answered, StepRun
+    from collections.abc import Sequence
+
+    from kvcalc.simulate.runs import Run, Served
 
 __all__ = ["Series"]
 
@@ -18,7 +21,7 @@ _LEAST_SLICE_S = 2.0**-20
 _RUNNING, _WAITING, _BLOCKS, _TOKENS, _GAPS, _GAP_S, _FIRSTS, _FIRST_S, _SUMS = range(9)
 
 
-class Series:
+class Series(Observer):
     """An observer that sums up what happens in slices of time.
 
     Args:
@@ -31,34 +34,35 @@ class Series:
         self._slices: list[list[float]] = [[0.0] * _SUMS]
         self._end_s = _LEAST_SLICE_S
 
-    def ran(self, run: StepRun) -> None:
-        """Take note of steps; tokens are spread evenly over their time."""
-        start_s, end_s = run.start_s, run.end_s
-        if end_s > self._end_s:
-            self._reach(end_s)
-        taken_s = end_s - start_s
-        tokens = run.tokens * run.steps + len(run.gaps_s)
-        gap_s = run.tokens * taken_s + sum(run.gaps_s)
-        first, last = int(start_s / self._slice_s), min(int(end_s / self._slice_s), len(self._slices) - 1)
-        for place in range(first, last + 1):
-            inside_s = min(end_s, (place + 1) * self._slice_s) - max(start_s, place * self._slice_s)
-            share = inside_s / taken_s if taken_s else 1.0
-            sums = self._slices[place]
-            sums[_RUNNING] += inside_s * run.running
-            sums[_WAITING] += inside_s * run.waiting
-            sums[_BLOCKS] += inside_s * run.used_blocks
-            sums[_TOKENS] += share * tokens
-            sums[_GAPS] += share * tokens
-            sums[_GAP_S] += share * gap_s
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Take in some runs of steps; what happens in one is spread evenly over its time."""
+        for run in runs:
+            if run.end_s > self._end_s:
+                self._reach(run.end_s)
+            first, last = int(run.start_s / self._slice_s), int(run.end_s / self._slice_s)
+            if first == last:
+                self._add(self._slices[first], run, run.end_s - run.start_s, 1.0)
+                continue
+            for place in range(first, min(last, len(self._slices) - 1) + 1):
+                inside_s = min(run.end_s, (place + 1) * self._slice_s) - max(run.start_s, place * self._slice_s)
+                self._add(self._slices[place], run, inside_s, inside_s / (run.end_s - run.start_s))
 
-    def answered(self, answer: Answered) -> None:
-        """Take note of a request's first token, in the slice in which it came."""
-        if answer.first_token_s > self._end_s:
-            self._reach(answer.first_token_s)
-        sums = self._slices[min(int(answer.first_token_s / self._slice_s), len(self._slices) - 1)]
-        sums[_TOKENS] += 1
+    def _add(self, sums: list[float], run: Run, inside_s: float, share: float) -> None:
+        gaps = share * run.steps * run.decodes
+        sums[_RUNNING] += inside_s * run.running
+        sums[_WAITING] += inside_s * run.waiting
+        sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
+        sums[_TOKENS] += share * run.steps * run.output_tokens
+        sums[_GAPS] += gaps
+        sums[_GAP_S] += run.decodes * inside_s
+
+    def finished(self, served: Served) -> None:
+        """Take in a request's first token, in the slice in which it came."""
+        if served.first_token_s > self._end_s:
+            self._reach(served.first_token_s)
+        sums = self._slices[min(int(served.first_token_s / self._slice_s), len(self._slices) - 1)]
         sums[_FIRSTS] += 1
-        sums[_FIRST_S] += answer.first_token_s - answer.request.arrival_s
+        sums[_FIRST_S] += served.first_token_s - served.request.arrival_s
 
     def _reach(self, time_s: float) -> None:
         """Add slices up to a time; where they would be too many, join them in pairs."""

@@ -41,7 +41,7 @@ class CheckReport:
         notes: what a reader should know.
     """
 
-    schema: str = "kvcalc.check/1"
+    schema: str = "kvcalc.check_measured/1"
     checks: tuple[Check, ...]
     notes: tuple[str, ...] = ()
 

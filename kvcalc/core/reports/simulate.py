@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServingSetup", "ServingSummary", "SimulateReport"]
+__all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary", "SimulateReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSetup:
+class ServerSetup:
     """What serves: one replica's engine, and how many there are.
 
     Args:
         engine: whose memory model gave the size of the cache, or where it was given.
-        replicas: engines, each on ``gpus`` / ``replicas`` accelerators.
+        replicas: engines that decode, and prefill too unless others do.
+        prefill_replicas: engines that only prefill.
         routing: how requests are dealt to them.
         num_blocks: blocks of one replica's cache, the null block included.
         block_size: tokens of a block.
-        kv_bytes_available: memory for the cache on each GPU.
         max_num_batched_tokens: tokens of a step at most.
         max_num_seqs: sequences of a step at most.
         max_model_len: tokens of a sequence at most.
@@ -34,10 +34,10 @@ class ServingSetup:
 
     engine: str
     replicas: int
+    prefill_replicas: int
     routing: str
     num_blocks: int
     block_size: int
-    kv_bytes_available: int
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int
@@ -52,6 +52,7 @@ class ServingSummary:
 
     Args:
         requests: requests answered.
+        refused: requests that can never run, because the cache does not hold them or their prompt is too long.
         makespan_s: from the first arrival to the last answer.
         prompt_tokens: tokens of their prompts.
         output_tokens: tokens generated.
@@ -81,6 +82,7 @@ class ServingSummary:
     """
 
     requests: int
+    refused: int
     makespan_s: float
     prompt_tokens: int
     output_tokens: int
@@ -111,9 +113,21 @@ class ServingSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRow:
-    """One replica's part of the work."""
+    """One replica's part of the work.
+
+    Args:
+        replica: its number, from 0.
+        role: ``prefill`` or ``decode`` where replicas do only one of them.
+        requests: requests it finished.
+        output_tokens: tokens it generated.
+        preemptions: how often one of its requests lost its blocks.
+        prefix_hit_ratio: share of its prompt tokens that were found in its cache.
+        cache_occupancy: its blocks in use, mean over the run.
+        busy: share of the run in which it computed.
+    """
 
     replica: int
+    role: str
     requests: int
     output_tokens: int
     preemptions: int
@@ -170,7 +184,22 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateReport:
-    """A serving run under load."""
+    """A serving run under load.
+
+    Args:
+        model: the model.
+        gpu: the accelerator.
+        gpus: how many, of all replicas.
+        formats: number formats.
+        workload: what was asked, in words.
+        setup: what serves.
+        summary: the run in figures.
+        replicas: the part of each replica, where there are several.
+        series: the run over time.
+        distribution: of each latency, the values that 1, 2, … 100 percent do not exceed.
+        capacity: the highest load, where it was searched for; the run is then the one at that load.
+        notes: what a user should know.
+    """
 
     schema: str = "kvcalc.simulate/1"
     model: str
@@ -178,7 +207,7 @@ class SimulateReport:
     gpus: int
     formats: RunFormats
     workload: str
-    setup: ServingSetup
+    setup: ServerSetup
     summary: ServingSummary
     replicas: tuple[ReplicaRow, ...] = ()
     series: tuple[SeriesRow, ...] = ()

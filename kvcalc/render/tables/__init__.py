@@ -27,20 +27,28 @@ if TYPE_CHECKING:
 __all__ = ["printed", "table_module", "table_text"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
+    "kvcalc.sweep": "sweep",
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.size": "size",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
-    "kvcalc.validate": "validate",
-    "kvcalc.check": "check",
+    "kvcalc.compare": "compare",
+    "kvcalc.check": "checks",
+    "kvcalc.solve": "solve",
+    "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",
     "kvcalc.demo_speculate": "speculation_rounds",
     "kvcalc.demo_paging": "paging",
     "kvcalc.demo_drift": "drift",
+    "kvcalc.validate": "validate",
+    "kvcalc.check_measured": "check",
 }
 _WIDTH = 110
 

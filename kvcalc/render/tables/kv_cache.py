@@ -22,6 +22,7 @@ __all__ = ["parts", "picture", "steps"]
 _WHY = (
     "A query is multiplied with all keys once, when its token is new, and never again: only keys and values are kept.",
     "They can be kept because a token sees nothing that comes after it: its hidden states never change.",
+    "An encoder that looks both ways cannot: from the second layer on, old keys and values depend on new tokens.",
 )
 
 
@@ -45,8 +46,7 @@ def parts(report: KvCacheReport) -> list[RenderableType]:
             "first wrong token: " + ("none so far" if wrong is None else number_text(wrong)),
         ),
     ]
-    because = "An encoder that looks both ways cannot do this: from the second layer on, old keys and values depend on new tokens."
-    lines = [Text(line) for line in (*_WHY, because)]
+    lines = [Text(line) for line in _WHY]
     return [heading(f"The KV cache: {made}"), Text(size), Text(), facts(rows), Text(), *lines]
 
 
@@ -55,8 +55,7 @@ def steps(report: KvCacheReport) -> list[list[str]]:
     return [
         [
             f"step {step.place}, {step.phase}: token {', '.join(map(str, step.tokens))}",
-            f"  projected in each layer: {step.projections_without} without a cache, {step.projections_with} with it"
-            f" ({step.past_tokens} kept)",
+            f"  projected in each layer: {step.projections_without} without, {step.projections_with} with a cache",
             f"  with     {_shapes(step.shapes)}",
             f"  without  {_shapes(step.shapes_without)}",
             f"  attention outputs differ by {step.difference:.1e}",

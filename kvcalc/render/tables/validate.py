@@ -56,7 +56,7 @@ def parts(report: ValidateReport) -> list[RenderableType]:
     shown += _beaten(report)
     slow = _reasons(report, "holds")
     if slow:
-        shown += [Text(), heading("Far slower than the bound with a single sequence"), facts(slow)]
+        shown += [Text(), heading("Why some are far from the prediction"), facts(slow)]
     reasons = _reasons(report, "no profile", "excluded")
     if reasons:
         shown += [Text(), heading("Not held against a prediction"), facts(reasons)]
