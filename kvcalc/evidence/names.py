@@ -95,13 +95,24 @@ def slowness(record: Record) -> str | None:
 
 
 def listed_rules(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the rules ``excluded`` or ``slow``: patterns of ids, each with the reason."""
-    return tuple((rule["ids"], rule["reason"]) for rule in _data()[name])
+    """Return the rules ``excluded`` or ``slow``: what they apply to, each with the reason."""
+    rules = []
+    for rule in _data()[name]:
+        told = [f"engine or note says `{rule['text']}`"] if "text" in rule else [rule["ids"]]
+        told += [f"{key} {rule[key]}" for key in ("phase", "source") if key in rule]
+        rules.append((", ".join(told), rule["reason"]))
+    return tuple(rules)
 
 
 def _listed(name: str, record: Record) -> str | None:
+    text = f"{record.engine} {record.note}".lower()
     for rule in _data()[name]:
-        if fnmatchcase(record.id, rule["ids"]) and record.phase == rule.get("phase", record.phase):
+        if (
+            fnmatchcase(record.id, rule.get("ids", "*"))
+            and rule.get("source", "") in record.source
+            and record.phase == rule.get("phase", record.phase)
+            and re.search(rule.get("text", ""), text)
+        ):
             return str(rule["reason"])
     return None
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from kvcalc import api
 from kvcalc.evidence.names import listed_rules
+from kvcalc.render.tables.validate import COLUMNS, figure_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kvcalc.core.reports.validate import Figures, ValidateReport
+    from kvcalc.core.reports.validate import ValidateReport
 
 PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 
@@ -37,6 +38,8 @@ served latencies). `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` an
 - **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to their campaign. **error** is the
   median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its size, **inside** the share of records inside
   the interval that is meant to hold four of five. **fitted** are records of campaigns that the parameters were fitted to: they do not count.
+- **held** are records held against a bound or an exact number; the others have no profile or are left out, see below.
+- `speculative` are published speed-ups: ratios of two times, which no bound holds for.
 - `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
 
 What a record does not print is taken so that the bound holds whatever it was: of several accelerators that a name may mean the fastest;
@@ -52,30 +55,6 @@ A cause is a computation, not a tolerance: what may lie in the last-level cache 
 tokens share experts reads fewer than expected under uniform routing; a cache whose format was not printed may have 8 bits; weights may be
 multiplied in their own narrower format. The bound with that cause holds.
 """
-
-
-def cell(value: float | None, *, signed: bool = False) -> str:
-    if value is None:
-        return ""
-    return f"{value:+.1%}" if signed else f"{value:.1%}"
-
-
-def cells(figures: Figures) -> list[str]:
-    return [
-        f"{figures.records:,}",
-        f"{figures.bound_violations:,}",
-        f"{figures.explained:,}",
-        cell(figures.median_share),
-        f"{figures.scored:,}",
-        f"{figures.fitted:,}",
-        cell(figures.median_error, signed=True),
-        cell(figures.p90_error, signed=True),
-        cell(figures.median_abs_error),
-        cell(figures.interval_coverage),
-    ]
-
-
-COLUMNS = ("records", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
@@ -95,10 +74,12 @@ def page() -> str:
     report = api.validate()
     text = INTRODUCTION
     text += f"\n## Suites\n\n{len(report.outcomes):,} shipped records.\n\n"
-    text += table(("suite", *COLUMNS), ((name, *cells(figures)) for name, figures in report.suites.items()))
+    text += table(("suite", *COLUMNS), ((name, *figure_cells(figures)) for name, figures in report.suites.items()))
     for suite in report.suites:
         rows = [
-            (entry.source, entry.quantity, *cells(entry.figures)) for entry in report.sources if entry.suite == suite
+            (entry.source, entry.quantity, *figure_cells(entry.figures))
+            for entry in report.sources
+            if entry.suite == suite
         ]
         text += f"\n### {suite}, by source\n\n" + table(("source", "of", *COLUMNS), rows, left=2)
     text += CAUSES + "\n" + table(("cause", "records"), reasons(report, "explained"))

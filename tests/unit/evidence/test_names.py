@@ -55,6 +55,7 @@ def test_a_model(printed, name):
     ("model", "file_type", "gib", "digit"),
     [
         ("llama2-7b", "q4_0", 3.56, 0.005),
+        ("llama2-13b", "q4_K - Medium", 7.33, 0.006),
         ("llama2-7b", "F16", 12.55, 0.005),
         ("llama-13b", "Q6_K", 9.95, 0.006),
         ("tinyllama-1.1b", "Q4_K_M", 0.6213, 0.00005),

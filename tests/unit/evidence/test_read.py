@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvcalc.core.errors import ProfileError
+from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.evidence.read import read_records, shipped_records
 from kvcalc.evidence.record import Record, short_source
 
@@ -29,6 +29,29 @@ def test_groups_share_what_stands_above_their_rows(tmp_path):
     first, second = read_records(written(tmp_path, text))
     assert (first.prompt_tokens, first.value, second.id, second.hardware) == (512, 1000.5, "b", "l40s")
     assert first.first_hand
+
+
+@pytest.mark.parametrize(
+    ("row", "devices"),
+    [(ROW, 1), (ROW.replace("batch", "n_devices: 4, batch"), 4), (ROW.replace("batch", "tensor_parallel: 2, batch"), 2),
+     (ROW.replace("RTX 4090", "3x RTX 4090"), 3)],
+)  # fmt: skip
+def test_how_many_accelerators(tmp_path, row, devices):
+    assert read_records(written(tmp_path, row))[0].devices == devices
+
+
+def test_a_format_left_to_the_engine_is_none(tmp_path):
+    (record,) = read_records(written(tmp_path, ROW.replace("q4_0", "auto").replace("batch", "kv_dtype: auto, batch")))
+    assert (record.weights, record.kv) == (None, None)
+
+
+def test_an_id_is_made_where_there_is_none(tmp_path):
+    assert read_records(written(tmp_path, ROW.replace("id: a-1, ", "")))[0].id == "records 1"
+
+
+def test_no_file_is_refused():
+    with pytest.raises(InputError, match="empty"):
+        read_records("")
 
 
 def test_words_in_place_of_a_count_are_a_count_that_was_not_printed(tmp_path):
@@ -64,7 +87,6 @@ def test_a_table_is_known_by_its_columns(tmp_path):
         pytest.param("a.yaml", ROW.replace("50", "-3"), "value:", id="a negative value"),
         pytest.param("a.yaml", ROW.replace("50", "fast"), "value:", id="a word for a value"),
         pytest.param("a.yaml", ROW.replace("50", ".nan"), "value:", id="no number"),
-        pytest.param("a.yaml", ROW + ROW, "stands twice", id="an id twice"),
         pytest.param("a.yaml", "groups: [{columns: [id], rows: [[1, 2]]}]", "list of 1 values", id="a row too long"),
         pytest.param("a.yaml", "groups: [{rows: [[1, 2]]}]", "needs `columns`", id="no columns"),
         pytest.param("a.csv", "a,b\n1,2\n", "no known table", id="other columns"),

@@ -98,6 +98,12 @@ def test_own_records(records, capsys):
     assert {"scored", "median_abs_error", "interval_coverage"} <= set(printed["suites"]["decode"])
 
 
+def test_ids_that_stand_twice_are_told(records, capsys):
+    records.write_text(records.read_text() * 2)
+    assert run("--records", records) == 0
+    assert "2 records have the id of another" in capsys.readouterr().out
+
+
 def test_a_record_that_is_too_fast_fails_the_run(records, capsys):
     records.write_text(records.read_text() + ROW.format(name="lie", value=900, gpu="RTX 4090"))
     assert run("--records", records) == 1
