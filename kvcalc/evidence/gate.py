@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kvcalc.core.cost_types import OpCost
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.roofline import step_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.cost_types import StepCost
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.evidence.cases import Case
 
@@ -30,28 +34,41 @@ class Verdict:
     cause: str = ""
 
 
-def bound_s(case: Case, *, held_bytes: float = 0) -> float:
+def bound_s(case: Case, *, cached_bytes: float = 0) -> float:
     """Return the least time of a case's passes on whichever of its accelerators is fastest.
 
     Args:
         case: the case.
-        held_bytes: what may lie in the last-level cache when a pass begins, so that it need not be read again.
+        cached_bytes: what may lie in the last-level cache when a pass begins, so that it need not be read again.
     """
-    return min(_bound_s(case, hardware, held_bytes) for hardware in case.variants)
+    return min(_bound_s(case, hardware, cached_bytes) for hardware in case.variants)
 
 
-def _bound_s(case: Case, hardware: HardwareProfile, held_bytes: float) -> float:
-    times = [(step.times, step_time(step.cost, hardware)) for step in case.passes]
+def _bound_s(case: Case, hardware: HardwareProfile, cached_bytes: float) -> float:
+    costs = [_less_cached(step.cost, cached_bytes) for step in case.passes]
+    times = [(step.times, step_time(cost, hardware)) for step, cost in zip(case.passes, costs, strict=True)]
     if case.timing == "mixed":
         # all overlapped: prompts ride along with the steps of others, whose weights they share
         shared = sum(op.weight_bytes for op in case.passes[0].cost.stages[0]) if len(times) > 1 else 0
         memory = sum(count * time.memory_s for count, time in times) - shared / hardware.memory_bandwidth_bytes_per_s
         compute = sum(count * time.compute_s for count, time in times)
         return max(compute, memory, sum(count * time.link_s for count, time in times))
-    if held_bytes:
-        saved = held_bytes / hardware.memory_bandwidth_bytes_per_s
-        return sum(count * max(time.compute_s, time.memory_s - saved, time.link_s) for count, time in times)
     return sum(count * (time.latency_s if case.timing == "one by one" else time.ideal_s) for count, time in times)
+
+
+def _less_cached(cost: StepCost, cached_bytes: float) -> StepCost:
+    """Return a pass without the bytes that each accelerator has in its cache already."""
+    if not cached_bytes:
+        return cost
+    kinds = tuple(
+        (ranks, tuple((*ops, _taken_off(ops, cached_bytes)) for ops in stages)) for ranks, stages in cost.rank_kinds
+    )
+    return replace(cost, rank_kinds=kinds)
+
+
+def _taken_off(ops: Sequence[OpCost], cached_bytes: float) -> OpCost:
+    held = min(cached_bytes, sum(op.compulsory_bytes for op in ops))
+    return OpCost(name="last-level cache", part="cache", unit=ops[0].unit, io_bytes=-held)
 
 
 def judge(case: Case) -> Verdict:
@@ -78,7 +95,7 @@ def _cause(case: Case) -> str:
         if case.measured_s >= bound_s(case):
             return "; ".join(told)
     held = max(hardware.last_level_cache_bytes or 0 for hardware in case.variants)
-    if case.measured_s >= bound_s(case, held_bytes=held):
+    if case.measured_s >= bound_s(case, cached_bytes=held):
         return "; ".join([*told, f"{bytes_text(held)} of what it reads may stay in the last-level cache between runs"])
     return ""
 

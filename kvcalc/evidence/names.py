@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.evidence.record import Record
 
-__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "slowness", "weight_names"]
+__all__ = [
+    "EngineRules",
+    "engine_rules",
+    "exclusion",
+    "find_hardware",
+    "find_model",
+    "listed_rules",
+    "slowness",
+    "weight_names",
+]
 
 _VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
 _MEMORY = re.compile(r"[ -](\d+) ?gb?$")
@@ -85,9 +94,25 @@ def slowness(record: Record) -> str | None:
     return _listed("slow", record)
 
 
-def _listed(name: str, record: Record) -> str | None:
+def listed_rules(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the rules ``excluded`` or ``slow``: what they apply to, each with the reason."""
+    rules = []
     for rule in _data()[name]:
-        if fnmatchcase(record.id, rule["ids"]) and record.phase == rule.get("phase", record.phase):
+        told = [f"engine or note says `{rule['text']}`"] if "text" in rule else [rule["ids"]]
+        told += [f"{key} {rule[key]}" for key in ("phase", "source") if key in rule]
+        rules.append((", ".join(told), rule["reason"]))
+    return tuple(rules)
+
+
+def _listed(name: str, record: Record) -> str | None:
+    text = f"{record.engine} {record.note}".lower()
+    for rule in _data()[name]:
+        if (
+            fnmatchcase(record.id, rule.get("ids", "*"))
+            and rule.get("source", "") in record.source
+            and record.phase == rule.get("phase", record.phase)
+            and re.search(rule.get("text", ""), text)
+        ):
             return str(rule["reason"])
     return None
 

@@ -32,12 +32,14 @@ class Setup:
         variants: the accelerators that it may have been; the deployment has the first.
         assumed: what was not printed, and how it was taken.
         weights_known: whether the format of the weights was printed.
+        limited: whether no more sequences decode at once than the memory holds.
     """
 
     deployment: Deployment
     variants: tuple[HardwareProfile, ...]
     assumed: tuple[str, ...]
     weights_known: bool
+    limited: bool = True
 
 
 def setup_of(record: Record) -> Setup | Unusable:

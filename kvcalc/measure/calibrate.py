@@ -140,7 +140,9 @@ def _fitted(points: Sequence[tuple[float, float, float]]) -> Reach:
 def _candidates(implied: Iterable[float]) -> list[float]:
     """Return the shares that single points imply, and the steps between them."""
     found = sorted({min(_MOST_SHARE, max(_LEAST_SHARE, share)) for share in implied})
-    return [low * (high / low) ** (step / _STEPS) for low, high in pairwise([*found, found[-1]]) for step in range(_STEPS)]
+    return [
+        low * (high / low) ** (step / _STEPS) for low, high in pairwise([*found, found[-1]]) for step in range(_STEPS)
+    ]
 
 
 def _interval(quotients: list[float]) -> Interval:

@@ -106,7 +106,12 @@ def crosscheck_report(
     try:
         for deployment in asked.deployments:
             for step in timed_steps(
-                deployment, device, batches=asked.batches, contexts=asked.contexts, rounds=asked.rounds, progress=progress
+                deployment,
+                device,
+                batches=asked.batches,
+                contexts=asked.contexts,
+                rounds=asked.rounds,
+                progress=progress,
             ):
                 steps.append(step)  # noqa: PERF402  what was measured is kept
         if speculation is not None:
@@ -243,7 +248,8 @@ def _bound_checks(rows: Sequence[CrosscheckRow]) -> list[LoopCheck]:
         detail += f"; the nearest at {least:.2f} times the bound"
     if beaten:
         detail = ", ".join(
-            f"{row.model} in {row.format} at {row.batch} x {row.context:,}: {row.least_s / row.bound_s:.2f}" for row in beaten
+            f"{row.model} in {row.format} at {row.batch} x {row.context:,}: {row.least_s / row.bound_s:.2f}"
+            for row in beaten
         )
     return [LoopCheck(name="bound: no step is faster without a cause", passed=bool(rows) and not beaten, detail=detail)]
 

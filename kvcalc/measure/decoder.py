@@ -49,7 +49,9 @@ def check_supported(model: ModelProfile) -> None:
     for block in model.block_counts:
         found = _unsupported(block)
         if found:
-            raise UnsupportedError(f"{model.name}: the decoder builds no {found}", hint="docs/measure.md lists the kinds")
+            raise UnsupportedError(
+                f"{model.name}: the decoder builds no {found}", hint="docs/measure.md lists the kinds"
+            )
         for mixer in block.mixers:
             if isinstance(mixer, State):
                 check_state(mixer, model.hidden_size)
@@ -196,9 +198,7 @@ class Decoder:
         InputError: a format that it does not run in.
     """
 
-    def __init__(
-        self, model: ModelProfile, *, weights: str, device: Device, seed: int = 0, pack: bool = True
-    ) -> None:
+    def __init__(self, model: ModelProfile, *, weights: str, device: Device, seed: int = 0, pack: bool = True) -> None:
         check_supported(model)
         self.model, self.device, self.weights = model, device, weights
         self.dtype = torch_dtype(weights)

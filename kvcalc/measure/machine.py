@@ -275,7 +275,9 @@ def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
     step = [max(0.0, a - fewer * each) for a, each in zip(sorted(few.samples_s), layer, strict=True)]
     for kind, samples in (("layer", layer), ("step", step)):
         op = OpCost(name=kind, part="other", unit=name)
-        yield Probe(kind=kind, name="next to nothing", format=name, op=op, timing=Timing(samples_s=tuple(samples)), batch=1)
+        yield Probe(
+            kind=kind, name="next to nothing", format=name, op=op, timing=Timing(samples_s=tuple(samples)), batch=1
+        )
 
 
 def _tiny(layers: int) -> ModelProfile:
