@@ -52,7 +52,7 @@ def check_supported(model: ModelProfile) -> None:
             raise UnsupportedError(f"{model.name}: the decoder builds no {found}", hint="docs/measure.md lists the kinds")
         for mixer in block.mixers:
             if isinstance(mixer, State):
-                check_state(mixer, model.hidden_size)
+                check_state(mixer, model.hidden_size, name=model.name)
 
 
 def _unsupported(block: Block) -> str:

@@ -89,6 +89,7 @@ def _optional(block: Block, hidden: int) -> dict[str, Layout]:
             found["wide_norms"] = {"query_norm": queries, "key_norm": keys}
             found["qkv_bias"] = {"qkv_bias": queries + keys + mixer.kv_heads * mixer.value_dim}
             found["output_bias"] = {"output_bias": hidden}
+            found["sinks"] = {"sinks": mixer.heads}
         if isinstance(mixer, State):
             if mixer.conv_channels:
                 found["conv_bias"] = {"conv_bias": mixer.conv_channels}

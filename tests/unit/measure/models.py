@@ -57,6 +57,7 @@ KINDS = {
     "attention beside the MLP": Block(
         mixers=(Full(heads=4, kv_heads=4, head_dim=16),), mlp=Dense(width=128), parallel=True, vector_parameters=64
     ),
+    "GQA with sinks": block(Full(heads=8, kv_heads=2, head_dim=16), vectors=8),
     "norms after": block(Full(heads=4, kv_heads=2, head_dim=16), vectors=2 * 64),
     "sliding window": block(Sliding(heads=8, kv_heads=2, head_dim=16, window=7)),
     "chunks": block(Chunked(heads=8, kv_heads=2, head_dim=16, chunk=6)),
