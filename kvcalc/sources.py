@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model"]
+__all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model", "shipped_calibrations"]
 
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
@@ -73,17 +73,23 @@ def load_calibration(source: str | Path | Calibration) -> Calibration:
     return load_calibration_file(entry.path, trusted=entry.shipped)
 
 
-def find_calibration(deployment: Deployment, *, engine: str | None = None) -> Calibration | None:
-    """Return the calibration of the catalogue that a deployment is estimated with, or none where none applies.
-
-    Args:
-        deployment: the model and its accelerator.
-        engine: take one of this engine; else it is chosen as `kvcalc.plan.estimates.choose_calibration` says.
-    """
-    from kvcalc.plan.estimates import choose_calibration
+def find_calibration(deployment: Deployment) -> Calibration | None:
+    """Return the calibration of the catalogue that a deployment is estimated with, or none where none applies."""
+    from kvcalc.plan.estimates import best_calibration, likely_engines
     from kvcalc.profiles.catalog import names
 
-    return choose_calibration([load_calibration(name) for name in names("calibration")], deployment, engine=engine)
+    if deployment.hardware is None:
+        return None
+    known = [load_calibration(name) for name in names("calibration")]
+    return best_calibration(known, deployment.hardware, likely_engines(deployment))
+
+
+def shipped_calibrations() -> list[Calibration]:
+    """Return kvcalc's own calibrations."""
+    from kvcalc.profiles.catalog import shipped_folder
+    from kvcalc.profiles.loader import load_calibration_file
+
+    return [load_calibration_file(path, trusted=True) for path in sorted(shipped_folder("calibration").glob("*.yaml"))]
 
 
 def _read_model(source: str | Path) -> ModelProfile:

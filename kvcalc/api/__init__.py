@@ -1,8 +1,13 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
+from kvcalc.api.cache import levers, traffic
 from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
+from kvcalc.api.checks import check_files, check_schema
+from kvcalc.api.choices import compare, side, solve
 from kvcalc.api.deployments import deployment
-from kvcalc.api.evidence import validate
+from kvcalc.api.evidence import check_measured, validate
+from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
+from kvcalc.api.loads import Load
 from kvcalc.api.logs import reconcile
 from kvcalc.api.measuring import bench, crosscheck, write_profile
 from kvcalc.api.profiles import (
@@ -14,14 +19,32 @@ from kvcalc.api.profiles import (
     profile_text,
     validate_profile,
 )
+from kvcalc.api.serving import Serving, find_capacity, simulate_serving
+from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
+from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
+    "Load",
+    "Serving",
+    "Sweep",
     "bench",
+    "check_files",
+    "check_measured",
+    "check_schema",
+    "compare",
     "crosscheck",
     "decode",
+    "demo_drift",
+    "demo_kv_cache",
+    "demo_paging",
+    "demo_speculate",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
+    "find_capacity",
     "fit",
+    "levers",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -31,7 +54,14 @@ __all__ = [
     "profile_text",
     "reconcile",
     "roofline",
+    "side",
+    "simulate_serving",
     "size",
+    "solve",
+    "speculate",
+    "sweep",
+    "sweep_columns",
+    "traffic",
     "validate",
     "validate_profile",
     "write_profile",

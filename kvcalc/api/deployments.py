@@ -33,18 +33,23 @@ def deployment(
     value_dtype: str | None = None,
     activations: str | None = None,
     settings: Sequence[str] = (),
+    price_per_hour_usd: float | None = None,
+    power_share: float | None = None,
 ) -> Deployment:
     """Return a model on accelerators, in formats, spread as asked; see `load_model` and `load_hardware` for the names.
 
-    ``gpus`` alone means tensor parallel. A setting whose first field is an accelerator's is applied there.
+    ``gpus`` alone means tensor parallel. A setting whose first field is an accelerator's is applied there. Costs are
+    computed with the price of a GPU-hour, where the profile has none or another is given, and with a share of the rated
+    power, the whole unless one is given.
 
     Raises:
         KvcalcError: what cannot be found, read or combined.
     """
     from kvcalc.plan.deployment import deploy, parallel_sizes
+    from kvcalc.plan.economics import with_costs
 
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
-    return deploy(
+    deployed = deploy(
         load_model(model, settings=mine),
         hardware=None if gpu is None else load_hardware(gpu, settings=theirs),
         parallel=parallel_sizes(
@@ -56,6 +61,7 @@ def deployment(
         value=value_dtype,
         activations=activations,
     )
+    return with_costs(deployed, price_per_hour_usd=price_per_hour_usd, power_share=power_share)
 
 
 _HARDWARE_FIELDS = frozenset(HardwareProfile.__dataclass_fields__) - {

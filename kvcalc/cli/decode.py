@@ -15,11 +15,13 @@ from kvcalc.cli.options import (
     Model,
     Output,
     takes_charts,
+    takes_costs,
     takes_deployment,
 )
 
 
 @takes_deployment
+@takes_costs
 @takes_charts
 def command(
     model: Model,
@@ -33,6 +35,7 @@ def command(
     output: Output = "table",
     *,
     chart_files: dict[str, str | None],
+    cost_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on decoding: tokens/s, the least time of a step, and what limits it.
@@ -44,7 +47,7 @@ def command(
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
-    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.decode(deployment, batches=batches, contexts=contexts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)

@@ -23,9 +23,14 @@ __all__ = [
     "Model",
     "Output",
     "Set",
+    "With",
     "takes_charts",
+    "takes_costs",
     "takes_deployment",
     "takes_engine",
+    "takes_lesson",
+    "takes_load",
+    "takes_serving",
 ]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
@@ -39,6 +44,7 @@ Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, wit
 Calibration = Annotated[
     str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
 ]
+With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 
@@ -61,11 +67,24 @@ _DEPLOYMENT: dict[str, Any] = {
     "settings": Set,
 }
 
+# What running costs; the names are the arguments of `kvcalc.api.deployment`.
+_COSTS: dict[str, Any] = {
+    "price_per_hour_usd": Annotated[float | None, Option("--price", help="Dollars for an hour of one GPU.")],
+    "power_share": Annotated[float | None, Option("--power-share", help="Share of its rated power that a GPU draws.")],
+}
+
 # Files a report's chart is written to; the names are their endings.
 _CHARTS: dict[str, Any] = {
     "svg": Annotated[str | None, Option("--svg", metavar="FILE", help="Write the chart as SVG.")],
     "png": Annotated[str | None, Option("--png", metavar="FILE", help="Write the chart as PNG.")],
     "html": Annotated[str | None, Option("--html", metavar="FILE", help="Write the chart as a page without network.")],
+}
+
+# How a demonstration is shown.
+_LESSON: dict[str, Any] = {
+    "steps": Annotated[bool | None, Option("--steps", help="Print each step before the result.")],
+    "watch": Annotated[bool | None, Option("--watch", help="Animate the steps, on a terminal.")],
+    "plain": Annotated[bool | None, Option("--plain", help="Neither colour, animation nor characters beyond ASCII.")],
 }
 
 # Options that say what is printed; a command's help lists those that it has last.
@@ -110,7 +129,10 @@ _ENGINE: dict[str, Any] = {
 
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
+    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``.
+
+    An option that the command spells itself, as one that takes a list does, is its own.
+    """
     return _taking(command, "deployment_options", _DEPLOYMENT)
 
 
@@ -119,13 +141,38 @@ def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
     return _taking(command, "engine_options", _ENGINE)
 
 
+def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what running costs to a command; it gets them as the mapping ``cost_options``."""
+    return _taking(command, "cost_options", _COSTS)
+
+
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``."""
     return _taking(command, "chart_files", _CHARTS)
 
 
+def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a demonstration to a command; it gets them as the mapping ``lesson_options``."""
+    return _taking(command, "lesson_options", _LESSON)
+
+
+def takes_load(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what a server is asked to a command; it gets them as the mapping ``load_options``."""
+    from kvcalc.cli.serving_options import LOAD
+
+    return _taking(command, "load_options", LOAD)
+
+
+def takes_serving(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how a load is served to a command; it gets them as the mapping ``serving_options``."""
+    from kvcalc.cli.serving_options import SERVING
+
+    return _taking(command, "serving_options", SERVING)
+
+
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
+    added = {option: kind for option, kind in added.items() if option not in signature.parameters}
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values() if parameter.name != name]
     new = [inspect.Parameter(option, keyword, default=None, annotation=kind) for option, kind in added.items()]

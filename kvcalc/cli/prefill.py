@@ -16,6 +16,7 @@ from kvcalc.cli.options import (
     Model,
     Output,
     takes_charts,
+    takes_costs,
     takes_deployment,
 )
 
@@ -23,6 +24,7 @@ Prompts = Annotated[str | None, Option("--prompt", help="Tokens of a prompt: one
 
 
 @takes_deployment
+@takes_costs
 @takes_charts
 def command(
     model: Model,
@@ -36,6 +38,7 @@ def command(
     output: Output = "table",
     *,
     chart_files: dict[str, str | None],
+    cost_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on prefill: the least time to first token, and what limits it.
@@ -47,7 +50,7 @@ def command(
 
     shown = command_output(output, json=json)
     batches, prompts = counts(batch, "batch") or (1,), counts(prompt, "prompt")
-    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.prefill(deployment, batches=batches, prompts=prompts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)

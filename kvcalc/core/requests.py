@@ -12,7 +12,7 @@ class Segment(NamedTuple):
     """Consecutive tokens of a stream. Two tokens are the same if stream and place in it are.
 
     Args:
-        stream: whose tokens: a document, a system prompt, what a conversation has said so far.
+        stream: whose tokens: a document, a system prompt, what a conversation has said so far. A number of 0 or more.
         start: place of the first token in the stream.
         tokens: how many.
     """
@@ -34,6 +34,7 @@ class Request:
         prompt: what the prompt is made of, for prefix caching; empty where nothing is shared. Its lengths add up to
             ``prompt_tokens``.
         output_stream: the stream that the generated tokens continue, for later prompts that hold them.
+        output_start: place of the first generated token in that stream.
         priority: lower values go first, where the policy asks for it.
     """
 
@@ -43,4 +44,5 @@ class Request:
     output_tokens: int
     prompt: tuple[Segment, ...] = ()
     output_stream: int | None = None
+    output_start: int = 0
     priority: int = 0

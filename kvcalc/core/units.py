@@ -14,28 +14,37 @@ __all__ = [
     "GIB",
     "MIB",
     "MILLISECOND",
+    "SECONDS_PER_HOUR",
+    "TOKENS_PER_MILLION",
     "bytes_text",
     "ceil_div",
     "count_text",
     "flop_rate_text",
     "flop_text",
     "label_bytes",
+    "microseconds",
     "number_text",
     "parse_bytes",
     "parse_count",
     "parse_rate",
+    "parse_seconds",
+    "parse_speed",
     "rate_text",
     "seconds_of",
     "seconds_text",
+    "usd_text",
 ]
 
 GIB = 2**30
 MIB = 2**20
+SECONDS_PER_HOUR = 3600
+TOKENS_PER_MILLION = 10**6
 MILLISECOND = 1e-3
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
 def _split(text: str, what: str) -> tuple[float, str]:
@@ -120,14 +129,45 @@ def parse_rate(text: str) -> float:
     return value * scale
 
 
+def parse_seconds(text: str) -> float:
+    """Read a duration: seconds, or with one of the units ns, us, ms, s, min, h.
+
+    >>> parse_seconds("50ms"), parse_seconds("1s"), parse_seconds("2.5"), parse_seconds("2 min")
+    (0.05, 1.0, 2.5, 120.0)
+    """
+    value, unit = _split(text, "duration")
+    if unit not in _SECONDS:
+        raise InputError(f"{text!r} has an unknown unit", hint="durations take ms, s, min or h")
+    if not 0 <= value < float("inf"):
+        raise InputError(f"{text!r} is not a duration of zero or more")
+    return value * _SECONDS[unit]
+
+
+def parse_speed(text: str) -> tuple[float, str]:
+    """Read a measured speed: a rate of tokens or a time, in the unit that is returned with it, without its SI prefix.
+
+    >>> parse_speed("3000tok/s"), parse_speed("1.5 ktok/s/gpu"), parse_speed("12ms")
+    ((3000.0, 'tok/s'), (1500.0, 'tok/s/gpu'), (12.0, 'ms'))
+    """
+    value, unit = _split(text, "speed")
+    hint = "for example 3000tok/s, 50tok/s/user, 12ms"
+    if not 0 < value < float("inf"):
+        raise InputError(f"{text!r} is not a positive speed", hint=hint)
+    if seconds_of(value, unit) is not None:
+        return value, unit
+    found = re.fullmatch(r"(?i)([kM]?)(?:tok(?:en)?s?|t)/s(?:ec(?:ond)?)?((?:/(?:gpu|user|sequence))?)", unit)
+    if found is None:
+        raise InputError(f"{text!r} is neither a rate of tokens nor a time", hint=hint)
+    return value * _SI["k" if found[1] == "K" else found[1].replace("m", "M")], f"tok/s{found[2].lower()}"
+
+
 def seconds_of(value: float, unit: str) -> float | None:
     """Return a time in seconds, or none where the unit is not one of time.
 
     >>> seconds_of(12, "ms"), seconds_of(3, "s"), seconds_of(3, "tok/s")
-    (0.012, 3, None)
+    (0.012, 3.0, None)
     """
-    scale = {"s": 1, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}.get(unit)
-    return None if scale is None else value / scale if scale != 1 else value
+    return value * _SECONDS[unit] if unit and unit in _SECONDS else None
 
 
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
@@ -186,6 +226,15 @@ def flop_rate_text(value: float) -> str:
     return _scaled(value, _SI, "FLOP/s", 2)
 
 
+def microseconds(value_s: float) -> float:
+    """Return a time in microseconds, as trace files want it.
+
+    >>> microseconds(0.0015)
+    1500.0
+    """
+    return value_s * _SI["M"]
+
+
 def seconds_text(value: float) -> str:
     """Print a duration in the unit that fits it.
 
@@ -207,6 +256,15 @@ def number_text(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def usd_text(value: float) -> str:
+    """Print an amount of dollars with cents, or with three digits where it is less than a dollar.
+
+    >>> usd_text(1234.5), usd_text(0.04567)
+    ('$1,234.50', '$0.0457')
+    """
+    return f"${value:,.2f}" if value >= 1 else f"${value:#.3g}"
 
 
 def count_text(value: float) -> str:

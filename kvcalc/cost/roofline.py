@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.cost_types import StepTime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from kvcalc.core.cost_types import OpCost, StepCost
     from kvcalc.core.hardware import HardwareProfile, Link
 
-__all__ = ["intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "step_time"]
+__all__ = ["intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "stage_seconds", "step_time"]
 
 
 def intensity_flop_per_byte(*, flop: float, moved_bytes: float) -> float:
@@ -35,13 +37,21 @@ def ridge_flop_per_byte(peak_flop_per_s: float, bandwidth_bytes_per_s: float) ->
     return peak_flop_per_s / bandwidth_bytes_per_s
 
 
-def op_seconds(op: OpCost, hardware: HardwareProfile, link: Link | None) -> float:
+def op_seconds(
+    op: OpCost, hardware: HardwareProfile, link: Link | None, *, larger: Callable[[float, float], Any] = max
+) -> float:
     """Return the least time of one operator on its own: max(FLOP / peak, bytes / bandwidth), plus its collective.
+
+    Args:
+        op: the operator; its fields may be columns of numbers, for as many steps at once.
+        hardware: the accelerator.
+        link: what its collectives cross.
+        larger: the larger of two numbers; of two columns where the fields are columns.
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; collectives as steps * latency + bytes /
     rate, Thakur et al. 2005, doi 10.1177/1094342005051521.
     """
-    alone = max(op.flop / hardware.peak(op.unit), op.moved_bytes / hardware.memory_bandwidth_bytes_per_s)
+    alone: float = larger(op.flop / hardware.peak(op.unit), op.moved_bytes / hardware.memory_bandwidth_bytes_per_s)
     if link is None:
         return alone
     return alone + op.collective_bytes / link.bytes_per_s + op.collective_steps * (link.latency_s or 0)
@@ -57,7 +67,7 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     2025, How to Scale Your Model, jax-ml.github.io/scaling-book/roofline (lower bound = max, upper bound = sum).
     """
     link = hardware.link(cost.gpus)
-    stages = [_stage_seconds(stage, hardware, link) for stage in cost.stages]
+    stages = [stage_seconds(stage, hardware, link) for stage in cost.stages]
     slowest = max(range(len(stages)), key=lambda index: max(stages[index]))
     compute, memory, wire = stages[slowest]
     ideal = max(compute, memory, wire)
@@ -75,7 +85,12 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     )
 
 
-def _stage_seconds(ops: tuple[OpCost, ...], hardware: HardwareProfile, link: Link | None) -> tuple[float, float, float]:
+def stage_seconds(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link | None) -> tuple[float, float, float]:
+    """Return the least times of a stage by compute, memory and link, each as if it were alone; columns give columns.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (the two terms of the roofline), and the
+    link's least bytes over its rate.
+    """
     compute = sum(op.flop / hardware.peak(op.unit) for op in ops)
     memory = sum(op.compulsory_bytes for op in ops) / hardware.memory_bandwidth_bytes_per_s
     wire = sum(op.link_bytes for op in ops) / link.bytes_per_s if link is not None else 0.0

@@ -9,10 +9,8 @@ from kvcalc.core.units import bytes_text
 from kvcalc.cost.roofline import step_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.evidence.cases import Case, Pass
+    from kvcalc.evidence.cases import Case
 
 __all__ = ["Verdict", "bound_s", "judge"]
 
@@ -32,30 +30,33 @@ class Verdict:
     cause: str = ""
 
 
-def bound_s(passes: Sequence[Pass], hardware: HardwareProfile, *, one_by_one: bool, held_bytes: float = 0) -> float:
-    """Return the least time of all passes.
+def bound_s(case: Case, *, held_bytes: float = 0) -> float:
+    """Return the least time of a case's passes on whichever of its accelerators is fastest.
 
     Args:
-        passes: the passes.
-        hardware: the accelerator.
-        one_by_one: whether pipeline stages follow each other.
+        case: the case.
         held_bytes: what may lie in the last-level cache when a pass begins, so that it need not be read again.
     """
-    total = 0.0
-    for step in passes:
-        time = step_time(step.cost, hardware)
-        if held_bytes:
-            saved = held_bytes / hardware.memory_bandwidth_bytes_per_s
-            total += step.times * max(time.compute_s, time.memory_s - saved, time.link_s)
-        else:
-            total += step.times * (time.latency_s if one_by_one else time.ideal_s)
-    return total
+    return min(_bound_s(case, hardware, held_bytes) for hardware in case.variants)
+
+
+def _bound_s(case: Case, hardware: HardwareProfile, held_bytes: float) -> float:
+    times = [(step.times, step_time(step.cost, hardware)) for step in case.passes]
+    if case.timing == "mixed":
+        # all overlapped: prompts ride along with the steps of others, whose weights they share
+        shared = sum(op.weight_bytes for op in case.passes[0].cost.stages[0]) if len(times) > 1 else 0
+        memory = sum(count * time.memory_s for count, time in times) - shared / hardware.memory_bandwidth_bytes_per_s
+        compute = sum(count * time.compute_s for count, time in times)
+        return max(compute, memory, sum(count * time.link_s for count, time in times))
+    if held_bytes:
+        saved = held_bytes / hardware.memory_bandwidth_bytes_per_s
+        return sum(count * max(time.compute_s, time.memory_s - saved, time.link_s) for count, time in times)
+    return sum(count * (time.latency_s if case.timing == "one by one" else time.ideal_s) for count, time in times)
 
 
 def judge(case: Case) -> Verdict:
-    """Return the bound of a case, whether it is beaten, and the first cause that explains it."""
-    hardware = case.hardware
-    least = bound_s(case.passes, hardware, one_by_one=case.one_by_one)
+    """Return the bound of a case, whether it is beaten, and what explains it."""
+    least = bound_s(case)
     if case.measured_s >= least:
         return Verdict(bound_s=least, beaten=False)
     return Verdict(bound_s=least, beaten=True, cause=_cause(case))
@@ -64,37 +65,36 @@ def judge(case: Case) -> Verdict:
 def _cause(case: Case) -> str:
     """Return the causes, in this order, that together bring the bound down to the measurement; empty if all do not."""
     told: list[str] = []
-    hardware = case.hardware
-    for change, words in ((_concentrated, _CONCENTRATED), (_narrow_cache, _NARROW_CACHE), (_narrow, _NARROW)):
-        changed = change(case)
-        if changed is None:
-            continue
-        if bound_s(changed.passes, hardware, one_by_one=case.one_by_one) < bound_s(
-            case.passes, hardware, one_by_one=case.one_by_one
-        ):
-            case = changed
+    for words, changed in (
+        ("its tokens may share experts: held against the bound with the fewest", _concentrated),
+        ("the cache's format was not printed: held against the bound with 8 bits", _narrow_cache),
+        ("the weights' format was not printed: held against the bound with 8 bits", _narrow_weights),
+        ("multiplied in the narrower format of its weights: held against that peak", _narrow),
+    ):
+        other = changed(case)
+        if bound_s(other) < bound_s(case):
+            case = other
             told.append(words)
-        if case.measured_s >= bound_s(case.passes, hardware, one_by_one=case.one_by_one):
+        if case.measured_s >= bound_s(case):
             return "; ".join(told)
-    held = hardware.last_level_cache_bytes or 0
-    if case.measured_s >= bound_s(case.passes, hardware, one_by_one=case.one_by_one, held_bytes=held):
+    held = max(hardware.last_level_cache_bytes or 0 for hardware in case.variants)
+    if case.measured_s >= bound_s(case, held_bytes=held):
         return "; ".join([*told, f"{bytes_text(held)} of what it reads may stay in the last-level cache between runs"])
     return ""
 
 
-_CONCENTRATED = "its tokens may share experts: held against the bound with the fewest"
-_NARROW_CACHE = "the cache's format was not printed: held against the bound with 8 bits"
-_NARROW = "multiplied in the narrower format of its weights: held against that peak"
-
-
-def _concentrated(case: Case) -> Case | None:
+def _concentrated(case: Case) -> Case:
     return case.with_routing("best")
 
 
-def _narrow_cache(case: Case) -> Case | None:
+def _narrow_cache(case: Case) -> Case:
     """Return the case with a cache of 8 bits, which engines offer, where the record leaves its format open."""
-    return case.with_cache("fp8") if case.deployment is not None and case.record.kv is None else None
+    return case.with_formats(cache="fp8") if case.record.kv is None else case
 
 
-def _narrow(case: Case) -> Case | None:
-    return replace(case, passes=case.narrow) if case.narrow else None
+def _narrow_weights(case: Case) -> Case:
+    return case.with_formats(weights="fp8", activations="fp8") if case.record.weights is None else case
+
+
+def _narrow(case: Case) -> Case:
+    return replace(case, passes=case.narrow) if case.narrow else case

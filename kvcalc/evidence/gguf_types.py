@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["GGUF_TYPES", "gguf_weights"]
+__all__ = ["GGUF_TYPES", "gguf_weights", "is_gguf_type"]
 
 # Layers that get the wider format; "more bits" are the first and last eighth and every third between.
 Layers = Literal["all", "first four", "first eighth", "more bits"]
@@ -81,6 +81,12 @@ def gguf_weights(model: ModelProfile, file_type: str) -> str | None:
     base, head, wider = GGUF_TYPES[key]
     parts = {"head": head, "router": "fp32", "vector": "fp32"} | _mixtures(model, base, wider)
     return ",".join([base, *(f"{part}={name}" for part, name in parts.items())])
+
+
+def is_gguf_type(name: str) -> bool:
+    """Whether that is the name of a file type."""
+    key = name.strip().lower()
+    return _OLD_NAMES.get(key, key) in GGUF_TYPES
 
 
 def _mixtures(model: ModelProfile, base: str, wider: dict[str, tuple[str, Layers]]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.cost_types import OpCost, StepCost
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.formats import FORMATS, Format, parse_format
+from kvcalc.core.units import parse_rate
 from kvcalc.evidence.cases import Case, Pass, Unusable
 from kvcalc.evidence.names import find_hardware
 
@@ -20,6 +21,7 @@ _GEMM = {
     "bfloat16": ("bf16", "bf16"),
     "float16": ("fp16", "fp16"),
     "fp8": ("fp8", "fp8"),
+    "fp8_e4m3fn": ("fp8", "fp8"),
     "fp8_block": ("fp8_block128", "fp8"),
     "sq": ("int8", "int8"),
     "int8_wo": ("int8", "bf16"),
@@ -33,7 +35,7 @@ def kernel_case(record: Record) -> Case | Unusable:
     if record.note.startswith("suspect"):
         return Unusable(status="excluded", reason="the file it stands in is corrupt or unexplained (suspect_file)")
     found = find_hardware(record.hardware)
-    if found is None:
+    if not found:
         return Unusable(status="no profile", reason=f"no profile of the accelerator {record.hardware!r}")
     try:
         op, narrow = _gemm(record) if record.phase == "gemm" else (_attention(record), None)
@@ -41,11 +43,17 @@ def kernel_case(record: Record) -> Case | Unusable:
         return Unusable(status="excluded", reason=error.what)
     return Case(
         record=record,
-        hardware=found[0],
+        variants=found,
         passes=(_alone(op),),
-        measured_s=record.seconds_per_token,
+        measured_s=_seconds(record, op.flop),
         narrow=(_alone(narrow),) if narrow is not None else (),
     )
+
+
+def _seconds(record: Record, flop: float) -> float:
+    if record.unit.lower().endswith("flop/s"):
+        return flop / parse_rate(f"{record.value}{record.unit}")
+    return record.seconds_per_token
 
 
 def _alone(op: OpCost) -> Pass:

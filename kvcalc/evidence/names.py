@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import label_bytes
+from kvcalc.engines.logs import model_names
+from kvcalc.evidence.gguf_types import is_gguf_type
 from kvcalc.profiles.catalog import lookup
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.yaml_reader import read_yaml_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.evidence.record import Record
 
-__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "weight_names"]
+__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "slowness", "weight_names"]
 
-# Endings that say how a checkpoint was tuned, stored or packed: its layers are those of the name without them.
-_ENDINGS = re.compile(
-    r"[-_](gguf|hf|it|instruct|chat|base|qat|awq|gptq|dynamic|fp8|fp4|nvfp4|mxfp4|bf16|int4|int8|w8a8|w4a16|q\d_(0|1|k)(_[sml])?)$"
-)
-_VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws)-")
-_MEMORY = re.compile(r"-(\d+)-?gb?$")
+_VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
+_MEMORY = re.compile(r"[ -](\d+) ?gb?$")
 
 
 @cache
@@ -43,12 +43,16 @@ class EngineRules:
         quantized: narrowest format in which weights of a quantised file are multiplied.
         attention: format in which attention works.
         cache: narrowest cache format by weight format.
+        splits_layers: whether several accelerators share out the layers, unless a tensor parallel size is printed.
+        checkpoints: whether weights whose format is not printed are the checkpoint's own.
     """
 
     name: str
     quantized: str | None
     attention: str | None
     cache: dict[str, str]
+    splits_layers: bool
+    checkpoints: bool
 
 
 def engine_rules(printed: str) -> EngineRules:
@@ -56,18 +60,33 @@ def engine_rules(printed: str) -> EngineRules:
     key = printed.strip().lower()
     for name, rules in _data()["engines"].items():
         if key.startswith(name):
-            return EngineRules(
-                name=name,
-                quantized=rules.get("quantized"),
-                attention=rules.get("attention"),
-                cache=rules.get("cache", {}),
-            )
-    return EngineRules(name=key, quantized=None, attention=None, cache={})
+            return _rules(name, rules)
+    return _rules(key, {})
+
+
+def _rules(name: str, rules: dict[str, Any]) -> EngineRules:
+    return EngineRules(
+        name=name,
+        quantized=rules.get("quantized"),
+        attention=rules.get("attention"),
+        cache=rules.get("cache", {}),
+        splits_layers=rules.get("splits_layers", False),
+        checkpoints=rules.get("checkpoints", False),
+    )
 
 
 def exclusion(record: Record) -> str | None:
     """Return why a record cannot be used, or none."""
-    for rule in _data()["excluded"]:
+    return _listed("excluded", record)
+
+
+def slowness(record: Record) -> str | None:
+    """Return why a step of a single sequence takes far longer than its bound, where that is known."""
+    return _listed("slow", record)
+
+
+def _listed(name: str, record: Record) -> str | None:
+    for rule in _data()[name]:
         if fnmatchcase(record.id, rule["ids"]) and record.phase == rule.get("phase", record.phase):
             return str(rule["reason"])
     return None
@@ -76,40 +95,54 @@ def exclusion(record: Record) -> str | None:
 @cache
 def find_model(printed: str) -> ModelProfile | None:
     """Return the catalogue's model that a printed name means, or none: nothing is guessed."""
-    key = printed.strip().lower()
-    candidates = [key, key.rpartition("/")[2]]
-    while (shorter := _ENDINGS.sub("", candidates[-1])) != candidates[-1]:
-        candidates.append(shorter)
-    for candidate in candidates:
-        name = _data()["models"].get(candidate, candidate.replace(" ", "-"))
-        entry = lookup(name, "model")
+    named = _data()["models"]
+    for candidate in (printed.strip().lower(), *model_names(printed)):
+        entry = lookup(named.get(candidate, candidate), "model")
         if entry is not None:
             return load_model_file(entry.path, trusted=entry.shipped)
     return None
 
 
 @cache
-def find_hardware(printed: str) -> tuple[HardwareProfile, tuple[str, ...]] | None:
-    """Return the accelerator that a printed name means, and the names of all that it may mean; none if unknown."""
-    key = " ".join(printed.strip().lower().split())
-    named = _data()["hardware"].get(key)
-    if named is not None:
-        return _hardware(named[0]), tuple(named)
-    plain = re.sub(r"[ _()]+", "-", key.replace("-gpu)", ")").replace(" gpu)", ")")).strip("-")
-    for candidate in dict.fromkeys((plain, _VENDORS.sub("", plain))):
-        entry = lookup(candidate, "hardware")
-        if entry is not None:
-            hardware = load_hardware_file(entry.path, trusted=entry.shipped)
-            return hardware, (hardware.name,)
-        memory = _MEMORY.search(candidate)
-        entry = lookup(candidate[: memory.start()], "hardware") if memory else None
-        if entry is not None and memory is not None:
-            hardware = load_hardware_file(entry.path, trusted=entry.shipped)
-            if label_bytes(hardware.memory_label_bytes) == label_bytes(float(f"{memory[1]}e9")):
-                return hardware, (hardware.name,)
-    return None
+def find_hardware(printed: str) -> tuple[HardwareProfile, ...]:
+    """Return the accelerators that a printed name may mean, the usual one first; empty where it is not known."""
+    for name, memory_gb in _spellings(printed):
+        named = _data()["hardware"].get(name)
+        if named is None:
+            entry = lookup(name.replace(" ", "-").replace("_", "-"), "hardware")
+            named = [] if entry is None else [entry.path.stem]
+        found = tuple(hardware for hardware in map(_hardware, named) if _may_have(hardware, memory_gb))
+        if found:
+            return found
+    return ()
 
 
+def _may_have(hardware: HardwareProfile, memory_gb: str | None) -> bool:
+    """Whether an accelerator is sold with that memory; Apple's chips are with several."""
+    if memory_gb is None or hardware.vendor == "apple":
+        return True
+    return label_bytes(hardware.memory_label_bytes) == label_bytes(float(f"{memory_gb}e9"))
+
+
+def _spellings(printed: str) -> Iterator[tuple[str, str | None]]:
+    """Yield ways to write an accelerator's name, each with the memory in GB that was cut from it.
+
+    Without what a name often has beside it: how many, the vendor, remarks in brackets, the memory.
+    """
+    name = re.sub(r"^\d+ ?x ?", "", " ".join(printed.strip().lower().split()))
+    chip = re.search(r"\bm\d( (pro|max|ultra))?\b", name)
+    cores = re.search(r"\b(\d+)-core gpu|\b(\d+)c\b", name)
+    if chip is not None and cores is not None:
+        yield f"{chip[0]} {cores[1] or cores[2]}", None
+    bare = re.sub(r"\s*\([^()]*\)", "", name).strip()
+    for text in dict.fromkeys((name, bare, _VENDORS.sub("", bare))):
+        yield text, None
+        memory = _MEMORY.search(text)
+        if memory is not None:
+            yield text[: memory.start()], memory[1]
+
+
+@cache
 def _hardware(name: str) -> HardwareProfile:
     entry = lookup(name, "hardware")
     if entry is None:
@@ -117,9 +150,17 @@ def _hardware(name: str) -> HardwareProfile:
     return load_hardware_file(entry.path, trusted=entry.shipped)
 
 
-def weight_names(record: Record) -> dict[str, str] | None:
-    """Return ``weights`` and ``activations`` of a record's weight format, or none where it is not a known one."""
-    data = _data()
-    of_file: dict[str, str] | None = data["files"].get(record.model.lower())
-    found: dict[str, str] | None = data["weights"].get((record.weights or "").strip().lower())
-    return of_file or found
+def weight_names(printed: str, model: str, rules: EngineRules) -> dict[str, str] | None:
+    """Return ``weights`` and ``activations`` of a weight format, or none where it is none of `names.yaml`.
+
+    Args:
+        printed: the format as printed.
+        model: the model as printed, whose files may follow a rule of their own.
+        rules: of the engine; the names that llama.cpp gives its file types come first there.
+    """
+    data, key = _data(), printed.strip().lower()
+    of_file: dict[str, str] | None = data["files"].get(model.lower())
+    if of_file is not None or (rules.splits_layers and is_gguf_type(key)):
+        return of_file
+    found: dict[str, str] | None = data["weights"].get(key)
+    return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
 from kvcalc.core.units import GIB, seconds_of
-from kvcalc.evidence.record import Phase, Record
+from kvcalc.evidence.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,9 +50,6 @@ def _yaml_records(path: Path) -> Iterator[Record]:
     from kvcalc.profiles.measurements import SHAPE, read_measurements
 
     for row in read_measurements(path):
-        if row["phase"] not in get_args(Phase):
-            phases = ", ".join(get_args(Phase))
-            raise ProfileError(f"{row['id']}: the phase {row['phase']!r} is not known", where=str(path), hint=phases)
         note = row["note"] or ""
         printed_depth = _DEPTH.search(note) if row["phase"] == "prefill" and "at depth" not in note else None
         size = row["model_size_gib"]
@@ -113,7 +110,7 @@ def _csv_records(path: Path) -> Iterator[Record]:
 _AICONFIGURATOR = "ai-dynamo/aiconfigurator"
 
 
-def _kernel(row: dict[str, Any], line: int, phase: Phase, shape: dict[str, str], cache: str | None) -> Record:
+def _kernel(row: dict[str, Any], line: int, phase: str, shape: dict[str, str], cache: str | None) -> Record:
     sizes = {name: int(row[column]) for name, column in shape.items()}
     return Record(
         id=f"{phase}-{line}",
@@ -128,7 +125,7 @@ def _kernel(row: dict[str, Any], line: int, phase: Phase, shape: dict[str, str],
         batch=sizes.get("batch"),
         shape=sizes,
         note=f"suspect; {row['kernel_source']}" if row.get("suspect_file") == "1" else row["kernel_source"],
-        source=f"{_AICONFIGURATOR} {row['gpu']} {row['framework'].lower()} {row['version']} {phase}",
+        source=f"{_AICONFIGURATOR}:{row['gpu']}/{row['framework'].lower()}/{row['version']}",
         first_hand=True,
     )
 
@@ -145,8 +142,7 @@ def _attention(row: dict[str, Any], line: int) -> Iterator[Record]:
 
 def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
     del line
-    phases: tuple[tuple[Phase, str], ...] = (("ttft", "silicon_ttft_ms"), ("tpot", "silicon_tpot_ms"))
-    for phase, column in phases:
+    for phase, column in (("ttft", "silicon_ttft_ms"), ("tpot", "silicon_tpot_ms")):
         yield Record(
             id=f"{row['id']}/{phase}",
             phase=phase,

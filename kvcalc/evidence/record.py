@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import seconds_of
@@ -12,10 +12,22 @@ from kvcalc.core.units import seconds_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Phase", "Record", "short_source"]
+__all__ = ["Record", "short_source"]
 
-# What was timed: a decode step, a prompt, a whole batch of requests, the two latencies of a served request, a kernel.
-Phase = Literal["decode", "prefill", "end_to_end", "ttft", "tpot", "gemm", "attention"]
+# What may have been timed, and the suite it belongs to: a decode step, a prompt, a whole batch of requests, the two
+# latencies of a served request, a kernel.
+_SUITES = {
+    "decode": "decode",
+    "prefill": "prefill",
+    "end_to_end": "serving",
+    "ttft": "serving",
+    "tpot": "serving",
+    "gemm": "kernels",
+    "attention": "kernels",
+}
+_TOKEN_RATE = re.compile(r"(out(put)? )?(tok(en)?s?|t) ?(/ ?|per )s(ec(ond)?)?\b|tps\b", re.IGNORECASE)
+_FOR_EACH_GPU = re.compile(r"(/|per) ?(gpu|device)\b", re.IGNORECASE)
+_FOR_EACH_USER = re.compile(r"(/|per) ?(user|sequence|request|stream)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +36,7 @@ class Record:
 
     Args:
         id: unique name.
-        phase: what was timed.
+        phase: what was timed, ``decode`` and so on.
         value: the number as printed.
         unit: its unit as printed: ``tok/s``, ``ms per token (TPOT)`` …
         hardware: the accelerator as printed.
@@ -48,7 +60,7 @@ class Record:
     """
 
     id: str
-    phase: Phase
+    phase: str
     value: float
     unit: str
     hardware: str
@@ -72,8 +84,17 @@ class Record:
 
     @property
     def suite(self) -> str:
-        """The suite that it belongs to."""
-        return _SUITES[self.phase]
+        """The suite that it belongs to; that of served requests where the phase is not known."""
+        return _SUITES.get(self.phase, "serving")
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the value is a time, not a rate."""
+        return seconds_of(1, self._time_unit) is not None
+
+    @property
+    def _time_unit(self) -> str:
+        return re.split(r"[ /]", self.unit.strip(), maxsplit=1)[0]
 
     @property
     def seconds_per_token(self) -> float:
@@ -84,25 +105,14 @@ class Record:
         """
         if not 0 < self.value < float("inf"):
             raise InputError(f"{self.id}: the value must be positive, not {self.value}")
-        time = seconds_of(self.value, self.unit.partition(" ")[0])
+        time = seconds_of(self.value, self._time_unit)
         if time is not None:
             return time
-        if re.match(r"(out )?tok(ens?)?/s", self.unit):
-            devices = self.devices if "/gpu" in self.unit.lower() else 1
-            sequences = (self.batch or 1) if "/user" in self.unit.lower() else 1
-            return 1 / (self.value * devices * sequences)
-        raise InputError(f"{self.id}: {self.unit!r} is neither a time nor a rate of tokens", hint="tok/s, ms, s")
-
-
-_SUITES = {
-    "decode": "decode",
-    "prefill": "prefill",
-    "end_to_end": "serving",
-    "ttft": "serving",
-    "tpot": "serving",
-    "gemm": "kernels",
-    "attention": "kernels",
-}
+        if _TOKEN_RATE.match(self.unit.strip()) is None:
+            raise InputError(f"the unit {self.unit!r} is neither a time nor a rate of tokens", hint="tok/s, ms, s")
+        devices = self.devices if _FOR_EACH_GPU.search(self.unit) else 1
+        sequences = (self.batch or 1) if _FOR_EACH_USER.search(self.unit) else 1
+        return 1 / (self.value * devices * sequences)
 
 
 def short_source(source: str) -> str:

@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.validate import Outcome
-from kvcalc.evidence.cases import Unusable, case_of
+from kvcalc.evidence.cases import Unusable
+from kvcalc.evidence.estimates import estimate_case
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.kernels import kernel_case
+from kvcalc.evidence.names import slowness
+from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import shipped_records
 from kvcalc.evidence.record import short_source
 
@@ -53,10 +56,21 @@ def _outcome(record: Record) -> Outcome:
 def _held(told: Outcome, case: Case) -> Outcome:
     verdict = judge(case)
     beaten: Status = "explained" if verdict.cause else "violates"
+    # the measurement that beats its bound for a cause says nothing of the estimate, which is never below the bound
+    estimate = None if verdict.beaten else estimate_case(case)
+    if estimate is not None:
+        told = replace(
+            told,
+            estimate=estimate.estimate_s,
+            estimate_least=estimate.low_s,
+            estimate_most=estimate.high_s,
+            calibration=estimate.calibration,
+            fitted=estimate.fitted,
+        )
     return replace(
         told,
         status=beaten if verdict.beaten else "holds",
-        reason=verdict.cause,
+        reason=verdict.cause or slowness(case.record) or "",
         model=case.deployment.model.name if case.deployment is not None else told.model,
         hardware=case.hardware.name,
         measured=case.measured_s,

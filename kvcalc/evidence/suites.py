@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["SUITES", "figures", "run_suites"]
 
 SUITES = {
+    "bytes": "kvcalc.evidence.exact",
     "kernels": "kvcalc.evidence.speeds",
     "decode": "kvcalc.evidence.speeds",
     "prefill": "kvcalc.evidence.speeds",
     "serving": "kvcalc.evidence.speeds",
+    "logs": "kvcalc.evidence.exact",
+    "speculative": "kvcalc.evidence.speculative",
 }
-_COUNTS = ("records", "held", "scored", "without_profile", "without_calibration", "excluded", "explained",
+_COUNTS = ("records", "held", "scored", "fitted", "without_profile", "without_calibration", "excluded", "explained",
            "bound_violations")  # fmt: skip
 
 
@@ -80,7 +83,8 @@ def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:
 def figures(outcomes: Sequence[Outcome]) -> Figures:
     """Return what a group of records shows."""
     held = [outcome for outcome in outcomes if outcome.status in ("holds", "explained", "violates")]
-    scored = [outcome for outcome in held if outcome.error is not None]
+    estimated = [outcome for outcome in held if outcome.error is not None]
+    scored = [outcome for outcome in estimated if not outcome.fitted]
     errors = [outcome.error for outcome in scored if outcome.error is not None]
     shares = [outcome.share for outcome in held if outcome.share is not None]
     covered = [outcome.covered for outcome in scored if outcome.covered is not None]
@@ -91,7 +95,8 @@ def figures(outcomes: Sequence[Outcome]) -> Figures:
         held=len(held),
         scored=len(scored),
         without_profile=count["no profile"],
-        without_calibration=len(held) - len(scored),
+        fitted=len(estimated) - len(scored),
+        without_calibration=len(held) - len(estimated),
         excluded=count["excluded"],
         explained=count["explained"],
         bound_violations=count["violates"],

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.model import Mixture, Sliding
 from kvcalc.core.model import Chunked as ChunkedAttention
+from kvcalc.core.model import Mixture, Sliding
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import head_matrix, weight_bytes

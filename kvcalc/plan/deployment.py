@@ -26,6 +26,7 @@ __all__ = [
     "format_names",
     "held_weight_bytes",
     "memory_needed",
+    "most_heads",
     "parallel_sizes",
     "rank_weights",
     "run_formats",
@@ -46,6 +47,7 @@ class Deployment:
         parallel: how it is spread.
         hardware: the accelerator, where the question needs one.
         own_weights: whether the weights are kept in the checkpoint's own formats.
+        power_share: share of its rated power that each accelerator draws on average.
     """
 
     model: ModelProfile
@@ -53,6 +55,14 @@ class Deployment:
     parallel: Parallel
     hardware: HardwareProfile | None = None
     own_weights: bool = True
+    power_share: float = 1.0
+
+    @property
+    def power_w(self) -> float | None:
+        """Power that one accelerator draws on average; none where its rated power is not known."""
+        if self.hardware is None or self.hardware.board_power_w is None:
+            return None
+        return self.power_share * self.hardware.board_power_w
 
     @property
     def memory_bytes(self) -> int:
@@ -213,7 +223,7 @@ def deploy(
     spread = parallel or Parallel()
     if spread.pipeline > model.layers:
         raise InputError(f"{spread.pipeline} pipeline stages for {model.layers} layers")
-    most = max((getattr(mixer, "heads", 0) for block in model.block_counts for mixer in block.mixers), default=0)
+    most = most_heads(model)
     if most and spread.tensor > most:
         raise InputError(f"tensor parallel {spread.tensor} is more than the {most} heads of {model.name}")
     return Deployment(
@@ -223,6 +233,11 @@ def deploy(
         hardware=hardware,
         own_weights=weights is None,
     )
+
+
+def most_heads(model: ModelProfile) -> int:
+    """Return the heads of the layer that has most; 0 for a model without heads."""
+    return max((getattr(mixer, "heads", 0) for block in model.block_counts for mixer in block.mixers), default=0)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

@@ -8,14 +8,14 @@ from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.cost_types import StepCost
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["applies", "choose_calibration", "estimate_fields", "estimate_notes", "estimated_with"]
+__all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "estimated_with", "likely_engines"]
 
 # Engines in the order in which they are taken where none is asked for. Calibrations of others (kernels on their own)
 # are for their own records.
@@ -32,27 +32,26 @@ def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
     return int(bool(hardware.architecture) and hardware.architecture in calibration.applies_to)
 
 
-def choose_calibration(
-    calibrations: Iterable[Calibration], deployment: Deployment, *, engine: str | None = None
+def best_calibration(
+    calibrations: Iterable[Calibration], hardware: HardwareProfile, engines: Sequence[str]
 ) -> Calibration | None:
-    """Return the calibration for a deployment, or none.
-
-    Of those that apply, the ones that name the accelerator come before those of its generation; without an engine,
-    weights in a format of GGUF files are taken to run in llama.cpp, and others in the first engine there is one of.
+    """Return the calibration that applies to an accelerator, or none: by its name before by its generation.
 
     Args:
         calibrations: those to choose from.
-        deployment: the model and its accelerator.
-        engine: only calibrations of this engine.
+        hardware: the accelerator.
+        engines: the engines whose calibrations are wanted, the first preferred.
     """
-    hardware = deployment.hardware
-    if hardware is None:
-        return None
-    order = [engine] if engine is not None else list(_ENGINES)
-    if engine is None and _is_gguf(deployment):
-        order.sort(key=lambda name: name != "llama.cpp")
-    fitting = [found for found in calibrations if found.engine in order and applies(found, hardware)]
-    return min(fitting, key=lambda found: (-applies(found, hardware), order.index(found.engine)), default=None)
+    fitting = [found for found in calibrations if found.engine in engines and applies(found, hardware)]
+    return min(fitting, key=lambda found: (-applies(found, hardware), engines.index(found.engine)), default=None)
+
+
+def likely_engines(deployment: Deployment) -> tuple[str, ...]:
+    """Return the engines that a deployment is estimated in where none is named, the first preferred.
+
+    Weights in a format of GGUF files are taken to run in llama.cpp.
+    """
+    return tuple(sorted(_ENGINES, key=lambda name: name != "llama.cpp")) if _is_gguf(deployment) else _ENGINES
 
 
 def _is_gguf(deployment: Deployment) -> bool:

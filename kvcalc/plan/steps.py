@@ -12,6 +12,7 @@ from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
+from kvcalc.plan.economics import cost_fields
 from kvcalc.plan.estimates import estimate_fields, estimated_with
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def report_fields(
         "gpus": deployment.parallel.gpus,
         "memory_bytes": deployment.memory_bytes,
         "formats": format_names(deployment.formats),
+        "price_per_hour_usd": hardware.price_per_hour_usd,
+        "power_w": deployment.power_w,
         "notes": (*beyond, *_pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
         "calibration": estimated_with(calibration),
     }
@@ -101,6 +104,7 @@ def row_fields(
 ) -> dict[str, Any]:
     """Return what the rows of passes have in common, for a batch of sequences that hold that many tokens after it."""
     cost, time = step.cost, step.time
+    tokens_per_s = cost.tokens / time.ideal_s
     needed = memory_needed(deployment, tokens=tokens, batch=batch)
     return {
         "batch": batch,
@@ -110,12 +114,13 @@ def row_fields(
         "intensity_flop_per_byte": step.intensity_flop_per_byte,
         "ideal_s": time.ideal_s,
         "serial_s": time.serial_s,
-        "tokens_per_s": cost.tokens / time.ideal_s,
+        "tokens_per_s": tokens_per_s,
         "limiter": time.limiter,
         "shares": time.shares,
         "fits": deployment.fits(needed),
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
+        **cost_fields(deployment, tokens_per_s),
         **estimate_fields(cost, required_hardware(deployment), calibration),
     }
 

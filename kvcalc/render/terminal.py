@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import string
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kvcalc.core.reports.roofline import RooflineReport
 
-__all__ = ["roofline_chart"]
+__all__ = ["heat_map", "line_chart", "roofline_chart"]
 
 # Plotille prints a tick every ten columns and every row: with these steps the ticks fall on round numbers.
 _TICK_COLUMNS = 10
@@ -20,6 +22,9 @@ _MOST_TICKS = 8
 # Spaces, and the braille pattern without dots that plotille fills its canvas with.
 _BLANK = " \u2800"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
+_LINE_TICKS, _LINE_ROWS = 6, 16
+# Below the middle, and then each shade over the part of the way from there to the largest value.
+_SHADES = " ░▒▓█"
 
 
 def roofline_chart(report: RooflineReport) -> str:
@@ -76,3 +81,115 @@ def _power(value: float, chars: int, delta: float, left: bool = False) -> str:  
     shown, _, prefix = count_text(float(f"{number:.2g}")).partition(" ")
     text = f"{float(shown):g}{prefix}"
     return f"{text:<{chars}}" if left else f"{text:>{chars}}"
+
+
+def line_chart(
+    series: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, log: bool = False, plain: bool = False
+) -> str:
+    """Return lines over a common axis, each marked with a letter that the legend explains.
+
+    Args:
+        series: for each line its name and points; on logarithmic axes points must be above zero.
+        x: what goes across, with its unit.
+        y: what goes up, with its unit.
+        log: whether both axes are logarithmic.
+        plain: letters alone, in ASCII.
+    """
+    import plotille
+
+    scaled = math.log10 if log else float
+    lines = {name: [(scaled(a), scaled(b)) for a, b in points] for name, points in series.items() if points}
+    figure = plotille.Figure()
+    figure.origin, figure.with_colors = False, False
+    figure.x_label, figure.y_label = x, y
+    _frame(figure, [point for points in lines.values() for point in points], log=log)
+    for letter, points in zip(_LETTERS, lines.values(), strict=False):
+        across, up = [a for a, _ in points], [b for _, b in points]
+        if plain:
+            figure.text(across, up, [letter] * len(points))
+        else:
+            place = (len(points) - 1) * 4 // 5
+            figure.plot(across, up)
+            figure.text([across[place]], [up[place]], [letter])
+    shown = figure.show().replace("\u2800", " ").splitlines()
+    legend = [f"  {letter}  {name}" for letter, name in zip(_LETTERS, lines, strict=False)]
+    return "\n".join([*(line.rstrip() for line in shown), *legend])
+
+
+def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> None:
+    """Set a figure's size and limits so that its ticks fall on round numbers."""
+    across, up = [a for a, _ in points], [b for _, b in points]
+    bottom: float
+    top: float
+    if log:
+        left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
+        bottom = math.floor(min(up))
+        decades = max(1, math.ceil(max(up)) - bottom)
+        top = bottom + decades
+        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
+        right = max(right, left + 0.5)
+        figure.register_label_formatter(float, _power)
+    else:
+        left, right = _rounded(across, _LINE_TICKS)
+        bottom, top = _rounded(up, _LINE_ROWS)
+        figure.width, figure.height = _LINE_TICKS * _TICK_COLUMNS, _LINE_ROWS
+        figure.register_label_formatter(float, _short)
+    figure.set_x_limits(left, right)
+    figure.set_y_limits(bottom, top)
+
+
+def _rounded(values: Sequence[float], parts: int) -> tuple[float, float]:
+    """Return the ends of an axis from zero, or from below the least value, whose parts are round numbers.
+
+    >>> _rounded([3, 250], 16), _rounded([1, 20], 6)
+    ((0.0, 320.0), (0.0, 24.0))
+    """
+    low, high = min(0.0, *values), max(values)
+    rough = (high - low) / parts or 1 / parts
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * power for size in (1, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * power >= rough * (1 - 1e-9))
+    start = math.floor(low / step) * step
+    return start, start + parts * step
+
+
+def _short(value: float, chars: int, delta: float, left: bool = False) -> str:  # noqa: FBT001, FBT002  plotille's signature
+    del delta
+    number, _, prefix = count_text(value).partition(" ") if abs(value) >= 1 else (f"{value:.2g}", "", "")
+    text = f"{float(number):g}{prefix}"
+    return f"{text:<{chars}}" if left else f"{text:>{chars}}"
+
+
+def heat_map(cells: Mapping[tuple[str, str], float], *, across: str, down: str, middle: float, digits: int = 2) -> str:
+    """Return a field of numbers, each behind a shade: none up to the middle value, then darker with the value.
+
+    Args:
+        cells: for each column and row, by their names, the value.
+        across: what the columns are.
+        down: what the rows are.
+        middle: the value from which on cells are shaded.
+        digits: digits behind the point.
+
+    >>> print(heat_map({("a", "1"): 0.5, ("b", "1"): 2.0}, across="letter", down="n", middle=1, digits=1))
+    n  letter a     b
+    1       0.5  █2.0
+    """
+    columns, rows = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    top = max([middle, *cells.values()])
+    texts = {place: _shade(value, middle, top) + f"{value:.{digits}f}" for place, value in cells.items()}
+    first = max(len(name) for name in (down, *rows)) + 2
+    width = max(len(text) for text in (*texts.values(), *columns))
+    head = [f"{column:>{width}}" for column in columns]
+    head[0] = f"{across} {columns[0]}".rjust(width)
+    lead = len(head[0]) - width
+    lines = [f"{down:<{first}}" + "  ".join(head)]
+    for row in rows:
+        shown = [f"{texts[column, row]:>{width}}" for column in columns]
+        lines.append(f"{row:>{first - 2}}  " + " " * lead + "  ".join(shown))
+    return "\n".join(lines)
+
+
+def _shade(value: float, middle: float, top: float) -> str:
+    if value <= middle:
+        return _SHADES[0]
+    steps = len(_SHADES) - 1
+    return _SHADES[min(steps, 1 + math.floor(steps * (value - middle) / (top - middle)))]

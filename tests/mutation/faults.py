@@ -13,6 +13,7 @@ CACHE = "tests/property/test_cache_growth.py"
 BOUNDS = "tests/property/test_speed_bounds.py"
 SPREAD = "tests/property/test_spreading.py"
 EXPERTS = "tests/property/test_expert_routing.py"
+SPECULATION = "tests/property/test_speculation.py"
 FIGURES = "tests/unit/test_figures.py"
 
 
@@ -206,5 +207,40 @@ FAULTS = (
         "sharding.py",
         "pieces = ceil_div(matrix.pieces, tensor)",
         "pieces = matrix.pieces // tensor",
+    ),
+    Fault(
+        "a verification lacks the target's own token",
+        "speculation.py",
+        "return -math.expm1((gamma + 1) * math.log(rate))",
+        "return -math.expm1(gamma * math.log(rate))",
+    ),
+    Fault(
+        "a position is accepted whatever became of those before it",
+        "speculation.py",
+        "reached *= share",
+        "reached = share",
+    ),
+    Fault("a node is accepted without its parent", "speculation.py", "products[parent] * share", "share"),
+    Fault("a second child is as good as the first", "speculation.py", "rate * (1 - rate) ** rank", "rate"),
+    Fault(
+        "a verification costs a plain step",
+        "speculation.py",
+        "return expected / (gamma * draft_ratio + verify_ratio)",
+        "return expected / (gamma * draft_ratio + 1)",
+    ),
+    Fault("a draft is free", "speculation.py", "rate_for(gamma * draft_ratio + verify_ratio", "rate_for(verify_ratio"),
+    Fault("a draft is one step", "speculation.py", "(expected - verify_ratio) / gamma", "expected - verify_ratio"),
+    Fault(
+        "a tree grows where it is least use",
+        "speculation.py",
+        "(-before * acceptance",
+        "(before * acceptance",
+        SPECULATION,
+    ),
+    Fault(
+        "a later position is measured against all drafts",
+        "speculation.py",
+        "right / left if left",
+        "right / drafts if left",
     ),
 )

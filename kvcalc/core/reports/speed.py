@@ -59,8 +59,10 @@ class EstimatedWith:
 class DecodeRow:
     """One decode step over a batch.
 
-    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, but for the estimate: its
-    interval holds four of five measurements; it is none where none was asked for or no calibration applies.
+    FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, and so are dollars and
+    joules: the least at the speed of the bound, at the price of a GPU-hour and the power drawn, where those are known.
+    The estimate is none: its interval holds four of five measurements; it is absent where none was asked for or no
+    calibration applies.
     """
 
     batch: int
@@ -80,6 +82,8 @@ class DecodeRow:
     fits: bool
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
+    usd_per_million_tokens: float | None = None
+    joules_per_token: float | None = None
     experts: StepSpread | None = None
     estimate_s: float | None = None
     estimate_low_s: float | None = None
@@ -97,6 +101,8 @@ class DecodeReport:
     memory_bytes: int
     formats: RunFormats
     rows: tuple[DecodeRow, ...]
+    price_per_hour_usd: float | None = None
+    power_w: float | None = None
     notes: tuple[str, ...] = ()
     calibration: EstimatedWith | None = None
 
@@ -119,6 +125,8 @@ class PrefillRow:
     fits: bool
     memory_needed_bytes: int
     parts: tuple[PartCost, ...]
+    usd_per_million_tokens: float | None = None
+    joules_per_token: float | None = None
     estimate_s: float | None = None
     estimate_low_s: float | None = None
     estimate_high_s: float | None = None
@@ -135,5 +143,7 @@ class PrefillReport:
     memory_bytes: int
     formats: RunFormats
     rows: tuple[PrefillRow, ...]
+    price_per_hour_usd: float | None = None
+    power_w: float | None = None
     notes: tuple[str, ...] = ()
     calibration: EstimatedWith | None = None

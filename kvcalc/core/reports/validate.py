@@ -38,6 +38,7 @@ class Outcome:
         estimate_least: lower end of its interval.
         estimate_most: upper end.
         calibration: where the estimate's parameters come from.
+        fitted: whether they were fitted to records of the same campaign, so that the error tells nothing.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Outcome:
     estimate_least: float | None = None
     estimate_most: float | None = None
     calibration: str = ""
+    fitted: bool = False
 
     @property
     def share(self) -> float | None:
@@ -68,7 +70,11 @@ class Outcome:
     @property
     def error(self) -> float | None:
         """The estimate's signed relative error: above 0 where it is larger than the measurement."""
-        return self.estimate / self.measured - 1 if self.estimate is not None and self.measured else None
+        if self.estimate is None or self.measured is None:
+            return None
+        if self.estimate == self.measured:
+            return 0.0
+        return self.estimate / self.measured - 1 if self.measured else float("inf")
 
     @property
     def covered(self) -> bool | None:
@@ -85,7 +91,9 @@ class Figures:
     Args:
         records: records in all.
         held: those held against a bound or an exact prediction.
-        scored: those with an estimate or an exact prediction.
+        scored: those with an exact prediction, or an estimate whose parameters were not fitted to their campaign; the
+            errors are of these.
+        fitted: those with an estimate whose parameters were.
         without_profile: those whose model, accelerator or format is in no profile.
         without_calibration: those held against the bound alone.
         excluded: those that cannot be used, each for a reason.
@@ -103,6 +111,7 @@ class Figures:
     records: int
     held: int
     scored: int
+    fitted: int
     without_profile: int
     without_calibration: int
     excluded: int
@@ -135,6 +144,7 @@ class ValidateSummary:
     records: int
     held: int
     scored: int
+    fitted: int
     without_profile: int
     without_calibration: int
     excluded: int

@@ -33,6 +33,7 @@ class Group:
         page_bytes: bytes of the largest page of one layer.
         bytes_per_block: bytes of all its layers' pages in a block.
         needed_blocks: blocks of one request of the longest length.
+        reach: tokens of the window or chunk, or of the encoder's output.
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class Group:
     page_bytes: int
     bytes_per_block: int
     needed_blocks: int
+    reach: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +163,13 @@ def stage_layouts(
     if pipeline > model.layers:
         raise InputError(f"the {model.layers} layers of {model.name} cannot be split over {pipeline} pipeline stages")
     stages = stage_blocks(model, pipeline)
-    # most stages have the same layers
-    known = {blocks: layout(model, formats, options, tensor=tensor, blocks=blocks) for blocks in dict.fromkeys(stages)}
-    return tuple(known[blocks] for blocks in stages)
+    # most stages have the same layers, and layers of a kind are one object
+    kinds = [tuple(map(id, blocks)) for blocks in stages]
+    known = {
+        kind: layout(model, formats, options, tensor=tensor, blocks=blocks)
+        for kind, blocks in dict(zip(kinds, stages, strict=True)).items()
+    }
+    return tuple(known[kind] for kind in kinds)
 
 
 def _group(members: list[Spec], options: VllmOptions) -> Group:
@@ -175,6 +181,7 @@ def _group(members: list[Spec], options: VllmOptions) -> Group:
         page_bytes=largest.page_bytes,
         bytes_per_block=sum(spec.page_bytes for spec in members),
         needed_blocks=_needed_blocks(largest, options),
+        reach=largest.reach,
     )
 
 

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import ExplainedStep
 
-__all__ = ["table_text"]
+__all__ = ["printed", "table_module", "table_text"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
+    "kvcalc.sweep": "sweep",
     "kvcalc.bench": "bench",
     "kvcalc.crosscheck": "crosscheck",
     "kvcalc.size": "size",
@@ -35,22 +37,43 @@ _MODULES = {
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
+    "kvcalc.compare": "compare",
+    "kvcalc.check": "checks",
+    "kvcalc.solve": "solve",
+    "kvcalc.speculate": "speculative",
+    "kvcalc.traffic": "traffic",
+    "kvcalc.levers": "levers",
+    "kvcalc.demo_kv_cache": "kv_cache",
+    "kvcalc.demo_speculate": "speculation_rounds",
+    "kvcalc.demo_paging": "paging",
+    "kvcalc.demo_drift": "drift",
     "kvcalc.validate": "validate",
+    "kvcalc.check_measured": "check",
 }
 _WIDTH = 110
 
 
 def table_text(report: Any, explained: Sequence[ExplainedStep] = ()) -> str:
     """Return a report as the text of tables, coloured where standard output is a terminal that takes colour."""
-    module = import_module(f"{__name__}.{_MODULES[report.schema.partition('/')[0]]}")
+    return printed([*table_module(report).parts(report), *_explained(explained)])
+
+
+def table_module(report: Any) -> Any:
+    """Return the module that prints a report."""
+    return import_module(f"{__name__}.{_MODULES[report.schema.partition('/')[0]]}")
+
+
+def printed(parts: Sequence[RenderableType], *, plain: bool = False) -> str:
+    """Return what is to be printed as text that ends with a newline; ``plain`` never has colour."""
     is_terminal = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
     width = (
         shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else int(columns) if columns.isdigit() else _WIDTH
     )
     text = io.StringIO()
-    console = Console(file=text, width=max(60, width), force_terminal=is_terminal, highlight=False, emoji=False)
-    for part in (*module.parts(report), *_explained(explained)):
+    coloured = is_terminal and not plain
+    console = Console(file=text, width=max(60, width), force_terminal=coloured, highlight=False, emoji=False)
+    for part in parts:
         console.print(part, soft_wrap=isinstance(part, Text))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from kvcalc.core.reports.speed import DecodeReport
-from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text
+from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text, gpus_text
 
@@ -77,6 +77,7 @@ def _decode(report: DecodeReport) -> list[RenderableType]:
             number_text(row.intensity_flop_per_byte),
             bytes_text(row.memory_needed_bytes),
             number_text(row.tokens_per_s_per_gib),
+            *_price_cell(row),
             _limiter(row),
         ]
         for row in report.rows
@@ -91,6 +92,7 @@ def _decode(report: DecodeReport) -> list[RenderableType]:
         "FLOP/B",
         "memory",
         "tok/s/GiB",
+        *_price_column(report),
         "limiter",
     ]
     title = heading(_title(report, "Decode"))
@@ -145,10 +147,32 @@ def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
             f"of {_memory(report)}; weights and cache, no engine overhead",
         ),
     ]
+    rows += _cost_facts(report, row)
     if row.experts is not None:
         spread = f"{seconds_text(row.experts.best_s)} to {seconds_text(row.experts.worst_s)}"
         rows.append(("  by experts touched", spread, "fewest and most; the figures are for the expected number"))
     return [heading(_title(report, "Decode")), facts(rows), Text(), *_parts_table(row.parts)]
+
+
+def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRow) -> list[tuple[str, ...]]:
+    """Energy and money of a token, where power and price are known."""
+    shown: list[tuple[str, ...]] = []
+    if row.joules_per_token is not None and report.power_w is not None:
+        told = f"at the bound's speed, if each GPU draws {number_text(report.power_w)} W"
+        shown.append(("energy at least", f"{number_text(row.joules_per_token)} J a token", told))
+    if row.usd_per_million_tokens is not None and report.price_per_hour_usd is not None:
+        told = f"a million tokens, at the bound's speed and ${report.price_per_hour_usd:,.2f} for each GPU-hour"
+        shown.append(("cost at least", usd_text(row.usd_per_million_tokens), told))
+    return shown
+
+
+def _price_cell(row: DecodeRow | PrefillRow) -> list[str]:
+    """What a million tokens cost, in a column that is there where the price is known."""
+    return [] if row.usd_per_million_tokens is None else [_marked(usd_text(row.usd_per_million_tokens), row)]
+
+
+def _price_column(report: DecodeReport | PrefillReport) -> list[str]:
+    return [] if report.price_per_hour_usd is None else ["$/Mtok"]
 
 
 def _prefill(report: PrefillReport) -> list[RenderableType]:
@@ -162,11 +186,23 @@ def _prefill(report: PrefillReport) -> list[RenderableType]:
             flop_text(row.flop),
             number_text(row.intensity_flop_per_byte),
             bytes_text(row.memory_needed_bytes),
+            *_price_cell(row),
             _limiter(row),
         ]
         for row in report.rows
     ]
-    columns = ["batch", "prompt", "TTFT ideal", "serial", "tokens/s", "FLOP", "FLOP/B", "memory", "limiter"]
+    columns = [
+        "batch",
+        "prompt",
+        "TTFT ideal",
+        "serial",
+        "tokens/s",
+        "FLOP",
+        "FLOP/B",
+        "memory",
+        *_price_column(report),
+        "limiter",
+    ]
     parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
     title = heading(_title(report, "Prefill"))
     return [*_warnings(report), title, grid(columns, rows, left=0), *parts, *note_lines(report.notes)]

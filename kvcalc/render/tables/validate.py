@@ -12,13 +12,15 @@ from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kvcalc.core.reports.validate import Figures, Outcome, ValidateReport
+    from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport
 
 __all__ = ["parts"]
 
 _COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "error", "p90", "|err|", "inside")
 _MOST_SHOWN = 20
+_SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
+_BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
 
 
 def parts(report: ValidateReport) -> list[RenderableType]:
@@ -34,7 +36,13 @@ def parts(report: ValidateReport) -> list[RenderableType]:
                 ("held against a bound", number_text(whole.held), "or an exact prediction"),
                 ("beat it", number_text(whole.bound_violations), "without a cause"),
                 ("beat it for a cause", number_text(whole.explained), "that is computed, see below"),
-                ("with an estimate", number_text(whole.scored), f"{whole.without_calibration:,} without calibration"),
+                (
+                    "with an estimate",
+                    number_text(whole.scored),
+                    "not fitted to their campaign: the errors below are of these",
+                ),
+                ("used in a fit", number_text(whole.fitted), "their errors are not counted"),
+                ("bound alone", number_text(whole.without_calibration), "no calibration applies"),
                 ("without a profile", number_text(whole.without_profile), "not held against anything"),
                 ("not usable", number_text(whole.excluded), "each for a reason, see below"),
             ]
@@ -43,23 +51,31 @@ def parts(report: ValidateReport) -> list[RenderableType]:
     suites = [(name, *_cells(figures)) for name, figures in report.suites.items()]
     shown += [Text(), heading("By suite"), grid(["suite", *_COLUMNS], suites)]
     for suite in report.suites:
-        rows = [
-            (_short(entry.source), entry.quantity, "1st" if entry.first_hand else "2nd", *_cells(entry.figures))
-            for entry in report.sources
-            if entry.suite == suite
-        ]
-        shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", "hand", *_COLUMNS], rows, left=3)]
+        rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
+        shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", *_BY_SOURCE], rows, left=2)]
     shown += _beaten(report)
+    slow = _reasons(report, "holds")
+    if slow:
+        shown += [Text(), heading("Why some are far from the prediction"), facts(slow)]
     reasons = _reasons(report, "no profile", "excluded")
     if reasons:
         shown += [Text(), heading("Not held against a prediction"), facts(reasons)]
     return [*shown, *note_lines(report.notes)]
 
 
-def _short(source: str) -> str:
-    """Return both ends of a long source; ``--json`` has the whole."""
-    half = _SOURCE_WIDTH // 2
-    return source if len(source) <= _SOURCE_WIDTH else f"{source[:half]}…{source[-half + 1 :]}"
+def _source_cells(entry: SourceFigures) -> tuple[str, ...]:
+    cells = dict(zip(_COLUMNS, _cells(entry.figures), strict=True))
+    source = _short(entry.source, _SOURCE_WIDTH if entry.first_hand else _SOURCE_WIDTH - len(_SECOND_HAND))
+    return f"{source}{'' if entry.first_hand else _SECOND_HAND}", entry.quantity, *(cells[name] for name in _BY_SOURCE)
+
+
+def _short(source: str, width: int) -> str:
+    """Return a long source without its owner, its repository, or its middle; ``--json`` has the whole."""
+    name = source
+    for mark in "/:":
+        name = name if len(name) <= width else name.partition(mark)[2] or name
+    half = (width - 1) // 2
+    return name if len(name) <= width else f"{name[:half]}…{name[-half:]}"
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
@@ -121,6 +137,6 @@ def _reasons(report: ValidateReport, *statuses: str) -> list[tuple[str, ...]]:
     """Return how many records have each reason, the most frequent first."""
     counts: dict[str, int] = {}
     for outcome in report.outcomes:
-        if outcome.status in statuses:
+        if outcome.status in statuses and outcome.reason:
             counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
     return [(f"{count:,}", reason) for reason, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))]

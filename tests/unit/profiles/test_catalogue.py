@@ -19,7 +19,9 @@ from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
 MODELS = sorted(shipped_folder("model").glob("*.yaml"))
 HARDWARE = sorted(shipped_folder("hardware").glob("*.yaml"))
-VALIDATORS = {kind: jsonschema.Draft202012Validator(profile_schema(kind)) for kind in ("model", "hardware", "calibration")}
+VALIDATORS = {
+    kind: jsonschema.Draft202012Validator(profile_schema(kind)) for kind in ("model", "hardware", "calibration")
+}
 SCHEMAS = Path(kvcalc.__file__).parent / "profiles" / "schemas"
 
 

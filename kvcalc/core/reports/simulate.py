@@ -1,0 +1,216 @@
+"""A serving run under load: the answer of ``kvcalc simulate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary", "SimulateReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetup:
+    """What serves: one replica's engine, and how many there are.
+
+    Args:
+        engine: whose memory model gave the size of the cache, or where it was given.
+        replicas: engines that decode, and prefill too unless others do.
+        prefill_replicas: engines that only prefill.
+        routing: how requests are dealt to them.
+        num_blocks: blocks of one replica's cache, the null block included.
+        block_size: tokens of a block.
+        max_num_batched_tokens: tokens of a step at most.
+        max_num_seqs: sequences of a step at most.
+        max_model_len: tokens of a sequence at most.
+        prefix_caching: whether blocks are kept for later prompts.
+        policy: ``fcfs`` or ``priority``.
+        step_times: where the time of a step comes from.
+    """
+
+    engine: str
+    replicas: int
+    prefill_replicas: int
+    routing: str
+    num_blocks: int
+    block_size: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    prefix_caching: bool
+    policy: str
+    step_times: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSummary:
+    """The run in figures. Each latency has ``p50``, ``p90``, ``p95``, ``p99`` and ``mean``.
+
+    Args:
+        requests: requests answered.
+        refused: requests that can never run, because the cache does not hold them or their prompt is too long.
+        makespan_s: from the first arrival to the last answer.
+        prompt_tokens: tokens of their prompts.
+        output_tokens: tokens generated.
+        ttft_s: from a request's arrival to the end of the step that gave its first token.
+        tpot_s: from its first token to its last, over the tokens after the first; of requests with two or more.
+        inter_token_s: from each token of a request to its next, over all tokens.
+        e2e_s: from arrival to the last token.
+        queue_s: from arrival to the start of the first step that worked on it.
+        requests_per_s: requests over the makespan.
+        output_tokens_per_s: tokens generated over the makespan.
+        total_tokens_per_s: tokens of prompts and generated ones over the makespan.
+        output_tokens_per_s_per_gpu: of that, for each GPU.
+        output_tokens_per_s_per_gib: of that, for each GiB of the GPUs' memory.
+        goodput_requests_per_s: requests that met every limit over the makespan; none without limits.
+        slo_attainment: share of the requests that did.
+        preemptions: how often a running request lost its blocks.
+        recomputed_tokens: tokens computed again after that.
+        prefix_hit_ratio: share of the prompt tokens that were found in the cache at admission.
+        cache_occupancy: blocks in use over the cache's, mean over the makespan.
+        cache_peak: the most of it.
+        cache_waste: share of the token places of blocks in use that hold no token, mean over time.
+        busy: share of the makespan in which steps ran, mean over replicas.
+        mean_running: sequences running on a replica, mean over the makespan.
+        most_running: the most of them.
+        steps: steps of all replicas.
+        limiter_shares: what limited the steps, by time.
+    """
+
+    requests: int
+    refused: int
+    makespan_s: float
+    prompt_tokens: int
+    output_tokens: int
+    ttft_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
+    inter_token_s: Mapping[str, float]
+    e2e_s: Mapping[str, float]
+    queue_s: Mapping[str, float]
+    requests_per_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    output_tokens_per_s_per_gpu: float
+    output_tokens_per_s_per_gib: float
+    goodput_requests_per_s: float | None
+    slo_attainment: float | None
+    preemptions: int
+    recomputed_tokens: int
+    prefix_hit_ratio: float
+    cache_occupancy: float
+    cache_peak: float
+    cache_waste: float
+    busy: float
+    mean_running: float
+    most_running: int
+    steps: int
+    limiter_shares: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRow:
+    """One replica's part of the work.
+
+    Args:
+        replica: its number, from 0.
+        role: ``prefill`` or ``decode`` where replicas do only one of them.
+        requests: requests it finished.
+        output_tokens: tokens it generated.
+        preemptions: how often one of its requests lost its blocks.
+        prefix_hit_ratio: share of its prompt tokens that were found in its cache.
+        cache_occupancy: its blocks in use, mean over the run.
+        busy: share of the run in which it computed.
+    """
+
+    replica: int
+    role: str
+    requests: int
+    output_tokens: int
+    preemptions: int
+    prefix_hit_ratio: float
+    cache_occupancy: float
+    busy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRow:
+    """A slice of time, over all replicas.
+
+    Args:
+        start_s: when it begins.
+        end_s: when it ends.
+        running: sequences running, mean.
+        waiting: requests waiting, mean.
+        cache_occupancy: blocks in use over the cache's, mean.
+        output_tokens_per_s: tokens generated.
+        ttft_s: mean time to first token of the requests whose first token came in it; none where there is none.
+        inter_token_s: mean time between tokens in it.
+    """
+
+    start_s: float
+    end_s: float
+    running: float
+    waiting: float
+    cache_occupancy: float
+    output_tokens_per_s: float
+    ttft_s: float | None
+    inter_token_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The highest load at which every limit holds.
+
+    Args:
+        slo: the limits, as given.
+        rate_per_s: requests a second at which they hold; 0 where they hold at none that was tried.
+        above_rate_per_s: the lowest rate tried at which they do not; none where they always did.
+        tolerance: what the two may differ by, as a share of the first.
+        runs: simulations made.
+        broken: the limit that breaks first above it.
+    """
+
+    slo: str
+    rate_per_s: float
+    above_rate_per_s: float | None
+    tolerance: float
+    runs: int
+    broken: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateReport:
+    """A serving run under load.
+
+    Args:
+        model: the model.
+        gpu: the accelerator.
+        gpus: how many, of all replicas.
+        formats: number formats.
+        workload: what was asked, in words.
+        setup: what serves.
+        summary: the run in figures.
+        replicas: the part of each replica, where there are several.
+        series: the run over time.
+        distribution: of each latency, the values that 1, 2, … 100 percent do not exceed.
+        capacity: the highest load, where it was searched for; the run is then the one at that load.
+        notes: what a user should know.
+    """
+
+    schema: str = "kvcalc.simulate/1"
+    model: str
+    gpu: str
+    gpus: int
+    formats: RunFormats
+    workload: str
+    setup: ServerSetup
+    summary: ServingSummary
+    replicas: tuple[ReplicaRow, ...] = ()
+    series: tuple[SeriesRow, ...] = ()
+    distribution: Mapping[str, tuple[float, ...]]
+    capacity: Capacity | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,252 @@
+"""What many sequences that advance together add up to, without touching each of them.
+
+In every step each of them computes one token. With a clock that counts steps, a sequence that joins with some computed
+tokens keeps ``base`` = computed - clock, and has computed base + clock ever after.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.simulate.cache import BlockGroup
+
+__all__ = ["NEVER", "Advancing", "BlockClock", "Contexts"]
+
+# A clock that is never reached.
+NEVER = 2**62
+
+
+class Advancing(Protocol):
+    """A sequence that advances.
+
+    Attributes:
+        base: its computed tokens less the clock.
+        place: its place in the running list; another one each time it is admitted, and negative when it has left.
+    """
+
+    base: int
+    place: int
+
+
+class Contexts:
+    """The sums over contexts that a timer asks for.
+
+    Args:
+        caps: contexts that one sum each is capped at.
+        periods: lengths after which one sum each counts from 1 again.
+    """
+
+    def __init__(self, caps: Sequence[int], periods: Sequence[int]) -> None:
+        self.count = 0
+        self._bases = 0
+        self._caps = tuple(caps)
+        self._periods = tuple(periods)
+        self._below = [0] * len(caps)
+        self._below_bases = [0] * len(caps)
+        self._passed = [0] * len(periods)
+        self._knees: list[tuple[int, int, int, Advancing]] = []
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self.__init__(self._caps, self._periods)  # type: ignore[misc]
+
+    def add(self, sequence: Advancing, clock: int) -> None:
+        """Let a sequence join."""
+        self.count += 1
+        self._bases += sequence.base
+        context = sequence.base + clock + 1
+        for index, cap in enumerate(self._caps):
+            if context < cap:
+                self._below[index] += 1
+                self._below_bases[index] += sequence.base
+                heapq.heappush(self._knees, (cap - 1 - sequence.base, sequence.place, index, sequence))
+        for index, period in enumerate(self._periods):
+            passed = (context - 1) // period * period
+            self._passed[index] += passed
+            knee = passed + period - sequence.base
+            heapq.heappush(self._knees, (knee, sequence.place, len(self._caps) + index, sequence))
+
+    def remove(self, sequence: Advancing, clock: int) -> None:
+        """Let a sequence leave; its place becomes negative after that."""
+        self._ripen(clock)
+        self.count -= 1
+        self._bases -= sequence.base
+        context = sequence.base + clock + 1
+        for index, cap in enumerate(self._caps):
+            if context < cap:
+                self._below[index] -= 1
+                self._below_bases[index] -= sequence.base
+        for index, period in enumerate(self._periods):
+            self._passed[index] -= (context - 1) // period * period
+
+    def computed(self, clock: int) -> int:
+        """Return the tokens that all of them have computed."""
+        return self._bases + self.count * clock
+
+    def sums(self, clock: int) -> tuple[int, ...]:
+        """Return their number, the sum of their contexts, of capped contexts, and of contexts within periods."""
+        contexts = self._bases + self.count * (clock + 1)
+        if not self._knees and not self._caps and not self._periods:
+            return self.count, contexts
+        self._ripen(clock)
+        capped = [
+            bases + below * (clock + 1) + (self.count - below) * cap
+            for bases, below, cap in zip(self._below_bases, self._below, self._caps, strict=True)
+        ]
+        return (self.count, contexts, *capped, *(contexts - passed for passed in self._passed))
+
+    def slopes(self) -> tuple[int, ...]:
+        """Return how much each of the sums grows from one step to the next."""
+        return (0, self.count, *self._below, *(self.count for _ in self._periods))
+
+    def next_knee(self, clock: int) -> int:
+        """Return the clock up to which the slopes hold."""
+        self._ripen(clock)
+        return self._knees[0][0] if self._knees else NEVER
+
+    def _ripen(self, clock: int) -> None:
+        """Take account of sequences that have reached a cap or the end of a period."""
+        knees = self._knees
+        while knees and (knees[0][0] <= clock or knees[0][1] != knees[0][3].place):
+            knee, place, index, sequence = heapq.heappop(knees)
+            if place != sequence.place:
+                continue
+            if index < len(self._caps):
+                self._below[index] -= 1
+                self._below_bases[index] -= sequence.base
+            else:
+                period = self._periods[index - len(self._caps)]
+                self._passed[index - len(self._caps)] += period
+                heapq.heappush(knees, (knee + period, place, index, sequence))
+
+
+class _Phases:
+    """Blocks that change owner at fixed places of the cycle of a block's tokens."""
+
+    __slots__ = ("blocks", "of", "size", "times")
+
+    def __init__(self, size: int, times: int) -> None:
+        self.size = size
+        self.times = times
+        self.of = [0] * size
+        self.blocks = 0
+
+    def shift(self, first: int, times: int) -> None:
+        """Let blocks change owner whenever the clock is ``first`` modulo the size."""
+        self.of[first % self.size] += times
+        self.blocks += times
+
+    def total(self, clock: int, steps: int) -> int:
+        """Return the blocks that change owner in some steps."""
+        whole, rest = divmod(steps, self.size)
+        start = clock % self.size
+        end = start + rest
+        found = whole * self.blocks + sum(self.of[start:end])
+        return found + sum(self.of[: end - self.size]) if end > self.size else found
+
+
+class BlockClock:
+    """The blocks that advancing sequences take, and give back as their windows move on.
+
+    Args:
+        groups: the cache's groups of layers.
+    """
+
+    def __init__(self, groups: Sequence[BlockGroup]) -> None:
+        self._groups = tuple(groups)
+        growing = Counter(group.block_size for group in groups if group.constant is None)
+        moving = Counter(group for group in groups if group.moves)
+        self._takes = [_Phases(size, times) for size, times in growing.items()]
+        self._moving = [(group, _Phases(group.block_size, times)) for group, times in moving.items()]
+        self._events: list[tuple[int, int, int, Advancing]] = []
+        self._ripe = 0
+        # given back in the next step, by sequences that joined or reached the end of a chunk
+        self._once = 0
+
+    @property
+    def moving(self) -> bool:
+        """Whether sequences give blocks back while they go on."""
+        return bool(self._moving)
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self.__init__(self._groups)  # type: ignore[misc]
+
+    def add(self, sequence: Advancing, clock: int, held: int) -> None:
+        """Let a sequence join that holds some blocks."""
+        for phases in self._takes:
+            phases.shift(-sequence.base, phases.times)
+        if not self._moving:
+            return
+        computed = sequence.base + clock
+        self._once += held - sum(group.held(computed=computed, tokens=computed) for group in self._groups)
+        for index, (group, phases) in enumerate(self._moving):
+            if group.chunk is not None:
+                self._expect(computed // group.chunk * group.chunk + group.chunk, index, sequence)
+            elif computed < group.first_release:
+                self._expect(group.first_release, index, sequence)
+            else:
+                phases.shift(group.first_release - sequence.base, phases.times)
+                # what it gives back in its first step is counted already
+                self._once -= phases.times if (computed - group.first_release) % phases.size == 0 else 0
+
+    def remove(self, sequence: Advancing) -> None:
+        """Let a sequence leave."""
+        for phases in self._takes:
+            phases.shift(-sequence.base, -phases.times)
+        for group, phases in self._moving:
+            if group.chunk is None and group.first_release - sequence.base <= self._ripe:
+                phases.shift(group.first_release - sequence.base, -phases.times)
+
+    def next_event(self, clock: int) -> int:
+        """Return the clock up to which nothing but the phases counts."""
+        self._ripe = clock
+        events = self._events
+        while events and (events[0][0] <= clock or events[0][1] != events[0][3].place):
+            _, place, index, sequence = heapq.heappop(events)
+            if place != sequence.place:
+                continue
+            group, phases = self._moving[index]
+            if group.chunk is None:
+                phases.shift(clock, phases.times)
+                continue
+            computed = sequence.base + clock
+            kept = group.first_kept(computed) - group.first_kept(computed - 1)
+            self._once += kept * phases.times
+            self._expect(computed + group.chunk, index, sequence)
+        return events[0][0] if events else NEVER
+
+    def needed(self, clock: int) -> int:
+        """Return the blocks that are taken in the next step."""
+        return sum(phases.of[clock % phases.size] for phases in self._takes)
+
+    def steps_within(self, clock: int, steps: int, free: int) -> int:
+        """Return how many of some steps need no more blocks than there are, whoever takes and gives back first."""
+        if sum(phases.total(clock, steps) for phases in self._takes) <= free:
+            return steps
+        for step in range(steps):
+            needed = self.needed(clock + step)
+            if needed > free:
+                return step
+            free += self._given(clock + step, 1) - needed + (0 if step else self._once)
+        return steps
+
+    def advance(self, clock: int, steps: int) -> tuple[int, int]:
+        """Take some steps; return the blocks taken less those given back, in the first step and in all of them."""
+        once, self._once = self._once, 0
+        first = self.needed(clock) - self._given(clock, 1) - once
+        if steps == 1:
+            return first, first
+        taken = sum(phases.total(clock, steps) for phases in self._takes)
+        return first, taken - self._given(clock, steps) - once
+
+    def _given(self, clock: int, steps: int) -> int:
+        return sum(phases.total(clock, steps) for _, phases in self._moving)
+
+    def _expect(self, computed: int, index: int, sequence: Advancing) -> None:
+        heapq.heappush(self._events, (computed - sequence.base, sequence.place, index, sequence))

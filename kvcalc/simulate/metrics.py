@@ -1,0 +1,223 @@
+"""What a serving run comes to: latencies, throughput, the cache, and how many requests met their limits.
+
+Every figure is summed up as the run goes on, so that a million requests take as little memory as a thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.reports.simulate import ServingSummary
+from kvcalc.core.units import GIB, parse_seconds
+from kvcalc.simulate.quantiles import Quantiles
+from kvcalc.simulate.runs import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.runs import Run, Served
+
+__all__ = ["LATENCIES", "Limit", "Metrics", "latencies", "parse_slo"]
+
+# The latencies of a request by name; the time between tokens is the step's, not the request's.
+LATENCIES = ("ttft", "tpot", "inter_token", "e2e", "queue")
+_OF_REQUEST = ("ttft", "tpot", "e2e", "queue")
+_SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+_STATISTICS = (*_SHARES, "mean")
+_SLO_HINT = (
+    f"for example ttft_p95=1s,tpot_p95=50ms; latencies: {', '.join(LATENCIES)}; statistics: {', '.join(_STATISTICS)}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What a latency may be at most.
+
+    Args:
+        latency: one of `LATENCIES`.
+        statistic: ``p50``, ``p90``, ``p95``, ``p99`` or ``mean``.
+        most_s: the limit.
+    """
+
+    latency: str
+    statistic: str
+    most_s: float
+
+    def __str__(self) -> str:
+        return f"{self.latency}_{self.statistic}"
+
+
+def parse_slo(text: str) -> tuple[Limit, ...]:
+    """Read limits such as ``ttft_p95=1s,tpot_p95=50ms``.
+
+    Raises:
+        InputError: no such latency or statistic, a limit given twice, or one that is not above 0.
+
+    >>> parse_slo("ttft_p95=1s,tpot_mean=50ms")[1]
+    Limit(latency='tpot', statistic='mean', most_s=0.05)
+    """
+    limits: dict[str, Limit] = {}
+    for part in text.split(","):
+        name, equals, duration = (word.strip() for word in part.partition("="))
+        latency, _, statistic = name.rpartition("_")
+        if not equals or latency not in LATENCIES or statistic not in _STATISTICS:
+            names = [f"{latency}_{statistic}" for latency in LATENCIES for statistic in _STATISTICS]
+            raise InputError(f"slo: {part!r} is not a limit", hint=did_you_mean(name, names) or _SLO_HINT)
+        if name in limits:
+            raise InputError(f"slo: {name} is given twice")
+        most_s = parse_seconds(duration)
+        if not most_s:
+            raise InputError(f"slo: nothing takes no time: {part.strip()}", hint=_SLO_HINT)
+        limits[name] = Limit(latency=latency, statistic=statistic, most_s=most_s)
+    return tuple(limits.values())
+
+
+def latencies(served: Served) -> dict[str, float]:
+    """Return a request's latencies in seconds by name; the time per output token is NaN where there is only one."""
+    arrival_s = served.request.arrival_s
+    gaps = served.output_tokens - 1
+    return {
+        "ttft": served.first_token_s - arrival_s,
+        "tpot": (served.finish_s - served.first_token_s) / gaps if gaps else math.nan,
+        "e2e": served.finish_s - arrival_s,
+        "queue": served.admitted_s - arrival_s,
+    }
+
+
+class Metrics(Observer):
+    """An observer of one or more replicas that sums up what they do.
+
+    Args:
+        usable_blocks: blocks of one replica's cache that can have an owner.
+        block_size: tokens of a block.
+        replicas: how many are watched.
+        slo: limits, for the share of requests that met all of those that a request has.
+    """
+
+    def __init__(self, *, usable_blocks: int, block_size: int, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
+        self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
+        self._slo = slo
+        self._limits = {limit.latency: limit.most_s for limit in slo if limit.latency in _OF_REQUEST}
+        self.of = {name: Quantiles() for name in LATENCIES}
+        self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
+        self.attained = self.refusals = 0
+        self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
+        self.first_s, self.last_s = math.inf, 0.0
+        self._busy_s = self._running_s = self._block_s = self._held_s = 0.0
+        self._limiters: dict[str, float] = {}
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Take in some runs of steps."""
+        add_line, limiters = self.of["inter_token"].add_line, self._limiters
+        for run in runs:
+            steps, decodes = run.steps, run.decodes
+            if decodes:
+                add_line(run.first_s, run.first_s + run.slope_s * (steps - 1), steps, decodes)
+            taken_s = run.end_s - run.start_s
+            self.steps += steps
+            self.computed_tokens += steps * run.prefill_tokens
+            self.generated_tokens += steps * run.output_tokens
+            self._busy_s += taken_s
+            self._running_s += taken_s * run.running
+            self._block_s += taken_s * (run.blocks + run.end_blocks) / 2
+            self._held_s += taken_s * (run.held_tokens + decodes * (steps - 1) / 2)
+            limiters[run.limiter] = limiters.get(run.limiter, 0.0) + taken_s
+            self.most_blocks = max(self.most_blocks, run.end_blocks)
+            self.most_running = max(self.most_running, run.running)
+
+    def gap(self, request: Request, seconds: float) -> None:
+        """Take in a time between two tokens that no run counts."""
+        del request
+        self.of["inter_token"].add(seconds)
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Count a preemption."""
+        del request, at_s
+        self.preemptions += 1
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        """Count a request that can never run."""
+        del request, at_s, reason
+        self.refusals += 1
+
+    def finished(self, served: Served) -> None:
+        """Take in a request that was answered."""
+        found = latencies(served)
+        for name, taken_s in found.items():
+            if not math.isnan(taken_s):
+                self.of[name].add(max(0.0, taken_s))
+        self.attained += not any(found[name] > most_s for name, most_s in self._limits.items())
+        self.requests += 1
+        self.prompt_tokens += served.request.prompt_tokens
+        self.output_tokens += served.output_tokens
+        self.hit_tokens += served.cached_tokens
+        self.first_s = min(self.first_s, served.request.arrival_s)
+        self.last_s = max(self.last_s, served.finish_s)
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first arrival to the last answer."""
+        return max(0.0, self.last_s - self.first_s) if self.requests else 0.0
+
+    def statistics(self, latency: str) -> dict[str, float]:
+        """Return a latency's quantiles and mean by name."""
+        found = self.of[latency]
+        return dict(zip(_SHARES, found.quantiles(tuple(_SHARES.values())), strict=True)) | {"mean": found.mean}
+
+    def kept(self, limit: Limit) -> bool:
+        """Whether a latency is within a limit; one that no request has is."""
+        return not self.statistics(limit.latency)[limit.statistic] > limit.most_s
+
+    def summary(self, *, gpus: int, memory_bytes: int) -> ServingSummary:
+        """Return the figures of the whole run.
+
+        Args:
+            gpus: accelerators of all replicas.
+            memory_bytes: memory of all of them.
+        """
+        makespan_s = self.makespan_s
+        tokens_per_s = _ratio(self.output_tokens, makespan_s)
+        return ServingSummary(
+            requests=self.requests,
+            refused=self.refusals,
+            makespan_s=makespan_s,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            ttft_s=self.statistics("ttft"),
+            tpot_s=self.statistics("tpot"),
+            inter_token_s=self.statistics("inter_token"),
+            e2e_s=self.statistics("e2e"),
+            queue_s=self.statistics("queue"),
+            requests_per_s=_ratio(self.requests, makespan_s),
+            output_tokens_per_s=tokens_per_s,
+            total_tokens_per_s=_ratio(self.prompt_tokens + self.output_tokens, makespan_s),
+            output_tokens_per_s_per_gpu=tokens_per_s / gpus,
+            output_tokens_per_s_per_gib=_ratio(tokens_per_s * GIB, memory_bytes),
+            goodput_requests_per_s=_ratio(self.attained, makespan_s) if self._slo else None,
+            slo_attainment=_ratio(self.attained, self.requests) if self._slo else None,
+            preemptions=self.preemptions,
+            recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens),
+            prefix_hit_ratio=_ratio(self.hit_tokens, self.prompt_tokens),
+            cache_occupancy=self._occupancy(makespan_s),
+            cache_peak=_ratio(self.most_blocks, self._blocks),
+            cache_waste=1 - _ratio(self._held_s, self._block_s * self._block_size) if self._block_s else 0.0,
+            busy=_ratio(self._busy_s, makespan_s * self._replicas),
+            mean_running=_ratio(self._running_s, makespan_s * self._replicas),
+            most_running=self.most_running,
+            steps=self.steps,
+            limiter_shares=self._limiter_shares(),
+        )
+
+    def _occupancy(self, makespan_s: float) -> float:
+        return _ratio(self._block_s, makespan_s * self._blocks * self._replicas)
+
+    def _limiter_shares(self) -> Mapping[str, float]:
+        return {name: _ratio(taken_s, self._busy_s) for name, taken_s in sorted(self._limiters.items())}
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else 0.0

@@ -1,0 +1,101 @@
+"""What the serving engine tells while it runs: runs of steps, and what became of each request.
+
+A run is a stretch of steps in which the same sequences run and each step takes a constant longer than the one before.
+An observer gets them as they happen, so that a simulation of a million requests needs no list of its steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.requests import Request
+
+__all__ = ["Observer", "Run", "Served"]
+
+
+class Run(NamedTuple):
+    """Steps that follow each other.
+
+    Step i of the run (from 0) takes ``first_s + i * slope_s`` seconds, so the run takes
+    ``steps * first_s + slope_s * steps * (steps - 1) / 2``.
+
+    Args:
+        start_s: when the first step begins.
+        end_s: when the last step ends.
+        steps: how many.
+        first_s: duration of the first step.
+        slope_s: how much longer each step takes than the one before.
+        decodes: sequences that get their next token in each step, having got one in the step before: the duration of
+            a step is that many inter-token latencies.
+        prefill_tokens: tokens of prompts (and of recomputed outputs) in each step.
+        output_tokens: tokens generated in each step; with speculation those of the run's only step.
+        running: sequences in the running list.
+        waiting: requests in the queue when the run begins.
+        blocks: blocks with an owner when the first step has taken its own.
+        end_blocks: blocks with an owner when the last step has taken its own, before finished sequences return theirs.
+        held_tokens: tokens in the cache after the first step, for what is wasted in blocks half full; the last step's
+            are ``held_tokens + decodes * (steps - 1)``.
+        limiter: ``memory``, ``compute`` or ``interconnect``; empty where the timer does not tell.
+    """
+
+    start_s: float
+    end_s: float
+    steps: int
+    first_s: float
+    slope_s: float
+    decodes: int
+    prefill_tokens: int
+    output_tokens: int
+    running: int
+    waiting: int
+    blocks: int
+    end_blocks: int
+    held_tokens: int
+    limiter: str
+
+
+class Served(NamedTuple):
+    """A request that has finished.
+
+    Args:
+        request: the request.
+        admitted_s: when the step began that admitted it first.
+        first_token_s: when the step ended that gave its first token.
+        finish_s: when the step ended that gave its last.
+        output_tokens: tokens it got: fewer than asked for where the engine's longest length cut it.
+        preemptions: how often it lost its blocks.
+        cached_tokens: tokens of the prompt that its first admission found in the cache.
+    """
+
+    request: Request
+    admitted_s: float
+    first_token_s: float
+    finish_s: float
+    output_tokens: int
+    preemptions: int
+    cached_tokens: int
+
+
+class Observer:
+    """Takes in what the engine tells, in the order of time; every method may be overridden, and none does anything."""
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Take in some runs of steps. They come in batches, each after the requests that finished in them."""
+
+    def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
+        """Take in that the step that begins now admits a request, for the first time or again."""
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Take in that the step that begins now takes a request's blocks away."""
+
+    def gap(self, request: Request, seconds: float) -> None:
+        """Take in the time between two tokens of a request that was preempted between them; no run counts it."""
+
+    def finished(self, served: Served) -> None:
+        """Take in that a request has finished."""
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        """Take in that a request can never run."""

@@ -1,0 +1,412 @@
+"""Continuous batching: which tokens of which sequences run in the next step.
+
+The policy is that of vLLM 0.32 (v1/core/sched/scheduler.py), step by step. It reads as the policy and touches every
+sequence in every step; `kvcalc.simulate.serving` jumps over the steps in which nothing is decided.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+
+from kvcalc.core.errors import InputError
+from kvcalc.simulate.blocks import block_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kvcalc.core.requests import Segment
+    from kvcalc.simulate.cache import Cache
+
+__all__ = ["Heap", "Limits", "Line", "Policy", "Preemption", "Queue", "Scheduler", "ServedSequence", "Step"]
+
+Policy = Literal["fcfs", "priority"]
+Preemption = Literal["recompute", "swap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an engine is told of scheduling.
+
+    Args:
+        max_num_batched_tokens: tokens of one step at most.
+        max_num_seqs: sequences that run at once.
+        max_model_len: tokens of a sequence, prompt and output together.
+        policy: ``fcfs``, or ``priority``: lower values first.
+        preemption: whether a sequence that lost its blocks computes its tokens again, or finds them in host memory.
+        prefix_caching: whether blocks are kept for later prompts.
+        long_prefill_token_threshold: tokens of a prompt in one step at most, where others run too; 0 for no such limit.
+        reserve_full_prompt: whether a sequence is admitted only if all its known tokens would fit
+            (``scheduler_reserve_full_isl``).
+        watermark_blocks: blocks that an admission leaves free while others run.
+        speculative_tokens: draft tokens of each verification.
+        lookahead_tokens: slots a drafter needs beyond them.
+        in_flight_batches: 2 where a step is scheduled before the output of the one before it is known.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    policy: Policy = "fcfs"
+    preemption: Preemption = "recompute"
+    prefix_caching: bool = False
+    long_prefill_token_threshold: int = 0
+    reserve_full_prompt: bool = True
+    watermark_blocks: int = 0
+    speculative_tokens: int = 0
+    lookahead_tokens: int = 0
+    in_flight_batches: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "in_flight_batches"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name.replace('_', '-')} must be 1 or more, not {getattr(self, name)}")
+        for name in ("long_prefill_token_threshold", "watermark_blocks", "speculative_tokens", "lookahead_tokens"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name.replace('_', '-')} must be 0 or more, not {getattr(self, name)}")
+        if self.policy not in ("fcfs", "priority"):
+            raise InputError(f"policy {self.policy!r} is not known", hint="policies: fcfs, priority")
+
+
+class ServedSequence:
+    """A request on its way through the engine.
+
+    Args:
+        name: its name.
+        order: place in the order of arrival.
+        prompt_tokens: tokens of the prompt.
+        output_tokens: tokens it generates at most.
+        priority: lower values go first, where the policy asks for it.
+        content: what prompt and output are made of, for prefix caching; nothing where nothing is shared.
+
+    Attributes:
+        known: tokens that are known: the prompt and what was generated.
+        computed: tokens whose keys and values are in the cache, or will be when the scheduled steps have run.
+        drafts: draft tokens that the next step shall verify.
+        in_flight: tokens that scheduled steps will generate.
+        swapped: tokens whose keys and values are in host memory.
+        running: whether it is in the running list.
+        preemptions: how often it lost its blocks.
+    """
+
+    __slots__ = (
+        "_content", "_keys", "computed", "drafts", "in_flight", "known", "name", "order", "output_tokens",
+        "preemptions", "priority", "prompt_tokens", "running", "swapped",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        order: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        content: tuple[Segment, ...] = (),
+    ) -> None:
+        self.name = name
+        self.order = order
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.priority = priority
+        self.known = prompt_tokens
+        self.computed = self.drafts = self.in_flight = self.swapped = self.preemptions = 0
+        self.running = False
+        self._content = content
+        self._keys: list[int] | None = None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Its place where the policy goes by priority."""
+        return self.priority, self.order
+
+    @property
+    def last_known(self) -> int:
+        """Tokens it has when it has generated all it may."""
+        return self.prompt_tokens + self.output_tokens
+
+    def keys(self, full: int, block_size: int) -> Sequence[int]:
+        """Return the keys of its first ``full`` blocks."""
+        if self._keys is None:
+            self._keys = block_keys(self._content, block_size=block_size)
+        return self._keys[:full]
+
+
+S = TypeVar("S", bound=ServedSequence)
+
+
+@dataclass(eq=False)
+class Step(Generic[S]):
+    """What one step does.
+
+    Args:
+        scheduled: new tokens of each sequence, in the order in which they were scheduled.
+        drafts: how many of them are drafts.
+        new: sequences admitted for the first time.
+        resumed: sequences admitted again after a preemption.
+        preempted: sequences that lost their blocks.
+        hits: tokens that each admitted sequence found in the cache, where there were any.
+        swapped_in: tokens that each admitted sequence gets back from host memory.
+        yielding: sequences that get a token, with the drafts that are verified.
+    """
+
+    scheduled: dict[S, int] = field(default_factory=dict)
+    drafts: dict[S, int] = field(default_factory=dict)
+    new: list[S] = field(default_factory=list)
+    resumed: list[S] = field(default_factory=list)
+    preempted: list[S] = field(default_factory=list)
+    hits: dict[S, int] = field(default_factory=dict)
+    swapped_in: dict[S, int] = field(default_factory=dict)
+    yielding: dict[S, int] = field(default_factory=dict)
+
+
+class Scheduler(Generic[S]):
+    """The policy: running sequences first, then the head of the waiting queue."""
+
+    def __init__(self, limits: Limits, cache: Cache) -> None:
+        self.limits = limits
+        self.cache = cache
+        self.running: list[S] = []
+        self.waiting: Queue[S] = Heap() if limits.policy == "priority" else Line()
+
+    def submit(self, sequence: S) -> None:
+        """Put a new request into the queue."""
+        self.waiting.add(sequence)
+
+    def schedule(self) -> Step[S]:
+        """Choose the tokens of the next step and give out the blocks they need."""
+        step: Step[S] = Step()
+        alone = len(self.running) + len(self.waiting) <= 1
+        longest = (not alone and self.limits.long_prefill_token_threshold) or self.limits.max_num_batched_tokens
+        left = self._continue_running(step, self.limits.max_num_batched_tokens, longest)
+        if not step.preempted:
+            self.admit_waiting(step, left, longest)
+        for sequence, tokens in step.scheduled.items():
+            sequence.computed += tokens
+            drafts = step.drafts.get(sequence, 0)
+            if sequence.computed == sequence.known + sequence.in_flight + drafts:
+                step.yielding[sequence] = drafts
+                sequence.in_flight += 1 + drafts
+        return step
+
+    def process(self, step: Step[S], accepted: Mapping[S, int]) -> list[tuple[S, int, bool]]:
+        """Take in the output of a step: one token, and the accepted drafts, of each sequence whose tokens are computed.
+
+        Returns each sequence, how many tokens it got, and whether it has finished.
+
+        Args:
+            step: the step.
+            accepted: drafts accepted of each sequence; none where it is left out.
+        """
+        output = [self._take_output(sequence, drafts, accepted) for sequence, drafts in step.yielding.items()]
+        for sequence, _, finished in output:
+            if finished:
+                self._finish(sequence)
+        return output
+
+    def _continue_running(self, step: Step[S], left: int, longest: int) -> int:
+        """Schedule the running sequences in order, preempting where blocks are lacking; return the tokens left."""
+        index = 0
+        while index < len(self.running) and left > 0:
+            sequence = self.running[index]
+            index += 1
+            tokens = min(self._due(sequence), longest, left)
+            if tokens <= 0:
+                continue
+            holding = self._holding(sequence.computed + tokens)
+            while not self.cache.can_append(sequence, tokens=holding):
+                victim = self._victim()
+                self._preempt(step, victim)
+                if victim is sequence:
+                    return left
+                if victim in step.scheduled:
+                    left += step.scheduled.pop(victim)
+                    step.drafts.pop(victim, None)
+                    index -= 1
+            self.cache.append(sequence, tokens=holding)
+            left -= tokens
+            self.put(step, sequence, tokens)
+        return left
+
+    def _due(self, sequence: S) -> int:
+        """Return the tokens a running sequence could compute now."""
+        if sequence.in_flight and sequence.computed + 2 - sequence.in_flight >= sequence.last_known:
+            return 0  # the step under way ends it
+        due = sequence.known + sequence.drafts + sequence.in_flight - sequence.computed
+        return min(due, self.limits.max_model_len - 1 - sequence.computed)
+
+    def _holding(self, tokens: int) -> int:
+        return min(tokens + self.limits.lookahead_tokens, self.limits.max_model_len)
+
+    def put(self, step: Step[S], sequence: S, tokens: int) -> None:
+        """Put a sequence that has its blocks into a step."""
+        step.scheduled[sequence] = tokens
+        drafts = sequence.computed + tokens - sequence.known - sequence.in_flight
+        if drafts > 0:
+            step.drafts[sequence] = drafts
+        sequence.drafts = 0
+        self.cache.hash_blocks(sequence, tokens=min(sequence.computed + tokens, sequence.known))
+
+    def _victim(self) -> S:
+        """Return who loses its blocks: the last admitted, or the least urgent."""
+        if self.limits.policy == "priority":
+            return max(self.running, key=lambda sequence: sequence.rank)
+        return self.running[-1]
+
+    def _preempt(self, step: Step[S], victim: S) -> None:
+        self.running.remove(victim)
+        self.cache.deallocate(victim)
+        if self.limits.preemption == "swap":
+            victim.swapped = victim.computed
+        victim.computed = victim.drafts = 0
+        victim.preemptions += 1
+        victim.running = False
+        self.waiting.put_back(victim)
+        step.preempted.append(victim)
+
+    def admit_waiting(self, step: Step[S], left: int, longest: int) -> int:
+        """Admit from the head of the queue while tokens, places and blocks last; nobody overtakes a head that waits.
+
+        Args:
+            step: the step so far.
+            left: tokens it may still compute.
+            longest: tokens of one sequence at most.
+
+        Returns the tokens that are left then.
+        """
+        limits, cache = self.limits, self.cache
+        prefilling = any(sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items())
+        while left > 0 and self.waiting and len(self.running) < limits.max_num_seqs:
+            sequence = self.waiting.head
+            hit, cached = cache.find_prefix(sequence)
+            cached = max(cached, sequence.swapped)
+            tokens = sequence.known - cached
+            drafted = tokens == 1 and not prefilling and self._takes_drafts(cached, others=bool(step.scheduled))
+            if drafted:
+                tokens += limits.speculative_tokens
+                if tokens > left:
+                    return left
+            tokens = min(tokens, longest, left)
+            spare = limits.watermark_blocks if self.running else 0
+            whole, holding = min(sequence.known, limits.max_model_len), self._holding(cached + tokens)
+            if limits.reserve_full_prompt and not cache.can_allocate(hit, tokens=whole, spare=spare):
+                return left
+            if not cache.can_allocate(hit, tokens=holding, spare=spare):
+                return left
+            self.waiting.remove_head()
+            sequence.computed = cached
+            cache.allocate(sequence, hit, tokens=holding)
+            self._start(step, sequence, cached)
+            left -= tokens
+            self.put(step, sequence, tokens)
+        return left
+
+    def _takes_drafts(self, cached: int, *, others: bool) -> bool:
+        """Whether a sequence admitted for its last token alone is padded to a verification, as the others are."""
+        drafts = self.limits.speculative_tokens
+        return drafts > 0 and (others or cached > 0) and cached + drafts + 2 <= self.limits.max_model_len
+
+    def _start(self, step: Step[S], sequence: S, cached: int) -> None:
+        self.running.append(sequence)
+        sequence.running = True
+        (step.resumed if sequence.preemptions else step.new).append(sequence)
+        if sequence.swapped:
+            step.swapped_in[sequence] = sequence.swapped
+            sequence.swapped = 0
+        elif cached:
+            step.hits[sequence] = cached
+
+    def _take_output(self, sequence: S, drafts: int, accepted: Mapping[S, int]) -> tuple[S, int, bool]:
+        taken = min(accepted.get(sequence, 0), drafts)
+        sequence.in_flight -= 1 + drafts
+        last = min(sequence.last_known, self.limits.max_model_len)
+        tokens = min(1 + taken, last - sequence.known)
+        sequence.known += tokens
+        finished = sequence.known >= last
+        if sequence.running:
+            sequence.computed -= drafts - taken
+            if not finished:
+                sequence.drafts = self.limits.speculative_tokens
+            if self.limits.in_flight_batches > 1:
+                self.cache.hash_blocks(sequence, tokens=sequence.computed - sequence.in_flight)
+        return sequence, tokens, finished
+
+    def _finish(self, sequence: S) -> None:
+        if not sequence.running:
+            self.waiting.remove(sequence)
+            return
+        self.running.remove(sequence)
+        sequence.running = False
+        self.cache.deallocate(sequence)
+
+
+class Queue(Protocol[S]):
+    """Sequences that wait, in the order of the policy."""
+
+    @property
+    def head(self) -> S:
+        """Who is next."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[S]: ...
+
+    def add(self, sequence: S) -> None:
+        """Put in a new request."""
+
+    def put_back(self, sequence: S) -> None:
+        """Put in a sequence that lost its blocks."""
+
+    def remove_head(self) -> S:
+        """Take out who is next."""
+
+    def remove(self, sequence: S) -> None:
+        """Take out a sequence."""
+
+
+class Line(deque[S]):
+    """First come, first served; who lost its blocks goes to the front."""
+
+    @property
+    def head(self) -> S:
+        """Who is next."""
+        return self[0]
+
+    add = deque.append
+    put_back = deque.appendleft
+    remove_head = deque.popleft
+
+
+class Heap(Generic[S]):
+    """Lower priority values first, then earlier arrivals."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, S]] = []
+
+    @property
+    def head(self) -> S:
+        """Who is next."""
+        return self._heap[0][2]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[S]:
+        return (entry[2] for entry in self._heap)
+
+    def add(self, sequence: S) -> None:
+        """Put in a new request."""
+        heapq.heappush(self._heap, (*sequence.rank, sequence))
+
+    put_back = add
+
+    def remove_head(self) -> S:
+        """Take out who is next."""
+        return heapq.heappop(self._heap)[2]
+
+    def remove(self, sequence: S) -> None:
+        """Take out a sequence."""
+        self._heap.remove((*sequence.rank, sequence))
+        heapq.heapify(self._heap)

@@ -1,0 +1,96 @@
+"""A serving run over time, in a bounded number of slices that double in length as the run goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.reports.simulate import SeriesRow
+from kvcalc.simulate.runs import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.simulate.runs import Run, Served
+
+__all__ = ["Series"]
+
+_MOST_SLICES = 240
+_LEAST_SLICE_S = 2.0**-20
+# What is summed up in a slice: sequences, waiting requests and blocks times seconds, tokens, gaps and their seconds,
+# first tokens and their seconds.
+_RUNNING, _WAITING, _BLOCKS, _TOKENS, _GAPS, _GAP_S, _FIRSTS, _FIRST_S, _SUMS = range(9)
+
+
+class Series(Observer):
+    """An observer that sums up what happens in slices of time.
+
+    Args:
+        usable_blocks: blocks of all replicas that can have an owner.
+    """
+
+    def __init__(self, *, usable_blocks: int) -> None:
+        self._blocks = usable_blocks
+        self._slice_s = _LEAST_SLICE_S
+        self._slices: list[list[float]] = [[0.0] * _SUMS]
+        self._end_s = _LEAST_SLICE_S
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Take in some runs of steps; what happens in one is spread evenly over its time."""
+        for run in runs:
+            if run.end_s > self._end_s:
+                self._reach(run.end_s)
+            first, last = int(run.start_s / self._slice_s), int(run.end_s / self._slice_s)
+            if first == last:
+                self._add(self._slices[first], run, run.end_s - run.start_s, 1.0)
+                continue
+            for place in range(first, min(last, len(self._slices) - 1) + 1):
+                inside_s = min(run.end_s, (place + 1) * self._slice_s) - max(run.start_s, place * self._slice_s)
+                self._add(self._slices[place], run, inside_s, inside_s / (run.end_s - run.start_s))
+
+    def _add(self, sums: list[float], run: Run, inside_s: float, share: float) -> None:
+        gaps = share * run.steps * run.decodes
+        sums[_RUNNING] += inside_s * run.running
+        sums[_WAITING] += inside_s * run.waiting
+        sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
+        sums[_TOKENS] += share * run.steps * run.output_tokens
+        sums[_GAPS] += gaps
+        sums[_GAP_S] += run.decodes * inside_s
+
+    def finished(self, served: Served) -> None:
+        """Take in a request's first token, in the slice in which it came."""
+        if served.first_token_s > self._end_s:
+            self._reach(served.first_token_s)
+        sums = self._slices[min(int(served.first_token_s / self._slice_s), len(self._slices) - 1)]
+        sums[_FIRSTS] += 1
+        sums[_FIRST_S] += served.first_token_s - served.request.arrival_s
+
+    def _reach(self, time_s: float) -> None:
+        """Add slices up to a time; where they would be too many, join them in pairs."""
+        while time_s > self._slice_s * _MOST_SLICES:
+            self._slice_s *= 2
+            pairs = zip(self._slices[::2], [*self._slices[1::2], [0.0] * _SUMS], strict=False)
+            self._slices = [[one + other for one, other in zip(*pair, strict=True)] for pair in pairs]
+        while len(self._slices) * self._slice_s < time_s:
+            self._slices.append([0.0] * _SUMS)
+        self._end_s = len(self._slices) * self._slice_s
+
+    def rows(self, end_s: float) -> tuple[SeriesRow, ...]:
+        """Return the slices up to the end of the run, the last one cut there."""
+        return tuple(
+            self._row(sums, place * self._slice_s, min(end_s, (place + 1) * self._slice_s))
+            for place, sums in enumerate(self._slices)
+            if place * self._slice_s < end_s
+        )
+
+    def _row(self, sums: list[float], start_s: float, end_s: float) -> SeriesRow:
+        length_s = end_s - start_s
+        return SeriesRow(
+            start_s=start_s,
+            end_s=end_s,
+            running=sums[_RUNNING] / length_s,
+            waiting=sums[_WAITING] / length_s,
+            cache_occupancy=sums[_BLOCKS] / (length_s * self._blocks),
+            output_tokens_per_s=sums[_TOKENS] / length_s,
+            ttft_s=sums[_FIRST_S] / sums[_FIRSTS] if sums[_FIRSTS] else None,
+            inter_token_s=sums[_GAP_S] / sums[_GAPS] if sums[_GAPS] else None,
+        )

@@ -1,0 +1,407 @@
+"""One replica of a serving engine: requests come, are scheduled step by step, and leave."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.requests import Segment
+from kvcalc.simulate.cache import GroupedCache, PagedCache
+from kvcalc.simulate.runs import Observer, Run, Served
+from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
+from kvcalc.simulate.timer import TICKS_PER_S, Chunk, ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.cache import BlockGroup, Cache
+    from kvcalc.simulate.scheduler import Step
+    from kvcalc.simulate.timer import StepTimer
+
+__all__ = ["Drafting", "Job", "Replica", "ServingSetup"]
+
+# Runs are handed on in batches of so many.
+_RUNS_AT_ONCE = 4096
+# Streams of requests that share nothing: far from any that a workload names.
+_PRIVATE_STREAMS = 2**60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """Speculative decoding.
+
+    Args:
+        acceptance: probability that a draft is accepted, if those before it were.
+        timer: how long a pass of the drafter takes; nothing where it costs nothing.
+        seed: of the draws; each request has its own.
+    """
+
+    acceptance: float
+    timer: StepTimer | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.acceptance <= 1:
+            raise InputError(f"acceptance must be from 0 to 1, not {self.acceptance}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSetup:
+    """What a replica is made of.
+
+    Args:
+        limits: what the engine is told of scheduling.
+        num_blocks: blocks of its cache, the null block included.
+        groups: groups of layers with a block table each.
+        timer: how long steps take.
+        swap_s_per_block: time to move a block between the accelerator's memory and the host's, where it preempts so.
+        drafting: speculative decoding, where ``limits.speculative_tokens`` asks for it.
+    """
+
+    limits: Limits
+    num_blocks: int
+    groups: tuple[BlockGroup, ...]
+    timer: StepTimer
+    swap_s_per_block: float = 0.0
+    drafting: Drafting | None = None
+
+    def __post_init__(self) -> None:
+        if self.limits.prefix_caching and (len(self.groups) > 1 or not self.groups[0].grows):
+            raise InputError("prefixes are shared in a cache of one group that grows with the sequence")
+        if self.limits.in_flight_batches > 1:
+            raise InputError("a serving run processes each step before it schedules the next")
+        if self.limits.speculative_tokens and self.drafting is None:
+            raise InputError("speculative tokens need an acceptance")
+
+    def blocks_for(self, tokens: int) -> int:
+        """Return the most blocks that a sequence of so many tokens counts on."""
+        return sum(max(group.admitted(tokens), group.held(computed=tokens - 1, tokens=tokens)) for group in self.groups)
+
+
+class Job(ServedSequence):
+    """A request in a replica, with the ticks at which things happened to it.
+
+    Attributes:
+        decoding: whether it got a token since it was admitted last.
+        base: where a replica that jumps keeps its computed tokens: less the clock.
+        place: its place in the running list there; another one each time it is admitted, and negative when it left.
+        joined: the clock when it got its first token there.
+    """
+
+    __slots__ = (
+        "admitted", "arrival", "base", "cached", "decoding", "first_token", "joined", "last_token", "place", "random",
+        "request",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, *, order: int, content: tuple[Segment, ...]) -> None:
+        super().__init__(
+            name=request.name,
+            order=order,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=request.output_tokens,
+            priority=request.priority,
+            content=content,
+        )
+        self.request = request
+        self.arrival = ticks(request.arrival_s)
+        self.admitted: int | None = None
+        self.first_token: int | None = None
+        self.last_token = 0
+        self.cached = 0
+        self.decoding = False
+        self.base = self.place = self.joined = 0
+        self.random: Random | None = None
+
+
+class Replica:
+    """A serving engine that is stepped one step at a time, exactly as the scheduler's policy reads.
+
+    Args:
+        setup: what it is made of.
+        observer: who is told what happens.
+    """
+
+    def __init__(self, setup: ServingSetup, observer: Observer) -> None:
+        self.setup = setup
+        self.limits = setup.limits
+        self.timer = setup.timer
+        self.observer = observer
+        self.cache = self._make_cache()
+        self.scheduler: Scheduler[Job] = Scheduler(self.limits, self.cache)
+        self.running = self.scheduler.running
+        self.now = 0
+        self._swap_ticks = ticks(setup.swap_s_per_block)
+        self._source: Iterator[Request] = iter(())
+        self._arrivals: deque[Job] = deque()
+        self._arrived = 0
+        self._last_arrival_s = 0.0
+        self._runs: list[Run] = []
+        self._level = (0,) * len(sums_of((), self.timer))
+
+    @property
+    def now_s(self) -> float:
+        """The time at which the next step can begin."""
+        return self.now / TICKS_PER_S
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that have been handed over and not been finished."""
+        return len(self._arrivals) + len(self.scheduler.waiting) + len(self.running)
+
+    def serve(self, requests: Iterable[Request]) -> None:
+        """Serve requests, in order of arrival, until all have finished.
+
+        Raises:
+            InputError: lengths below 1, or a request that comes before the one ahead of it.
+        """
+        self._source = iter(requests)
+        self.drain()
+
+    def submit(self, request: Request) -> None:
+        """Hand over a request; it is seen by the steps that begin at its arrival or later.
+
+        Raises:
+            InputError: lengths below 1, or it comes before the one handed over last.
+        """
+        self._arrivals.append(self._job(request))
+
+    def advance(self, until_s: float) -> None:
+        """Run all steps that begin before a time."""
+        self._advance(ticks(until_s))
+
+    def drain(self) -> None:
+        """Run until everything that was handed over has finished."""
+        self._advance(None)
+        self._hand_on_runs()
+
+    def _make_cache(self) -> Cache:
+        if self.limits.prefix_caching:
+            return PagedCache(
+                num_blocks=self.setup.num_blocks, block_size=self.setup.groups[0].block_size, prefix_caching=True
+            )
+        return GroupedCache(num_blocks=self.setup.num_blocks, groups=self.setup.groups)
+
+    def _advance(self, until: int | None) -> None:
+        while True:
+            self._take_arrivals()
+            if not self.running and not self.scheduler.waiting:
+                coming = self._coming()
+                if coming is None or (until is not None and coming.arrival >= until):
+                    return
+                self.now = coming.arrival
+                continue
+            if until is not None and self.now >= until:
+                return
+            self._move(until)
+
+    def _move(self, until: int | None) -> None:
+        """Run one step, or as many as begin before a time."""
+        del until
+        self._step()
+
+    def _coming(self) -> Job | None:
+        """Return the request that arrives next, if there is one."""
+        if not self._arrivals:
+            request = next(self._source, None)
+            if request is None:
+                return None
+            self._arrivals.append(self._job(request))
+        return self._arrivals[0]
+
+    def _take_arrivals(self) -> None:
+        coming = self._coming()
+        while coming is not None and coming.arrival <= self.now:
+            self._arrivals.popleft()
+            self._receive(coming)
+            coming = self._coming()
+
+    def _receive(self, job: Job) -> None:
+        reason = self._refusal(job)
+        if reason:
+            self.observer.refused(job.request, job.request.arrival_s, reason)
+        else:
+            self.scheduler.submit(job)
+
+    def _refusal(self, job: Job) -> str:
+        """Say why a request can never run; nothing where it can."""
+        longest = self.limits.max_model_len
+        if job.prompt_tokens >= longest:
+            return f"its prompt of {job.prompt_tokens:,} tokens leaves no room in sequences of {longest:,} tokens"
+        tokens = min(job.last_known, longest) - 1
+        if self.setup.blocks_for(tokens) > self.cache.usable:
+            return f"the cache does not hold its {tokens:,} tokens"
+        return ""
+
+    def _job(self, request: Request) -> Job:
+        if request.prompt_tokens < 1 or request.output_tokens < 1:
+            raise InputError(
+                f"request {request.name}: a prompt of {request.prompt_tokens} and an output of "
+                f"{request.output_tokens} tokens",
+                hint="both are whole numbers of 1 or more",
+            )
+        if not request.arrival_s >= self._last_arrival_s:
+            raise InputError(
+                f"request {request.name} comes at {request.arrival_s} s, before the one ahead of it",
+                hint="requests are served in the order of their arrival, from 0 s on",
+            )
+        self._last_arrival_s = request.arrival_s
+        order = self._arrived
+        self._arrived += 1
+        return Job(request, order=order, content=self._content(request, order) if self.limits.prefix_caching else ())
+
+    def _content(self, request: Request, order: int) -> tuple[Segment, ...]:
+        private = _PRIVATE_STREAMS + order
+        prompt = request.prompt or (Segment(private, 0, request.prompt_tokens),)
+        if request.output_stream is None:
+            return (*prompt, Segment(private, request.prompt_tokens, request.output_tokens))
+        return (*prompt, Segment(request.output_stream, request.output_start, request.output_tokens))
+
+    def _step(self) -> None:
+        """Run one step as the policy reads."""
+        start = self.now
+        step = self.scheduler.schedule()
+        for job in step.preempted:
+            self._note_preemption(job)
+        self._note_admissions(step)
+        taken, limiter = self._duration(step)
+        self.now += taken
+        prefilled = sum(tokens for job, tokens in step.scheduled.items() if not job.decoding)
+        held = sum(job.computed for job in self.running)
+        running, waiting, blocks = len(self.running), len(self.scheduler.waiting), self.cache.usable - self.cache.free
+        output = self.scheduler.process(step, self._accepted(step))
+        decodes = sum(self._note_token(job, start) for job, _, _ in output)
+        self._log(
+            Run(
+                start / TICKS_PER_S,
+                self.now / TICKS_PER_S,
+                steps=1,
+                first_s=taken / TICKS_PER_S,
+                slope_s=0.0,
+                decodes=decodes,
+                prefill_tokens=prefilled,
+                output_tokens=sum(tokens for _, tokens, _ in output),
+                running=running,
+                waiting=waiting,
+                blocks=blocks,
+                end_blocks=blocks,
+                held_tokens=held,
+                limiter=limiter,
+            )
+        )
+        for job, _, finished in output:
+            if finished:
+                self._note_finish(job)
+
+    def _duration(self, step: Step[Job]) -> tuple[int, str]:
+        """Return the ticks of a step, and what limits it."""
+        contexts: list[int] = []
+        chunks: list[Chunk] = []
+        tokens = logits = 0
+        for job, new in step.scheduled.items():
+            tokens += new
+            logits += 1 + step.drafts.get(job, 0) if job in step.yielding else 0
+            if new == 1:
+                contexts.append(job.computed)
+            else:
+                chunks.append(Chunk(new, job.computed - new))
+        line = self.timer.line(
+            tokens=tokens, logits=logits, sums=sums_of(contexts, self.timer), slopes=self._level, chunks=chunks
+        )
+        return line.first + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), line.limiter
+
+    def _drafting_ticks(self, step: Step[Job]) -> int:
+        """Return the ticks of the drafter: a pass for each draft token, which also takes in new prompts."""
+        drafting = self.setup.drafting
+        if drafting is None or drafting.timer is None or not step.drafts:
+            return 0
+        timer = drafting.timer
+        contexts = [job.computed - drafts for job, drafts in step.drafts.items()]
+        sums, count = sums_of(contexts, timer), len(contexts)
+        level = (0,) * len(sums)
+        chunks = [Chunk(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
+        chunks = [chunk for chunk in chunks if chunk.tokens > 1]
+        alone = timer.line(tokens=count, logits=count, sums=sums, slopes=level, chunks=()).first
+        whole = timer.line(
+            tokens=count + sum(chunk.tokens for chunk in chunks), logits=count, sums=sums, slopes=level, chunks=chunks
+        ).first
+        return whole + (max(step.drafts.values()) - 1) * alone
+
+    def _swapped_blocks(self, step: Step[Job]) -> int:
+        """Return the blocks that a step moves to the host's memory and back."""
+        moved = [job.swapped for job in step.preempted] + list(step.swapped_in.values())
+        return sum(self.setup.blocks_for(tokens) for tokens in moved if tokens)
+
+    def _accepted(self, step: Step[Job]) -> dict[Job, int]:
+        """Draw how many drafts of each sequence are accepted."""
+        drafting = self.setup.drafting
+        if drafting is None:
+            return {}
+        return {job: self._draw(job, drafts, drafting) for job, drafts in step.drafts.items()}
+
+    def _draw(self, job: Job, drafts: int, drafting: Drafting) -> int:
+        if job.random is None:
+            job.random = Random(f"{drafting.seed}/{job.order}")  # noqa: S311  a simulation
+        accepted = 0
+        while accepted < drafts and job.random.random() < drafting.acceptance:
+            accepted += 1
+        return accepted
+
+    def _note_admissions(self, step: Step[Job]) -> None:
+        for job in (*step.new, *step.resumed):
+            cached = step.hits.get(job, 0)
+            if job.admitted is None:
+                job.admitted, job.cached = self.now, cached
+            self.observer.admitted(job.request, self.now / TICKS_PER_S, cached)
+
+    def _note_preemption(self, job: Job) -> None:
+        job.decoding = False
+        self.observer.preempted(job.request, self.now / TICKS_PER_S)
+
+    def _note_token(self, job: Job, start: int) -> bool:
+        """Note that a step gave a token, and return whether the step before had given one too."""
+        follows = job.first_token is not None and job.last_token == start
+        if job.first_token is None:
+            job.first_token = self.now
+        elif not follows:
+            self.observer.gap(job.request, (self.now - job.last_token) / TICKS_PER_S)
+        job.last_token = self.now
+        job.decoding = True
+        return follows
+
+    def _note_finish(self, job: Job) -> None:
+        admitted, first_token = job.admitted or 0, job.first_token or 0
+        self.observer.finished(
+            Served(
+                job.request,
+                admitted / TICKS_PER_S,
+                first_token / TICKS_PER_S,
+                self.now / TICKS_PER_S,
+                job.known - job.prompt_tokens,
+                job.preemptions,
+                job.cached,
+            )
+        )
+
+    def _log(self, run: Run) -> None:
+        self._runs.append(run)
+        if len(self._runs) >= _RUNS_AT_ONCE:
+            self._hand_on_runs()
+
+    def _hand_on_runs(self) -> None:
+        if self._runs:
+            self.observer.runs(self._runs)
+            self._runs = []
+
+
+def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
+    """Return what a timer asks of the sequences with one new token: see `StepTimer.line`."""
+    return (
+        len(contexts),
+        sum(contexts),
+        *(sum(min(context, cap) for context in contexts) for cap in timer.caps),
+        *(sum((context - 1) % period + 1 for context in contexts) for period in timer.periods),
+    )

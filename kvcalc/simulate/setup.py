@@ -1,0 +1,141 @@
+"""From a deployment and an engine's options to what a simulated replica is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.engines import vllm
+from kvcalc.engines.budget import default_sequences
+from kvcalc.engines.options import EngineOptions
+from kvcalc.plan.deployment import default_context
+from kvcalc.plan.fit import cache_memory
+from kvcalc.simulate.cache import BlockGroup
+from kvcalc.simulate.scheduler import Limits
+from kvcalc.simulate.serving import Drafting, ServingSetup
+
+if TYPE_CHECKING:
+    from kvcalc.engines.vllm import Layout
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.scheduler import Policy, Preemption
+    from kvcalc.simulate.timer import StepTimer
+
+__all__ = ["serving_setup"]
+
+
+def serving_setup(
+    deployment: Deployment,
+    *,
+    timer: StepTimer,
+    options: EngineOptions | None = None,
+    kv_bytes: int | None = None,
+    num_blocks: int | None = None,
+    policy: Policy = "fcfs",
+    preemption: Preemption = "recompute",
+    host_bytes_per_s: float | None = None,
+    long_prefill_token_threshold: int = 0,
+    watermark_blocks: int = 0,
+    speculative_tokens: int = 0,
+    drafting: Drafting | None = None,
+) -> ServingSetup:
+    """Return a replica of vLLM, its cache laid out as that engine does.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        timer: how long steps take.
+        options: the engine's options.
+        kv_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out.
+        num_blocks: blocks of the cache, the null block included, whatever the memory.
+        policy: who is admitted first, and who loses its blocks.
+        preemption: whether a preempted sequence computes its tokens again or finds them in the host's memory.
+        host_bytes_per_s: rate at which blocks move to the host's memory and back.
+        long_prefill_token_threshold: tokens of a prompt in one step at most, where others run too.
+        watermark_blocks: blocks that an admission leaves free.
+        speculative_tokens: draft tokens of each verification.
+        drafting: acceptance and drafter.
+
+    Raises:
+        InputError: no accelerator, a cache that holds nothing, or swapping at no rate.
+        UnsupportedError: a model whose cache in the engine is not modelled.
+    """
+    options = options or EngineOptions()
+    model, hardware = deployment.model, deployment.hardware
+    longest = options.max_model_len or model.context_limit or default_context(model)
+    layout = _layout(deployment, options, longest)
+    if num_blocks is None:
+        memory = cache_memory(deployment, engine="vllm", options=options) if kv_bytes is None else kv_bytes
+        num_blocks = max(memory, 0) // layout.bytes_per_block
+    if num_blocks <= 1:
+        raise InputError("weights and overhead leave nothing for the cache", hint="ask fit what would hold them")
+    if preemption == "swap" and not host_bytes_per_s:
+        raise InputError("swapping needs the rate of the link to the host's memory")
+    limits = Limits(
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_num_seqs=options.max_num_seqs or default_sequences(hardware.usable_memory_bytes if hardware else 0),
+        max_model_len=longest,
+        policy=policy,
+        preemption=preemption,
+        prefix_caching=layout.prefix_caching,
+        long_prefill_token_threshold=long_prefill_token_threshold,
+        watermark_blocks=watermark_blocks,
+        speculative_tokens=speculative_tokens,
+    )
+    return ServingSetup(
+        limits=limits,
+        num_blocks=num_blocks,
+        groups=block_groups(layout, step_tokens=options.max_num_batched_tokens),
+        timer=timer,
+        swap_s_per_block=layout.bytes_per_block / host_bytes_per_s if host_bytes_per_s else 0.0,
+        drafting=drafting,
+    )
+
+
+def block_groups(layout: Layout, *, step_tokens: int) -> tuple[BlockGroup, ...]:
+    """Return how many blocks a sequence holds in each group of a layout.
+
+    Args:
+        layout: the engine's layout.
+        step_tokens: tokens of one sequence in a step at most; they are held beside the window.
+    """
+    groups = []
+    for group in layout.groups:
+        size = group.block_size
+        if group.kind in {"state", "cross"}:
+            groups.append(BlockGroup(block_size=size, constant=group.needed_blocks))
+        elif group.kind == "sliding":
+            most = group.reach - 1 + step_tokens
+            groups.append(BlockGroup(block_size=size, window=group.reach, admission_tokens=most))
+        elif group.kind == "chunked":
+            most = group.reach + step_tokens
+            groups.append(BlockGroup(block_size=size, chunk=group.reach, admission_tokens=most))
+        else:
+            groups.append(BlockGroup(block_size=size))
+    return tuple(groups)
+
+
+def _layout(deployment: Deployment, options: EngineOptions, longest: int) -> Layout:
+    """Return the layout of the stage with the largest blocks, which decides for all.
+
+    Prefixes are shared in models of one group alone: what the engine keeps of several is not modelled.
+    """
+    found = _fullest(deployment, options, longest, prefix_caching=options.prefix_caching)
+    alone = len(found.groups) == 1 and found.groups[0].kind in {"full", "latent", "index"}
+    if options.prefix_caching and not alone:
+        return _fullest(deployment, options, longest, prefix_caching=False)
+    return found
+
+
+def _fullest(deployment: Deployment, options: EngineOptions, longest: int, *, prefix_caching: bool) -> Layout:
+    asked = vllm.VllmOptions(
+        max_model_len=longest,
+        block_size=options.block_size,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_in_flight_batches=options.max_in_flight_batches,
+        prefix_caching=prefix_caching,
+        platform=options.platform,
+    )
+    parallel = deployment.parallel
+    stages = vllm.stage_layouts(
+        deployment.model, deployment.formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline
+    )
+    return max(stages, key=lambda stage: stage.bytes_per_block)

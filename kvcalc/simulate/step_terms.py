@@ -1,0 +1,342 @@
+"""The structure of a step's time: sums of maxima over affine terms, read off `forward_cost`.
+
+What an operator outside attention costs is affine in the tokens and logits of the step, and for experts in how many of
+them are touched. What attention costs is a sum over the sequences; for a decoding sequence it is affine in its context
+between knees (windows, chosen tokens) or within periods (chunks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.model import Chunked, Compressed, Cross, Full, Mixture, Shared, Sliding, counted
+from kvcalc.core.workload import TokenGroup
+from kvcalc.cost.attention import causal_pairs, mixer_work
+from kvcalc.cost.forward import forward_cost
+from kvcalc.cost.linear import experts_touched
+from kvcalc.cost.sharding import stage_blocks
+from kvcalc.plan.steps import required_hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kvcalc.core.cost_types import OpCost
+    from kvcalc.core.model import Block, Mixer
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["AffineTerm", "MixerWork", "StepTerms", "Work", "step_terms"]
+
+# Quantities of an operator, in the order in which works give the first three.
+_FLOP, _BYTES, _MOVED = range(3)
+Work = tuple[float, float, float]
+Affine = tuple[float, float, float]
+
+
+class MixerWork:
+    """What one mixer does for one sequence: FLOP, compulsory bytes, bytes moved when it runs on its own.
+
+    Args:
+        mixer: the mixer.
+        of: its work for a group of tokens.
+        caps: all knees that the model has.
+        periods: all periods that the model has.
+    """
+
+    def __init__(
+        self, mixer: Mixer, of: Callable[[TokenGroup], Work], *, caps: Sequence[int], periods: Sequence[int]
+    ) -> None:
+        self._of = of
+        self._chunks: dict[tuple[int, int], Work] = {}
+        self.decode = tuple(zip(*self._decode_coefficients(mixer, caps, periods), strict=True))
+        self.chunk: Callable[[int, int], Work] = self._chunk
+        if isinstance(mixer, Full | Sliding | Shared) and getattr(mixer, "indexer", None) is None:
+            self.chunk = self._closed_form(getattr(mixer, "window", None))
+
+    def _decode_coefficients(self, mixer: Mixer, caps: Sequence[int], periods: Sequence[int]) -> list[list[float]]:
+        """Return, for each of a step's sums, the work that goes with it: read off at the knees and between them."""
+        coefficients = [[0.0] * 3 for _ in range(2 + len(caps) + len(periods))]
+        own = sorted(_knees(mixer))
+        if isinstance(mixer, Chunked):
+            first, second = self._at(1), self._at(2)
+            slope = [after - before for before, after in zip(first, second, strict=True)]
+            coefficients[2 + len(caps) + periods.index(mixer.chunk)] = slope
+            coefficients[0] = [value - rise for value, rise in zip(first, slope, strict=True)]
+            return coefficients
+        points = [1, *own, (own[-1] if own else 1) + 1]
+        values = [self._at(point) for point in points]
+        for quantity in range(3):
+            slopes = [
+                (values[place + 1][quantity] - values[place][quantity]) / (points[place + 1] - points[place])
+                for place in range(len(points) - 1)
+            ]
+            coefficients[1][quantity] = slopes[-1]
+            coefficients[0][quantity] = values[0][quantity] - slopes[0]
+            for place, cap in enumerate(own):
+                coefficients[2 + caps.index(cap)][quantity] = slopes[place] - slopes[place + 1]
+        return coefficients
+
+    def _at(self, context: int) -> Work:
+        return self._of(TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1))
+
+    def _chunk(self, tokens: int, past: int) -> Work:
+        found = self._chunks.get((tokens, past))
+        if found is None:
+            found = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
+            self._chunks[tokens, past] = found
+        return found
+
+    def _closed_form(self, window: int | None) -> Callable[[int, int], Work]:
+        """Return the work of a chunk where scores go with pairs, reads with the past, and writes with the tokens."""
+        flop = self._at(1)[_FLOP]
+        _, written, _ = self._of(TokenGroup(sequences=1, query_tokens=2))
+        _, both, moved = self._of(TokenGroup(sequences=1, query_tokens=2, past_tokens=1))
+        write, read, reread = written / min(2, window or 2), both - written, moved - both
+
+        def chunk(tokens: int, past: int) -> Work:
+            if window is None:
+                pairs, kept, new = tokens * past + tokens * (tokens + 1) // 2, past, tokens
+            else:
+                pairs, kept, new = causal_pairs(tokens, past, window), min(past, window - 1), min(tokens, window)
+            moved_bytes = kept * read + new * write
+            return flop * pairs, moved_bytes, moved_bytes + kept * reread
+
+        return chunk
+
+
+def _knees(mixer: Mixer) -> set[int]:
+    """Return the contexts at which what a decode step costs in a layer changes its slope."""
+    indexer = getattr(mixer, "indexer", None)
+    if isinstance(mixer, Compressed | Cross) or (indexer is not None and indexer.pool > 1):
+        raise UnsupportedError(f"serving with {mixer.kind} attention of this kind is not modelled")
+    found = {getattr(mixer, "window", None), indexer.top_k if indexer is not None else None}
+    return {knee for knee in found if knee is not None and knee > 1}
+
+
+@dataclass(slots=True, kw_only=True)
+class AffineTerm:
+    """One of the times of which the largest counts, in seconds.
+
+    Args:
+        limiter: what limits where this one is the largest.
+        decode: time for each of a step's sums over its decoding sequences.
+        with_logits: time at no token, for each token, for each logit, in a step that computes logits.
+        without_logits: the same in one that computes none.
+        experts: a function of the step's tokens, and the time for each of what it returns.
+        chunks: place among the works, quantity, and the time for each of it, for the other sequences.
+    """
+
+    limiter: str
+    decode: list[float]
+    with_logits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    without_logits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    experts: list[tuple[Callable[[int], float], float]] = field(default_factory=list)
+    chunks: list[tuple[int, int, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTerms:
+    """A step's time as the sum of maxima over terms.
+
+    Args:
+        maxima: the terms of each maximum.
+        works: what the mixers do, one for each that differs.
+        caps: contexts that the sums are capped at.
+        periods: lengths after which contexts count from 1 again.
+    """
+
+    maxima: tuple[tuple[AffineTerm, ...], ...]
+    works: tuple[MixerWork, ...]
+    caps: tuple[int, ...]
+    periods: tuple[int, ...]
+
+
+def step_terms(deployment: Deployment, *, kind: Literal["ideal", "serial"]) -> StepTerms:
+    """Return the structure of the times that `step_time` gives for a deployment's steps.
+
+    Args:
+        deployment: the model, its formats, how it is spread, the accelerator.
+        kind: ``ideal`` for ``StepTime.latency_s``, ``serial`` for ``StepTime.serial_s``.
+
+    Raises:
+        InputError: no accelerator, or data-parallel copies.
+        UnsupportedError: attention whose costs have no such structure, or an encoder.
+    """
+    reader = _Reader(deployment)
+    maxima = reader.ideal() if kind == "ideal" else reader.serial()
+    return StepTerms(maxima=tuple(maxima), works=reader.works, caps=reader.caps, periods=reader.periods)
+
+
+# Tokens and logits of the passes that the coefficients are read off.
+_FEW, _MORE, _MANY = (2, 1), (1002, 1), (1002, 1001)
+_SILENT_FEW, _SILENT_MORE = (2, 0), (1002, 0)
+
+
+class _Operator:
+    """An operator in the passes that were made, and what its cost depends on beside tokens and logits.
+
+    Args:
+        passes: the operator in each of the passes; the output head is not in those without logits.
+        layers: layers of an attention operator.
+        mixer: its mixer.
+        mixture: the experts of an operator of routed experts.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[OpCost | None],
+        *,
+        layers: int = 0,
+        mixer: Mixer | None = None,
+        mixture: Mixture | None = None,
+    ) -> None:
+        self._passes = passes
+        self.layers, self.mixer, self.mixture = layers, mixer, mixture
+
+    @property
+    def cost(self) -> OpCost:
+        """The operator in a pass with logits."""
+        cost = self._passes[0]
+        assert cost is not None
+        return cost
+
+    def affine(self, value: Callable[[OpCost], float]) -> tuple[Affine, Affine]:
+        """Return a quantity at no token, for each token and for each logit: with logits in the step, and without."""
+        few, more, many, silent_few, silent_more = (0.0 if op is None else value(op) for op in self._passes)
+        per_token = (more - few) / (_MORE[0] - _FEW[0])
+        per_logit = (many - more) / (_MANY[1] - _MORE[1])
+        silent = (silent_more - silent_few) / (_SILENT_MORE[0] - _SILENT_FEW[0])
+        with_logits = (few - _FEW[0] * per_token - _FEW[1] * per_logit, per_token, per_logit)
+        return with_logits, (silent_few - _SILENT_FEW[0] * silent, silent, 0.0)
+
+
+# For each quantity of a work, the same of an operator, experts' weights left out.
+_VALUES: tuple[Callable[[OpCost], float], ...] = (
+    lambda op: op.flop,
+    lambda op: op.compulsory_bytes - (op.weight_bytes if op.part == "experts" else 0),
+    lambda op: op.moved_bytes - (op.weight_bytes if op.part == "experts" else 0),
+)
+
+
+class _Reader:
+    """Reads coefficients off passes of one deployment."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        model = deployment.model
+        if deployment.parallel.data > 1:
+            raise InputError("a replica is one data-parallel copy", hint="leave out --dp and ask for replicas")
+        if model.encoder is not None:
+            raise UnsupportedError(f"serving {model.name} is not modelled: it has an encoder")
+        self._deployment = deployment
+        self._hardware = required_hardware(deployment)
+        self._link = self._hardware.link(deployment.parallel.gpus)
+        mixers = tuple(dict.fromkeys(mixer for block in model.block_counts for mixer in block.mixers))
+        self.caps = tuple(sorted(set().union(*map(_knees, mixers))))
+        self.periods = tuple(sorted({mixer.chunk for mixer in mixers if isinstance(mixer, Chunked)}))
+        self._places = {mixer: place for place, mixer in enumerate(mixers)}
+        self.works = tuple(
+            MixerWork(mixer, self._work_of(mixer), caps=self.caps, periods=self.periods) for mixer in mixers
+        )
+        self._stages = self._read_stages()
+
+    def ideal(self) -> Iterator[tuple[AffineTerm, ...]]:
+        """Yield a maximum for each stage: compute, memory, link."""
+        bandwidth = self._hardware.memory_bandwidth_bytes_per_s
+        for operators in self._stages:
+            compute, memory, wire = (self._term(limiter) for limiter in ("compute", "memory", "interconnect"))
+            for operator in operators:
+                self._add(compute, operator, _FLOP, 1 / self._hardware.peak(operator.cost.unit))
+                self._add(memory, operator, _BYTES, 1 / bandwidth)
+                if self._link is not None:
+                    _add_affine(wire, operator, lambda op: op.link_bytes, 1 / self._link.bytes_per_s)
+            yield (compute, memory, wire) if self._link is not None else (compute, memory)
+
+    def serial(self) -> Iterator[tuple[AffineTerm, ...]]:
+        """Yield a maximum for each operator, of compute and memory, and its collective."""
+        bandwidth, link = self._hardware.memory_bandwidth_bytes_per_s, self._link
+        for operator in (operator for stage in self._stages for operator in stage):
+            compute, memory = self._term("compute"), self._term("memory")
+            self._add(compute, operator, _FLOP, 1 / self._hardware.peak(operator.cost.unit))
+            self._add(memory, operator, _MOVED, 1 / bandwidth)
+            yield compute, memory
+            if link is not None and operator.cost.collective_steps:
+                wire = self._term("interconnect")
+                _add_affine(wire, operator, lambda op: op.collective_bytes, 1 / link.bytes_per_s)
+                _add_affine(wire, operator, lambda op: op.collective_steps, link.latency_s or 0)
+                yield (wire,)
+
+    def _term(self, limiter: str) -> AffineTerm:
+        return AffineTerm(limiter=limiter, decode=[0.0] * (2 + len(self.caps) + len(self.periods)))
+
+    def _add(self, term: AffineTerm, operator: _Operator, quantity: int, seconds: float) -> None:
+        """Add what an operator does, at so many seconds for each FLOP or byte."""
+        if operator.mixer is not None:
+            place, scale = self._places[operator.mixer], operator.layers * seconds
+            for index, value in enumerate(self.works[place].decode[quantity]):
+                term.decode[index] += value * scale
+            term.chunks.append((place, quantity, scale))
+            return
+        _add_affine(term, operator, _VALUES[quantity], seconds)
+        if operator.mixture is not None and quantity != _FLOP:
+            touched = _touched(operator.mixture)
+            term.experts.append((touched, operator.cost.weight_bytes / touched(_FEW[0]) * seconds))
+
+    def _work_of(self, mixer: Mixer) -> Callable[[TokenGroup], Work]:
+        formats, tensor = self._deployment.formats, self._deployment.parallel.tensor
+
+        def of(group: TokenGroup) -> Work:
+            work = mixer_work(mixer, group, formats, tensor=tensor)
+            compulsory = work.read_bytes + work.write_bytes
+            return work.flop, compulsory, compulsory + work.reread_bytes
+
+        return of
+
+    def _read_stages(self) -> list[list[_Operator]]:
+        """Return the operators of each pipeline stage."""
+        passes = [self._stages_of(*size) for size in (_FEW, _MORE, _MANY, _SILENT_FEW, _SILENT_MORE)]
+        blocks = stage_blocks(self._deployment.model, self._deployment.parallel.pipeline)
+        return [
+            list(_operators(stage, list(zip_longest(*(found[index] for found in passes)))))
+            for index, stage in enumerate(blocks)
+        ]
+
+    def _stages_of(self, tokens: int, logits: int) -> tuple[tuple[OpCost, ...], ...]:
+        group = TokenGroup(sequences=1, query_tokens=tokens, logit_tokens=logits)
+        deployment = self._deployment
+        return forward_cost(deployment.model, (group,), deployment.formats, parallel=deployment.parallel).stages
+
+
+def _operators(blocks: tuple[Block, ...], passes: Sequence[tuple[OpCost | None, ...]]) -> Iterator[_Operator]:
+    """Yield a stage's operators, each with its mixer or experts, which stand in the order of the layers' kinds."""
+    kinds = counted(blocks)
+    mixers = iter([(mixer, count) for block, count in kinds.items() for mixer in block.mixers])
+    mixtures = iter([block.mlp for block in kinds if isinstance(block.mlp, Mixture)])
+    for found in passes:
+        part = found[0].part if found[0] is not None else ""
+        if part == "cache":
+            mixer, layers = next(mixers)
+            yield _Operator(found, mixer=mixer, layers=layers)
+        else:
+            yield _Operator(found, mixture=next(mixtures) if part == "experts" else None)
+
+
+def _add_affine(term: AffineTerm, operator: _Operator, value: Callable[[OpCost], float], seconds: float) -> None:
+    for mine, theirs in zip((term.with_logits, term.without_logits), operator.affine(value), strict=True):
+        for place, found in enumerate(theirs):
+            mine[place] += found * seconds
+
+
+def _touched(mixture: Mixture) -> Callable[[int], float]:
+    """Return the experts that so many tokens are expected to touch."""
+    return lru_cache(maxsize=None)(
+        lambda tokens: experts_touched(
+            experts=mixture.experts,
+            chosen=mixture.experts_per_token,
+            zero_experts=mixture.zero_experts,
+            tokens=tokens,
+            routing="expected",
+        )
+    )

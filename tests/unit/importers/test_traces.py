@@ -1,0 +1,142 @@
+"""Traces: the known ones by their columns, any other with a mapping, and what a bad row says."""
+
+import json
+
+import pytest
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.requests import Segment
+from kvcalc.importers.traces import TraceColumns, parse_columns, read_trace
+
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+FIRST = "2023-11-16 18:59:59.9999999,374,44\r\n"
+
+
+def _read(tmp_path, text, name="trace.csv", **options):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return list(read_trace(path, **options))
+
+
+def _mooncake(**changed):
+    row = {"timestamp": 27, "input_length": 1100, "output_length": 5, "hash_ids": [0, 7, 8]}
+    return json.dumps(row | changed) + "\n"
+
+
+def test_azure_times_count_from_the_first_request_to_the_last_digit(tmp_path):
+    first, second = _read(tmp_path, AZURE + FIRST + "2023-11-16 19:00:00.0000001,2,7\r\n")
+    assert (first.name, first.arrival_s, first.prompt_tokens, first.output_tokens) == ("1", 0.0, 374, 44)
+    assert second.arrival_s == pytest.approx(2e-7, abs=1e-14)
+    assert (second.prompt, second.output_stream) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("dates", "seconds"),
+    [
+        (("2024-02-28T23:59:59Z", "2024-02-29T00:00:01Z"), 2.0),
+        (("2024-05-01 10:00:00+02:00", "2024-05-01 10:00:00+01:00"), 3600.0),
+        (("2024-05-01 10:00:00", "2024-05-01 10:00:00.5"), 0.5),
+        (("2024-05-01", "2024-05-02"), 86400.0),
+        (("1.5", "4"), 2.5),
+    ],
+)
+def test_dates_and_numbers_are_times(tmp_path, dates, seconds):
+    text = AZURE + "".join(f"{date},1,1\n" for date in dates)
+    assert _read(tmp_path, text)[1].arrival_s == seconds
+
+
+def test_mooncake_hashes_become_places_of_one_stream(tmp_path):
+    first, second = _read(tmp_path, _mooncake() + _mooncake(timestamp=1027, hash_ids=[0, 9, 7]), "trace.jsonl")
+    assert first.prompt == (Segment(0, 0, 512), Segment(0, 7 * 512, 588))
+    assert second.prompt == (Segment(0, 0, 512), Segment(0, 9 * 512, 512), Segment(0, 7 * 512, 76))
+    assert second.arrival_s == 1.0
+
+
+def test_any_file_is_read_with_a_mapping(tmp_path):
+    columns = parse_columns("time=when:ms,prompt=in,output=out")
+    csv = _read(tmp_path, "in,x,out,when\n5,,6,100\n7,,8,350\n", columns=columns)
+    lines = '{"in": 5, "out": 6, "when": 100}\n\n{"out": 8, "in": 7, "when": 350.0}\n'
+    assert csv == _read(tmp_path, lines, "trace.json", columns=columns)
+    assert [request.arrival_s for request in csv] == [0.0, 0.25]
+    assert [(request.prompt_tokens, request.output_tokens) for request in csv] == [(5, 6), (7, 8)]
+
+
+def test_times_that_are_replaced_are_not_looked_at(tmp_path):
+    columns = TraceColumns(prompt="in", output="out")
+    assert [one.arrival_s for one in _read(tmp_path, "in,out\n1,2\n3,4\n", columns=columns, timed=False)] == [0, 0]
+    assert len(_read(tmp_path, AZURE + "never,1,1\n", timed=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (AZURE, "trace.csv", "no requests"),
+        ("", "trace.csv:1", "not those of a known trace: none"),
+        ("a,b\n1,2\n", "trace.csv:1", "not those of a known trace: a, b"),
+        (AZURE + FIRST + "2023-11-16 19:00:00,-5,7\n", "trace.csv:3", "ContextTokens must be from 1"),
+        (AZURE + FIRST + "2023-11-16 19:00:00,5,0\n", "trace.csv:3", "GeneratedTokens must be from 1"),
+        (AZURE + FIRST + "2023-11-16 19:00:00,5.5,7\n", "trace.csv:3", "'5.5' is not a whole number"),
+        (AZURE + FIRST + "\n2023-11-16 19:00:00,,7\n", "trace.csv:4", "'' is not a whole number"),
+        (AZURE + FIRST + "2023-11-16 19:00:00,5\n", "trace.csv:3", "2 cells, fewer than the header's 3"),
+        (AZURE + FIRST + "2023-11-16 18:59:58,5,7\n", "trace.csv:3", "the time goes back by 2 s"),
+        (AZURE + "yesterday,5,7\n", "trace.csv:2", "'yesterday' is not a time"),
+        (AZURE + "nan,5,7\n", "trace.csv:2", "'nan' is not a time"),
+        (AZURE + FIRST + f"2023-11-16 19:00:00,{'9' * 5000},7\n", "trace.csv:3", "is not a whole number"),
+        (b"\xff\xfe\x00", "trace.csv:1", "not those of a known trace"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_says_where_it_is(tmp_path, text, where, what):
+    with pytest.raises(InputError, match=what) as error:
+        _read(tmp_path, text)
+    assert error.value.where.endswith(where)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{", "not JSON"),
+        ("[1]\n", "not a JSON object"),
+        ("[" * 100_000, "not JSON|nested too deeply"),
+        (_mooncake(hash_ids=[0]), "1 ids in hash_ids for a prompt of 1,100 tokens"),
+        (_mooncake(hash_ids=[0, -1, 3]), "not a list of whole numbers"),
+        (_mooncake(hash_ids="x"), "not a list of whole numbers"),
+        (_mooncake(input_length=True), "not a whole number"),
+        (_mooncake(input_length=None), "not a whole number"),
+        (_mooncake(timestamp=None), "not a time"),
+        (_mooncake(timestamp=float("inf")), "not a time"),
+    ],
+)
+def test_a_bad_line_says_where_it_is(tmp_path, text, what):
+    with pytest.raises(InputError, match=what) as error:
+        _read(tmp_path, _mooncake() + text, "trace.jsonl")
+    assert error.value.where.endswith("trace.jsonl:2")
+
+
+def test_a_key_that_goes_missing_is_named(tmp_path):
+    with pytest.raises(InputError, match="no column 'output_length'"):
+        _read(tmp_path, _mooncake() + '{"timestamp": 28, "input_length": 3, "hash_ids": [1]}', "trace.jsonl")
+
+
+def test_a_column_that_is_not_there_is_hinted_at(tmp_path):
+    with pytest.raises(InputError, match="no column 'inn'") as error:
+        _read(tmp_path, "in,out\n1,2\n", columns=parse_columns("prompt=inn,output=out"), timed=False)
+    assert error.value.hint == "did you mean in?"
+
+
+def test_a_trace_without_times_asks_for_them(tmp_path):
+    with pytest.raises(InputError, match="no times"):
+        _read(tmp_path, "in,out\n1,2\n", columns=parse_columns("prompt=in,output=out"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "prompt=in", "prompt=in,output=", "size=in,output=out", "time=t:weeks,prompt=a,output=b"]
+)
+def test_a_mapping_that_says_too_little_is_refused(text):
+    with pytest.raises(InputError):
+        parse_columns(text)
+
+
+def test_rows_are_read_as_they_are_asked_for(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(AZURE + FIRST + "rubbish\n")
+    assert next(read_trace(path)).prompt_tokens == 374
