@@ -117,9 +117,10 @@ class Cache:
 class _Layer:
     """One layer: its norms, its mixers, its MLP."""
 
-    def __init__(self, block: Block, hidden: int, make: WeightMaker, device: Device) -> None:
-        self.block = block
-        self.vectors = _vectors(vector_layout(block, hidden), make)
+    def __init__(self, block: Block, model: ModelProfile, make: WeightMaker, device: Device) -> None:
+        self.block, hidden = block, model.hidden_size
+        centred = "norm_bias" in final_layout(model.vector_parameters, hidden)
+        self.vectors = _vectors(vector_layout(block, hidden, centred=centred), make)
         self.mixers = [self._mixer(mixer, hidden, make) for mixer in block.mixers]
         self.mlp = _mlp(block.mlp, hidden, make, self.vectors, device)
 
@@ -208,7 +209,7 @@ class Decoder:
         spread = _NORM_SPREAD if head is not None and head.tied else 1.0
         tables = [make.tensor(table.rows, table.width, scale=spread) for table in model.embeddings]
         self.tokens, self.positions = tables[0], tables[1] if tables[1:] else None
-        self.layers = [_Layer(block, model.hidden_size, make, device) for block in model.blocks]
+        self.layers = [_Layer(block, model, make, device) for block in model.blocks]
         self.final = _vectors(final_layout(model.vector_parameters, model.hidden_size), make)
         bias = make.tensor(head.rows, scale=_NORM_SPREAD) if head is not None and head.bias else None
         if head is not None and head.tied:

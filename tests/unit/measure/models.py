@@ -102,8 +102,12 @@ def model_of(*blocks, tied=False, embeddings=None, name="small", final=HIDDEN, b
 
 
 GQA = KINDS["GQA"]
-MODELS = {name: model_of(kind, kind, name=name) for name, kind in KINDS.items()} | {
+CENTRED = ("LayerNorm, biases, a plain MLP",)
+MODELS = {
+    name: model_of(kind, kind, name=name, final=2 * HIDDEN if name in CENTRED else HIDDEN) for name, kind in KINDS.items()
+} | {
+    "no weights in norms": model_of(Block(mixers=GQA.mixers, mlp=MLP), name="bare", final=0),
     "tied": model_of(GQA, GQA, tied=True, name="tied"),
-    "learned positions": model_of(GQA, GQA, embeddings=LEARNED, final=2 * HIDDEN, name="learned", bias=True),
+    "learned positions": model_of(GQA, GQA, embeddings=LEARNED, name="learned", bias=True),
     "hybrid": model_of(KINDS["gated delta"], KINDS["sliding window"], KINDS["experts"], name="hybrid"),
 }
