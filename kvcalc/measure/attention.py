@@ -186,7 +186,7 @@ class GroupedAttention:
         return self.output(read)
 
     def _read(self, queries: Any, keys: Any, values: Any, cache: HeadsCache, run: Pass) -> Any:
-        scoring = {"scale": 1 / math.sqrt(self.mixer.head_dim), "sinks": self.vectors.get("sinks")}
+        scoring: dict[str, Any] = {"scale": 1 / math.sqrt(self.mixer.head_dim), "sinks": self.vectors.get("sinks")}
         places = cache.keys.shape[2]
         if run.tokens == 1:
             place = run.start % places

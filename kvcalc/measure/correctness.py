@@ -1,4 +1,4 @@
-"""Whether the loop is right: cached decoding against full recomputation, token for token, and K/V projections counted."""
+"""Whether the loop is right: cached decoding against full recomputation, and projections of keys and values counted."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_loop(model: ModelProfile, device: Device) -> list[LoopCheck]:
 
 
 def _recomputed(decoder: Decoder, tokens: Any) -> tuple[Any, int]:
-    """Return the logits after the last token with nothing cached, and the tokens whose keys and values were projected."""
+    """Return the logits after the last token with nothing cached, and how many keys and values were projected."""
     empty = decoder.new_cache(batch=tokens.shape[0], capacity=tokens.shape[1])
     run = decoder.new_pass(tokens, empty)
     return decoder.forward(tokens, empty, run=run)[:, 0], run.projected

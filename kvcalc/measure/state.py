@@ -53,8 +53,8 @@ def check_state(mixer: State, hidden: int, *, name: str) -> None:
     inputs, outputs = _projections(mixer)
     if (sum(inputs) + outputs) * hidden != mixer.matrix_parameters or mixer.extra_state_bytes:
         raise UnsupportedError(
-            f"{name}: a {mixer.variant} layer with {mixer.matrix_parameters:,} matrix parameters at hidden size {hidden}",
-            hint=f"the decoder builds the one with {(sum(inputs) + outputs) * hidden:,}",
+            f"{name}: the decoder builds no {mixer.variant} layer with {mixer.matrix_parameters:,} matrix parameters",
+            hint=f"of these heads it builds the one with {(sum(inputs) + outputs) * hidden:,}",
         )
 
 

@@ -18,8 +18,8 @@ def vector_layout(block: Block, hidden: int, *, centred: bool = False) -> Layout
     """Return the names and lengths of a layer's vectors, in order; together as many as the profile counts.
 
     Norms of the layer's inputs, and what a state layer cannot do without, come first. Of the parts that some
-    architectures have and others lack, those are taken whose lengths add up to the rest exactly, the fewest of them. What
-    no combination explains is ``held``: allocated and counted, but not used.
+    architectures have and others lack, those are taken whose lengths add up to the rest exactly, the fewest of them.
+    What no combination explains is ``held``: allocated and counted, but not used.
 
     Args:
         block: the layer.
@@ -27,7 +27,8 @@ def vector_layout(block: Block, hidden: int, *, centred: bool = False) -> Layout
         centred: whether its norms have biases (LayerNorm), as `final_layout` tells of the model's last one.
 
     >>> from kvcalc.core.model import Full
-    >>> layer = Block(mixers=(Full(heads=4, kv_heads=2, head_dim=8),), mlp=Gated(width=64), vector_parameters=2 * 32 + 16)
+    >>> heads = Full(heads=4, kv_heads=2, head_dim=8)
+    >>> layer = Block(mixers=(heads,), mlp=Gated(width=64), vector_parameters=2 * 32 + 16)
     >>> vector_layout(layer, 32)
     {'norm_0': 32, 'norm_1': 32, 'query_norm': 8, 'key_norm': 8}
     """

@@ -78,5 +78,8 @@ def reach_lines(calibration: Calibration) -> RenderableType:
         for name, reach in calibration.reach.items()
         if ":" in name
     ]
-    rows += [("a layer besides", seconds_text(calibration.layer_s)), ("a step besides", seconds_text(calibration.step_s))]
+    rows += [
+        ("a layer besides", seconds_text(calibration.layer_s)),
+        ("a step besides", seconds_text(calibration.step_s)),
+    ]
     return facts(rows)

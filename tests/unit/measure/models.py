@@ -104,7 +104,8 @@ def model_of(*blocks, tied=False, embeddings=None, name="small", final=HIDDEN, b
 GQA = KINDS["GQA"]
 CENTRED = ("LayerNorm, biases, a plain MLP",)
 MODELS = {
-    name: model_of(kind, kind, name=name, final=2 * HIDDEN if name in CENTRED else HIDDEN) for name, kind in KINDS.items()
+    name: model_of(kind, kind, name=name, final=2 * HIDDEN if name in CENTRED else HIDDEN)
+    for name, kind in KINDS.items()
 } | {
     "no weights in norms": model_of(Block(mixers=GQA.mixers, mlp=MLP), name="bare", final=0),
     "tied": model_of(GQA, GQA, tied=True, name="tied"),

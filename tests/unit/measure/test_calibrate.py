@@ -29,7 +29,10 @@ def probe(kind, seconds, *, moved=0.0, flop=0.0, part="mlp", held=LARGE, batch=1
 def machine(memory_share=0.5, flop_share=0.8, attention_share=0.25, call_s=1e-5):
     """Benchmarks of a machine that reaches exactly these shares."""
     moved = 1e8
-    found = [probe("read", moved / BANDWIDTH, moved=moved), probe("matrix", 1.0, flop=PEAK, held=CACHE, name="square", batch=2048)]
+    found = [
+        probe("read", moved / BANDWIDTH, moved=moved),
+        probe("matrix", 1.0, flop=PEAK, held=CACHE, name="square", batch=2048),
+    ]
     for batch in (1, 4, 16, 64):
         flop = batch * moved
         seconds = max(moved / BANDWIDTH / memory_share, flop / PEAK / flop_share) + call_s

@@ -40,7 +40,7 @@ def test_a_whole_model_is_not_cut():
 
 @pytest.mark.parametrize("layers", [0, 17, -1])
 def test_more_layers_than_there_are_is_refused(layers):
-    with pytest.raises(InputError, match="llama3.2-1b has 16"):
+    with pytest.raises(InputError, match=r"llama3\.2-1b has 16"):
         with_layers(LLAMA, layers)
 
 
@@ -52,7 +52,7 @@ def test_as_many_layers_as_fit():
 
 
 def test_what_cannot_be_cut_to_fit_is_refused():
-    with pytest.raises(InputError, match="one layer of llama3.2-1b"):
+    with pytest.raises(InputError, match=r"one layer of llama3\.2-1b"):
         fit_layers(LLAMA, BF16, batch=1, context=512, memory_bytes=GIB // 2)
 
 
