@@ -22,3 +22,5 @@ def test_what_users_write_runs() -> None:
     assert code.held_with_levers()["gqa"] * 4 == code.held_with_levers()["none"]
     assert code.projections() == (250, 22)
     assert "did you mean llama2-70b" in code.refused("lama2-70b")
+    assert code.fewest_gpus("llama3.1-70b", "h200") == 2
+    assert code.better_format() == (1,)
