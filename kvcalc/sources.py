@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model", "shipped_calibrations"]
+__all__ = [
+    "catalogue_hardware",
+    "catalogue_model",
+    "find_calibration",
+    "load_calibration",
+    "load_hardware",
+    "load_model",
+    "shipped_calibrations",
+]
 
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
@@ -50,12 +58,29 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
     if isinstance(source, HardwareProfile):
         return override_hardware(source, settings)
     path = _as_path(source, _PROFILE_SUFFIXES)
-    if path is not None:
-        return override_hardware(load_hardware_file(path), settings)
-    from kvcalc.profiles.catalog import find
+    return override_hardware(catalogue_hardware(str(source)) if path is None else load_hardware_file(path), settings)
 
-    entry = find(str(source), "hardware")
-    return override_hardware(load_hardware_file(entry.path, trusted=entry.shipped), settings)
+
+def catalogue_model(name: str) -> ModelProfile:
+    """Return a model of the catalogue, by its name or an alias: nothing else is read and nothing fetched.
+
+    Raises:
+        UnknownNameError: no such model.
+    """
+    from kvcalc.profiles.catalog import find
+    from kvcalc.profiles.loader import load_model_file
+
+    entry = find(name, "model")
+    return load_model_file(entry.path, trusted=entry.shipped)
+
+
+def catalogue_hardware(name: str) -> HardwareProfile:
+    """Return an accelerator of the catalogue; as `catalogue_model`."""
+    from kvcalc.profiles.catalog import find
+    from kvcalc.profiles.loader import load_hardware_file
+
+    entry = find(name, "hardware")
+    return load_hardware_file(entry.path, trusted=entry.shipped)
 
 
 def load_calibration(source: str | Path | Calibration) -> Calibration:
@@ -96,18 +121,14 @@ def _read_model(source: str | Path) -> ModelProfile:
     path = _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES)
     if path is not None:
         return _read_model_file(path)
-    from kvcalc.profiles.catalog import find
-    from kvcalc.profiles.loader import load_model_file
-
     try:
-        entry = find(str(source), "model")
+        return catalogue_model(str(source))
     except UnknownNameError as unknown:
         if not _is_hub_id(str(source)):
             raise
         from kvcalc.importers.hub import fetch_config
 
         return _read_as(fetch_config(str(source), unknown), _profile_name(Path(str(source)) / "config.json"))
-    return load_model_file(entry.path, trusted=entry.shipped)
 
 
 def _is_hub_id(source: str) -> bool:

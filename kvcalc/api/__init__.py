@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from kvcalc.api.checks import check_files, check_schema
     from kvcalc.api.choices import compare, side, solve
     from kvcalc.api.deployments import deployment
+    from kvcalc.api.engines import engine_options
     from kvcalc.api.evidence import check_measured, validate
     from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
     from kvcalc.api.loads import Load
     from kvcalc.api.logs import reconcile
     from kvcalc.api.measuring import bench, crosscheck, write_profile
     from kvcalc.api.profiles import (
+        catalogue,
+        catalogue_hardware,
+        catalogue_model,
+        config_model,
         lint_config,
         load_hardware,
         load_model,
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
         validate_profile,
     )
     from kvcalc.api.serving import Serving, find_capacity, simulate_serving
+    from kvcalc.api.shown import chart, chart_runtime, report_data
     from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
@@ -34,10 +40,16 @@ __all__ = [
     "Serving",
     "Sweep",
     "bench",
+    "catalogue",
+    "catalogue_hardware",
+    "catalogue_model",
+    "chart",
+    "chart_runtime",
     "check_files",
     "check_measured",
     "check_schema",
     "compare",
+    "config_model",
     "crosscheck",
     "decode",
     "demo_drift",
@@ -46,6 +58,7 @@ __all__ = [
     "demo_speculate",
     "deployment",
     "draft_deployment",
+    "engine_options",
     "explain",
     "explain_speculation",
     "find_capacity",
@@ -59,6 +72,7 @@ __all__ = [
     "profile_schema",
     "profile_text",
     "reconcile",
+    "report_data",
     "roofline",
     "side",
     "simulate_serving",
@@ -80,12 +94,17 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "checks": ("check_files", "check_schema"),
     "choices": ("compare", "side", "solve"),
     "deployments": ("deployment",),
+    "engines": ("engine_options",),
     "evidence": ("check_measured", "validate"),
     "lessons": ("demo_drift", "demo_kv_cache", "demo_paging", "demo_speculate"),
     "loads": ("Load",),
     "logs": ("reconcile",),
     "measuring": ("bench", "crosscheck", "write_profile"),
     "profiles": (
+        "catalogue",
+        "catalogue_hardware",
+        "catalogue_model",
+        "config_model",
         "lint_config",
         "load_hardware",
         "load_model",
@@ -95,6 +114,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "validate_profile",
     ),
     "serving": ("Serving", "find_capacity", "simulate_serving"),
+    "shown": ("chart", "chart_runtime", "report_data"),
     "speculation": ("draft_deployment", "explain_speculation", "speculate"),
     "sweeps": ("Sweep", "sweep", "sweep_columns"),
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.api.profiles import profile_names
 from kvcalc.core.errors import InputError, UnknownNameError
-from kvcalc.sources import load_model
+from kvcalc.sources import catalogue_model, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,16 +52,12 @@ def reconcile(
 def _logged_model(printed: str | None) -> ModelProfile:
     """Return the model that a log names, from the catalogue: nothing is fetched."""
     from kvcalc.engines.logs import model_names
-    from kvcalc.profiles.catalog import find
-    from kvcalc.profiles.loader import load_model_file
-
     names, known = model_names(printed or ""), set(profile_names("model"))
     # the name as printed, then the catalogue's own names, then the aliases: a search in vain reads every profile
     for name in (*names[:1], *(name for name in names[1:] if name in known), *names[1:]):
         try:
-            entry = find(name, "model")
+            return catalogue_model(name)
         except UnknownNameError:
             continue
-        return load_model_file(entry.path, trusted=entry.shipped)
     told = f"the log names {printed!r}, which is in no catalogue" if printed else "the log names no model"
     raise InputError(told, hint="give it with --model")

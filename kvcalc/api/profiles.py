@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.sources import load_hardware, load_model
+from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from kvcalc.profiles.catalog import Kind
 
 __all__ = [
+    "catalogue",
+    "catalogue_hardware",
+    "catalogue_model",
+    "config_model",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -30,6 +34,24 @@ def profile_names(kind: Kind) -> list[str]:
     from kvcalc.profiles.catalog import names
 
     return names(kind)
+
+
+def catalogue(kind: Kind) -> dict[str, tuple[str, ...]]:
+    """Return the models or accelerators that can be found, each with its aliases."""
+    load = catalogue_model if kind == "model" else catalogue_hardware
+    return {name: load(name).aliases for name in profile_names(kind)}
+
+
+def config_model(text: str, *, name: str = "config") -> ModelProfile:
+    """Return the model that the text of a Hugging Face ``config.json`` describes.
+
+    Raises:
+        UnsupportedError: an architecture that is not known.
+        ProfileError: not a config, or one with keys that are missing or make no sense.
+    """
+    from kvcalc.importers.hugging_face import import_config, read_config
+
+    return import_config(read_config(text), name=name)[0]
 
 
 def profile_text(profile: ModelProfile | HardwareProfile) -> str:

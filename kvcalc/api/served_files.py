@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import InputError
 from kvcalc.render.perfetto import TraceFile
 from kvcalc.render.row_file import RowFile
 from kvcalc.simulate.metrics import latencies
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.runs import Run, Served
 
-__all__ = ["Progress", "requests_file", "trace_file"]
+__all__ = ["Progress", "TimeLimit", "requests_file", "trace_file"]
 
 _COLUMNS: dict[str, type] = {
     "request": str,
@@ -138,3 +140,22 @@ class Progress(Observer):
         self._done += 1
         if not self._done % _TOLD_EVERY:
             self._tell(self._done, self._of)
+
+
+class TimeLimit(Observer):
+    """Ends a simulation that takes longer than it may."""
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s, self._end_s = within_s, monotonic() + within_s
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Look at the clock.
+
+        Raises:
+            InputError: it is late.
+        """
+        del runs
+        if monotonic() > self._end_s:
+            raise InputError(
+                f"the simulation takes longer than {self._within_s:g} s", hint="ask for fewer requests or tokens"
+            )

@@ -73,6 +73,7 @@ def simulate_serving(
     save_requests: str | Path | None = None,
     save_trace: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    within_s: float | None = None,
 ) -> SimulateReport:
     """Return what becomes of a load on an engine: latencies, throughput, the cache.
 
@@ -85,13 +86,15 @@ def simulate_serving(
         save_requests: a ``.csv`` or ``.parquet`` file for a row of each request, in the order in which they finish.
         save_trace: a ``.json`` file for a trace that ui.perfetto.dev shows.
         progress: is told now and then how many requests have finished, and of how many; 0 where that is not known.
+        within_s: how long the simulation itself may take.
 
     Raises:
-        InputError: options that contradict each other, a load without requests, or requests out of order.
+        InputError: options that contradict each other, a load without requests, requests out of order, or a simulation
+            that takes longer than it may.
         UnsupportedError: a model whose cache or step times are not modelled.
         OSError: a file that cannot be read or written.
     """
-    from kvcalc.api.served_files import Progress, requests_file, trace_file
+    from kvcalc.api.served_files import Progress, TimeLimit, requests_file, trace_file
     from kvcalc.api.serving_run import ServingRun
 
     run = ServingRun(deployment, serving or Serving())
@@ -103,6 +106,8 @@ def simulate_serving(
             watching.append(files.enter_context(requests_file(save_requests)))
         if save_trace is not None:
             watching.append(files.enter_context(trace_file(save_trace)))
+        if within_s is not None:
+            watching.append(TimeLimit(within_s))
         if progress is not None:
             watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
         run.serve(load.source() if isinstance(load, Load) else load, watching)

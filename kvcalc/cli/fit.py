@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import ENGINE_NAMES, Json, Model, Output, takes_deployment, takes_engine
+from kvcalc.cli.options import ENGINE_NAMES, Json, Model, Output, takes_charts, takes_deployment, takes_engine
 
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
 Context = Annotated[str | None, Option("--context", help="Tokens of each sequence.")]
@@ -19,6 +19,7 @@ Overhead = Annotated[str | None, Option("--overhead-memory", help="Context, buff
 
 @takes_deployment
 @takes_engine
+@takes_charts
 def command(
     model: Model,
     gpu: Gpu = None,
@@ -31,6 +32,7 @@ def command(
     json: Json = False,
     output: Output = "table",
     *,
+    chart_files: dict[str, str | None],
     engine_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
@@ -39,7 +41,7 @@ def command(
     Example: kvcalc fit --model llama3.1-8b --gpu rtx-4090 --context 8192 --max-model-len 8192
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, emit, engine_settings, memory, one_count, tell_gpu
+    from kvcalc.cli.shared import command_output, draw, emit, engine_settings, memory, one_count, tell_gpu
 
     shown = command_output(output, json=json)
     options = engine_settings(engine, engine_options, deployment_options)
@@ -56,4 +58,5 @@ def command(
         activation_bytes=memory(activation_memory),
         overhead_bytes=memory(overhead_memory),
     )
+    draw(report, chart_files)
     emit(report, shown)

@@ -40,6 +40,7 @@ COMMANDS = {
     "validate": "Predictions held against published measurements: none may beat its bound.",
     "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
     "crosscheck": "Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.",
+    "explore": "The calculator in the browser, with sliders: a page on this machine that needs no network.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }

@@ -192,13 +192,6 @@ def explain_first(
     return lambda: api.explain(report, deployment, context=context, batch=batches[0], calibration=calibration)
 
 
-# Options that only some engines know.
-_OWN_OPTIONS = {
-    ("max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs", "prefix_caching", "platform"): ("vllm",),
-    ("block_size",): ("vllm", "sglang"),
-    ("version",): ("vllm", "transformers"),
-    ("parallel", "kv_unified", "cache_type_k", "cache_type_v", "swa_full", "ubatch", "flash_attn"): ("llama.cpp",),
-}
 _COUNTS = ("max_model_len", "max_num_batched_tokens")
 
 
@@ -210,25 +203,11 @@ def engine_settings(
     Raises:
         InputError: an option that the engine does not have.
     """
-    asked = {name: value for name, value in given.items() if value is not None}
-    for names, owners in _OWN_OPTIONS.items():
-        foreign = [name for name in names if name in asked] if engine not in owners else []
-        if foreign:
-            option = foreign[0].replace("_", "-").replace("version", "engine-version")
-            engines = " or ".join(owners)
-            raise InputError(f"--{option} is an option of {engines}", hint=f"add --engine {owners[0]}, or leave it out")
-    for name in _COUNTS:
-        if name in asked:
-            asked[name] = one_count(asked[name], name.replace("_", "-"))
-    if engine == "llama.cpp":
-        for side, name in (("key_dtype", "cache_type_k"), ("value_dtype", "cache_type_v")):
-            asked.setdefault(name, deployment_options["kv_dtype"] or "f16")
-            deployment_options[side] = asked[name]
-    if not asked:
-        return None
-    from kvcalc.engines.options import EngineOptions
+    from kvcalc import api
 
-    return EngineOptions(**asked)
+    asked = {name: value for name, value in given.items() if value is not None}
+    counted = {name: one_count(asked[name], name.replace("_", "-")) for name in _COUNTS if name in asked}
+    return api.engine_options(engine, asked | counted, deployment_options)
 
 
 def memory(text: str | None) -> int | None:

@@ -39,15 +39,12 @@ def render(report: Any, output: str = "table", *, explained: Sequence[ExplainedS
         from kvcalc.render.tables import table_text
 
         return table_text(report, explained)
-    from kvcalc.render.records import plain, records
+    from kvcalc.render.records import records, report_data
 
     if output == "json":
         import json
 
-        data = plain(report)
-        if explained:
-            data["explain"] = plain(tuple(explained))
-        return json.dumps(data, indent=2) + "\n"
+        return json.dumps(report_data(report, explained), indent=2) + "\n"
     rows = records(report)
     if output == "jsonl":
         import json

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["plain", "records"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.common import ExplainedStep
+
+__all__ = ["plain", "records", "report_data"]
 
 # What each schema lists row by row; a report that is not here is one record.
 _ROWS = {
@@ -45,6 +50,12 @@ def plain(value: Any) -> Any:
             return None
         return int(value) if value == int(value) and abs(value) < 2**53 else value
     return value
+
+
+def report_data(report: Any, explained: Sequence[ExplainedStep] = ()) -> dict[str, Any]:
+    """Return a report as one JSON object, with the formulas behind it as ``explain`` where they are given."""
+    data: dict[str, Any] = plain(report)
+    return data | {"explain": plain(tuple(explained))} if explained else data
 
 
 def records(report: Any) -> list[dict[str, Any]]:

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
     from kvcalc.render.charts.pieces import Spec
 
-__all__ = ["chart_spec", "write_chart"]
+__all__ = ["chart_spec", "runtime", "write_chart"]
 
 _MODULES = {
     "kvcalc.simulate": "simulate",
     "kvcalc.bench": "bench",
     "kvcalc.crosscheck": "crosscheck",
     "kvcalc.decode": "speed",
+    "kvcalc.decode/memory": "memory",
+    "kvcalc.fit": "fit",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
+    "kvcalc.roofline/intensity": "intensity",
     "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
@@ -36,17 +39,32 @@ _MODULES = {
 _PNG_SCALE = 2.0
 
 
-def chart_spec(report: Any) -> Spec:
+def chart_spec(report: Any, *, view: str = "") -> Spec:
     """Return the chart of a report as a Vega-Lite specification.
 
+    Args:
+        report: a report.
+        view: which of its charts, where it has several; the first where left out.
+
     Raises:
-        InputError: a report that has no chart.
+        InputError: a report that has no such chart.
     """
     kind = report.schema.partition("/")[0]
-    if kind not in _MODULES:
-        raise InputError(f"{kind} has no chart", hint=f"charts: {', '.join(_MODULES)}")
-    spec: Spec = import_module(f"{__name__}.{_MODULES[kind]}").spec(report)
+    name = f"{kind}/{view}" if view else kind
+    if name not in _MODULES:
+        raise InputError(f"{name} has no chart", hint=f"charts: {', '.join(_MODULES)}")
+    spec: Spec = import_module(f"{__name__}.{_MODULES[name]}").spec(report)
     return spec
+
+
+def runtime() -> str:
+    """Return the JavaScript that draws specifications, as one module without imports; it takes seconds to put together.
+
+    It offers ``vegaEmbed``, whose option ``ast`` draws without ``eval``.
+    """
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle())
 
 
 def write_chart(spec: Spec, path: str | Path, kind: str) -> None:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Axis", "Spec", "chart", "heat_map", "line_layer", "point_layer", "range_layer"]
+__all__ = [
+    "Axis",
+    "Spec",
+    "bar_layer",
+    "chart",
+    "heat_map",
+    "limit_layer",
+    "line_layer",
+    "point_layer",
+    "range_layer",
+]
 
 Spec = dict[str, Any]
 
@@ -20,6 +30,7 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _WIDTH, _HEIGHT = 640, 400
 # Okabe and Ito's colours, told apart by every kind of eye: Wong 2011, doi 10.1038/nmeth.1618.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LIMIT = "#444444"
 _DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
 
@@ -119,6 +130,27 @@ def range_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, to: str,
     layer = _layer(rows, {"type": "rule", "strokeWidth": 1.5, "clip": True}, x, y, {"color": {"value": colour}})
     layer["encoding"]["y2"] = {"field": to}
     return layer
+
+
+def limit_layer(value: float, *, along: Axis, across: bool = True) -> Spec:
+    """Return a dashed line at a value of an axis: across the chart where the axis goes up, else upright."""
+    direction = "y" if across else "x"
+    encoding = {direction: along.encoding(), "tooltip": [{"field": along.field}]}
+    mark = {"type": "rule", "strokeDash": [6, 3], "strokeWidth": 2, "color": _LIMIT}
+    return {"data": {"values": [{along.field: value}]}, "mark": mark, "encoding": encoding}
+
+
+def bar_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, series: str, title: str) -> Spec:
+    """Return one bar of parts beside each other, in the order of the rows; light edges part them in grey too."""
+    shades = {"domain": [row[series] for row in rows], "range": _COLOURS}
+    encoding = {
+        "x": x.encoding() | {"stack": "zero"},
+        "color": {"field": series, "type": "nominal", "title": title, "scale": shades, "sort": None},
+        "order": {"field": "place", "type": "quantitative"},
+        "tooltip": [{"field": series}, {"field": x.field}],
+    }
+    placed = [{**row, "place": place} for place, row in enumerate(rows)]
+    return {"data": {"values": placed}, "mark": {"type": "bar", "stroke": "white", "height": 36}, "encoding": encoding}
 
 
 def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis, middle: float | None = None) -> Spec:

@@ -1,0 +1,46 @@
+"""Reports as a page shows them: the data of ``--json``, the chart as a specification, and what draws it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.common import ExplainedStep
+
+__all__ = ["chart", "chart_runtime", "report_data"]
+
+
+def report_data(report: Any, *, explained: Sequence[ExplainedStep] = ()) -> dict[str, Any]:
+    """Return a report as ``--json`` prints it: mappings, lists and numbers.
+
+    Args:
+        report: any of the reports.
+        explained: formulas, put in as ``explain``.
+    """
+    from kvcalc.render.records import report_data as data
+
+    return data(report, explained)
+
+
+def chart(report: Any, *, view: str = "") -> dict[str, Any]:
+    """Return a report's chart as a Vega-Lite specification.
+
+    Args:
+        report: a report that has a chart.
+        view: another than the first of its charts: ``memory`` of ``decode``, ``intensity`` of ``roofline``.
+
+    Raises:
+        InputError: a report that has no such chart.
+    """
+    from kvcalc.render.charts import chart_spec
+
+    return chart_spec(report, view=view)
+
+
+def chart_runtime() -> str:
+    """Return the JavaScript that draws Vega-Lite specifications, as a module that needs no network."""
+    from kvcalc.render.charts import runtime
+
+    return runtime()

@@ -1,0 +1,38 @@
+"""``kvcalc explore``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+from typer import Option
+
+from kvcalc.core.errors import InputError
+
+Host = Annotated[str, Option("--host", help="Address to listen on; others than this machine's own open it to a network.")]
+Port = Annotated[int, Option("--port", help="Port to listen on; 0 for any that is free.")]
+Browser = Annotated[bool, Option("--browser/--no-browser", help="Open the page in the browser.")]
+
+
+def command(host: Host = "127.0.0.1", port: Port = 8977, browser: Browser = True) -> None:
+    """The calculator in the browser, with sliders: a page on this machine that needs no network.
+
+    Prints the page's address and serves it until interrupted.
+
+    Example: kvcalc explore --port 8977 --no-browser
+    """
+    if not (find_spec("starlette") and find_spec("uvicorn")):
+        raise InputError("explore needs starlette and uvicorn", hint='pip install "kvcalc[explore]"')
+    from kvcalc import explore
+
+    def ready(address: str) -> None:
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        sys.stderr.write("note: Ctrl+C ends it\n")
+        if browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    explore.serve(explore.Place(host=host, port=port), ready=ready)

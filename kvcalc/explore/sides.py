@@ -1,0 +1,67 @@
+"""Side by side: up to four configurations of a page, each a question of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from kvcalc import api
+from kvcalc.core.errors import InputError, KvcalcError
+from kvcalc.explore.fields import ONE, FieldError, Values, of_field, read_fields
+from kvcalc.explore.questions import deployment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["compare_sides"]
+
+_MOST_SIDES = 4
+_MOST_CHARACTERS = 2000
+_SPREAD = ("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel")
+_FIELDS = ("model", "gpu", *_SPREAD, "weights", "kv-dtype", "activations", "batch", "context")
+
+
+def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the data of ``kvcalc compare`` for sides that are each written as the query of a URL.
+
+    Args:
+        asked: ``side`` for each of them, the first the measure of the others; and ``engine``.
+
+    Raises:
+        FieldError: fewer than two sides or more than four, or a mistake in one of them.
+    """
+    asked = list(asked)
+    queries = [text for name, text in asked if name == "side"]
+    engine = read_fields([item for item in asked if item[0] != "side"], ("engine",), {}).get("engine", "vllm")
+    with of_field("side"):
+        if not 2 <= len(queries) <= _MOST_SIDES:
+            raise InputError(f"from 2 to {_MOST_SIDES} configurations can be compared, not {len(queries)}")
+        if max(map(len, queries)) > _MOST_CHARACTERS:
+            raise InputError("a configuration is too long")
+    sides = [_read(query) for query in queries]
+    try:
+        placed = [
+            api.side(_spec(values), deployment_of(values), context=values.get("context"), batch=values.get("batch", 1))
+            for values in sides
+        ]
+        report = api.compare(placed, engine=engine)
+    except KvcalcError as error:
+        raise FieldError(error, "side") from error
+    words = " ".join(_spec(values) for values in sides)
+    return api.report_data(report) | {"command": f"kvcalc compare {words} --engine {engine}"}
+
+
+def _read(query: str) -> Values:
+    try:
+        items = parse_qsl(query, keep_blank_values=True, max_num_fields=32, errors="strict")
+    except ValueError as error:
+        raise FieldError(InputError("a configuration is not UTF-8, or has too many fields"), "side") from error
+    return read_fields(items, _FIELDS, {"batch": ONE, "context": ONE})
+
+
+def _spec(values: Values) -> str:
+    """Return a configuration as ``kvcalc compare`` takes it: ``llama3.1-8b@2xh100-sxm,kv-dtype=fp8``."""
+    count = f"{values.get('gpus')}x" if "gpus" in values.read else ""
+    place = f"@{count}{values.get('gpu')}" if "gpu" in values.read else ""
+    rest = [f"{name}={text}" for name, text in values.given if name not in ("model", "gpu", "gpus")]
+    return ",".join([f"{values.get('model')}{place}", *rest])

@@ -1,0 +1,105 @@
+// The page: one form, one state, one view at a time.
+
+import { Mistake, catalogue, pastedConfig } from "./ask.js";
+import { fill, h, say } from "./dom.js";
+import { closeExplained } from "./explain.js";
+import { clearMistakes, controls, showMistake } from "./fields.js";
+import { Paste } from "./paste.js";
+import { readState, writeState } from "./state.js";
+import { useUnits } from "./units.js";
+import * as learn from "./views/learn.js";
+import * as serve from "./views/serve.js";
+import * as size from "./views/size.js";
+import * as speculate from "./views/speculate.js";
+import * as speed from "./views/speed.js";
+
+const VIEWS = { size, speed, speculate, serve, learn };
+const WAIT_MS = 120;
+
+const form = document.getElementById("controls");
+const main = document.getElementById("view");
+const nav = document.getElementById("views");
+
+class App {
+  constructor() {
+    this.state = readState();
+    if (!VIEWS[this.state.view]) this.state.view = "size";
+    this.paste = new Paste(this);
+    this.alert = h("div", { class: "wrong", role: "alert" });
+    this.alert.hidden = true;
+    this.links = Object.entries(VIEWS).map(([name, view]) =>
+      h("a", { href: `?view=${name}`, "data-view": name, onclick: (event) => { event.preventDefault(); this.open(name); } }, view.title));
+    fill(nav, this.links);
+    for (const radio of document.querySelectorAll("[name=units]")) {
+      radio.checked = radio.value === this.state.units;
+      radio.addEventListener("change", () => { this.state.units = radio.value; this.changed(); });
+    }
+    form.addEventListener("submit", (event) => event.preventDefault());
+    window.addEventListener("popstate", () => window.location.reload());
+    this.open(this.state.view);
+  }
+
+  open(name) {
+    this.state.view = name;
+    const chosen = VIEWS[name];
+    for (const link of this.links) link.dataset.view === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    document.title = `kvcalc: ${chosen.title}`;
+    fill(form, controls(chosen.fields, this.state, (field, value) => this.set(field, value)), name === "learn" ? null : this.paste.element);
+    const model = document.getElementById("model");
+    if (model) model.disabled = Boolean(pastedConfig());
+    this.view = new chosen.View(this);
+    fill(main, this.alert, name === "learn" ? null : this.paste.result, this.view.element);
+    this.view.element.classList.add("empty");
+    this.changed({ now: true });
+  }
+
+  set(name, value) {
+    this.state[name] = value.trim();
+    this.changed({ field: name });
+  }
+
+  changed({ now = false, field = "" } = {}) {
+    useUnits(this.state.units);
+    writeState(this.state);
+    clearTimeout(this.timer);
+    if (field && this.view.waits) { this.view.waits(this.state); return; }
+    this.timer = setTimeout(() => this.compute(), now ? 0 : WAIT_MS);
+  }
+
+  async compute() {
+    this.stop?.abort();
+    const stop = (this.stop = new AbortController());
+    const view = this.view;
+    main.setAttribute("aria-busy", "true");
+    try {
+      const answers = await view.load(this.state, stop.signal);
+      if (stop.signal.aborted) return;
+      clearMistakes(form);
+      this.alert.hidden = true;
+      view.element.classList.remove("empty", "stale");
+      view.show(answers, this.state);
+      closeExplained();
+      say("The results are up to date.");
+    } catch (mistake) {
+      if (stop.signal.aborted || mistake.name === "AbortError") return;
+      if (!(mistake instanceof Mistake)) throw mistake;
+      view.element.classList.add("stale");
+      const shown = this.paste.refuse(mistake) || showMistake(form, mistake);
+      fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
+      this.alert.hidden = shown;
+      this.alert.setAttribute("aria-hidden", String(shown));
+    } finally {
+      if (this.stop === stop) main.setAttribute("aria-busy", "false");
+    }
+  }
+}
+
+async function names() {
+  const found = await catalogue();
+  const option = ({ name, aliases }) => h("option", { value: name }, aliases[0] ?? "");
+  fill(document.getElementById("models"), found.models.map(option));
+  fill(document.getElementById("gpus"), found.gpus.map(option));
+}
+
+window.kvcalc = new App();
+names().catch(() => say("The names of models could not be read."));

@@ -1,0 +1,163 @@
+// The controls: one for each option of the command line that the page offers, by the option's own name.
+
+import { h } from "./dom.js";
+
+function steps(least, most) {
+  const found = [];
+  for (let power = 1; power <= most; power *= 2) {
+    for (const value of [power, power * 1.5]) {
+      if (Number.isInteger(value) && value >= least && value <= most) found.push(value);
+    }
+  }
+  return found;
+}
+
+const METHODS = ["", "draft-model", "ngram", "medusa", "eagle", "mtp", "layer-skip"];
+const KV = ["", "bf16", "fp8", "q8_0", "q4_0", "int8", "int4", "nvfp4"];
+const WEIGHTS = ["", "bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4", "q8_0", "q4_0"];
+export const ENGINES = ["vllm", "sglang", "llama.cpp", "transformers", "ideal"];
+
+export const FIELDS = {
+  model: { label: "Model", kind: "pick", list: "models", hint: "catalogue name or Hugging Face id" },
+  draft: { label: "Draft model", kind: "pick", list: "models", hint: "leave empty for the other methods" },
+  gpu: { label: "Accelerator", kind: "pick", list: "gpus", hint: "catalogue name or alias" },
+  gpus: { label: "GPUs", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] },
+  batch: { label: "Batch, sequences", kind: "slider", values: steps(1, 1024) },
+  context: { label: "Context, tokens", kind: "slider", values: steps(128, 1048576) },
+  weights: { label: "Weights", kind: "select", values: WEIGHTS, group: "Formats", empty: "checkpoint's own" },
+  "kv-dtype": { label: "KV cache", kind: "select", values: KV, group: "Formats", empty: "as the checkpoint" },
+  activations: { label: "Activations", kind: "select", values: ["", "bf16", "fp8", "int8", "nvfp4"], group: "Formats", empty: "as the checkpoint" },
+  "tensor-parallel": { label: "Tensor", kind: "number", group: "Parallelism" },
+  "pipeline-parallel": { label: "Pipeline", kind: "number", group: "Parallelism" },
+  "expert-parallel": { label: "Expert", kind: "number", group: "Parallelism" },
+  "data-parallel": { label: "Data", kind: "number", group: "Parallelism" },
+  engine: { label: "Engine", kind: "select", values: ENGINES },
+  utilization: { label: "Share of memory it may use", kind: "text", group: "Engine" },
+  "max-model-len": { label: "Longest sequence", kind: "text", group: "Engine" },
+  estimate: { label: "Estimate too, with the calibration that applies", kind: "check" },
+  method: { label: "Method", kind: "select", values: METHODS, empty: "draft-model" },
+  gamma: { label: "Drafted tokens (γ)", kind: "slider", values: ["", 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16], empty: "the best" },
+  acceptance: { label: "Acceptance (α)", kind: "slider", values: Array.from({ length: 21 }, (_, place) => (place * 5) / 100) },
+  rate: { label: "Requests a second", kind: "slider", values: [0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128] },
+  requests: { label: "Requests", kind: "slider", values: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
+  prompt: { label: "Prompt tokens", kind: "text", hint: "512, uniform:128-2048, lognormal:1020,0.9" },
+  "output-tokens": { label: "Output tokens", kind: "text", hint: "likewise" },
+  seed: { label: "Seed", kind: "number" },
+  slo: { label: "Limits", kind: "text", hint: "ttft_p95=1s,tpot_p95=50ms" },
+  demo: { label: "Demonstration", kind: "select", values: ["kv-cache", "speculate", "paging", "drift"],
+    names: { "kv-cache": "The KV cache", speculate: "Draft and verify", paging: "Blocks and sharing", drift: "Drift" } },
+  "demo-prompt": { label: "Prompt tokens", kind: "slider", values: steps(1, 32) },
+  "demo-output": { label: "Tokens to make", kind: "slider", values: steps(2, 64) },
+  "demo-gamma": { label: "Drafted tokens (γ)", kind: "slider", values: [1, 2, 3, 4, 5, 6, 7, 8] },
+  "demo-block": { label: "Tokens of a block", kind: "slider", values: [1, 2, 4, 8, 16, 32, 64, 128] },
+};
+
+export const DEFAULTS = {
+  view: "size", units: "GiB", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
+  "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
+  "data-parallel": "", engine: "vllm", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
+  gamma: "", acceptance: "0.8", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0",
+  slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
+  "demo-block": "16",
+};
+
+function nearest(values, text) {
+  if (text === "" && values[0] === "") return 0;
+  const wanted = Number(text);
+  let best = values[0] === "" ? 1 : 0;
+  values.forEach((value, place) => {
+    if (value !== "" && Math.abs(Math.log((value + 1e-9) / (wanted + 1e-9))) < Math.abs(Math.log((values[best] + 1e-9) / (wanted + 1e-9)))) best = place;
+  });
+  return best;
+}
+
+const BUILD = {
+  pick(name, field, value, changed) {
+    return [h("input", { id: name, name, list: field.list, value, spellcheck: "false", autocapitalize: "off",
+      autocomplete: "off", onfocus: (event) => event.target.select(), onchange: (event) => changed(name, event.target.value) })];
+  },
+  text(name, field, value, changed) {
+    return [h("input", { id: name, name, value, spellcheck: "false", onchange: (event) => changed(name, event.target.value) })];
+  },
+  number(name, field, value, changed) {
+    return [h("input", { id: name, name, value, inputmode: "numeric", placeholder: "auto", onchange: (event) => changed(name, event.target.value) })];
+  },
+  check(name, field, value, changed) {
+    const box = h("input", { id: name, name, type: "checkbox", onchange: (event) => changed(name, String(event.target.checked)) });
+    box.checked = value === "true";
+    return [box];
+  },
+  select(name, field, value, changed) {
+    const options = field.values.includes(value) ? field.values : [...field.values, value];
+    const list = h("select", { id: name, name, onchange: (event) => changed(name, event.target.value) },
+      options.map((option) => h("option", { value: option }, field.names?.[option] ?? (option || field.empty))));
+    list.value = value;
+    return [list];
+  },
+  slider(name, field, value, changed) {
+    const { values } = field;
+    const exact = h("input", { id: name, name, value, class: "exact", inputmode: "decimal", placeholder: field.empty ?? "",
+      onchange: (event) => { range.value = nearest(values, event.target.value); tell(event.target.value); changed(name, event.target.value); } });
+    const range = h("input", { type: "range", id: `${name}-slider`, min: 0, max: values.length - 1, step: 1, value: nearest(values, value),
+      "aria-label": `${field.label}, slider`, oninput: (event) => {
+        const chosen = String(values[event.target.value]);
+        exact.value = chosen;
+        tell(chosen);
+        changed(name, chosen);
+      } });
+    const tell = (shown) => range.setAttribute("aria-valuetext", shown || field.empty || "");
+    tell(value);
+    return [range, exact];
+  },
+};
+
+function control(name, value, changed) {
+  const field = FIELDS[name];
+  const parts = BUILD[field.kind](name, field, value, changed);
+  const main = parts.at(-1);
+  const described = [field.hint && `${name}-hint`, `${name}-error`].filter(Boolean).join(" ");
+  main.setAttribute("aria-describedby", described);
+  return h("div", { class: `field ${field.kind}`, "data-field": name },
+    h("label", { for: name }, field.label),
+    h("div", { class: "inputs" }, parts),
+    field.hint ? h("p", { class: "hint", id: `${name}-hint` }, field.hint) : null,
+    h("p", { class: "error", id: `${name}-error`, role: "alert" }));
+}
+
+export function controls(names, state, changed) {
+  const groups = new Map();
+  const found = [];
+  for (const name of names) {
+    const { group } = FIELDS[name];
+    if (!group) {
+      found.push(control(name, state[name], changed));
+      continue;
+    }
+    if (!groups.has(group)) {
+      const box = h("details", { class: "group" }, h("summary", {}, group));
+      groups.set(group, box);
+      found.push(box);
+    }
+    groups.get(group).append(control(name, state[name], changed));
+    if (state[name] !== DEFAULTS[name]) groups.get(group).open = true;
+  }
+  return found;
+}
+
+export function showMistake(form, mistake) {
+  clearMistakes(form);
+  const field = form.querySelector(`[data-field="${CSS.escape(mistake.field || "-")}"]`);
+  if (!field) return false;
+  const input = field.querySelector(".inputs > :last-child");
+  input.setAttribute("aria-invalid", "true");
+  const box = field.closest("details");
+  if (box) box.open = true;
+  const hint = mistake.hint ? `: ${mistake.hint}` : "";
+  field.querySelector(".error").textContent = `${mistake.message}${hint}`;
+  return true;
+}
+
+export function clearMistakes(form) {
+  for (const input of form.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
+  for (const error of form.querySelectorAll(".error")) error.textContent = "";
+}

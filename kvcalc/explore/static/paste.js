@@ -1,0 +1,86 @@
+// A pasted config.json becomes the model; a pasted engine log is held against the prediction.
+
+import { pasteConfig, pastedConfig, reconcile } from "./ask.js";
+import { fill, h, say, table } from "./dom.js";
+import { count, number, yes } from "./units.js";
+
+const MOST = 1000000;
+
+function printed(value) {
+  return Number.isInteger(value) ? count(value) : number(value);
+}
+
+export class Paste {
+  constructor(app) {
+    this.app = app;
+    this.text = h("textarea", { id: "paste", rows: 5, spellcheck: "false", "aria-describedby": "paste-hint paste-error" });
+    this.error = h("p", { class: "error", id: "paste-error", role: "alert" });
+    this.using = h("div", {});
+    this.result = h("div", { id: "reconciled" });
+    this.element = h("details", { class: "group", id: "paste-group" }, h("summary", {}, "Paste a config.json or an engine's log"),
+      h("div", { class: "field", "data-field": "config" }, h("label", { for: "paste" }, "Text"), this.text,
+        h("p", { class: "hint", id: "paste-hint" }, "A config becomes the model. The start-up log of vLLM, SGLang or llama.cpp is reconciled. Nothing leaves this machine."),
+        this.error),
+      h("button", { type: "button", id: "read-paste", onclick: () => this.read() }, "Read it"), this.using);
+  }
+
+  fail(text) {
+    this.error.textContent = text;
+    this.text.setAttribute("aria-invalid", "true");
+  }
+
+  async read() {
+    const text = this.text.value;
+    this.error.textContent = "";
+    this.text.removeAttribute("aria-invalid");
+    if (!text.trim()) { this.fail("there is nothing to read"); return; }
+    if (new Blob([text]).size > MOST) { this.fail(`at most ${count(MOST)} bytes can be pasted`); return; }
+    if (text.trimStart().startsWith("{")) { this.use(text); return; }
+    fill(this.result, h("p", { class: "quiet" }, "Reading …"));
+    try {
+      this.show(await reconcile(text, {}));
+    } catch (mistake) {
+      try {
+        this.show(await reconcile(text, { model: this.app.state.model }));
+      } catch {
+        fill(this.result);
+        this.fail(`${mistake.message}${mistake.hint ? `: ${mistake.hint}` : ""}`);
+      }
+    }
+  }
+
+  use(text) {
+    pasteConfig(text);
+    fill(this.using, text ? h("p", {}, "The pasted config stands for the model. It is not in the page's address. ",
+      h("button", { type: "button", id: "drop-config", onclick: () => this.use("") }, "Use a model of the catalogue again")) : null);
+    const model = document.getElementById("model");
+    if (model) model.disabled = Boolean(text);
+    this.app.changed();
+  }
+
+  refuse(mistake) {
+    if (!pastedConfig()) return false;
+    if (mistake.field !== "config") return false;
+    this.element.open = true;
+    pasteConfig("");
+    fill(this.using);
+    const model = document.getElementById("model");
+    if (model) model.disabled = false;
+    this.fail(`${mistake.message}${mistake.hint ? `: ${mistake.hint}` : ""}`);
+    return true;
+  }
+
+  show(report) {
+    const wrong = report.rows.filter((row) => !row.agrees).length;
+    const verdict = !report.rows.length ? "No printed number could be computed again." : wrong
+      ? `${wrong} of ${report.rows.length} printed numbers do not agree.` : `All ${report.rows.length} printed numbers agree.`;
+    say(verdict);
+    fill(this.result, h("section", { class: "reconciled" }, h("h2", {}, `Log: ${report.engine} ${report.version}, ${report.model}`),
+      h("p", { class: `verdict ${wrong || !report.rows.length ? "bad" : "good"}` }, verdict),
+      table("Printed and predicted", ["quantity", "printed", "predicted", "agrees", "how"], report.rows.map((row) =>
+        [row.quantity, printed(row.printed), printed(row.predicted), yes(row.agrees), row.reason])),
+      [...report.left_out, ...report.advice, ...report.notes].map((note) => h("p", { class: "quiet" }, note)),
+      h("button", { type: "button", onclick: () => fill(this.result) }, "Close")));
+    this.result.scrollIntoView({ block: "nearest" });
+  }
+}

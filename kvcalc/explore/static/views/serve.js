@@ -1,0 +1,109 @@
+// Serve: a simulated run, its batch, cache and latencies over time, played back.
+
+import { ask } from "../ask.js";
+import { Chart } from "../chart.js";
+import { commands } from "../command.js";
+import { figure } from "../explain.js";
+import { fill, h, notes, section, table } from "../dom.js";
+import { run } from "../state.js";
+import { count, number, percent, seconds } from "../units.js";
+
+export const title = "Serve";
+export const fields = ["model", "gpu", "gpus", "rate", "requests", "prompt", "output-tokens", "slo", "seed", "weights", "kv-dtype", "activations",
+  "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel", "utilization", "max-model-len"];
+
+const LATENCIES = { ttft_s: "time to first token", tpot_s: "time per output token", inter_token_s: "between tokens", e2e_s: "to the last token", queue_s: "waiting" };
+const PLAY_MS = 60;
+
+export class View {
+  constructor(app) {
+    this.app = app;
+    this.figures = h("div", { class: "figures" });
+    this.verdict = h("p", { class: "verdict" });
+    this.button = h("button", { type: "button", id: "run", class: "primary", onclick: () => app.changed({ now: true }) }, "Run the simulation");
+    this.chart = new Chart("simulate");
+    this.bars = h("div", { class: "bars" });
+    this.time = h("input", { type: "range", id: "time", min: 0, max: 0, value: 0, oninput: () => this.at(Number(this.time.value)) });
+    this.play = h("button", { type: "button", id: "play", onclick: () => this.toggle() }, "Play");
+    this.table = h("div", {});
+    this.foot = h("div", {});
+    this.element = h("div", {}, h("p", {}, this.button), this.verdict, this.figures,
+      section("The run", h("div", { class: "player" }, this.play, h("label", { for: "time", class: "sr-only" }, "Time"), this.time), this.bars),
+      section("Over time", this.chart.element), section("Latencies", this.table), this.foot);
+  }
+
+  waits() {
+    this.verdict.className = "verdict";
+    this.verdict.textContent = "The controls have changed: run the simulation again.";
+    this.element.classList.add("stale");
+  }
+
+  async load(state, signal) {
+    this.button.disabled = true;
+    this.button.textContent = "Simulating …";
+    try {
+      return await ask("simulate", run(state, "gpu", "rate", "requests", "prompt", "output-tokens", "slo", "seed", "utilization", "max-model-len"), signal);
+    } finally {
+      this.button.disabled = false;
+      this.button.textContent = "Run the simulation";
+    }
+  }
+
+  show(report) {
+    const { summary } = report;
+    this.stop();
+    this.series = report.series;
+    this.verdict.className = `verdict ${summary.slo_attainment === null ? "" : summary.slo_attainment >= 0.95 ? "good" : "bad"}`;
+    this.verdict.textContent = `${count(summary.requests)} requests in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions`
+      + (summary.slo_attainment === null ? "." : `; ${percent(summary.slo_attainment)} met every limit.`);
+    fill(this.figures,
+      figure("Time to first token, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95),
+      figure("Time per output token, p95", seconds(summary.tpot_s.p95), summary.tpot_s.p95),
+      figure("Output tokens/s", number(summary.output_tokens_per_s), summary.output_tokens_per_s),
+      figure("Running at once, mean", number(summary.mean_running), summary.mean_running, null, `at most ${count(summary.most_running)}`),
+      figure("Cache in use, most", percent(summary.cache_peak), summary.cache_peak),
+      figure("Busy", percent(summary.busy), summary.busy));
+    this.chart.draw(report.charts.main);
+    fill(this.table, table("Of all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
+      [words, ...["p50", "p90", "p95", "p99", "mean"].map((part) => seconds(summary[name][part]))])));
+    fill(this.foot, notes(report), commands([report.command]));
+    this.time.max = Math.max(0, this.series.length - 1);
+    this.most = { running: Math.max(1, ...this.series.map((row) => row.running)), waiting: Math.max(1, ...this.series.map((row) => row.waiting)) };
+    this.at(Math.floor(this.series.length / 2));
+  }
+
+  at(place) {
+    const row = this.series?.[place];
+    if (!row) { fill(this.bars); return; }
+    this.time.value = place;
+    this.time.setAttribute("aria-valuetext", seconds(row.start_s));
+    const bar = (label, share, shown) => {
+      const meter = h("meter", { min: 0, max: 1, "aria-label": label });
+      meter.value = share;
+      return h("div", { class: "bar" }, h("span", {}, label), meter, h("b", {}, shown));
+    };
+    fill(this.bars,
+      h("p", {}, `At ${seconds(row.start_s)} of ${seconds(this.series.at(-1).end_s)}`),
+      bar("running", row.running / this.most.running, number(row.running)),
+      bar("waiting", row.waiting / this.most.waiting, number(row.waiting)),
+      bar("cache in use", row.cache_occupancy, percent(row.cache_occupancy)),
+      h("p", { class: "quiet" }, `first token after ${seconds(row.ttft_s)}, then one every ${seconds(row.inter_token_s)}; ${number(row.output_tokens_per_s)} tokens/s`));
+  }
+
+  toggle() {
+    if (this.timer) { this.stop(); return; }
+    this.play.textContent = "Pause";
+    if (Number(this.time.value) >= Number(this.time.max)) this.at(0);
+    this.timer = setInterval(() => {
+      const next = Number(this.time.value) + 1;
+      if (next > Number(this.time.max) || !this.element.isConnected) { this.stop(); return; }
+      this.at(next);
+    }, PLAY_MS);
+  }
+
+  stop() {
+    clearInterval(this.timer);
+    this.timer = 0;
+    this.play.textContent = "Play";
+  }
+}

@@ -1,0 +1,83 @@
+// Size: weights and cache against memory, for each engine; where it stops fitting.
+
+import { ask } from "../ask.js";
+import { Chart } from "../chart.js";
+import { commands } from "../command.js";
+import { figure } from "../explain.js";
+import { fill, h, notes, section, table } from "../dom.js";
+import { ENGINES } from "../fields.js";
+import { run } from "../state.js";
+import { bytes, count, number, percent, yes } from "../units.js";
+import { Comparison } from "./compare.js";
+
+export const title = "Size";
+export const fields = ["model", "gpu", "gpus", "context", "batch", "engine", "weights", "kv-dtype", "activations",
+  "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel", "utilization", "max-model-len"];
+
+const ENGINE = ["utilization", "max-model-len"];
+
+export class View {
+  constructor(app) {
+    this.figures = h("div", { class: "figures" });
+    this.verdict = h("p", { class: "verdict" });
+    this.budget = new Chart("fit");
+    this.memory = new Chart("memory");
+    this.engines = h("div", {});
+    this.foot = h("div", {});
+    this.comparison = new Comparison(app);
+    this.element = h("div", {}, this.verdict, this.figures, section("Memory of a GPU", this.budget.element, this.memory.element),
+      section("By engine", this.engines), this.comparison.element, this.foot);
+  }
+
+  async load(state, signal) {
+    const asked = run(state, "context", "batch");
+    const fit = (engine) => ask("fit", { ...run(state, "gpu", "context", "batch", ...ENGINE), engine }, signal);
+    const [size, ...fits] = await Promise.all([
+      ask("size", asked, signal),
+      ...ENGINES.map((engine) => (state.gpu ? fit(engine).catch((mistake) => this.refused(mistake, engine, state)) : null)),
+    ]);
+    const chosen = fits[ENGINES.indexOf(state.engine)];
+    const longest = Math.max(chosen?.max_model_len ?? 0, Number(state.context) || 0, 1024);
+    const contexts = [];
+    for (let tokens = 512; tokens < longest; tokens *= 2) contexts.push(tokens);
+    const batch = Number(state.batch) || 1;
+    const grid = state.gpu ? await ask("decode", { ...run(state, "gpu"), context: [...contexts, longest].join(","),
+      batch: [...new Set([1, batch, batch * 4])].join(",") }, signal) : null;
+    return { size, fits, chosen, grid, asked };
+  }
+
+  refused(mistake, engine, state) {
+    if (mistake.name === "AbortError" || engine === state.engine) throw mistake;
+    return { refused: mistake.message };
+  }
+
+  show({ size, fits, chosen, grid, asked }, state) {
+    const explained = (quantity) => ({ report: "size", fields: asked, quantity });
+    const { kv, weights, per_gpu: each } = size;
+    fill(this.figures,
+      figure("KV cache for a token", bytes(kv.bytes_per_token), kv.bytes_per_token, explained("kv.bytes_per_token")),
+      figure("of a sequence", bytes(kv.bytes_per_sequence), kv.bytes_per_sequence, explained("kv.bytes_per_sequence")),
+      figure("of the batch", bytes(kv.total_bytes), kv.total_bytes, explained("kv.total_bytes")),
+      figure("Weights", bytes(weights.total_bytes), weights.total_bytes, explained("weights.total_bytes"), `${number(weights.parameters / 1e9)} billion parameters`),
+      figure("Cache on the fullest GPU", bytes(each.kv_bytes), each.kv_bytes),
+      figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes));
+    this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
+    this.verdict.textContent = chosen ? (chosen.fits
+      ? `Fits: ${count(state.batch)} × ${count(state.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
+      : `Does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
+      : "Choose an accelerator to see whether it fits.";
+    this.budget.draw(chosen?.charts.main);
+    this.memory.draw(grid?.charts.memory);
+    const rows = ENGINES.map((engine, place) => {
+      const found = fits[place];
+      if (!found) return null;
+      if (found.refused) return [engine, h("span", { class: "quiet" }, found.refused), "", "", "", "", ""];
+      return [found.engine, yes(found.fits), bytes(found.reserved_kv_bytes), bytes(found.kv_bytes_available),
+        count(found.max_batch), count(found.max_context), percent(found.kv_headroom)];
+    }).filter(Boolean);
+    fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "left for the cache on a GPU",
+      "most sequences", "longest sequence", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
+    fill(this.foot, notes(size, chosen), commands([size.command, chosen?.command, grid?.command]));
+    return this.comparison.update(state);
+  }
+}

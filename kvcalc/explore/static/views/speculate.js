@@ -1,0 +1,58 @@
+// Speculate: the speed-up over batch and acceptance, the break-even line, the best draft length.
+
+import { ask } from "../ask.js";
+import { Chart } from "../chart.js";
+import { commands } from "../command.js";
+import { figure } from "../explain.js";
+import { fill, h, notes, section, table } from "../dom.js";
+import { run } from "../state.js";
+import { bytes, count, number, percent, seconds, yes } from "../units.js";
+
+export const title = "Speculate";
+export const fields = ["model", "gpu", "gpus", "method", "draft", "gamma", "acceptance", "batch", "context", "weights", "kv-dtype", "activations",
+  "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel"];
+
+export class View {
+  constructor() {
+    this.figures = h("div", { class: "figures" });
+    this.verdict = h("p", { class: "verdict" });
+    this.map = new Chart("speculate");
+    this.tables = h("div", {});
+    this.foot = h("div", {});
+    this.element = h("div", {}, this.verdict, this.figures, section("Where it pays", this.map.element), section("Draft length and rules", this.tables), this.foot);
+  }
+
+  async load(state, signal) {
+    const asked = run(state, "gpu", "draft", "method", "gamma", "acceptance", "batch", "context");
+    if (asked.draft && asked.method === "ngram") asked.method = "";
+    return { report: await ask("speculate", asked, signal), asked };
+  }
+
+  show({ report, asked }) {
+    const explained = (quantity) => ({ report: "speculate", fields: asked, quantity });
+    const [row] = report.rows;
+    const pays = report.speedup > 1;
+    const { by_context: [limit] } = report;
+    const from = limit.pays === "never" ? "It never pays at this context." : `It pays ${limit.pays}${limit.break_even_batch ? `, until batch ${count(limit.break_even_batch)}` : ""}.`;
+    this.verdict.className = `verdict ${pays ? "good" : "bad"}`;
+    this.verdict.textContent = `${pays ? "Pays" : "Does not pay"}: ${number(report.speedup)} times plain decoding. ${from}`;
+    fill(this.figures,
+      figure("Speed-up", `${number(report.speedup)} ×`, report.speedup, explained("speedup"), `${number(report.serial_speedup)} × operator after operator`),
+      figure("Tokens of a pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),
+      figure("Break-even acceptance", report.break_even_acceptance === null ? "none" : number(report.break_even_acceptance), report.break_even_acceptance, explained("break_even_tokens_per_pass")),
+      figure("Best γ", count(report.best_gamma), report.best_gamma),
+      figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch),
+      figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, null, `plain ${number(row.plain_tokens_per_s)}`),
+      figure("Verification", `${number(row.verify_ratio)} plain steps`, row.verify_ratio, explained("verify_ratio"), seconds(row.verify_s)),
+      figure("A draft's step", `${number(row.draft_ratio)} plain steps`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
+      figure("Memory it adds", bytes(report.memory.total_bytes), report.memory.total_bytes, explained("memory.total_bytes"), row.fits ? "fits" : "does not fit"));
+    this.map.draw(report.charts.main);
+    fill(this.tables,
+      table("By draft length", ["γ", "tokens of a pass", "speed-up", "break-even acceptance"], report.by_gamma.map((found) =>
+        [count(found.gamma), number(found.expected_tokens_per_pass), found.gamma === report.best_gamma ? h("strong", {}, `${number(found.speedup)} ★`) : number(found.speedup),
+          found.break_even_acceptance === null ? "none" : percent(found.break_even_acceptance)])),
+      table("Rules that people quote", ["rule", "it says", "right here", "why"], report.rules.map((rule) =>
+        [rule.name, rule.speedup === null ? (rule.pays ? "pays" : "does not pay") : `${number(rule.speedup)} ×`, yes(rule.agrees), rule.why])));
+    fill(this.foot, notes(report), commands([report.command]));
+  }
+}
