@@ -34,6 +34,7 @@ _MOST_KEPT = 512
 _MOST_KEPT_BYTES = 200_000
 _BUSY = {"what": "too much is being computed at once", "hint": "try again in a moment", "field": ""}
 _REFUSED = 422
+_ENGINES = ("vllm", "sglang", "llama.cpp", "transformers", "ideal")
 
 
 class Turns:
@@ -82,6 +83,7 @@ def routes(turns: Turns) -> list[Route]:
     ]  # fmt: skip
     return [
         *found,
+        Route("/engines", _endpoint(_by_engine, turns), methods=["GET", "POST"]),
         Route("/compare", _endpoint(_compared, turns), methods=["GET"]),
         Route("/reconcile", _endpoint(_reconciled, turns), methods=["POST"]),
         Route("/catalogue", _endpoint(_catalogue, turns), methods=["GET"]),
@@ -169,6 +171,17 @@ def _chart(report: Any, view: str) -> dict[str, Any] | None:
         return api.chart(report, view=view)
     except InputError:
         return None  # a fit without a budget, a roofline without models
+
+
+def _by_engine(asked: list[tuple[str, str]], text: str | None) -> Response:
+    """Return the fit of each engine, or why there is none."""
+    rows: list[dict[str, Any]] = []
+    for engine in _ENGINES:
+        try:
+            rows.append({"engine": engine, "fit": answer("fit", [*asked, ("engine", engine)], text)})
+        except FieldError as wrong:
+            rows.append({"engine": engine, "refused": wrong.error.what})
+    return _json({"rows": rows})
 
 
 def _compared(asked: list[tuple[str, str]], text: str | None) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -132,9 +133,12 @@ class Values:
         for name, text in self.given:
             if repr(text).lower() in words:
                 return name
-        spoken = {name: name.replace("-", " ") for name, _ in self.given}
-        found = [name for name, said in spoken.items() if said in words or name in words]
-        return max(found, key=len, default="")
+        words = words.replace("-", " ")
+        for spoken in (lambda name: name.replace("-", " "), lambda name: name.removesuffix("-parallel")):
+            found = [name for name, _ in self.given if re.search(rf"\b{spoken(name)}\b", words)]
+            if found:
+                return max(found, key=len)
+        return ""
 
 
 def read_fields(

@@ -99,6 +99,7 @@ def serve(place: Place, *, ready: Callable[[str], None]) -> None:
 
 
 def _listen(place: Place) -> socket.socket:
+    listening = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
@@ -106,6 +107,8 @@ def _listen(place: Place) -> socket.socket:
         listening.bind(address)
         listening.listen(_MOST_CONNECTIONS)
     except (OSError, UnicodeError) as error:
+        if listening is not None:
+            listening.close()
         why = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot listen on {place.host}:{place.port}: {why}", hint="try --port 0") from error
     return listening

@@ -55,6 +55,11 @@ class App {
 
   set(name, value) {
     this.state[name] = value.trim();
+    const { settle } = VIEWS[this.state.view];
+    if (settle) {
+      settle(this.state, name);
+      for (const other of ["draft", "method"]) if (other !== name) document.getElementById(other).value = this.state[other];
+    }
     this.changed({ field: name });
   }
 

@@ -31,6 +31,7 @@ function fitted(given, width) {
   delete spec.title;
   const narrow = width < 560;
   spec.config = { ...spec.config, background: "transparent",
+    axis: { ...spec.config?.axis, gridColor: "#d0d0d0" },
     legend: { ...spec.config?.legend, orient: "bottom", columns: narrow ? 2 : 4, labelLimit: narrow ? 150 : 320 } };
   for (const part of spec.vconcat ?? [spec]) {
     part.width = Math.max(180, width - 84);

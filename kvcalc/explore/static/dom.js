@@ -27,7 +27,7 @@ export function table(caption, columns, rows) {
       h("caption", {}, caption),
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col" }, column)))),
       h("tbody", {}, rows.map(([head, ...cells]) =>
-        h("tr", {}, h("th", { scope: "row" }, head), cells.map((cell) => h("td", {}, cell)))))));
+        h("tr", {}, h("th", { scope: "row" }, head), cells.map((cell) => (cell instanceof HTMLTableCellElement ? cell : h("td", {}, cell))))))));
 }
 
 export function section(title, ...children) {

@@ -7,6 +7,7 @@ axis says its unit; the subtitle says what the figures are and where they come f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _WIDTH, _HEIGHT = 640, 400
 # Okabe and Ito's colours, told apart by every kind of eye: Wong 2011, doi 10.1038/nmeth.1618.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LIMIT = "#444444"
+# From below a value to above it, both light enough for black figures, and apart in grey by the line between them.
+_AROUND = ("#e69f00", "#f7f7f7", "#9fb8dc")
 _DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
 
@@ -163,7 +166,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         value: what the colour stands for.
         middle: the value at which the colour turns, where there is one (a speed-up of 1).
     """
-    scheme = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "domainMid": middle, "reverse": True}
+    scheme: Spec = {"scheme": "greys"} if middle is None else {"range": list(_AROUND), "domainMid": middle}
     where = {"x": x.encoding(), "y": y.encoding()}
     shade = {"field": value.field, "type": "quantitative", "title": value.title, "scale": scheme}
     written = {"field": value.field, "type": "quantitative", "format": value.format}
@@ -173,8 +176,27 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         "layer": [
             {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": shade}},
             {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written}},
+            *([] if middle is None else _edges(rows, x=x, y=y, field=value.field, middle=middle)),
         ],
     }
+
+
+def _edges(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, field: str, middle: float) -> list[Spec]:
+    """Return the line between the cells below and those at or above a value: the edges that they share."""
+    above = {(row[x.field], row[y.field]): row[field] >= middle for row in rows}
+    names = [list(dict.fromkeys(row[axis.field] for row in rows)) for axis in (x, y)]
+    upright = [{x.field: right, y.field: up} for up in names[1] for left, right in pairwise(names[0])
+               if above.get((left, up)) != above.get((right, up))]  # fmt: skip
+    level = [{x.field: across, y.field: low} for across in names[0] for high, low in pairwise(names[1])
+             if above.get((across, high)) != above.get((across, low))]  # fmt: skip
+    return [_edge(upright, x=x, y=y, along="y"), _edge(level, x=x, y=y, along="x")]
+
+
+def _edge(cells: list[dict[str, Any]], *, x: Axis, y: Axis, along: Literal["x", "y"]) -> Spec:
+    """Return strokes that begin at the upper left corner of cells and go along one of their sides."""
+    encoding = {name: axis.encoding() | {"bandPosition": 0} for name, axis in (("x", x), ("y", y))}
+    encoding[f"{along}2"] = {"field": (x if along == "x" else y).field, "bandPosition": 1}
+    return {"data": {"values": cells}, "mark": {"type": "rule", "strokeWidth": 2.5}, "encoding": encoding}
 
 
 def _layer(rows: Sequence[Mapping[str, Any]], mark: Spec, x: Axis, y: Axis, apart: Spec) -> Spec:

@@ -31,7 +31,7 @@ def spec(report: SpeculativeReport) -> Spec:
     gammas = {cell.gamma for cell in report.map}
     told = [
         f"{drafted}; gamma {gammas.pop() if len(gammas) == 1 else 'the best of each cell'}; context {report.context:,}",
-        f"{formats_text(report.formats)}; ideal times, over plain decoding: below 1 it does not pay",
+        f"{formats_text(report.formats)}; ideal times, over plain decoding: below 1, beyond the line, it does not pay",
         f"source: kvcalc, profiles {report.model}{f', {report.draft}' if report.draft else ''} and {report.gpu}",
     ]
     return chart([field], title=f"Speculation: {report.model} on {gpus_text(report)}", subtitle=told)

@@ -5,7 +5,6 @@ import { Chart } from "../chart.js";
 import { commands } from "../command.js";
 import { figure } from "../explain.js";
 import { fill, h, notes, section, table } from "../dom.js";
-import { ENGINES } from "../fields.js";
 import { run } from "../state.js";
 import { bytes, count, number, percent, yes } from "../units.js";
 import { Comparison } from "./compare.js";
@@ -31,27 +30,21 @@ export class View {
 
   async load(state, signal) {
     const asked = run(state, "context", "batch");
-    const fit = (engine) => ask("fit", { ...run(state, "gpu", "context", "batch", ...ENGINE), engine }, signal);
-    const [size, ...fits] = await Promise.all([
+    const [size, chosen, engines] = await Promise.all([
       ask("size", asked, signal),
-      ...ENGINES.map((engine) => (state.gpu ? fit(engine).catch((mistake) => this.refused(mistake, engine, state)) : null)),
+      state.gpu ? ask("fit", { ...run(state, "gpu", "context", "batch", "engine", ...ENGINE) }, signal) : null,
+      state.gpu ? ask("engines", run(state, "gpu", "context", "batch", ...ENGINE), signal) : null,
     ]);
-    const chosen = fits[ENGINES.indexOf(state.engine)];
     const longest = Math.max(chosen?.max_model_len ?? 0, Number(state.context) || 0, 1024);
     const contexts = [];
     for (let tokens = 512; tokens < longest; tokens *= 2) contexts.push(tokens);
     const batch = Number(state.batch) || 1;
     const grid = state.gpu ? await ask("decode", { ...run(state, "gpu"), context: [...contexts, longest].join(","),
       batch: [...new Set([1, batch, batch * 4])].join(",") }, signal) : null;
-    return { size, fits, chosen, grid, asked };
+    return { size, chosen, engines, grid, asked };
   }
 
-  refused(mistake, engine, state) {
-    if (mistake.name === "AbortError" || engine === state.engine) throw mistake;
-    return { refused: mistake.message };
-  }
-
-  show({ size, fits, chosen, grid, asked }, state) {
+  show({ size, chosen, engines, grid, asked }, state) {
     const explained = (quantity) => ({ report: "size", fields: asked, quantity });
     const { kv, weights, per_gpu: each } = size;
     fill(this.figures,
@@ -68,13 +61,9 @@ export class View {
       : "Choose an accelerator to see whether it fits.";
     this.budget.draw(chosen?.charts.main);
     this.memory.draw(grid?.charts.memory);
-    const rows = ENGINES.map((engine, place) => {
-      const found = fits[place];
-      if (!found) return null;
-      if (found.refused) return [engine, h("span", { class: "quiet" }, found.refused), "", "", "", "", ""];
-      return [found.engine, yes(found.fits), bytes(found.reserved_kv_bytes), bytes(found.kv_bytes_available),
-        count(found.max_batch), count(found.max_context), percent(found.kv_headroom)];
-    }).filter(Boolean);
+    const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused
+      ? [engine, h("td", { colspan: 6, class: "quiet" }, refused)]
+      : [fit.engine, yes(fit.fits), bytes(fit.reserved_kv_bytes), bytes(fit.kv_bytes_available), count(fit.max_batch), count(fit.max_context), percent(fit.kv_headroom)]));
     fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "left for the cache on a GPU",
       "most sequences", "longest sequence", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
     fill(this.foot, notes(size, chosen), commands([size.command, chosen?.command, grid?.command]));

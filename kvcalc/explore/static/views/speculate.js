@@ -12,6 +12,12 @@ export const title = "Speculate";
 export const fields = ["model", "gpu", "gpus", "method", "draft", "gamma", "acceptance", "batch", "context", "weights", "kv-dtype", "activations",
   "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel"];
 
+// A draft model and a method without one exclude each other: the later choice stands.
+export function settle(state, name) {
+  if (name === "draft" && state.draft && state.method && state.method !== "eagle" && state.method !== "mtp" && state.method !== "medusa") state.method = "";
+  if (name === "method" && ["ngram", "layer-skip"].includes(state.method)) state.draft = "";
+}
+
 export class View {
   constructor() {
     this.figures = h("div", { class: "figures" });
@@ -24,7 +30,6 @@ export class View {
 
   async load(state, signal) {
     const asked = run(state, "gpu", "draft", "method", "gamma", "acceptance", "batch", "context");
-    if (asked.draft && asked.method === "ngram") asked.method = "";
     return { report: await ask("speculate", asked, signal), asked };
   }
 
@@ -43,8 +48,8 @@ export class View {
       figure("Best γ", count(report.best_gamma), report.best_gamma),
       figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch),
       figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, null, `plain ${number(row.plain_tokens_per_s)}`),
-      figure("Verification", `${number(row.verify_ratio)} plain steps`, row.verify_ratio, explained("verify_ratio"), seconds(row.verify_s)),
-      figure("A draft's step", `${number(row.draft_ratio)} plain steps`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
+      figure("Verification", `${number(row.verify_ratio)} × plain`, row.verify_ratio, explained("verify_ratio"), seconds(row.verify_s)),
+      figure("A draft's step", `${number(row.draft_ratio)} × plain`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
       figure("Memory it adds", bytes(report.memory.total_bytes), report.memory.total_bytes, explained("memory.total_bytes"), row.fits ? "fits" : "does not fit"));
     this.map.draw(report.charts.main);
     fill(this.tables,

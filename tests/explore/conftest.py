@@ -1,0 +1,58 @@
+"""The server as its page asks it, in this process."""
+
+import asyncio
+
+import pytest
+
+
+class Client:
+    """Asks an application; what it raises is raised here."""
+
+    def __init__(self, app, base_url="http://127.0.0.1:8977"):
+        import httpx
+
+        self._loop = asyncio.new_event_loop()
+        self._asked = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base_url)
+
+    def request(self, method, address, **given):
+        if hasattr(given.get("content"), "__next__"):
+            given["content"] = _pieces(given["content"])
+        return self._loop.run_until_complete(self._asked.request(method, address, **given))
+
+    def get(self, address, **given):
+        return self.request("GET", address, **given)
+
+    def post(self, address, **given):
+        return self.request("POST", address, **given)
+
+    def close(self):
+        self._loop.run_until_complete(self._asked.aclose())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _pieces(given):
+    for piece in given:
+        yield piece
+
+
+@pytest.fixture(scope="session")
+def client_of():
+    """Return a function that makes a client of a server at a place."""
+    pytest.importorskip("httpx", reason="asking the explorer needs httpx: kvcalc[test]")
+    from kvcalc.explore.server import application
+
+    made = []
+
+    def make(place=None, **given):
+        made.append(Client(application(place), **given))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture(scope="session")
+def client(client_of):
+    return client_of()

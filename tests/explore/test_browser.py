@@ -1,0 +1,352 @@
+"""The page in a real browser: each view, what a person does there, and nothing that leaves the machine.
+
+Needs Chromium and playwright. Without them these tests are skipped, but fail where KVCALC_BROWSER_TESTS is set.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kvcalc.cli.main import main
+from tests.contracts.test_commands_documented import CONFIG
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+WAIT_MS = 30_000
+RUN = "model=llama3.1-70b&gpu=h200&gpus=2&batch=16&context=4096"
+
+
+def _missing():
+    try:
+        import playwright.sync_api
+        import starlette
+        import uvicorn
+    except ImportError as error:
+        return f"{error.name} is not installed: pip install 'kvcalc[explore,browser-test]'"
+    del playwright, starlette, uvicorn
+    return "" if CHROMIUM else "chromium is not installed"
+
+
+@pytest.fixture(scope="session")
+def address():
+    missing = _missing()
+    if missing and os.environ.get("KVCALC_BROWSER_TESTS"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+        yield server.stdout.readline().strip()
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=20)
+        assert server.returncode in {0, 130}
+
+
+@pytest.fixture(scope="session")
+def browser(address):
+    from playwright.sync_api import sync_playwright
+
+    assert address.startswith("http://127.0.0.1:")
+    with sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+class Page:
+    """A page that remembers what went wrong and what it asked for."""
+
+    def __init__(self, browser, address, **given):
+        self.address, self.console, self.asked = address, [], []
+        self.context = browser.new_context(**given)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.page.on("console", lambda told: self.console.append(told.text) if told.type in {"error", "warning"} else None)
+        self.page.on("pageerror", lambda error: self.console.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, query=""):
+        self.page.goto(f"{self.address}?{query}")
+        self.ready()
+
+    def ready(self):
+        self.page.wait_for_function("document.querySelector('main').getAttribute('aria-busy') === 'false'"
+                                    " && !document.querySelector('main > .empty')")  # fmt: skip
+
+    def change(self, act):
+        """Do something and wait until what it changes is answered."""
+        self.page.evaluate("document.querySelector('main').setAttribute('aria-busy', 'true')")
+        act()
+        self.ready()
+
+    def write(self, field, text):
+        def act():
+            self.page.fill(f"#{field}", text)
+            self.page.press(f"#{field}", "Enter")
+            self.page.press(f"#{field}", "Tab")
+
+        self.change(act)
+
+    def value(self, quantity):
+        return float(self.page.locator(f"[data-quantity='{quantity}']").first.get_attribute("data-value"))
+
+    def drawn(self, *charts):
+        for name in charts:
+            self.page.wait_for_selector(f"[data-chart='{name}'][data-drawn] svg")
+
+    def commands(self):
+        return self.page.locator(".commands code").all_text_contents()
+
+
+@pytest.fixture
+def page(browser, address):
+    found = Page(browser, address)
+    yield found
+    found.context.close()
+    assert not found.console
+    assert all(asked.startswith((address, "data:")) for asked in found.asked)
+
+
+@pytest.fixture
+def printed(capsys):
+    def run(command):
+        with pytest.raises(SystemExit) as done:
+            main([*shlex.split(command)[1:], "--json"])
+        assert done.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_size_shows_the_numbers_of_the_command_line(page, printed):
+    page.open(RUN)
+    page.drawn("fit", "memory")
+    assert "Fits" in page.page.inner_text(".verdict")
+    size, fit = (printed(line) for line in page.commands()[:2])
+    assert page.value("kv.total_bytes") == size["kv"]["total_bytes"]
+    assert page.value("weights.total_bytes") == size["weights"]["total_bytes"]
+    assert f"{fit['max_batch']:,} such sequences" in page.page.inner_text(".verdict")
+    assert page.page.locator("table tbody tr").count() >= 5
+
+
+def test_speed_shows_the_numbers_of_the_command_line(page, printed):
+    page.open(f"view=speed&{RUN}")
+    page.drawn("roofline", "intensity", "decode-batch", "decode-context")
+    row = printed(page.commands()[0])["rows"][0]
+    for quantity in ("tokens_per_s", "ideal_s", "estimate_s", "intensity_flop_per_byte", "kv_read_bytes", "weight_bytes"):
+        assert page.value(quantity) == row[quantity]
+    assert f"limited by {row['limiter']}" in page.page.inner_text(".verdict")
+
+
+def test_speculate_shows_the_numbers_of_the_command_line(page, printed):
+    page.open(f"view=speculate&method=&draft=llama3.1-8b&gamma=5&{RUN}")
+    page.drawn("speculate")
+    report = printed(page.commands()[0])
+    for quantity in ("speedup", "expected_tokens_per_pass", "verify_ratio"):
+        assert page.value(quantity) == report.get(quantity, report["rows"][0].get(quantity))
+    page.change(lambda: page.page.select_option("#method", "ngram"))
+    assert page.page.input_value("#draft") == ""
+    assert "ngram" in page.commands()[0]
+
+
+def test_serve_runs_a_simulation_and_plays_it(page, printed):
+    page.open(f"view=serve&requests=20&output-tokens=20&{RUN}")
+    page.drawn("simulate")
+    summary = printed(page.commands()[0])["summary"]
+    assert page.value("Time to first token, p95") == summary["ttft_s"]["p95"]
+    page.page.click("#play")
+    before = page.page.input_value("#time")
+    page.page.wait_for_function(f"document.getElementById('time').value !== '{before}'")
+    page.page.fill("#rate", "2")
+    page.page.press("#rate", "Tab")
+    page.page.wait_for_selector("text=run the simulation again")
+    page.change(lambda: page.page.click("#run"))
+    assert "--rate 2" in page.commands()[0]
+
+
+@pytest.mark.parametrize("demo", ["kv-cache", "speculate", "paging"])
+def test_learn_goes_through_its_steps(page, printed, demo):
+    page.open(f"view=learn&demo={demo}")
+    page.drawn("demo")
+    first = page.page.inner_text(".stage")
+    page.page.click("#next")
+    second = page.page.inner_text(".stage")
+    assert first != second
+    page.page.click("#back")
+    assert page.page.inner_text(".stage") == first
+    assert printed(page.commands()[0])["schema"] == f"kvcalc.demo_{demo.replace('-', '_')}/1"
+
+
+def test_the_pickers_know_the_catalogue_and_take_aliases(page):
+    page.open()
+    page.page.wait_for_selector("#models option[value='deepseek-v3']", state="attached")
+    assert page.page.locator("#gpus option[value='b200']").count() == 1
+    page.write("model", "meta-llama/Llama-3.1-70B")
+    page.write("gpu", "b200")
+    assert page.page.input_value("#model") == "meta-llama/Llama-3.1-70B"
+    assert "b200" in page.page.inner_text(".verdict")
+
+
+def test_a_slider_moved_by_keys_changes_the_numbers_and_the_address(page):
+    page.open(RUN)
+    before = page.value("kv.total_bytes")
+    page.page.focus("#batch-slider")
+    page.change(lambda: page.page.keyboard.press("ArrowRight"))
+    assert page.page.input_value("#batch") == "24"
+    assert page.page.get_attribute("#batch-slider", "aria-valuetext") == "24"
+    assert page.value("kv.total_bytes") == before * 1.5
+    assert "batch=24" in page.page.url
+
+
+def test_a_shared_address_is_restored(page):
+    page.open(f"view=speed&units=GB&kv-dtype=fp8&{RUN}")
+    page.write("context", "32768")
+    shared = page.page.url
+    values = {name: page.value(name) for name in ("tokens_per_s", "kv_read_bytes")}
+    page.page.goto("about:blank")
+    page.page.goto(shared)
+    page.ready()
+    assert page.page.input_value("#context") == "32768"
+    assert page.page.input_value("#kv-dtype") == "fp8"
+    assert page.page.is_checked("[name=units][value=GB]")
+    assert page.page.get_attribute("[data-view=speed]", "aria-current") == "page"
+    assert {name: page.value(name) for name in values} == values
+
+
+def test_units_are_switched_everywhere(page):
+    page.open(RUN)
+    figure = page.page.locator("[data-quantity='weights.total_bytes'] .number")
+    assert "GiB" in figure.inner_text()
+    page.change(lambda: page.page.check("[name=units][value=GB]"))
+    assert re.fullmatch(r"[\d.]+ GB", figure.inner_text())
+    page.page.wait_for_function("document.querySelector(\"[data-chart=memory] svg\").textContent.includes('GPU, GB')")
+
+
+def test_a_wrong_value_is_told_beside_its_field_and_mended(page):
+    page.open(RUN)
+    page.write("model", "llama3.1-70bb")
+    assert "did you mean" in page.page.inner_text("#model-error")
+    assert page.page.get_attribute("#model", "aria-invalid") == "true"
+    assert "model-error" in page.page.get_attribute("#model", "aria-describedby")
+    page.write("model", "llama3.1-8b")
+    assert page.page.inner_text("#model-error") == ""
+    assert page.page.get_attribute("#model", "aria-invalid") is None
+    page.write("batch", "-3")
+    assert "batch" in page.page.inner_text("#batch-error")
+    page.write("batch", "3")
+    # a refusal is an answer that the browser notes
+    assert all("422" in told for told in page.console)
+    page.console.clear()
+
+
+def test_a_figure_tells_its_formula_and_source(page):
+    page.open(RUN)
+    figure = page.page.locator("button[data-quantity='kv.total_bytes']")
+    figure.hover()
+    page.page.wait_for_selector("#explained .formula")
+    assert "batch x bytes per sequence" in page.page.inner_text("#explained")
+    figure.click()
+    page.page.wait_for_selector("#explained .close:focus")
+    page.page.keyboard.press("Escape")
+    assert page.page.locator("#explained").is_hidden()
+    assert figure.evaluate("element => element === document.activeElement")
+
+
+def test_configurations_are_put_side_by_side(page, printed):
+    page.open(RUN)
+    page.change(lambda: page.page.click("#add-side"))
+    page.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    page.change(lambda: page.page.select_option("#kv-dtype", "fp8"))
+    page.page.wait_for_selector("#comparison table")
+    assert page.page.locator("#comparison thead th").count() == 3
+    rows = {row["quantity"]: row for row in printed(page.page.inner_text("#comparison code"))["rows"]}
+    assert rows["size.kv.bytes_per_token"]["ratios"] == [1, 2]
+    page.page.reload()
+    page.ready()
+    page.page.wait_for_selector("#comparison table")
+    page.change(lambda: page.page.click(".chips button"))
+    page.page.wait_for_selector("#comparison table", state="detached")
+
+
+def test_a_pasted_config_is_computed_with(page):
+    page.open(RUN)
+    page.page.click("#paste-group summary")
+    page.page.fill("#paste", json.dumps(CONFIG))
+    page.change(lambda: page.page.click("#read-paste"))
+    page.page.wait_for_function("document.querySelector(\"[data-quantity='kv.bytes_per_token']\").dataset.value === '256'")
+    assert page.page.is_disabled("#model")
+    page.change(lambda: page.page.click("#drop-config"))
+    page.page.wait_for_function("document.querySelector(\"[data-quantity='kv.bytes_per_token']\").dataset.value !== '256'")
+    page.page.fill("#paste", '{"model_type": "nonesuch"}')
+    page.change(lambda: page.page.click("#read-paste"))
+    page.page.wait_for_function("document.getElementById('paste-error').textContent.includes('nonesuch')")
+    page.console.clear()
+
+
+def test_a_pasted_log_is_reconciled(page):
+    page.open(RUN)
+    page.page.click("#paste-group summary")
+    page.page.fill("#paste", (ROOT / "docs" / "examples" / "vllm-llama31-8b.log").read_text(encoding="utf-8"))
+    page.page.click("#read-paste")
+    page.page.wait_for_selector("#reconciled table")
+    assert "numbers agree" in page.page.inner_text("#reconciled .verdict")
+
+
+def test_a_command_is_copied(browser, address):
+    page = Page(browser, address, permissions=["clipboard-read", "clipboard-write"])
+    page.open(RUN)
+    page.page.locator(".command button").first.click()
+    page.page.wait_for_selector("text=Copied")
+    assert page.page.evaluate("navigator.clipboard.readText()") == page.commands()[0]
+    page.context.close()
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+@pytest.mark.parametrize("view", ["size", "speed", "speculate", "serve", "learn"])
+def test_no_view_is_wider_than_its_screen(browser, address, width, view):
+    page = Page(browser, address, viewport={"width": width, "height": 800}, color_scheme="dark" if width == 800 else "light")
+    page.open(f"view={view}&requests=10&{RUN}")
+    page.page.wait_for_selector("[data-chart][data-drawn] svg")
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    page.context.close()
+    assert not page.console
+
+
+def test_every_control_has_a_name_and_every_chart_a_text(page):
+    for view in ("size", "speed", "speculate", "serve", "learn"):
+        page.open(f"view={view}&requests=10&{RUN}")
+        page.page.wait_for_selector("[data-chart][data-drawn] svg")
+        nameless = page.page.evaluate(
+            "[...document.querySelectorAll('input, select, textarea, button')].filter((each) =>"
+            " !(each.labels?.length || each.getAttribute('aria-label') || each.textContent.trim())).map((each) => each.outerHTML)"
+        )
+        assert nameless == []
+        charts = page.page.locator("[data-drawn] .plot svg[role=img]")
+        assert all(charts.nth(place).get_attribute("aria-label") for place in range(charts.count()))
+
+
+def test_the_server_gone_is_told(browser):
+    command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+        page = Page(browser, server.stdout.readline().strip())
+        page.open(RUN)
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=20)
+        page.page.fill("#batch", "2")
+        page.page.press("#batch", "Tab")
+        page.page.wait_for_selector("text=the server does not answer")
+        with suppress(Exception):
+            page.context.close()

@@ -1,0 +1,212 @@
+"""Each report by its address: the numbers of the command line, its chart, its command; mistakes with their field."""
+
+import json
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="the explorer's libraries are an extra: kvcalc[explore]")
+
+from kvcalc.cli.main import main
+from kvcalc.explore.questions import QUESTIONS
+from tests.contracts.test_commands_documented import CONFIG
+
+RUN = {"model": "llama3.1-8b", "gpu": "h100-sxm"}
+ASKED = {
+    "size": {"model": "deepseek-v3", "context": "8192", "batch": "8", "engine": "vllm"},
+    "fit": {**RUN, "context": "8192", "batch": "8", "engine": "llama.cpp", "kv-dtype": "q8_0"},
+    "decode": {**RUN, "batch": "1-64*4", "context": "1024,8192", "kv-dtype": "fp8", "estimate": "true"},
+    "prefill": {**RUN, "prompt": "8k", "gpus": "2", "price": "2.5"},
+    "roofline": {**RUN, "batch": "1,64", "context": "4096"},
+    "speculate": {"model": "llama3.1-70b", "draft": "llama3.1-8b", "gpu": "h200", "gpus": "2", "batch": "8",
+                  "gamma": "5", "acceptance": "0.8"},
+    "levers": {"model": "llama2-7b", "context": "4096", "with": "gqa,fp8"},
+    "traffic": {"model": "llama2-7b", "prompt": "0", "output-tokens": "4096"},
+    "simulate": {**RUN, "rate": "4", "requests": "20", "prompt": "uniform:128-512", "output-tokens": "20", "seed": "3"},
+    "demo/kv-cache": {"prompt": "3", "output-tokens": "8", "heads": "4", "kv-heads": "1"},
+    "demo/speculate": {"gamma": "3", "output-tokens": "8"},
+    "demo/paging": {"block-size": "32"},
+    "demo/drift": {"trainings": "1", "free-steps": "20"},
+}  # fmt: skip
+SHOWN_BESIDE = {"command", "charts"}
+
+
+def _printed(command, capsys):
+    with pytest.raises(SystemExit) as done:
+        main([*shlex.split(command)[1:], "--json"])
+    assert done.value.code == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_report_is_tried():
+    assert set(ASKED) == set(QUESTIONS)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_report_is_what_its_command_prints(client, capsys, name):
+    found = client.get(f"/api/{name}", params=ASKED[name])
+    assert found.status_code == 200, found.text
+    data = found.json()
+    printed = _printed(data["command"], capsys)
+    assert {key: value for key, value in data.items() if key not in SHOWN_BESIDE} == printed
+    assert all(chart["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for chart in data["charts"].values())
+    assert set(data["charts"]) == {view or "main" for view in QUESTIONS[name].views}
+
+
+@pytest.mark.parametrize("name", ["size", "decode", "prefill", "roofline", "speculate"])
+def test_formulas_are_those_of_explain(client, capsys, name):
+    data = client.get(f"/api/{name}", params={**ASKED[name], "explain": "true"}).json()
+    assert "--explain" in data["command"]
+    assert data["explain"] == _printed(data["command"], capsys)["explain"]
+    assert all({"quantity", "formula", "expression", "value", "unit", "sources"} <= set(step) for step in data["explain"])
+
+
+def test_sides_are_compared_as_the_command_compares_them(client, capsys):
+    sides = ["model=llama3.1-8b&gpu=h200&batch=8", "model=llama3.1-8b&gpu=h200&batch=8&kv-dtype=fp8&gpus=2"]
+    data = client.get("/api/compare", params={"side": sides}).json()
+    printed = _printed(data["command"], capsys)
+    assert data["rows"] == printed["rows"]
+    assert [side["gpus"] for side in data["sides"]] == [1, 2]
+
+
+@pytest.mark.parametrize("many", [0, 1, 5])
+def test_two_to_four_sides_are_compared(client, many):
+    found = client.get("/api/compare", params={"side": ["model=llama3.1-8b&gpu=h200"] * many})
+    assert found.status_code == 422
+    assert "from 2 to 4" in found.json()["error"]["what"]
+
+
+def test_each_engine_is_asked_and_refusals_are_told(client):
+    rows = client.get("/api/engines", params={**RUN, "gpus": "2", "context": "4096"}).json()["rows"]
+    assert [row["engine"] for row in rows] == ["vllm", "sglang", "llama.cpp", "transformers", "ideal"]
+    assert "several GPUs" in rows[2]["refused"]
+    alone = client.get("/api/fit", params={**RUN, "gpus": "2", "context": "4096", "engine": "sglang"}).json()
+    assert rows[1]["fit"] == alone
+
+
+def test_a_pasted_config_stands_for_the_model(client):
+    text = json.dumps(CONFIG)
+    data = client.post("/api/size", params={"context": "100"}, content=text).json()
+    assert data["kv"]["bytes_per_token"] == 2 * 2 * (16 + 16) * 2
+    assert "--model config.json" in data["command"]
+    both = client.post("/api/size", params={"model": "llama2-7b"}, content=text)
+    assert both.json()["error"]["field"] == "config"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "no JSON object"),
+        ('{"model_type": "nonesuch"}', "nonesuch"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": 1' + "0" * 5000 + "}", ""),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_refused(client, text, words):
+    found = client.post("/api/decode", params={"gpu": "h200"}, content=text)
+    assert found.status_code == 422
+    assert found.json()["error"]["field"] == "config"
+    assert words in found.json()["error"]["what"]
+
+
+def test_a_pasted_log_is_reconciled(client):
+    from pathlib import Path
+
+    log = Path(__file__).parents[2] / "docs" / "examples" / "vllm-llama31-8b.log"
+    data = client.post("/api/reconcile", content=log.read_bytes()).json()
+    assert data["agrees"]
+    assert len(data["rows"]) > 1
+    assert client.post("/api/reconcile", content=b"no engine").json()["error"]["field"] == "log"
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "field"),
+    [
+        ("decode", {"model": "lama3"}, "model"),
+        ("decode", {"gpu": "h1000"}, "gpu"),
+        ("decode", {"gpu": ""}, "gpu"),
+        ("decode", {"batch": "0"}, "batch"),
+        ("decode", {"batch": "1-1000"}, "batch"),
+        ("decode", {"context": "many"}, "context"),
+        ("decode", {"kv-dtype": "fp9"}, "kv-dtype"),
+        ("decode", {"weights": "x" * 300}, "weights"),
+        ("decode", {"estimate": "yes"}, "estimate"),
+        ("decode", {"price": "nan"}, "price"),
+        ("decode", {"tensor-parallel": "3", "expert-parallel": "2"}, "expert-parallel"),
+        ("decode", {"pipeline-parallel": "99"}, "pipeline-parallel"),
+        ("decode", {"colour": "red"}, "colour"),
+        ("fit", {"engine": "tensorrt"}, "engine"),
+        ("speculate", {"draft": "nonesuch"}, "draft"),
+        ("speculate", {"acceptance": "1.5"}, "acceptance"),
+        ("simulate", {"requests": "1000000", "rate": "1"}, "requests"),
+        ("simulate", {"arrival": "trace"}, "arrival"),
+    ],
+)
+def test_a_mistake_is_told_with_its_field(client, name, wrong, field):
+    found = client.get(f"/api/{name}", params={**ASKED[name], **wrong})
+    assert found.status_code == 422
+    assert found.json()["error"]["field"] == field
+    assert found.json()["error"]["what"]
+
+
+def test_a_field_given_twice_is_refused(client):
+    found = client.get("/api/size?model=llama2-7b&model=llama2-70b")
+    assert "twice" in found.json()["error"]["what"]
+
+
+def test_the_catalogue_lists_models_and_accelerators_with_aliases(client):
+    data = client.get("/api/catalogue").json()
+    assert {"llama3.1-8b", "deepseek-v3"} <= {entry["name"] for entry in data["models"]}
+    assert any("h100" in entry["aliases"] for entry in data["gpus"])
+
+
+def test_a_simulation_that_takes_too_long_ends(client, monkeypatch):
+    monkeypatch.setattr("kvcalc.explore.questions._MOST_SIMULATED_S", 0.0)
+    found = client.get("/api/simulate", params={**ASKED["simulate"], "seed": "77", "requests": "2000"})
+    assert found.status_code == 422
+    assert "takes longer" in found.json()["error"]["what"]
+
+
+NAMES = sorted({name for question in QUESTIONS.values() for name in question.fields} | {"explain", "side", "nonsense"})
+TEXTS = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(["llama3.1-8b", "deepseek-v3", "mamba2-2.7b", "h100-sxm", "h200", "mi300x", "vllm", "llama.cpp", "fp8",
+                     "q8_0", "1", "2", "8", "0", "-1", "1e9", "1e400", "1-64*2", "4096", "131072", "0.5", "true", "false",
+                     "ngram", "eagle", "../../etc/passwd", "/etc/passwd", "config.json", ".", "uniform:1-9", "nan", "a=b",
+                     "constant", "closed", "ttft_p95=1s", "ideal", "20ms", "\x00", "x" * 250]),
+)  # fmt: skip
+FAST = [name for name, question in QUESTIONS.items() if not question.slow]
+
+
+@given(st.sampled_from(FAST), st.lists(st.tuples(st.sampled_from(NAMES), TEXTS), max_size=6))
+@settings(max_examples=60)
+def test_whatever_is_asked_is_answered_or_refused(client, name, fields):
+    found = client.get(f"/api/{name}", params=[*ASKED[name].items(), *fields] if len(fields) % 2 else fields)
+    assert found.status_code in {200, 422}, found.text
+    json.loads(found.text)
+
+
+@given(st.lists(st.tuples(st.sampled_from(QUESTIONS["simulate"].fields), TEXTS), max_size=4))
+@settings(max_examples=15)
+def test_whatever_is_simulated_is_answered_or_refused(client, fields):
+    asked = {**ASKED["simulate"], **dict(fields)}
+    if asked["requests"].isdigit():
+        asked["requests"] = str(min(50, int(asked["requests"])))
+    assert client.get("/api/simulate", params=asked).status_code in {200, 422}
+
+
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+@settings(max_examples=30)
+def test_whatever_is_pasted_is_answered_or_refused(client, body):
+    for name in ("size", "reconcile", "engines"):
+        assert client.post(f"/api/{name}", content=body).status_code in {200, 422}
+
+
+@given(st.sampled_from(sorted(CONFIG)), st.one_of(st.none(), st.integers(), st.text(max_size=9), st.lists(st.integers(), max_size=2)))
+@settings(max_examples=40)
+def test_a_config_with_a_wrong_value_is_answered_or_refused(client, key, value):
+    text = json.dumps({**CONFIG, key: value})
+    assert client.post("/api/decode", params={"gpu": "h200"}, content=text).status_code in {200, 422}
