@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ __all__ = [
     "shipped_calibrations",
 ]
 
+_MOST_KEPT = 256
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
 
@@ -71,7 +73,7 @@ def catalogue_model(name: str) -> ModelProfile:
     from kvcalc.profiles.loader import load_model_file
 
     entry = find(name, "model")
-    return load_model_file(entry.path, trusted=entry.shipped)
+    return _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
 
 
 def catalogue_hardware(name: str) -> HardwareProfile:
@@ -80,7 +82,29 @@ def catalogue_hardware(name: str) -> HardwareProfile:
     from kvcalc.profiles.loader import load_hardware_file
 
     entry = find(name, "hardware")
-    return load_hardware_file(entry.path, trusted=entry.shipped)
+    return _shipped_hardware(entry.path) if entry.shipped else load_hardware_file(entry.path)
+
+
+# Shipped files don't change while kvcalc runs: what is asked about over and over is read once.
+@lru_cache(maxsize=_MOST_KEPT)
+def _shipped_model(path: Path) -> ModelProfile:
+    from kvcalc.profiles.loader import load_model_file
+
+    return load_model_file(path, trusted=True)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _shipped_hardware(path: Path) -> HardwareProfile:
+    from kvcalc.profiles.loader import load_hardware_file
+
+    return load_hardware_file(path, trusted=True)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _shipped_calibration(path: Path) -> Calibration:
+    from kvcalc.profiles.loader import load_calibration_file
+
+    return load_calibration_file(path, trusted=True)
 
 
 def load_calibration(source: str | Path | Calibration) -> Calibration:
@@ -95,7 +119,7 @@ def load_calibration(source: str | Path | Calibration) -> Calibration:
     from kvcalc.profiles.catalog import find
 
     entry = find(str(source), "calibration")
-    return load_calibration_file(entry.path, trusted=entry.shipped)
+    return _shipped_calibration(entry.path) if entry.shipped else load_calibration_file(entry.path)
 
 
 def find_calibration(deployment: Deployment) -> Calibration | None:

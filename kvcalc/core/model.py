@@ -100,9 +100,12 @@ def counted(blocks: Iterable[Block]) -> dict[Block, int]:
     >>> [(block.name, count) for block, count in counted([Block(name="a"), Block(name="b"), Block(name="a")]).items()]
     [('a', 2), ('b', 1)]
     """
-    counts: dict[Block, int] = {}
+    same: dict[int, list[Block]] = {}  # mostly one object stands for many layers, and hashing one goes deep
     for block in blocks:
-        counts[block] = counts.get(block, 0) + 1
+        same.setdefault(id(block), []).append(block)
+    counts: dict[Block, int] = {}
+    for block, *others in same.values():
+        counts[block] = counts.get(block, 0) + 1 + len(others)
     return counts
 
 

@@ -140,8 +140,9 @@ def _stage_weight_bytes(
     model: ModelProfile, blocks: tuple[Block, ...], formats: Formats, parallel: Parallel, *, first: bool, last: bool
 ) -> int:
     parts: Counter[str] = Counter()
-    for block in blocks:
-        parts += _rank_parameters(block, model.hidden_size, parallel)
+    for block, count in counted(blocks).items():
+        for part, size in _rank_parameters(block, model.hidden_size, parallel).items():
+            parts[part] += size * count
     outer = outer_parameters(model, tables=True)
     tied = model.head is not None and model.head.tied
     if first:

@@ -166,7 +166,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         value: what the colour stands for.
         middle: the value at which the colour turns, where there is one (a speed-up of 1).
     """
-    scheme: Spec = {"scheme": "greys"} if middle is None else {"range": list(_AROUND), "domainMid": middle}
+    scheme: Spec = {"scheme": "greys"} if middle is None else _around(middle, [row[value.field] for row in rows])
     where = {"x": x.encoding(), "y": y.encoding()}
     shade = {"field": value.field, "type": "quantitative", "title": value.title, "scale": scheme}
     written = {"field": value.field, "type": "quantitative", "format": value.format}
@@ -179,6 +179,11 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
             *([] if middle is None else _edges(rows, x=x, y=y, field=value.field, middle=middle)),
         ],
     }
+
+
+def _around(middle: float, values: Sequence[float]) -> Spec:
+    """Return a scale of colours that turns at a value, also where all values lie on one side of it."""
+    return {"domain": [min([middle / 2, *values]), middle, max([middle * 2, *values])], "range": list(_AROUND)}
 
 
 def _edges(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, field: str, middle: float) -> list[Spec]:
