@@ -52,6 +52,7 @@ def reconcile(
 def _logged_model(printed: str | None) -> ModelProfile:
     """Return the model that a log names, from the catalogue: nothing is fetched."""
     from kvcalc.engines.logs import model_names
+
     names, known = model_names(printed or ""), set(profile_names("model"))
     # the name as printed, then the catalogue's own names, then the aliases: a search in vain reads every profile
     for name in (*names[:1], *(name for name in names[1:] if name in known), *names[1:]):

@@ -10,7 +10,9 @@ from typer import Option
 
 from kvcalc.core.errors import InputError
 
-Host = Annotated[str, Option("--host", help="Address to listen on; others than this machine's own open it to a network.")]
+Host = Annotated[
+    str, Option("--host", help="Address to listen on; others than this machine's own open it to a network.")
+]
 Port = Annotated[int, Option("--port", help="Port to listen on; 0 for any that is free.")]
 Browser = Annotated[bool, Option("--browser/--no-browser", help="Open the page in the browser.")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from functools import cache, partial
+from shlex import quote
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -15,7 +16,7 @@ from starlette.routing import Route
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, KvcalcError
-from kvcalc.explore.fields import FieldError, Values, of_field, read_fields
+from kvcalc.explore.fields import FieldError, of_field, read_fields
 from kvcalc.explore.questions import QUESTIONS
 from kvcalc.explore.sides import compare_sides
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from kvcalc.core.model import ModelProfile
-    from kvcalc.explore.questions import Question
+    # Takes a query's names and texts, and the body where there is one.
+    _Work = Callable[[list[tuple[str, str]], str | None], Response]
 
 __all__ = ["Turns", "answer", "routes"]
 
@@ -90,7 +91,7 @@ def routes(turns: Turns) -> list[Route]:
     ]
 
 
-def _endpoint(work: Callable[[list[tuple[str, str]], str | None], Response], turns: Turns, *, slow: bool = False) -> Any:
+def _endpoint(work: _Work, turns: Turns, *, slow: bool = False) -> Any:
     async def endpoint(request: Request) -> Response:
         body = await request.body() if request.method == "POST" else None
         try:
@@ -103,9 +104,7 @@ def _endpoint(work: Callable[[list[tuple[str, str]], str | None], Response], tur
     return endpoint
 
 
-def _told(
-    work: Callable[[list[tuple[str, str]], str | None], Response], asked: list[tuple[str, str]], text: str | None
-) -> Response:
+def _told(work: _Work, asked: list[tuple[str, str]], text: str | None) -> Response:
     try:
         return work(asked, text)
     except FieldError as wrong:
@@ -196,8 +195,12 @@ def _reconciled(asked: list[tuple[str, str]], text: str | None) -> Response:
     with of_field("log"):
         report = api.reconcile(text or "", model=model, engine=values.get("engine"))
     data = api.report_data(report)
-    words = [f"--{name} {value}" for name, value in values.given]
-    data |= {"agrees": report.agrees, "complete": report.complete, "command": " ".join(["kvcalc reconcile LOG", *words])}
+    words = ["kvcalc reconcile LOG", *(f"--{name} {quote(text)}" for name, text in values.given)]
+    data |= {
+        "agrees": report.agrees,
+        "complete": report.complete,
+        "command": " ".join(words),
+    }
     return _json(data)
 
 

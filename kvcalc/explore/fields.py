@@ -107,6 +107,14 @@ ONE = _count
 ONE_OR_NONE = _zero_or_more
 
 
+def _with_spaces(name: str) -> str:
+    return name.replace("-", " ")
+
+
+def _without_parallel(name: str) -> str:
+    return name.removesuffix("-parallel")
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
     """What was asked: each field's text as given, and its value.
@@ -134,7 +142,7 @@ class Values:
             if repr(text).lower() in words:
                 return name
         words = words.replace("-", " ")
-        for spoken in (lambda name: name.replace("-", " "), lambda name: name.removesuffix("-parallel")):
+        for spoken in (_with_spaces, _without_parallel):
             found = [name for name, _ in self.given if re.search(rf"\b{spoken(name)}\b", words)]
             if found:
                 return max(found, key=len)

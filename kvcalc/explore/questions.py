@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kvcalc import api
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.common import ExplainedStep
-    from kvcalc.plan.deployment import Deployment
 
 __all__ = ["QUESTIONS", "Answer", "Question", "deployment_of"]
 
@@ -65,8 +65,6 @@ class Question:
 
     def command_line(self, values: Values, *, pasted: bool) -> str:
         """Return the command that prints the same numbers."""
-        from shlex import quote
-
         words = ["kvcalc", *self.command.split()]
         if pasted:
             words += ["--model", _DEFAULT_CONFIG]
@@ -103,9 +101,7 @@ def _gpu(values: Values, *, needed: bool) -> Any:
         return None
 
 
-def deployment_of(
-    values: Values, pasted: ModelProfile | None = None, *, needs_gpu: bool = False, **more: Any
-) -> Deployment:
+def deployment_of(values: Values, pasted: ModelProfile | None = None, *, needs_gpu: bool = False, **more: Any) -> Any:
     """Return the model on accelerators that the fields describe, from the catalogue alone.
 
     Args:
@@ -146,11 +142,16 @@ def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
                           batch=values.get("batch", 1), kv_memory_bytes=memory))  # fmt: skip
 
 
+def _used(report: Any) -> str | None:
+    """Return the name of the calibration that a report's estimates are made with, if it has any."""
+    return None if report.calibration is None else str(report.calibration.name)
+
+
 def _decode(values: Values, pasted: ModelProfile | None) -> Answer:
     deployment = deployment_of(values, pasted, needs_gpu=True)
     report = api.decode(deployment, batches=values.get("batch", (1,)), contexts=values.get("context"),
                         estimate=values.get("estimate", False))  # fmt: skip
-    used, first = report.calibration and report.calibration.name, report.rows[0]
+    used, first = _used(report), report.rows[0]
     return Answer(
         report, lambda: api.explain("decode", deployment, context=first.context, batch=first.batch, calibration=used)
     )
@@ -160,7 +161,7 @@ def _prefill(values: Values, pasted: ModelProfile | None) -> Answer:
     deployment = deployment_of(values, pasted, needs_gpu=True)
     report = api.prefill(deployment, batches=values.get("batch", (1,)), prompts=values.get("prompt"),
                          estimate=values.get("estimate", False))  # fmt: skip
-    used, first = report.calibration and report.calibration.name, report.rows[0]
+    used, first = _used(report), report.rows[0]
     return Answer(
         report, lambda: api.explain("prefill", deployment, context=first.prompt, batch=first.batch, calibration=used)
     )
@@ -192,9 +193,11 @@ def _speculate(values: Values, pasted: ModelProfile | None) -> Answer:
 
 
 def _levers(values: Values, pasted: ModelProfile | None) -> Answer:
-    chosen = values.get("with", "")
     deployment = deployment_of(values, pasted)
-    return Answer(api.levers(deployment, context=values.get("context"), batch=values.get("batch", 1), with_levers=chosen))
+    report = api.levers(
+        deployment, context=values.get("context"), batch=values.get("batch", 1), with_levers=values.get("with", "")
+    )
+    return Answer(report)
 
 
 def _traffic(values: Values, pasted: ModelProfile | None) -> Answer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import MutableMapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -150,7 +150,7 @@ class _TooLargeError(Exception):
     pass
 
 
-def _with_headers(send: Send) -> Callable[[Message], object]:
+def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             given = {name.lower() for name, _ in message.get("headers", [])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,7 @@ def _runtime() -> bytes:
 
 
 def _page(body: bytes, suffix: str) -> Any:
-    async def page(request: Request) -> Response:  # noqa: RUF029  the library awaits it
+    async def page(request: Request) -> Response:
         del request
         return Response(body, headers={"Content-Type": _KINDS[suffix], "Cache-Control": "no-cache"})
 
@@ -148,13 +149,13 @@ def _runtime_page(request: Request) -> Response:
     return Response(_runtime(), headers={"Content-Type": _KINDS[".js"], "Cache-Control": "max-age=3600"})
 
 
-async def _missing(request: Request, error: Any) -> Response:  # noqa: RUF029  the library awaits it
+async def _missing(request: Request, error: Any) -> Response:
     del request
-    what = "there is nothing at this address" if error.status_code == 404 else "this address is asked otherwise"
+    what = "nothing can be asked for here" if error.status_code == HTTPStatus.NOT_FOUND else "this is asked otherwise"
     return JSONResponse({"error": {"what": what, "hint": "", "field": ""}}, status_code=error.status_code)
 
 
-async def _failed(request: Request, error: Exception) -> Response:  # noqa: RUF029  the library awaits it
+async def _failed(request: Request, error: Exception) -> Response:
     del request, error
     what = "kvcalc failed to answer; this is a fault of kvcalc's"
     return JSONResponse({"error": {"what": what, "hint": "", "field": ""}}, status_code=500)

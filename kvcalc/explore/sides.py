@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_sides"]
 
-_MOST_SIDES = 4
+_FEWEST_SIDES, _MOST_SIDES = 2, 4
 _MOST_CHARACTERS = 2000
 _SPREAD = ("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel")
 _FIELDS = ("model", "gpu", *_SPREAD, "weights", "kv-dtype", "activations", "batch", "context")
@@ -34,8 +35,8 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
     queries = [text for name, text in asked if name == "side"]
     engine = read_fields([item for item in asked if item[0] != "side"], ("engine",), {}).get("engine", "vllm")
     with of_field("side"):
-        if not 2 <= len(queries) <= _MOST_SIDES:
-            raise InputError(f"from 2 to {_MOST_SIDES} configurations can be compared, not {len(queries)}")
+        if not _FEWEST_SIDES <= len(queries) <= _MOST_SIDES:
+            raise InputError(f"from {_FEWEST_SIDES} to {_MOST_SIDES} sides can be compared, not {len(queries)}")
         if max(map(len, queries)) > _MOST_CHARACTERS:
             raise InputError("a configuration is too long")
     sides = [_read(query) for query in queries]
@@ -47,8 +48,8 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
         report = api.compare(placed, engine=engine)
     except KvcalcError as error:
         raise FieldError(error, "side") from error
-    words = " ".join(_spec(values) for values in sides)
-    return api.report_data(report) | {"command": f"kvcalc compare {words} --engine {engine}"}
+    words = " ".join(quote(_spec(values)) for values in sides)
+    return api.report_data(report) | {"command": f"kvcalc compare {words} --engine {quote(engine)}"}
 
 
 def _read(query: str) -> Values:

@@ -40,7 +40,7 @@ def questions(state):
 
 
 async def drag(client, seed, end, found):
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  not for secrets
     state = {"model": chance.choice(MODELS), "gpu": chance.choice(GPUS), "gpus": 8, "batch": 8, "context": 8192,
              "acceptance": 0.8, "view": chance.choice(("size", "speed", "speculate"))}  # fmt: skip
     while time.monotonic() < end:

@@ -13,8 +13,8 @@ from typer.main import get_command
 from kvcalc import api
 from kvcalc.cli.main import COMMANDS, main
 
-# Print profile files, schemas or "valid", not reports.
-WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate"}
+# Print profile files, schemas, "valid" or a page's address, not reports.
+WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate", "explore"}
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -82,6 +82,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)  # it would serve until interrupted
     shutil.copytree(Path(__file__).parents[2] / "docs" / "examples", tmp_path / "docs" / "examples")
     return tmp_path
 

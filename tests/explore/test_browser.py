@@ -49,7 +49,9 @@ def address():
         pytest.skip(missing)
     command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
         yield server.stdout.readline().strip()
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=20)
@@ -75,7 +77,9 @@ class Page:
         self.context = browser.new_context(**given)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
-        self.page.on("console", lambda told: self.console.append(told.text) if told.type in {"error", "warning"} else None)
+        self.page.on(
+            "console", lambda told: self.console.append(told.text) if told.type in {"error", "warning"} else None
+        )
         self.page.on("pageerror", lambda error: self.console.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
 
@@ -154,7 +158,14 @@ def test_speed_shows_the_numbers_of_the_command_line(page, printed):
     page.open(f"view=speed&{RUN}")
     page.drawn("roofline", "intensity", "decode-batch", "decode-context")
     row = printed(page.commands()[0])["rows"][0]
-    for quantity in ("tokens_per_s", "ideal_s", "estimate_s", "intensity_flop_per_byte", "kv_read_bytes", "weight_bytes"):
+    for quantity in (
+        "tokens_per_s",
+        "ideal_s",
+        "estimate_s",
+        "intensity_flop_per_byte",
+        "kv_read_bytes",
+        "weight_bytes",
+    ):
         assert page.value(quantity) == row[quantity]
     assert f"limited by {row['limiter']}" in page.page.inner_text(".verdict")
 
@@ -349,7 +360,9 @@ def test_every_control_has_a_name_and_every_chart_a_text(page):
 def test_the_server_gone_is_told(browser):
     command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
         page = Page(browser, server.stdout.readline().strip())
         page.open(RUN)
         server.send_signal(signal.SIGINT)

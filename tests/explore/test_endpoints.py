@@ -51,7 +51,9 @@ def test_a_report_is_what_its_command_prints(client, capsys, name):
     data = found.json()
     printed = _printed(data["command"], capsys)
     assert {key: value for key, value in data.items() if key not in SHOWN_BESIDE} == printed
-    assert all(chart["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for chart in data["charts"].values())
+    assert all(
+        chart["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for chart in data["charts"].values()
+    )
     assert set(data["charts"]) == {view or "main" for view in QUESTIONS[name].views}
 
 
@@ -60,7 +62,9 @@ def test_formulas_are_those_of_explain(client, capsys, name):
     data = client.get(f"/api/{name}", params={**ASKED[name], "explain": "true"}).json()
     assert "--explain" in data["command"]
     assert data["explain"] == _printed(data["command"], capsys)["explain"]
-    assert all({"quantity", "formula", "expression", "value", "unit", "sources"} <= set(step) for step in data["explain"])
+    assert all(
+        {"quantity", "formula", "expression", "value", "unit", "sources"} <= set(step) for step in data["explain"]
+    )
 
 
 def test_sides_are_compared_as_the_command_compares_them(client, capsys):
@@ -205,7 +209,10 @@ def test_whatever_is_pasted_is_answered_or_refused(client, body):
         assert client.post(f"/api/{name}", content=body).status_code in {200, 422}
 
 
-@given(st.sampled_from(sorted(CONFIG)), st.one_of(st.none(), st.integers(), st.text(max_size=9), st.lists(st.integers(), max_size=2)))
+@given(
+    st.sampled_from(sorted(CONFIG)),
+    st.one_of(st.none(), st.integers(), st.text(max_size=9), st.lists(st.integers(), max_size=2)),
+)
 @settings(max_examples=40)
 def test_a_config_with_a_wrong_value_is_answered_or_refused(client, key, value):
     text = json.dumps({**CONFIG, key: value})

@@ -14,7 +14,9 @@ PAGE = "/"
 ASKED = "/api/size?model=llama2-7b"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8977", "127.0.0.1.evil.example", "192.168.1.5:8977", "", "[::1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8977", "127.0.0.1.evil.example", "192.168.1.5:8977", "", "[::1"]
+)
 @pytest.mark.parametrize("address", [PAGE, ASKED, "/static/app.js"])
 def test_another_name_for_this_machine_is_not_answered(client, host, address):
     assert client.get(address, headers={"Host": host}).status_code == 421
@@ -62,7 +64,9 @@ def test_no_other_file_is_served(client, address):
 
 
 @pytest.mark.parametrize("field", ["model", "gpu", "draft"])
-@pytest.mark.parametrize("path", ["/etc/passwd", "./model.yaml", "../x.json", "config.json", "file:///etc/passwd", "org/unknown", "."])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "./model.yaml", "../x.json", "config.json", "file:///etc/passwd", "org/unknown", "."]
+)
 def test_no_file_is_read_and_nothing_fetched_for_a_name(client, monkeypatch, tmp_path, field, path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")

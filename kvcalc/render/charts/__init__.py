@@ -60,11 +60,11 @@ def chart_spec(report: Any, *, view: str = "") -> Spec:
 def runtime() -> str:
     """Return the JavaScript that draws specifications, as one module without imports; it takes seconds to put together.
 
-    It offers ``vegaEmbed``, whose option ``ast`` draws without ``eval``.
+    It sets ``window.vegaEmbed``, whose option ``ast`` draws without ``eval``.
     """
     import vl_convert
 
-    return str(vl_convert.javascript_bundle())
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 def write_chart(spec: Spec, path: str | Path, kind: str) -> None:
