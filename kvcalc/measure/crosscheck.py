@@ -186,7 +186,7 @@ def _row(step: Step, hardware: HardwareProfile, calibration: Calibration | None)
         ratio=timing.low_s / timed.time.ideal_s,
         serial_ratio=timing.low_s / timed.time.serial_s,
         estimate_error=None if estimate is None else estimate.estimate_s / timing.low_s - 1,
-        experts_touched=step.experts,
+        touched_experts=step.experts,
         cache_resident=moved < RESIDENT_TIMES * cache,
         cause="",
     )
@@ -212,8 +212,8 @@ def _cause(row: CrosscheckRow, deployment: Deployment, cache_bytes_held: int) ->
         for block in deployment.model.blocks
         if isinstance(block.mlp, Mixture)
     )
-    if row.experts_touched is not None and row.experts_touched < expected:
-        return f"its tokens used {row.experts_touched} experts, fewer than the {expected:.1f} expected"
+    if row.touched_experts is not None and row.touched_experts < expected:
+        return f"its tokens used {row.touched_experts} experts, fewer than the {expected:.1f} expected"
     return ""
 
 

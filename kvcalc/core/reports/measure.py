@@ -129,7 +129,7 @@ class CrosscheckRow:
         ratio: measured over bound.
         serial_ratio: measured over serial.
         estimate_error: estimate over measured, less one.
-        experts_touched: experts used in all mixtures of the step, counted.
+        touched_experts: experts used in all mixtures of the step, counted.
         cache_resident: whether the step moves so little that the last-level cache may hold it.
         cause: why the bound is beaten, where it is.
     """
@@ -156,7 +156,7 @@ class CrosscheckRow:
     ratio: float
     serial_ratio: float
     estimate_error: float | None
-    experts_touched: int | None
+    touched_experts: int | None
     cache_resident: bool
     cause: str
 
