@@ -85,7 +85,8 @@ def _cause(case: Case) -> str:
     for words, changed in (
         ("its tokens may share experts: held against the bound with the fewest", _concentrated),
         ("the cache's format was not printed: held against the bound with 8 bits", _narrow_cache),
-        ("the weights' format was not printed: held against the bound with 8 bits", _narrow_weights),
+        ("the weights' format was not printed: held against the bound with 8 bits", _eight_bit_weights),
+        ("the weights' format was not printed: held against the bound with 4 bits", _four_bit_weights),
         ("multiplied in the narrower format of its weights: held against that peak", _narrow),
     ):
         other = changed(case)
@@ -109,9 +110,22 @@ def _narrow_cache(case: Case) -> Case:
     return case.with_formats(cache="fp8") if case.record.kv is None else case
 
 
-def _narrow_weights(case: Case) -> Case:
+def _eight_bit_weights(case: Case) -> Case:
     return case.with_formats(weights="fp8", activations="fp8") if case.record.weights is None else case
 
 
+def _four_bit_weights(case: Case) -> Case:
+    return case.with_formats(weights="int4-g128") if case.record.weights is None else case
+
+
 def _narrow(case: Case) -> Case:
-    return replace(case, passes=case.narrow) if case.narrow else case
+    """Return the case multiplied in its weights' own format: in 8 bits where they have 4 without a unit for them."""
+    if case.deployment is None:
+        return replace(case, passes=case.narrow) if case.narrow else case
+    formats = case.deployment.formats
+    narrowest = min((formats.weights, *formats.parts.values()), key=lambda form: form.bytes_per_element)
+    unit = _NARROW_UNITS.get(narrowest.unit)
+    return case if unit is None else case.with_formats(activations=unit)
+
+
+_NARROW_UNITS = {"fp4": "fp4", "fp8": "fp8", "int8": "int8", "int4": "int8"}

@@ -32,9 +32,14 @@ __all__ = [
     "listed_rules",
     "slowness",
     "weight_names",
+    "weights_in_name",
 ]
 
 _VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
+_STORED = re.compile(
+    r"[-_.](fp8|nvfp4|fp4|mxfp4|awq|gptq|int[48]|w8a8|w[48]a16|iq4_(?:nl|xs)|q\d_(?:[01]|k(?:_[sml])?)|bf16|f16|fp16)"
+    r"(?:[-.]gguf|-dynamic)?$"
+)
 _MEMORY = re.compile(r"[ -](\d+) ?gb?$")
 
 
@@ -173,6 +178,16 @@ def _hardware(name: str) -> HardwareProfile:
     if entry is None:
         raise LookupError(name)
     return load_hardware_file(entry.path, trusted=entry.shipped)
+
+
+def weights_in_name(model: str) -> str | None:
+    """Return the weight format that a checkpoint's or a file's name ends with, or none.
+
+    >>> weights_in_name("Qwen/Qwen3-32B-FP8"), weights_in_name("qwen2.5-7b-instruct-q4_k_m.gguf")
+    ('fp8', 'q4_k_m')
+    """
+    found = _STORED.search(model.strip().lower())
+    return found[1] if found else None
 
 
 def weight_names(printed: str, model: str, rules: EngineRules) -> dict[str, str] | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
 from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.cases import Case, Unusable, pass_of
-from kvcalc.evidence.names import exclusion
+from kvcalc.evidence.names import exclusion, weights_in_name
 from kvcalc.evidence.setups import Setup, setup_of
 from kvcalc.plan.deployment import memory_needed
 
@@ -28,6 +29,7 @@ def case_of(record: Record) -> Case | Unusable:
     reason = exclusion(record)
     if reason is not None:
         return Unusable(status="excluded", reason=reason)
+    record = replace(record, weights=record.weights or weights_in_name(record.model))
     try:
         setup = setup_of(record)
         return setup if isinstance(setup, Unusable) else _STEPS.get(record.phase, _unknown)(record, setup)
@@ -172,6 +174,7 @@ def _whole(record: Record, setup: Setup) -> Case:
     """
     prompt, output = _prompt(record), record.output_tokens or 1
     deployment, told = setup.deployment, list(setup.assumed)
+    counted = prompt + output if record.counts_prompts else output
     held = most_held(deployment, tokens=prompt + output, most=record.batch or _MOST_SEQUENCES)
     if record.is_time:
         held = 1
@@ -188,7 +191,7 @@ def _whole(record: Record, setup: Setup) -> Case:
         record=record,
         variants=setup.variants,
         passes=tuple(passes),
-        measured_s=record.seconds_per_token * (1 if record.is_time else held * output),
+        measured_s=record.seconds_per_token * (1 if record.is_time else held * counted),
         deployment=deployment,
         timing="alone" if held in (record.batch, 1) else "mixed",
         assumed=tuple(told),

@@ -92,7 +92,7 @@ def _weights(record: Record, model: ModelProfile, rules: EngineRules) -> tuple[s
         return None, None
     if named is not None and "activations" in named:
         return weights, named["activations"]
-    stored = parse_format(weights.partition(",")[0]) if weights != _OWN else FORMATS["bf16"]
-    if rules.quantized is not None and stored.block_elements > 1:
+    whole = parse_format(weights.partition(",")[0]) if weights != _OWN else FORMATS["bf16"]
+    if rules.quantized is not None and whole.block_elements > 1:
         return weights, rules.quantized
-    return weights, stored.name if stored.name in ("fp16", "fp32") else None
+    return weights, whole.name if whole.name in ("fp16", "fp32") else None

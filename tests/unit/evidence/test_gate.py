@@ -117,6 +117,30 @@ def test_the_time_of_a_request_is_that_of_its_passes():
     assert first.cost.tokens == 1000
 
 
+def test_weights_of_a_deployment_may_be_multiplied_in_their_own_format():
+    prompt = {"phase": "prefill", "weights": "w4a16", "prompt_tokens": 8000}
+    assert "narrower format" in judge(just_above(1.5, **prompt)).cause
+    assert judge(just_above(2.5, **prompt)).cause == ""
+
+
+def test_weights_that_were_not_printed_may_have_8_bits():
+    assert "weights' format" in judge(just_above(1.5, weights=None)).cause
+    assert judge(just_above(1.5)).cause == ""
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-32B-FP8", "RedHatAI/Qwen3-32B-FP8-dynamic"])
+def test_a_checkpoint_says_its_format_in_its_name(model):
+    told = judged(model=model, weights=None).bound_s
+    assert told < 0.7 * judged(model="Qwen/Qwen3-32B").bound_s
+
+
+def test_a_rate_that_counts_prompts():
+    whole = {"phase": "end_to_end", "output_tokens": 100, "batch": 8}
+    output = case_of(record(**whole)).measured_s
+    both = case_of(record(**whole, unit="tok/s (input + output)")).measured_s
+    assert both == pytest.approx(11 * output)
+
+
 def test_waiting_sequences_do_not_decode():
     served = {"unit": "ms per token", "value": 10.0, "batch": 32, "output_tokens": 100}
     busy, waiting = judged(**served, ttft_s=0.0), judged(**served, ttft_s=3.0)
