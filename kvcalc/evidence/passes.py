@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
+from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.cases import Case, Unusable, pass_of
 from kvcalc.evidence.names import exclusion, weights_in_name
 from kvcalc.evidence.setups import Setup, setup_of
@@ -84,8 +85,27 @@ def _decode(record: Record, setup: Setup) -> Case:
         likely=_with_prompts(record, setup.deployment, held),
         timing="one by one" if batch == 1 else "alone",
         assumed=(*setup.assumed, *told),
-        bound_only=_unscored(setup),
+        bound_only=_unscored(setup) or _unread(record, setup, held),
     )
+
+
+def _unread(record: Record, setup: Setup, together: int) -> str:
+    """Return why the prompts beside the steps cannot be told: they were not all read in the time of a request.
+
+    While a request waits for its first token and generates the others, an engine that computes everything reads as many
+    prompts as it holds sequences, and makes all those steps.
+    """
+    prompt, output = record.prompt_tokens, record.output_tokens
+    if not record.is_time or record.ttft_s is None or together == 1 or not prompt or not output:
+        return ""
+    work = (
+        pass_of(setup.deployment, prefill_pass(batch=1, prompt=prompt), times=together),
+        pass_of(setup.deployment, decode_step(batch=together, context=_mean_context(record)), times=output),
+    )
+    least = sum(step.times * step_time(step.cost, setup.variants[0]).ideal_s for step in work)
+    if record.ttft_s + output * record.seconds_per_token >= least:
+        return ""
+    return "its prompts cannot all have been read in that time: the engine kept them from earlier requests"
 
 
 def _with_prompts(record: Record, deployment: Deployment, together: int) -> tuple[Pass, ...]:
