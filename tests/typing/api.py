@@ -41,6 +41,17 @@ def explained() -> list[str]:
     return [f"{step.quantity} = {step.expression}" for step in steps]
 
 
+def is_plausible(claim: str) -> bool:
+    """Whether a speed that someone claims is possible."""
+    return kvcalc.check_measured(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), claim, batch=8).passed
+
+
+def trusted() -> float | None:
+    """The median share of the bound that decoding reaches."""
+    report: kvcalc.ValidateReport = kvcalc.validate(suites=["decode"])
+    return report.suites["decode"].median_share
+
+
 def refused(name: str) -> str:
     """What a user is told of a model that is not known."""
     try:
