@@ -92,5 +92,6 @@ def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> t
         places = ", ".join(calibration.applies_to)
         return (f"the calibration {calibration.name} is of {places}, not of {hardware.name}: its estimate is a guess",)
     if calibration.engine == "kernels":
-        return (f"the calibration {calibration.name} is of kernels: what steps and layers take beside them is left out",)
+        told = "what steps and layers take beside them is left out"
+        return (f"the calibration {calibration.name} is of kernels: {told}",)
     return ()
