@@ -215,7 +215,7 @@ def noise_notes(probes: Sequence[Probe]) -> tuple[str, ...]:
     noisy = [probe for probe in timed if probe.timing.spread > _NOISY]
     if len(noisy) * 4 <= len(timed):
         return ()
-    return (
-        f"the machine was busy: in {len(noisy)} of {len(timed)} benchmarks the middle repetition took "
-        f"{_NOISY:.0%} more than the undisturbed one; measure again on a quiet machine",
+    found = (
+        f"in {len(noisy)} of {len(timed)} benchmarks the middle repetition took {_NOISY:.0%} more than the undisturbed"
     )
+    return (f"the machine was busy: {found}; measure again on a quiet machine",)

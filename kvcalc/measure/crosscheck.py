@@ -73,8 +73,8 @@ def crosscheck_report(
 ) -> CrosscheckReport:
     """Return how predictions stand against a real decode loop.
 
-    Bench, steps, bench: the calibration never sees the steps it is tested on. What was measured before an interruption is
-    kept.
+    Bench, steps, bench: the calibration never sees the steps it is tested on. What was measured before an interruption
+    is kept.
 
     Args:
         device: where the loop runs.
@@ -198,7 +198,9 @@ def _cause(row: CrosscheckRow, deployment: Deployment, cache_bytes_held: int) ->
     if row.least_s >= row.bound_s:
         return ""
     if row.cache_resident:
-        return f"cache-resident: the step moves less than {RESIDENT_TIMES} x {bytes_text(cache_bytes_held)} of last-level cache"
+        return (
+            f"cache-resident: it moves less than {RESIDENT_TIMES} x {bytes_text(cache_bytes_held)} of last-level cache"
+        )
     expected = sum(
         experts_touched(
             experts=block.mlp.experts,

@@ -130,8 +130,8 @@ def check_memory(
 def one_of_each(model: ModelProfile) -> ModelProfile:
     """Return a small model with one layer of each kind, for the check of the loop itself.
 
-    Layers keep their shapes; windows are short enough to be left, a mixture has few experts beside those it chooses, and
-    there are few rows of logits.
+    Layers keep their shapes; windows are short enough to be left, a mixture has few experts beside those it chooses,
+    and there are few rows of logits.
     """
     head, tables = model.head, model.embeddings
     rows = min(_CHECK_ROWS, tables[0].rows)

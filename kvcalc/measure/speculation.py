@@ -114,7 +114,7 @@ def speculative_decode(
         check_rollback(decoder.model)
     if target.vocabulary != draft.vocabulary:
         raise InputError(f"the draft knows {draft.vocabulary:,} tokens and the target {target.vocabulary:,}")
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  a choice that is the same in every run
     capacity = len(prompt) + count + gamma + 1
     caches = [decoder.new_cache(batch=1, capacity=capacity) for decoder in (target, draft)]
     logits = prefill(target, _row(prompt, target), caches[0])

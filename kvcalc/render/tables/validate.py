@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import number_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["COLUMNS", "figure_cells", "parts"]
 
@@ -24,10 +22,10 @@ _SOURCE_WIDTH = 32
 _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
 
 
-def parts(report: ValidateReport) -> list[RenderableType]:
+def parts(report: ValidateReport) -> list[Part]:
     """Return what was found in all, each suite, each source, and every record that beats its bound."""
     whole = report.summary
-    shown: list[RenderableType] = [
+    shown: list[Part] = [
         heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")
     ]
     shown.append(
@@ -102,8 +100,8 @@ def _percent(value: float | None, *, signed: bool = False) -> str:
     return f"{value:+.1%}" if signed else f"{value:.1%}"
 
 
-def _beaten(report: ValidateReport) -> list[RenderableType]:
-    shown: list[RenderableType] = []
+def _beaten(report: ValidateReport) -> list[Part]:
+    shown: list[Part] = []
     unexplained = [outcome for outcome in report.outcomes if outcome.status == "violates"]
     if unexplained:
         rows = [_violation(outcome) for outcome in unexplained[:_MOST_SHOWN]]
