@@ -41,6 +41,12 @@ def explained() -> list[str]:
     return [f"{step.quantity} = {step.expression}" for step in steps]
 
 
+def likely_seconds() -> float | None:
+    """How long a decode step is likely to take, where a calibration applies."""
+    report = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), batches=[8], estimate=True)
+    return report.rows[0].estimate_s
+
+
 def is_plausible(claim: str) -> bool:
     """Whether a speed that someone claims is possible."""
     return kvcalc.check_measured(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), claim, batch=8).passed
@@ -50,6 +56,26 @@ def trusted() -> float | None:
     """The median share of the bound that decoding reaches."""
     report: kvcalc.ValidateReport = kvcalc.validate(suites=["decode"])
     return report.suites["decode"].median_share
+
+
+def bytes_read(levers: str) -> int:
+    """Cache read to generate 4,096 tokens, with ways to shrink it."""
+    report: kvcalc.TrafficReport = kvcalc.traffic(
+        kvcalc.deployment("llama2-7b"), output_tokens=4096, with_levers=levers
+    )
+    return report.kv_read_bytes
+
+
+def held_with_levers() -> dict[str, int]:
+    """Bytes of the cache with each way to shrink it."""
+    report: kvcalc.LeversReport = kvcalc.levers(kvcalc.deployment("llama2-7b"), context=4096)
+    return {row.lever: row.kv_total_bytes for row in report.rows}
+
+
+def projections() -> tuple[int, int]:
+    """Tokens that a layer of a small decoder projects without and with a cache."""
+    report = kvcalc.demo_kv_cache(shape=kvcalc.DecoderShape(layers=1, heads=2, kv_heads=1))
+    return report.projections_without, report.projections_with
 
 
 def refused(name: str) -> str:
