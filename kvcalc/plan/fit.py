@@ -84,7 +84,7 @@ def cache_memory(deployment: Deployment, *, engine: str, options: EngineOptions)
     Raises:
         InputError: no accelerator, or a share of its memory that is none.
     """
-    question = _Question(engine=engine, options=options, terms=_NO_TERMS, tokens=1, batch=1)
+    question = FitQuestion(engine=engine, options=options, terms=_NO_TERMS, tokens=1, batch=1)
     return _budget(deployment, question).kv_bytes_available
 
 

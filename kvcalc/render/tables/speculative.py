@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.terminal import heat_map
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.speculative import PayingRange, SpeculativeReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: SpeculativeReport) -> list[RenderableType]:
+def parts(report: SpeculativeReport) -> list[Part]:
     """Return the verdict, its numbers, rows, lengths, batches, quoted rules and the map over batch and acceptance."""
     row = report.rows[0]
     verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
     where = f"batch {number_text(report.batch)}, context {number_text(report.context)}, gamma {report.gamma}"
     drafted = f"{report.method}, {report.draft}" if report.draft else report.method
     title = f"Speculation ({drafted}): {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
-    shown: list[RenderableType] = [
+    shown: list[Part] = [
         Text(f"{verdict}: {_times(report.speedup)} plain decoding at {where}", style="bold"),
         Text(),
         heading(title),
@@ -60,7 +58,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     rates = ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(report.acceptance))
     best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
     bound = "bound of plain decoding"
-    ahead = bytes_text(memory.lookahead_bytes)
+    ahead, limit = bytes_text(memory.lookahead_bytes), report.by_context[0]
     return [
         ("acceptance", rates, _rate(report.break_even_acceptance)),
         ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
@@ -73,7 +71,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
         else ("draft", "nothing runs", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
         ("best gamma", best, ""),
-        ("batches it pays at", _paying(report.by_context[0].paying), f"of up to {number_text(report.by_context[0].searched_batch)}"),
+        ("batches it pays at", _paying(limit.paying), f"of up to {number_text(limit.searched_batch)}"),
         (
             "largest draft that pays",
             f"c = {largest.draft_ratio:.3f}" if largest.draft_ratio else "none",
@@ -100,7 +98,7 @@ def _range(found: PayingRange) -> str:
     return first if found.last_batch == found.first_batch else f"{first} to {number_text(found.last_batch)}"
 
 
-def _rows(report: SpeculativeReport) -> RenderableType:
+def _rows(report: SpeculativeReport) -> Part:
     columns = [
         "batch",
         "context",
@@ -133,7 +131,7 @@ def _rows(report: SpeculativeReport) -> RenderableType:
     return grid(columns, rows, left=0)
 
 
-def _lengths(report: SpeculativeReport) -> RenderableType:
+def _lengths(report: SpeculativeReport) -> Part:
     columns = ["gamma", "drafted", "tokens/pass", "speed-up", "serial", "breaks even"]
     rows = [
         [
@@ -149,7 +147,7 @@ def _lengths(report: SpeculativeReport) -> RenderableType:
     return grid(columns, rows, left=0)
 
 
-def _limits(report: SpeculativeReport) -> RenderableType:
+def _limits(report: SpeculativeReport) -> Part:
     columns = ["context", "gamma", "ideal times", "serial times", "fits up to batch"]
     rows = [
         [
@@ -164,8 +162,8 @@ def _limits(report: SpeculativeReport) -> RenderableType:
     return grid(columns, rows, left=0)
 
 
-def _rules(report: SpeculativeReport) -> list[RenderableType]:
-    shown: list[RenderableType] = []
+def _rules(report: SpeculativeReport) -> list[Part]:
+    shown: list[Part] = []
     for rule in report.rules:
         said = "" if rule.speedup is None else f", {_times(rule.speedup)}"
         verdict = f"it {'pays' if rule.pays else 'does not pay'}{said}"
@@ -174,6 +172,6 @@ def _rules(report: SpeculativeReport) -> list[RenderableType]:
     return shown
 
 
-def _map(report: SpeculativeReport) -> RenderableType:
+def _map(report: SpeculativeReport) -> Part:
     cells = {(f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup for cell in report.map}
     return Text(heat_map(cells, across="acceptance", down="batch", middle=1.0))
