@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.units import number_text, seconds_text
-from kvcalc.simulate.workload import (
-    Arrivals,
-    ClosedLoop,
-    Conversations,
-    Talk,
-    arrival_times,
-    parse_lengths,
-    retimed,
-    synthetic,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kvcalc.core.requests import Request
-    from kvcalc.simulate.workload import FollowUps, Lengths
+    from kvcalc.simulate.workload import Arrivals, FollowUps, Lengths
 
 __all__ = ["Load"]
 
@@ -83,7 +73,7 @@ class Load:
             self._arrivals()
         for name, text in (("prompt", self.prompt), ("output-tokens", self.output_tokens), ("turns", self.turns)):
             if text is not None:
-                parse_lengths(text, what=name)
+                self._read_lengths(text, name)
 
     def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
         """Yield what could be wrong: whether it is, what to say, and what to do."""
@@ -155,24 +145,29 @@ class Load:
         last = None if self.last_rate is None or not self.rate else self.last_rate * rate / self.rate
         return replace(self, rate=rate, last_rate=last)
 
-    def bodies(self) -> Iterator[Request]:
-        """Yield the requests as the trace has them, or synthetic ones that all come at time 0."""
-        if self.trace is not None:
-            from kvcalc.importers.traces import parse_columns, read_trace
+    def bodies(self, times: Iterable[float] | None = None) -> Iterator[Request]:
+        """Yield the requests with the trace's times, or with others; synthetic ones without others come at time 0."""
+        from kvcalc.simulate.workload import retimed, synthetic
 
-            columns = None if self.columns is None else parse_columns(self.columns)
-            found = read_trace(self.trace, columns=columns, timed=self.process == "trace")
-            return islice(found, self.requests)
-        return islice(
-            synthetic(prompt=self._lengths("prompt"), output=self._lengths("output_tokens"), seed=self.seed), self._many
-        )
+        if self.trace is None:
+            prompt, output = self._lengths("prompt"), self._lengths("output_tokens")
+            found = islice(synthetic(prompt=prompt, output=output, seed=self.seed), self._many)
+            return found if times is None else retimed(found, times)
+        from kvcalc.importers.traces import parse_columns, read_trace
 
-    def source(self, bodies: Iterable[Request] | None = None) -> Iterable[Request] | FollowUps:
+        columns = None if self.columns is None else parse_columns(self.columns)
+        if times is None and self.process != "trace":
+            times = repeat(0.0)
+        return islice(read_trace(self.trace, columns=columns, times=times), self.requests)
+
+    def source(self, bodies: Sequence[Request] | None = None) -> Iterable[Request] | FollowUps:
         """Return the requests with their times, or a source some of whose requests come only after answers.
 
         Args:
             bodies: what `bodies` yields, where it has been kept.
         """
+        from kvcalc.simulate.workload import ClosedLoop, Conversations, Talk, arrival_times, retimed
+
         if self.turns is not None:
             talk = Talk(
                 turns=self._lengths("turns"),
@@ -183,19 +178,21 @@ class Load:
             )
             times = arrival_times(self._arrivals(), seed=self.seed, requests=self._many)
             return Conversations(times, talk=talk, requests=self._many, seed=self.seed)
-        found = self.bodies() if bodies is None else bodies
-        if self.process == "closed":
-            return ClosedLoop(found, users=self.users or 1, think_s=self.think_s, seed=self.seed)
-        if self.process != "trace":
-            number = self.requests
-            if self.process == "ramp":
-                found = tuple(found)
-                number = len(found)
-            return retimed(found, arrival_times(self._arrivals(), seed=self.seed, requests=number))
-        return found if self.rate is None else self._stretched(tuple(found))
+        if self.process in ("closed", "trace", "ramp"):
+            found = self.bodies() if bodies is None else bodies
+            if self.process == "closed":
+                return ClosedLoop(found, users=self.users or 1, think_s=self.think_s, seed=self.seed)
+            if self.process == "trace":
+                return found if self.rate is None else self._stretched(tuple(found))
+            bodies = tuple(found)
+        number = None if bodies is None else len(bodies)
+        times = arrival_times(self._arrivals(), seed=self.seed, requests=number)
+        return self.bodies(times) if bodies is None else retimed(bodies, times)
 
     def _stretched(self, found: tuple[Request, ...]) -> Iterator[Request]:
         """Yield a trace's requests with their times stretched so that as many come in a second as asked for."""
+        from kvcalc.simulate.workload import retimed
+
         last_s = found[-1].arrival_s
         if not last_s:
             raise InputError("all requests of the trace come at once: they have no rate", hint="give --arrival poisson")
@@ -207,9 +204,17 @@ class Load:
         return self.requests or _DEFAULT_REQUESTS
 
     def _lengths(self, name: str) -> Lengths:
-        return parse_lengths(getattr(self, name), what=name)
+        return self._read_lengths(getattr(self, name), name)
+
+    @staticmethod
+    def _read_lengths(text: str, name: str) -> Lengths:
+        from kvcalc.simulate.workload import parse_lengths
+
+        return parse_lengths(text, what=name)
 
     def _arrivals(self) -> Arrivals:
+        from kvcalc.simulate.workload import Arrivals
+
         process: Any = self.process
         return Arrivals(
             process=process, rate_per_s=self.rate or 0.0, variation=self.variation, last_rate_per_s=self.last_rate

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kvcalc.render.perfetto import TraceFile
+from kvcalc.render.row_file import RowFile
 from kvcalc.simulate.metrics import latencies
 from kvcalc.simulate.runs import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from kvcalc.core.requests import Request
-    from kvcalc.render.perfetto import TraceFile
-    from kvcalc.render.row_file import RowFile
     from kvcalc.simulate.runs import Run, Served
 
-__all__ = ["COLUMNS", "Progress", "RequestRows", "Trace"]
+__all__ = ["Progress", "requests_file", "trace_file"]
 
-COLUMNS: dict[str, type] = {
+_COLUMNS: dict[str, type] = {
     "request": str,
     "arrival_s": float,
     "admitted_s": float,
@@ -37,7 +39,31 @@ COLUMNS: dict[str, type] = {
 _TOLD_EVERY = 256
 
 
-class RequestRows(Observer):
+@contextmanager
+def requests_file(path: str | Path) -> Iterator[Observer]:
+    """Give an observer that writes a row for each request to a ``.csv`` or ``.parquet`` file.
+
+    Raises:
+        InputError: another ending, or Parquet without pyarrow.
+        OSError: a folder that cannot be written to.
+    """
+    with RowFile(path, _COLUMNS) as file:
+        yield _Rows(file)
+
+
+@contextmanager
+def trace_file(path: str | Path) -> Iterator[Observer]:
+    """Give an observer that writes a trace for Perfetto to a ``.json`` file.
+
+    Raises:
+        InputError: another ending.
+        OSError: a folder that cannot be written to.
+    """
+    with TraceFile(path) as file:
+        yield _Trace(file)
+
+
+class _Rows(Observer):
     """Writes a row for each request when it has finished or was refused."""
 
     def __init__(self, file: RowFile) -> None:
@@ -73,7 +99,7 @@ class RequestRows(Observer):
         self._add((request.name, request.arrival_s, *unknown[:3], request.prompt_tokens, 0, 0, 0, *unknown, reason))
 
 
-class Trace(Observer):
+class _Trace(Observer):
     """Writes the runs of steps, counters, and the stretches of each request; several replicas share the tracks."""
 
     def __init__(self, file: TraceFile) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.api.calculators import fit, prefill, size
-from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
-from kvcalc.core.reports.sweep import SweepReport
-from kvcalc.render.records import plain, records
-from kvcalc.render.saved import SavedRows
+from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kvcalc.plan.deployment import Deployment
-    from kvcalc.plan.sweep import Grid, SweepTask
+    from kvcalc.core.reports.sweep import SweepReport
+    from kvcalc.plan.sweep import Grid
 
 __all__ = ["SWEPT", "Sweep", "sweep", "sweep_columns"]
 
@@ -32,12 +26,6 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "fit": ("context", "batch"),
     "simulate": (),
 }
-# The axes that say what runs where: arguments of `kvcalc.deployment`.
-_PLACES = (
-    "model", "gpu", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "weights",
-    "kv_dtype", "activations",
-)  # fmt: skip
-
 Columns = dict[str, list[Any]]
 
 
@@ -103,6 +91,9 @@ def sweep(
         InputError: a report or axis that is not known, a cluster that is not there, or parts of another sweep.
         KvcalcError: worker processes that end again and again.
     """
+    from kvcalc.core.reports.sweep import SweepReport
+    from kvcalc.render.saved import SavedRows
+
     if resume and save is None:
         raise InputError("a sweep that was not saved cannot be resumed", hint="give --save FILE")
     tasks = swept.grid.number_of_tasks
@@ -132,6 +123,7 @@ def sweep(
 
 def _fingerprint(swept: Sweep) -> dict[str, Any]:
     from kvcalc import __version__
+    from kvcalc.render.records import plain
 
     axes = {name: list(values) for name, values in swept.axes.items()}
     return {"version": __version__, **plain(replace(swept, axes=axes))}
@@ -154,6 +146,7 @@ def sweep_columns(
         skip: tasks that are not done.
         in_order: whether they come in the order of the grid, or as they are done.
     """
+    from kvcalc.api.sweep_tasks import columns_of
     from kvcalc.workers import cluster_pool, process_pool, run_tasks
 
     if workers is None and swept.report != "simulate":
@@ -161,7 +154,7 @@ def sweep_columns(
     pool, number = process_pool(workers) if scheduler is None else cluster_pool(scheduler)
     _check_names(swept)
     tasks = (task for task in swept.grid.tasks() if task.number not in skip)
-    found = run_tasks(partial(_columns, replace(swept, axes={})), tasks, pool=pool, workers=number)
+    found = run_tasks(partial(columns_of, replace(swept, axes={})), tasks, pool=pool, workers=number)
     results = ((task.number, columns) for task, columns in found)
     numbers = (number for number in range(swept.grid.number_of_tasks) if number not in skip)
     return _ordered(results, numbers) if in_order else results
@@ -178,105 +171,10 @@ def _check_names(swept: Sweep) -> None:
 
 
 def _ordered(results: Iterator[tuple[int, Columns]], numbers: Iterable[int]) -> Iterator[tuple[int, Columns]]:
+    import heapq
+
     early: list[tuple[int, Columns]] = []
     for number in numbers:
         while not early or early[0][0] != number:
             heapq.heappush(early, next(results))
         yield heapq.heappop(early)
-
-
-def _columns(swept: Sweep, task: SweepTask) -> Columns:
-    """Return a task's rows as columns: what was varied, then the report's fields; or why it cannot be done."""
-    points = {name: [value] * task.points for name, value in task.point.items()}
-    try:
-        return points | _REPORTS[swept.report](swept, task) | {"error": [None] * task.points}
-    except KvcalcError as error:
-        return points | _cells(task) | {"error": [str(error)] * task.points}
-
-
-def _cells(task: SweepTask) -> Columns:
-    """Return the inner axes of a task, the last fastest."""
-    found: Columns = {}
-    inside, outside = task.points, 1
-    for name, values in task.cells.items():
-        inside //= len(values)
-        found[name] = [value for _ in range(outside) for value in values for _ in range(inside)]
-        outside *= len(values)
-    return found
-
-
-@lru_cache(maxsize=8)
-def _deployed(given: tuple[tuple[str, Any], ...]) -> Deployment:
-    from kvcalc.api.deployments import deployment
-
-    return deployment(**dict(given))
-
-
-def _deployment(swept: Sweep, task: SweepTask) -> Deployment:
-    given = {**swept.deployment, **{name: value for name, value in task.point.items() if name in _PLACES}}
-    given["settings"] = tuple(given.get("settings", ()))
-    return _deployed(tuple(sorted(given.items())))
-
-
-def _decode(swept: Sweep, task: SweepTask) -> Columns:
-    from kvcalc.plan.deployment import default_context
-    from kvcalc.simulate.decode_grid import decode_blocks
-
-    deployment = _deployment(swept, task)
-    contexts = task.cells.get("context") or (default_context(deployment.model),)
-    found: Columns = {}
-    for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
-        for name, values in block.items():
-            found.setdefault(name, []).extend(_plain_numbers(values))
-    return found
-
-
-def _prefill(swept: Sweep, task: SweepTask) -> Columns:
-    prompts = task.cells.get("prompt")
-    return _rows(prefill(_deployment(swept, task), batches=task.cells.get("batch", (1,)), prompts=prompts))
-
-
-def _each_cell(function: Callable[..., Any]) -> Callable[[Sweep, SweepTask], Columns]:
-    """Return what asks a function that answers one context and batch for each cell of a task."""
-
-    def ask(swept: Sweep, task: SweepTask) -> Columns:
-        deployment = _deployment(swept, task)
-        cells = _cells(task)
-        found: list[dict[str, Any]] = []
-        for values in zip(*cells.values(), strict=True) if cells else [()]:
-            report = function(deployment, **dict(zip(cells, values, strict=True)), **swept.options)
-            found += records(report)
-        return _as_columns(found)
-
-    return ask
-
-
-def _rows(report: Any) -> Columns:
-    """Return a report's records as columns."""
-    return _as_columns(records(report))
-
-
-def _as_columns(rows: list[dict[str, Any]]) -> Columns:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _plain_numbers(values: Any) -> list[Any]:
-    """Return an array as a list as reports print it: what is absent as none, whole numbers as integers."""
-    import numpy as np
-
-    plain: list[Any] = values.tolist()
-    if values.dtype.kind == "f":
-        for place in np.flatnonzero((values == np.rint(values)) & (np.abs(values) < 2.0**53)).tolist():
-            plain[place] = int(plain[place])
-        for place in np.flatnonzero(~np.isfinite(values)).tolist():
-            plain[place] = None
-    return plain
-
-
-_REPORTS: dict[str, Callable[[Sweep, SweepTask], Columns]] = {
-    "decode": _decode,
-    "prefill": _prefill,
-    "size": _each_cell(size),
-    "fit": _each_cell(fit),
-}

@@ -39,10 +39,15 @@ class Contexts:
     Args:
         caps: contexts that one sum each is capped at.
         periods: lengths after which one sum each counts from 1 again.
+
+    Attributes:
+        count: sequences.
+        straight: whether there are neither caps nor periods, so that nothing changes its slope.
     """
 
     def __init__(self, caps: Sequence[int], periods: Sequence[int]) -> None:
         self.count = 0
+        self.straight = not caps and not periods
         self._bases = 0
         self._caps = tuple(caps)
         self._periods = tuple(periods)
@@ -91,7 +96,7 @@ class Contexts:
     def sums(self, clock: int) -> tuple[int, ...]:
         """Return their number, the sum of their contexts, of capped contexts, and of contexts within periods."""
         contexts = self._bases + self.count * (clock + 1)
-        if not self._knees and not self._caps and not self._periods:
+        if self.straight:
             return self.count, contexts
         self._ripen(clock)
         capped = [
@@ -102,6 +107,8 @@ class Contexts:
 
     def slopes(self) -> tuple[int, ...]:
         """Return how much each of the sums grows from one step to the next."""
+        if self.straight:
+            return 0, self.count
         return (0, self.count, *self._below, *(self.count for _ in self._periods))
 
     def next_knee(self, clock: int) -> int:
@@ -223,27 +230,35 @@ class BlockClock:
 
     def needed(self, clock: int) -> int:
         """Return the blocks that are taken in the next step."""
-        return sum(phases.of[clock % phases.size] for phases in self._takes)
+        return sum([phases.of[clock % phases.size] for phases in self._takes])
 
-    def steps_within(self, clock: int, steps: int, free: int) -> int:
-        """Return how many of some steps need no more blocks than there are, whoever takes and gives back first."""
-        if sum(phases.total(clock, steps) for phases in self._takes) <= free:
-            return steps
+    def take(self, clock: int, steps: int, free: int) -> tuple[int, int, int]:
+        """Take some steps, or as many of them as need no more blocks than there are, whoever takes and gives first.
+
+        Returns how many steps that are, and the blocks taken less those given back: in the first, and in all of them.
+        """
+        first = self.needed(clock)
+        if self._moving:
+            return self._take_and_give(clock, steps, free, first)
+        taken = first if steps == 1 else sum([phases.total(clock, steps) for phases in self._takes])
+        while steps and taken > free:
+            steps -= 1
+            taken -= self.needed(clock + steps)
+        return steps, first, taken
+
+    def _take_and_give(self, clock: int, steps: int, free: int, first: int) -> tuple[int, int, int]:
+        left = free
         for step in range(steps):
             needed = self.needed(clock + step)
-            if needed > free:
-                return step
-            free += self._given(clock + step, 1) - needed + (0 if step else self._once)
-        return steps
-
-    def advance(self, clock: int, steps: int) -> tuple[int, int]:
-        """Take some steps; return the blocks taken less those given back, in the first step and in all of them."""
-        once, self._once = self._once, 0
-        first = self.needed(clock) - self._given(clock, 1) - once
-        if steps == 1:
-            return first, first
-        taken = sum(phases.total(clock, steps) for phases in self._takes)
-        return first, taken - self._given(clock, steps) - once
+            if needed > left:
+                return step, first, free - left
+            given = self._given(clock + step, 1)
+            if not step:
+                given += self._once
+                self._once = 0
+                first -= given
+            left += given - needed
+        return steps, first, free - left
 
     def _given(self, clock: int, steps: int) -> int:
         return sum(phases.total(clock, steps) for _, phases in self._moving)

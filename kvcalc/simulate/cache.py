@@ -183,6 +183,7 @@ class GroupedCache:
         self.usable = num_blocks - 1
         self.groups = tuple(groups)
         self.free = self.usable
+        self._size = groups[0].block_size if len(groups) == 1 and groups[0].grows else 0
         self._held: dict[ServedSequence, int] = {}
 
     def find_prefix(self, sequence: ServedSequence) -> tuple[Sequence[int], int]:
@@ -193,13 +194,14 @@ class GroupedCache:
     def can_allocate(self, hit: Sequence[int], *, tokens: int, spare: int) -> bool:
         """Whether a waiting sequence would fit, with some blocks to spare."""
         del hit
-        return sum(group.admitted(tokens) for group in self.groups) + spare <= self.free
+        admitted = -(-tokens // self._size) if self._size else sum(group.admitted(tokens) for group in self.groups)
+        return admitted + spare <= self.free
 
     def allocate(self, sequence: ServedSequence, hit: Sequence[int], *, tokens: int) -> None:
         """Give a waiting sequence its blocks."""
         del hit
-        self._held[sequence] = 0
-        self.append(sequence, tokens=tokens)
+        self._held[sequence] = held = self._holding(sequence.computed, tokens)
+        self.free -= held
 
     def can_append(self, sequence: ServedSequence, *, tokens: int) -> bool:
         """Whether a running sequence can hold so many tokens, after giving back what it needs no more."""
@@ -207,7 +209,7 @@ class GroupedCache:
 
     def missing(self, sequence: ServedSequence, *, tokens: int) -> int:
         """Return the blocks it lacks, less those it needs no more."""
-        return self._after(sequence, tokens) - self._held[sequence]
+        return self._holding(sequence.computed, tokens) - self._held[sequence]
 
     def append(self, sequence: ServedSequence, *, tokens: int) -> None:
         """Take back the blocks that a sequence needs no more, and give it those it lacks."""
@@ -215,14 +217,17 @@ class GroupedCache:
         self.free -= missing
         self._held[sequence] += missing
 
+    def take(self, blocks: int) -> None:
+        """Take blocks for sequences that are caught up later; a negative number gives some back."""
+        self.free -= blocks
+
     def held_by(self, sequence: ServedSequence) -> int:
         """Return the blocks of a sequence."""
         return self._held[sequence]
 
     def catch_up(self, sequence: ServedSequence) -> None:
         """Note the blocks of a sequence that has computed its tokens one by one while only their sum was kept."""
-        computed = sequence.computed
-        self._held[sequence] = sum(group.held(computed=computed - 1, tokens=computed) for group in self.groups)
+        self._held[sequence] = self._holding(sequence.computed - 1, sequence.computed)
 
     def hash_blocks(self, sequence: ServedSequence, *, tokens: int) -> None:
         """Keep nothing."""
@@ -231,5 +236,7 @@ class GroupedCache:
         """Take all its blocks."""
         self.free += self._held.pop(sequence)
 
-    def _after(self, sequence: ServedSequence, tokens: int) -> int:
-        return sum(group.held(computed=sequence.computed, tokens=tokens) for group in self.groups)
+    def _holding(self, computed: int, tokens: int) -> int:
+        if self._size:
+            return -(-tokens // self._size)
+        return sum(group.held(computed=computed, tokens=tokens) for group in self.groups)

@@ -29,9 +29,11 @@ __all__ = ["ROUTINGS", "Cluster", "Disaggregated", "Pending", "Routing", "Server
 Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 
-# Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen: the
-# default of SGLang's router (``--balance-abs-threshold``).
-_MOST_UNEQUAL = 64
+# Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen:
+# without such a bound a system prompt that all share would send everything to one replica.
+_MOST_UNEQUAL = 8
+# Less than any step takes.
+_INSTANT_S = 1e-15
 
 
 class Server(Protocol):
@@ -76,7 +78,11 @@ class Cluster:
     def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
         """Deal a request, after all steps that begin before it arrives."""
         self.advance(request.arrival_s)
-        self._chosen(request).submit(request, computed_tokens=computed_tokens)
+        chosen = self._chosen(request)
+        if computed_tokens:
+            chosen.submit_computed(request, computed_tokens=computed_tokens)
+        else:
+            chosen.submit(request)
         self._dealt += 1
 
     def _chosen(self, request: Request) -> Replica:
@@ -96,7 +102,7 @@ class Cluster:
     def step(self) -> None:
         """Run the step that begins next."""
         replica = min(self.replicas, key=lambda replica: replica.next_s)
-        replica.advance(math.nextafter(replica.next_s, math.inf))
+        replica.advance(max(replica.next_s + _INSTANT_S, math.nextafter(replica.next_s, math.inf)))
 
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""

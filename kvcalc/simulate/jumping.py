@@ -18,7 +18,7 @@ from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Job, Replica, sums_of
-from kvcalc.simulate.timer import TICKS_PER_S, Chunk
+from kvcalc.simulate.timer import SECONDS_PER_TICK
 
 if TYPE_CHECKING:
     from kvcalc.simulate.cache import GroupedCache
@@ -57,180 +57,169 @@ class JumpingReplica(Replica):
         if not self._in_line:
             self._blocked = False
 
-    def _move(self, until: int | None) -> None:
-        """Run one step, or as many as begin before a time and leave nothing to decide."""
+    def _move(self, end: int) -> None:
+        """Run one step, or as many as begin before a tick and leave nothing to decide."""
         if self._passed_over:
             moved = False
         elif self._prefilling or (self.scheduler.waiting and not self._blocked):
             moved = self._mixed_step()
         else:
-            moved = self._jump(until)
+            moved = self._jump(end)
         if not moved:
             self._policy_step()
 
-    def _jump(self, until: int | None) -> bool:
+    def _jump(self, end: int) -> bool:
         """Take all steps up to the next event at once; return whether there is any without a decision."""
-        clock, count = self._clock, self._contexts.count
-        line = self.timer.line(
-            tokens=count, logits=count, sums=self._contexts.sums(clock), slopes=self._contexts.slopes(), chunks=()
-        )
-        first, slope, steps = line.first, line.slope, line.steps
-        event = min(self._ends[0][0], self._contexts.next_knee(clock), self._blocks.next_event(clock))
-        steps = min(steps, event - clock)
-        steps = self._steps_before(self._next_decision(until), first, slope, steps)
-        steps = self._blocks.steps_within(clock, steps, self.cache.free)
+        clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
+        count = contexts.count
+        first, slope, steps, limiter = self.timer.line(count, count, contexts.sums(clock), contexts.slopes(), ())
+        event = self._ends[0][0]
+        if not contexts.straight:
+            event = min(event, contexts.next_knee(clock))
+        if self._blocks.moving:
+            event = min(event, self._blocks.next_event(clock))
+        if not (self._blocked and self._in_line) and self._next_arrival < end:
+            end = self._next_arrival
+        steps = steps_before(end - start, first, slope, min(steps, event - clock))
+        free = cache.free
+        steps, first_taken, taken = self._blocks.take(clock, steps, free)
         if not steps or count > self.limits.max_num_batched_tokens:
             return False
-        start, running, waiting = self.now, len(self.running), len(self.scheduler.waiting)
-        owned = self.cache.usable - self.cache.free
-        first_blocks, last_blocks = self._blocks.advance(clock, steps)
-        self.cache.free -= last_blocks
-        held = self._contexts.sums(clock)[1]
-        self.now = start + first * steps + slope * (steps * (steps - 1) // 2)
+        cache.take(taken)
+        self.now = now = start + first * steps + slope * (steps * (steps - 1) // 2)
         self._clock = clock + steps
+        owned = cache.usable - free
         self._log(
             Run(
-                start / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                start * SECONDS_PER_TICK,
+                now * SECONDS_PER_TICK,
                 steps,
-                first / TICKS_PER_S,
-                slope / TICKS_PER_S,
+                first * SECONDS_PER_TICK,
+                slope * SECONDS_PER_TICK,
                 count,
                 0,
                 count,
-                running,
-                waiting,
-                owned + first_blocks,
-                owned + last_blocks,
-                held,
-                line.limiter,
+                count,
+                len(self.scheduler.waiting),
+                owned + first_taken,
+                owned + taken,
+                contexts.computed(clock + 1),
+                limiter,
             )
         )
         self._leave([])
         return True
 
-    def _next_decision(self, until: int | None) -> int | None:
-        """Return the tick from which on a step may be another, other than by what runs: an arrival, or the end."""
-        if self._blocked and self._in_line:
-            return until
-        coming = self._coming()
-        if coming is None:
-            return until
-        return coming.arrival if until is None else min(coming.arrival, until)
-
-    def _steps_before(self, tick: int | None, first: int, slope: int, steps: int) -> int:
-        """Return how many of some steps begin before a tick."""
-        if tick is None:
-            return steps
-        gap = tick - self.now
-
-        def taken(count: int) -> int:
-            return first * count + slope * (count * (count - 1) // 2)
-
-        if steps == 1 or taken(steps - 1) < gap:
-            return steps
-        linear = 2.0 * first - slope
-        found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
-        found = min(max(found, 1), steps)
-        while taken(found) < gap:
-            found += 1
-        while found > 1 and taken(found - 1) >= gap:
-            found -= 1
-        return found
-
     def _mixed_step(self) -> bool:
         """Run one step with prompts; return whether it can be done without the policy."""
-        clock, count, limits = self._clock, self._contexts.count, self.limits
-        alone = len(self.running) + len(self.scheduler.waiting) <= 1
-        longest = (not alone and limits.long_prefill_token_threshold) or limits.max_num_batched_tokens
-        left = limits.max_num_batched_tokens - count
-        due = [min(job.known - job.computed, longest) for job in self._prefilling]
-        if sum(due) > left:
-            if len(due) > 1 or left <= 0 or self.running[-1] is not self._prefilling[0]:
-                return False
-            due = [left]
-        self._blocks.next_event(clock)
-        asked = (
-            self.cache.missing(job, tokens=job.computed + tokens)
-            for job, tokens in zip(self._prefilling, due, strict=True)
-        )
-        if self._blocks.needed(clock) + sum(max(blocks, 0) for blocks in asked) > self.cache.free:
+        clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
+        count, left = contexts.count, self.limits.max_num_batched_tokens - contexts.count
+        work = self._unfinished(left)
+        if work is None or not self._take_for(work):
             return False
-        start = self.now
-        step: Step[Job] = Step()
-        self.cache.free -= self._blocks.advance(clock, 1)[1]
-        for job, tokens in zip(self._prefilling, due, strict=True):
-            self.cache.append(job, tokens=job.computed + tokens)
-            self.scheduler.put(step, job, tokens)
-            left -= tokens
+        admitted: Step[Job] | None = None
         if self.scheduler.waiting:
-            left = self.scheduler.admit_waiting(step, left, longest)
-            self._blocked = left > 0 and self._blocks_head()
-            self._note_admissions(step)
-            for job in (*step.new, *step.resumed):
-                self._number(job)
-        yielding = self._compute(step)
-        taken, limiter = self._mixed_duration(step, len(yielding))
-        self.now += taken
+            admitted = self._admit(left - sum([tokens for _, tokens in work]))
+            work += admitted.scheduled.items()
+        owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
+        held = contexts.computed(clock + 1)
+        prompt_tokens = 0
+        chunks, single, yielding = [], [], []
+        for job, tokens in work:
+            past = job.computed
+            job.computed = computed = past + tokens
+            held += computed
+            prompt_tokens += tokens
+            if tokens > 1:
+                chunks.append((tokens, past))
+            else:
+                single.append(computed)
+            if computed == job.known:
+                yielding.append(job)
+        sums = contexts.sums(clock)
+        if single:
+            sums = tuple(map(add, sums, sums_of(single, self.timer)))
+        tokens, logits = count + prompt_tokens, count + len(yielding)
+        taken, _, _, limiter = self.timer.line(tokens, logits, sums, self._level, chunks)
+        if admitted is not None and admitted.swapped_in:
+            taken += self._swap_ticks * self._swapped_blocks(admitted)
+        self.now = now = start + taken
         self._clock = clock + 1
-        blocks = self.cache.usable - self.cache.free
-        prefilled = sum(step.scheduled.values())
-        running, waiting = len(self.running), len(self.scheduler.waiting)
-        held = self._contexts.sums(clock)[1] + sum(job.computed for job in step.scheduled)
         self._log(
             Run(
-                start / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                start * SECONDS_PER_TICK,
+                now * SECONDS_PER_TICK,
                 1,
-                taken / TICKS_PER_S,
+                taken * SECONDS_PER_TICK,
                 0.0,
                 count,
-                prefilled,
-                count + len(yielding),
+                prompt_tokens,
+                logits,
                 running,
                 waiting,
-                blocks,
-                blocks,
+                owned,
+                owned,
                 held,
                 limiter,
             )
         )
-        self._prefilling = [job for job in step.scheduled if job not in yielding]
         for job in yielding:
             job.known += 1
             self._note_token(job, start)
+        self._prefilling = [job for job, _ in work if not job.decoding]
         self._leave(yielding)
         return True
+
+    def _unfinished(self, left: int) -> list[tuple[Job, int]] | None:
+        """Return the tokens of each unfinished prompt in the next step; none where the policy must share them out."""
+        work, longest = [], self._longest()
+        for job in self._prefilling:
+            tokens = min(job.known - job.computed, longest)
+            if tokens > left:
+                if left <= 0 or len(self._prefilling) > 1 or self.running[-1] is not job:
+                    return None
+                tokens = left
+            work.append((job, tokens))
+            left -= tokens
+        return work
+
+    def _longest(self) -> int:
+        """Return the tokens of one prompt in a step at most."""
+        limits = self.limits
+        if limits.long_prefill_token_threshold and len(self.running) + len(self.scheduler.waiting) > 1:
+            return limits.long_prefill_token_threshold
+        return limits.max_num_batched_tokens
+
+    def _take_for(self, work: list[tuple[Job, int]]) -> bool:
+        """Give the running sequences the blocks for one step; return whether there are enough."""
+        clock, cache, blocks = self._clock, self.cache, self._blocks
+        if blocks.moving:
+            blocks.next_event(clock)
+        asked = 0
+        for job, tokens in work:
+            asked += max(cache.missing(job, tokens=job.computed + tokens), 0)
+        advanced, _, taken = blocks.take(clock, 1, cache.free - asked)
+        if not advanced:
+            return False
+        cache.take(taken)
+        for job, tokens in work:
+            cache.append(job, tokens=job.computed + tokens)
+            cache.hash_blocks(job, tokens=job.computed + tokens)
+        return True
+
+    def _admit(self, left: int) -> Step[Job]:
+        """Admit whom the policy admits, and note whether the head of the queue must wait for an event."""
+        step: Step[Job] = Step()
+        left = self.scheduler.admit_waiting(step, left, self._longest())
+        self._blocked = left > 0 and self._blocks_head()
+        if step.scheduled:
+            self._note_admissions(step)
+        return step
 
     def _blocks_head(self) -> bool:
         """Whether a head that was not admitted must wait for an event: windows that move on give blocks back before."""
         full = len(self.running) >= self.limits.max_num_seqs
         return bool(self.scheduler.waiting) and (full or not self._blocks.moving)
-
-    def _compute(self, step: Step[Job]) -> list[Job]:
-        """Count the tokens of a step as computed, and return the sequences whose known tokens all are."""
-        yielding = []
-        for job, tokens in step.scheduled.items():
-            job.computed += tokens
-            if job.computed == job.known:
-                yielding.append(job)
-        return yielding
-
-    def _mixed_duration(self, step: Step[Job], prompts: int) -> tuple[int, str]:
-        """Return the ticks of a step in which so many prompts are completed, and what limits it."""
-        sums = self._contexts.sums(self._clock)
-        single = [job.computed for job, tokens in step.scheduled.items() if tokens == 1]
-        if single:
-            sums = tuple(map(add, sums, sums_of(single, self.timer)))
-        count = self._contexts.count
-        line = self.timer.line(
-            tokens=count + sum(step.scheduled.values()),
-            logits=count + prompts,
-            sums=sums,
-            slopes=self._level,
-            chunks=[Chunk(tokens, job.computed - tokens) for job, tokens in step.scheduled.items() if tokens > 1],
-        )
-        return line.first + self._swap_ticks * self._swapped_blocks(step), line.limiter
 
     def _policy_step(self) -> None:
         """Leave one step to the scheduler: bring every sequence up to date, and gather them again."""
@@ -261,6 +250,11 @@ class JumpingReplica(Replica):
             job.last_token = self.now
             self.cache.catch_up(job)
 
+    def _note_admissions(self, step: Step[Job]) -> None:
+        super()._note_admissions(step)
+        for job in (*step.new, *step.resumed):
+            self._number(job)
+
     def _number(self, job: Job) -> None:
         self._admissions += 1
         job.place = self._admissions
@@ -280,6 +274,8 @@ class JumpingReplica(Replica):
     def _leave(self, yielding: list[Job]) -> None:
         """Let those finish that got their last token, in the order of the running list, and the others join."""
         clock, ends = self._clock, self._ends
+        if not yielding and not (ends and ends[0][0] <= clock):
+            return
         finished = [job for job in yielding if job.known >= self._last(job)]
         for job in yielding:
             if job not in finished:
@@ -303,3 +299,30 @@ class JumpingReplica(Replica):
 
 def _place(job: Job) -> int:
     return job.place
+
+
+def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
+    """Return how many of some steps begin before a gap is over: one at least.
+
+    Args:
+        gap: ticks.
+        first: ticks of the first step.
+        slope: ticks that each takes more than the one before.
+        steps: steps at most.
+
+    >>> steps_before(25, 10, 0, 100), steps_before(30, 10, 10, 100), steps_before(31, 10, 10, 100)
+    (3, 2, 3)
+    """
+
+    def taken(count: int) -> int:
+        return first * count + slope * (count * (count - 1) // 2)
+
+    if taken(steps - 1) < gap:
+        return steps
+    linear = 2.0 * first - slope
+    found = max(1, int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap))))
+    while taken(found) < gap:
+        found += 1
+    while taken(found - 1) >= gap:
+        found -= 1
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from kvcalc.core.errors import InputError
@@ -137,11 +137,10 @@ class ServedSequence:
 S = TypeVar("S", bound=ServedSequence)
 
 
-@dataclass(eq=False)
 class Step(Generic[S]):
     """What one step does.
 
-    Args:
+    Attributes:
         scheduled: new tokens of each sequence, in the order in which they were scheduled.
         drafts: how many of them are drafts.
         new: sequences admitted for the first time.
@@ -152,14 +151,17 @@ class Step(Generic[S]):
         yielding: sequences that get a token, with the drafts that are verified.
     """
 
-    scheduled: dict[S, int] = field(default_factory=dict)
-    drafts: dict[S, int] = field(default_factory=dict)
-    new: list[S] = field(default_factory=list)
-    resumed: list[S] = field(default_factory=list)
-    preempted: list[S] = field(default_factory=list)
-    hits: dict[S, int] = field(default_factory=dict)
-    swapped_in: dict[S, int] = field(default_factory=dict)
-    yielding: dict[S, int] = field(default_factory=dict)
+    __slots__ = ("drafts", "hits", "new", "preempted", "resumed", "scheduled", "swapped_in", "yielding")
+
+    def __init__(self) -> None:
+        self.scheduled: dict[S, int] = {}
+        self.drafts: dict[S, int] = {}
+        self.new: list[S] = []
+        self.resumed: list[S] = []
+        self.preempted: list[S] = []
+        self.hits: dict[S, int] = {}
+        self.swapped_in: dict[S, int] = {}
+        self.yielding: dict[S, int] = {}
 
 
 class Scheduler(Generic[S]):
@@ -277,14 +279,12 @@ class Scheduler(Generic[S]):
         Returns the tokens that are left then.
         """
         limits, cache = self.limits, self.cache
-        prefilling = any(sequence.computed + tokens < sequence.known for sequence, tokens in step.scheduled.items())
         while left > 0 and self.waiting and len(self.running) < limits.max_num_seqs:
             sequence = self.waiting.head
             hit, cached = cache.find_prefix(sequence)
             cached = max(cached, sequence.swapped)
             tokens = sequence.known - cached
-            drafted = tokens == 1 and not prefilling and self._takes_drafts(cached, others=bool(step.scheduled))
-            if drafted:
+            if tokens == 1 and limits.speculative_tokens and self._takes_drafts(step, cached):
                 tokens += limits.speculative_tokens
                 if tokens > left:
                     return left
@@ -303,10 +303,18 @@ class Scheduler(Generic[S]):
             self.put(step, sequence, tokens)
         return left
 
-    def _takes_drafts(self, cached: int, *, others: bool) -> bool:
+    def _takes_drafts(self, step: Step[S], cached: int) -> bool:
         """Whether a sequence admitted for its last token alone is padded to a verification, as the others are."""
-        drafts = self.limits.speculative_tokens
-        return drafts > 0 and (others or cached > 0) and cached + drafts + 2 <= self.limits.max_model_len
+        if cached + self.limits.speculative_tokens + 2 > self.limits.max_model_len:
+            return False
+        admitted = {*step.new, *step.resumed}
+        if any(
+            sequence.computed + tokens < sequence.known
+            for sequence, tokens in step.scheduled.items()
+            if sequence not in admitted
+        ):
+            return False
+        return bool(step.scheduled) or cached > 0
 
     def _start(self, step: Step[S], sequence: S, cached: int) -> None:
         self.running.append(sequence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from kvcalc.core.requests import Segment
 from kvcalc.simulate.cache import GroupedCache, PagedCache
 from kvcalc.simulate.runs import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
-from kvcalc.simulate.timer import TICKS_PER_S, Chunk, ticks
+from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -137,6 +138,11 @@ class Replica:
         self._swap_ticks = ticks(setup.swap_s_per_block)
         self._source: Iterator[Request] = iter(())
         self._arrivals: deque[Job] = deque()
+        # even if every group kept all tokens
+        sizes = [group.block_size for group in setup.groups if group.constant is None]
+        constant = sum(group.constant or 0 for group in setup.groups)
+        self._surely_held = ((self.cache.usable - constant) // max(1, len(sizes)) - 1) * min(sizes, default=1)
+        self._next_arrival = NEVER
         self._arrived = 0
         self._last_arrival_s = 0.0
         self._runs: list[Run] = []
@@ -145,7 +151,7 @@ class Replica:
     @property
     def now_s(self) -> float:
         """The time at which the next step can begin."""
-        return self.now / TICKS_PER_S
+        return self.now * SECONDS_PER_TICK
 
     @property
     def outstanding(self) -> int:
@@ -159,6 +165,7 @@ class Replica:
             InputError: lengths below 1, or a request that comes before the one ahead of it.
         """
         self._source = iter(requests)
+        self._expect_next()
         self.drain()
 
     def submit(self, request: Request) -> None:
@@ -168,6 +175,7 @@ class Replica:
             InputError: lengths below 1, or it comes before the one handed over last.
         """
         self._arrivals.append(self._job(request))
+        self._next_arrival = self._arrivals[0].arrival
 
     def advance(self, until_s: float) -> None:
         """Run all steps that begin before a time."""
@@ -178,6 +186,29 @@ class Replica:
         self._advance(None)
         self._hand_on_runs()
 
+    @property
+    def next_s(self) -> float:
+        """When the next step begins, as far as is known; infinite where there is nothing to do."""
+        if self.running or self.scheduler.waiting:
+            return self.now_s
+        return max(self.now_s, self._arrivals[0].request.arrival_s) if self._arrivals else inf
+
+    def submit_computed(self, request: Request, *, computed_tokens: int) -> None:
+        """Hand over a request whose first tokens were computed elsewhere: their keys and values come with it.
+
+        Raises:
+            InputError: as `submit`.
+        """
+        self.submit(request)
+        self._arrivals[-1].swapped = computed_tokens
+
+    def prefix_hit(self, request: Request) -> int:
+        """Return how many tokens of a prompt an admission now would find in the cache."""
+        if not self.limits.prefix_caching:
+            return 0
+        job = Job(request, order=self._arrived, content=self._content(request, self._arrived))
+        return self.cache.find_prefix(job)[1]
+
     def _make_cache(self) -> Cache:
         if self.limits.prefix_caching:
             return PagedCache(
@@ -186,38 +217,38 @@ class Replica:
         return GroupedCache(num_blocks=self.setup.num_blocks, groups=self.setup.groups)
 
     def _advance(self, until: int | None) -> None:
+        end = NEVER if until is None else until
         while True:
-            self._take_arrivals()
+            if self._next_arrival <= self.now:
+                self._take_arrivals()
             if not self.running and not self.scheduler.waiting:
-                coming = self._coming()
-                if coming is None or (until is not None and coming.arrival >= until):
+                if self._next_arrival >= end:
                     return
-                self.now = coming.arrival
-                continue
-            if until is not None and self.now >= until:
+                self.now = self._next_arrival
+            elif self.now >= end:
                 return
-            self._move(until)
+            else:
+                self._move(end)
 
-    def _move(self, until: int | None) -> None:
-        """Run one step, or as many as begin before a time."""
-        del until
+    def _move(self, end: int) -> None:
+        """Run one step, or as many as begin before a tick."""
+        del end
         self._step()
 
-    def _coming(self) -> Job | None:
-        """Return the request that arrives next, if there is one."""
+    def _take_arrivals(self) -> None:
+        while self._next_arrival <= self.now:
+            self._receive(self._arrivals.popleft())
+            self._expect_next()
+
+    def _expect_next(self) -> None:
+        """Look at the request that arrives next, if there is one."""
         if not self._arrivals:
             request = next(self._source, None)
             if request is None:
-                return None
+                self._next_arrival = NEVER
+                return
             self._arrivals.append(self._job(request))
-        return self._arrivals[0]
-
-    def _take_arrivals(self) -> None:
-        coming = self._coming()
-        while coming is not None and coming.arrival <= self.now:
-            self._arrivals.popleft()
-            self._receive(coming)
-            coming = self._coming()
+        self._next_arrival = self._arrivals[0].arrival
 
     def _receive(self, job: Job) -> None:
         reason = self._refusal(job)
@@ -232,7 +263,7 @@ class Replica:
         if job.prompt_tokens >= longest:
             return f"its prompt of {job.prompt_tokens:,} tokens leaves no room in sequences of {longest:,} tokens"
         tokens = min(job.last_known, longest) - 1
-        if self.setup.blocks_for(tokens) > self.cache.usable:
+        if tokens > self._surely_held and self.setup.blocks_for(tokens) > self.cache.usable:
             return f"the cache does not hold its {tokens:,} tokens"
         return ""
 
@@ -276,10 +307,10 @@ class Replica:
         decodes = sum(self._note_token(job, start) for job, _, _ in output)
         self._log(
             Run(
-                start / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                start * SECONDS_PER_TICK,
+                self.now * SECONDS_PER_TICK,
                 steps=1,
-                first_s=taken / TICKS_PER_S,
+                first_s=taken * SECONDS_PER_TICK,
                 slope_s=0.0,
                 decodes=decodes,
                 prefill_tokens=prefilled,
@@ -299,7 +330,7 @@ class Replica:
     def _duration(self, step: Step[Job]) -> tuple[int, str]:
         """Return the ticks of a step, and what limits it."""
         contexts: list[int] = []
-        chunks: list[Chunk] = []
+        chunks: list[tuple[int, int]] = []
         tokens = logits = 0
         for job, new in step.scheduled.items():
             tokens += new
@@ -307,11 +338,9 @@ class Replica:
             if new == 1:
                 contexts.append(job.computed)
             else:
-                chunks.append(Chunk(new, job.computed - new))
-        line = self.timer.line(
-            tokens=tokens, logits=logits, sums=sums_of(contexts, self.timer), slopes=self._level, chunks=chunks
-        )
-        return line.first + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), line.limiter
+                chunks.append((new, job.computed - new))
+        taken, _, _, limiter = self.timer.line(tokens, logits, sums_of(contexts, self.timer), self._level, chunks)
+        return taken + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), limiter
 
     def _drafting_ticks(self, step: Step[Job]) -> int:
         """Return the ticks of the drafter: a pass for each draft token, which also takes in new prompts."""
@@ -322,12 +351,10 @@ class Replica:
         contexts = [job.computed - drafts for job, drafts in step.drafts.items()]
         sums, count = sums_of(contexts, timer), len(contexts)
         level = (0,) * len(sums)
-        chunks = [Chunk(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
-        chunks = [chunk for chunk in chunks if chunk.tokens > 1]
-        alone = timer.line(tokens=count, logits=count, sums=sums, slopes=level, chunks=()).first
-        whole = timer.line(
-            tokens=count + sum(chunk.tokens for chunk in chunks), logits=count, sums=sums, slopes=level, chunks=chunks
-        ).first
+        chunks = [(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
+        chunks = [chunk for chunk in chunks if chunk[0] > 1]
+        alone = timer.line(count, count, sums, level, ())[0]
+        whole = timer.line(count + sum(chunk[0] for chunk in chunks), count, sums, level, chunks)[0]
         return whole + (max(step.drafts.values()) - 1) * alone
 
     def _swapped_blocks(self, step: Step[Job]) -> int:
@@ -355,11 +382,11 @@ class Replica:
             cached = step.hits.get(job, 0)
             if job.admitted is None:
                 job.admitted, job.cached = self.now, cached
-            self.observer.admitted(job.request, self.now / TICKS_PER_S, cached)
+            self.observer.admitted(job.request, self.now * SECONDS_PER_TICK, cached)
 
     def _note_preemption(self, job: Job) -> None:
         job.decoding = False
-        self.observer.preempted(job.request, self.now / TICKS_PER_S)
+        self.observer.preempted(job.request, self.now * SECONDS_PER_TICK)
 
     def _note_token(self, job: Job, start: int) -> bool:
         """Note that a step gave a token, and return whether the step before had given one too."""
@@ -367,7 +394,7 @@ class Replica:
         if job.first_token is None:
             job.first_token = self.now
         elif not follows:
-            self.observer.gap(job.request, (self.now - job.last_token) / TICKS_PER_S)
+            self.observer.gap(job.request, (self.now - job.last_token) * SECONDS_PER_TICK)
         job.last_token = self.now
         job.decoding = True
         return follows
@@ -377,9 +404,9 @@ class Replica:
         self.observer.finished(
             Served(
                 job.request,
-                admitted / TICKS_PER_S,
-                first_token / TICKS_PER_S,
-                self.now / TICKS_PER_S,
+                admitted * SECONDS_PER_TICK,
+                first_token * SECONDS_PER_TICK,
+                self.now * SECONDS_PER_TICK,
                 job.known - job.prompt_tokens,
                 job.preemptions,
                 job.cached,

@@ -44,17 +44,24 @@ class MixerWork:
         of: its work for a group of tokens.
         caps: all knees that the model has.
         periods: all periods that the model has.
+
+    Attributes:
+        decode: for each of the three, what goes with each of a step's sums over sequences with one new token.
+        chunk: three numbers of a chunk of some tokens after a past.
+        of_chunk: for each of the three kinds of work, what goes with each of these numbers.
     """
 
     def __init__(
         self, mixer: Mixer, of: Callable[[TokenGroup], Work], *, caps: Sequence[int], periods: Sequence[int]
     ) -> None:
         self._of = of
-        self._chunks: dict[tuple[int, int], Work] = {}
+        self._known: dict[tuple[int, int], Work] = {}
         self.decode = tuple(zip(*self._decode_coefficients(mixer, caps, periods), strict=True))
-        self.chunk: Callable[[int, int], Work] = self._chunk
+        self.chunk: Callable[[int, int], Work] = self._look_up
+        self.of_chunk: tuple[Work, Work, Work] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         if isinstance(mixer, Full | Sliding | Shared) and getattr(mixer, "indexer", None) is None:
-            self.chunk = self._closed_form(getattr(mixer, "window", None))
+            window = getattr(mixer, "window", None)
+            self.chunk, self.of_chunk = _counts(window), self._count_coefficients(window)
 
     def _decode_coefficients(self, mixer: Mixer, caps: Sequence[int], periods: Sequence[int]) -> list[list[float]]:
         """Return, for each of a step's sums, the work that goes with it: read off at the knees and between them."""
@@ -82,29 +89,27 @@ class MixerWork:
     def _at(self, context: int) -> Work:
         return self._of(TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1))
 
-    def _chunk(self, tokens: int, past: int) -> Work:
-        found = self._chunks.get((tokens, past))
+    def _look_up(self, tokens: int, past: int) -> Work:
+        found = self._known.get((tokens, past))
         if found is None:
             found = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
-            self._chunks[tokens, past] = found
+            self._known[tokens, past] = found
         return found
 
-    def _closed_form(self, window: int | None) -> Callable[[int, int], Work]:
-        """Return the work of a chunk where scores go with pairs, reads with the past, and writes with the tokens."""
+    def _count_coefficients(self, window: int | None) -> tuple[Work, Work, Work]:
+        """Return the work for each of `_counts`: scores go with pairs, reads with the past, writes with the tokens."""
         flop = self._at(1)[_FLOP]
         _, written, _ = self._of(TokenGroup(sequences=1, query_tokens=2))
         _, both, moved = self._of(TokenGroup(sequences=1, query_tokens=2, past_tokens=1))
         write, read, reread = written / min(2, window or 2), both - written, moved - both
+        return (flop, 0, 0), (0, read, write), (0, read + reread, write)
 
-        def chunk(tokens: int, past: int) -> Work:
-            if window is None:
-                pairs, kept, new = tokens * past + tokens * (tokens + 1) // 2, past, tokens
-            else:
-                pairs, kept, new = causal_pairs(tokens, past, window), min(past, window - 1), min(tokens, window)
-            moved_bytes = kept * read + new * write
-            return flop * pairs, moved_bytes, moved_bytes + kept * reread
 
-        return chunk
+def _counts(window: int | None) -> Callable[[int, int], Work]:
+    """Return a function that counts a chunk's pairs, the past tokens it reads and the tokens it writes."""
+    if window is None:
+        return lambda tokens, past: (tokens * past + tokens * (tokens + 1) // 2, past, tokens)
+    return lambda tokens, past: (causal_pairs(tokens, past, window), min(past, window - 1), min(tokens, window))
 
 
 def _knees(mixer: Mixer) -> set[int]:
@@ -126,7 +131,7 @@ class AffineTerm:
         with_logits: time at no token, for each token, for each logit, in a step that computes logits.
         without_logits: the same in one that computes none.
         experts: a function of the step's tokens, and the time for each of what it returns.
-        chunks: place among the works, quantity, and the time for each of it, for the other sequences.
+        chunks: place among the works, and the time for each of the three numbers that it gives of a chunk.
     """
 
     limiter: str
@@ -134,7 +139,7 @@ class AffineTerm:
     with_logits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     without_logits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     experts: list[tuple[Callable[[int], float], float]] = field(default_factory=list)
-    chunks: list[tuple[int, int, float]] = field(default_factory=list)
+    chunks: list[tuple[int, list[float]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +282,7 @@ class _Reader:
             place, scale = self._places[operator.mixer], operator.layers * seconds
             for index, value in enumerate(self.works[place].decode[quantity]):
                 term.decode[index] += value * scale
-            term.chunks.append((place, quantity, scale))
+            term.chunks.append((place, [value * scale for value in self.works[place].of_chunk[quantity]]))
             return
         _add_affine(term, operator, _VALUES[quantity], seconds)
         if operator.mixture is not None and quantity != _FLOP:

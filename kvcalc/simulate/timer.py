@@ -1,6 +1,6 @@
 """How long a step takes, for a simulator that asks a million times.
 
-Times are whole ticks of 2**-80 s. Sums of whole numbers do not depend on their order, so a simulator that jumps over a
+Times are whole ticks of 2**-100 s. Sums of whole numbers do not depend on their order, so a simulator that jumps over a
 thousand steps arrives at the very tick of one that adds them one by one.
 """
 
@@ -14,14 +14,26 @@ from kvcalc.core.errors import InputError
 from kvcalc.simulate.step_terms import step_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.step_terms import AffineTerm, Work
 
-__all__ = ["TICKS_PER_S", "Chunk", "ConstantTimer", "Line", "RooflineTimer", "StepTimer", "ticks"]
+__all__ = [
+    "NEVER",
+    "SECONDS_PER_TICK",
+    "TICKS_PER_S",
+    "ConstantTimer",
+    "Line",
+    "RooflineTimer",
+    "StepTimer",
+    "ticks",
+]
 
-TICKS_PER_S = 2**80
+TICKS_PER_S = 2**100
+SECONDS_PER_TICK = 2.0**-100
+# A tick that is never reached.
+NEVER = 2**250
 # A line that holds for as many steps as anybody asks for.
 _ALWAYS = 2**62
 
@@ -31,32 +43,9 @@ def ticks(seconds: float) -> int:
     return round(seconds * TICKS_PER_S)
 
 
-class Chunk(NamedTuple):
-    """Tokens of one sequence that a step computes together: of a prompt, or of drafts to verify.
-
-    Args:
-        tokens: new tokens, 2 or more (a single token is a decode step at its context).
-        past: tokens of the sequence already in the cache.
-    """
-
-    tokens: int
-    past: int
-
-
-class Line(NamedTuple):
-    """Durations of steps that follow each other.
-
-    Args:
-        first: ticks of the first step.
-        slope: ticks that each step takes more than the one before.
-        steps: for how many steps this holds.
-        limiter: ``memory``, ``compute`` or ``interconnect``; empty where the timer does not tell.
-    """
-
-    first: int
-    slope: int
-    steps: int
-    limiter: str
+# Durations of steps that follow each other: ticks of the first, how much each takes more than the one before, for how
+# many steps this holds, and the limiter: ``memory``, ``compute`` or ``interconnect``, or empty where it is not told.
+Line = tuple[int, int, int, str]
 
 
 class StepTimer(Protocol):
@@ -76,7 +65,7 @@ class StepTimer(Protocol):
         """Lengths after which a sequence's cost falls back to that of its first token."""
 
     def line(
-        self, *, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance.
 
@@ -85,7 +74,8 @@ class StepTimer(Protocol):
             logits: tokens whose logits are wanted.
             sums: over sequences with one new token: their number, contexts, capped contexts, contexts in periods.
             slopes: how much each of these grows from step to step.
-            chunks: the other sequences; with any, only the first step is meant.
+            chunks: of each other sequence the new tokens, 2 or more, and those in the cache before; with any, only
+                the first step is meant.
         """
 
 
@@ -102,69 +92,92 @@ class ConstantTimer:
             raise InputError(f"a step must take some time, not {self.step_s} s")
 
     def line(
-        self, *, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the one duration."""
         del tokens, logits, sums, slopes, chunks
-        return Line(ticks(self.step_s), 0, _ALWAYS, "")
+        return ticks(self.step_s), 0, _ALWAYS, ""
 
 
-class _Term:
-    """One of the times of which the largest counts."""
+class _Term(NamedTuple):
+    """One of the times of which the largest counts, in ticks.
 
-    __slots__ = ("chunks", "decode", "experts", "limiter", "with_logits", "without_logits")
+    Args:
+        limiter: what limits where it is the largest.
+        speaking: at no token, for each token and for each logit, in a step with logits.
+        silent: the same in a step without.
+        per_sequence: for each sequence with one new token.
+        per_context: for each token of their contexts.
+        capped: for each of the sums over capped contexts and contexts in periods.
+        experts: a function of the step's tokens, and ticks for each of what it returns.
+        chunks: place among the works, and ticks for each of the three numbers it gives of a chunk.
+    """
 
-    def __init__(self, term: AffineTerm) -> None:
-        self.limiter = term.limiter
-        self.with_logits = tuple(map(ticks, term.with_logits))
-        self.without_logits = tuple(map(ticks, term.without_logits))
-        self.experts = tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts)
-        self.decode = tuple(map(ticks, term.decode))
-        self.chunks = tuple((work, quantity, scale * TICKS_PER_S) for work, quantity, scale in term.chunks)
-
-    def base(self, tokens: int, logits: int) -> int:
-        """Return the ticks that depend on the step's tokens and logits alone."""
-        fixed, per_token, per_logit = self.with_logits if logits else self.without_logits
-        found = fixed + tokens * per_token + logits * per_logit
-        for touched, scale in self.experts:
-            found += round(touched(tokens) * scale)
-        return found
+    limiter: str
+    speaking: tuple[int, ...]
+    silent: tuple[int, ...]
+    per_sequence: int
+    per_context: int
+    capped: tuple[int, ...]
+    experts: tuple[tuple[Callable[[int], float], float], ...]
+    chunks: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-class _Maximum:
-    """The largest of some terms."""
+def _term(term: AffineTerm) -> _Term:
+    per_sequence, per_context, *capped = map(ticks, term.decode)
+    return _Term(
+        limiter=term.limiter,
+        speaking=tuple(map(ticks, term.with_logits)),
+        silent=tuple(map(ticks, term.without_logits)),
+        per_sequence=per_sequence,
+        per_context=per_context,
+        capped=tuple(capped),
+        experts=tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts),
+        chunks=tuple((place, tuple(map(ticks, values))) for place, values in term.chunks),
+    )
 
-    __slots__ = ("_bases", "terms")
 
-    def __init__(self, terms: Sequence[AffineTerm]) -> None:
-        self.terms = tuple(_Term(term) for term in terms)
-        self._bases: dict[tuple[int, int], tuple[int, ...]] = {}
+def _lines(
+    terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int]
+) -> list[tuple[int, int, str]]:
+    """Return of each term the ticks of the first step, how much each takes more, and the limiter."""
+    lines = []
+    for limiter, speaking, silent, per_sequence, per_context, capped, experts, _ in terms:
+        fixed, per_token, per_logit = speaking if logits else silent
+        first = fixed + tokens * per_token + logits * per_logit + sums[0] * per_sequence + sums[1] * per_context
+        slope = slopes[1] * per_context
+        if capped:
+            first += sum(map(mul, capped, sums[2:]))
+            slope += sum(map(mul, capped, slopes[2:]))
+        for touched, scale in experts:
+            first += round(touched(tokens) * scale)
+        lines.append((first, slope, limiter))
+    return lines
 
-    def bases(self, tokens: int, logits: int) -> tuple[int, ...]:
-        """Return each term's ticks that depend on the step's tokens and logits alone."""
-        found = self._bases.get((tokens, logits))
-        if found is None:
-            found = tuple(term.base(tokens, logits) for term in self.terms)
-            self._bases[tokens, logits] = found
-        return found
 
-    def line(
-        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], works: Sequence[Sequence[Work]]
-    ) -> Line:
-        """Return the largest, and for how many steps it stays the largest."""
-        lines = []
-        for term, base in zip(self.terms, self.bases(tokens, logits), strict=True):
-            first = base + sum(map(mul, term.decode, sums))
+def _largest(lines: Sequence[tuple[int, int, str]]) -> Line:
+    """Return the largest of some lines, and for how many steps it stays the largest."""
+    first, slope, limiter = max(lines)
+    steps = _ALWAYS
+    for other, rise, _ in lines:
+        if rise > slope:
+            steps = min(steps, (first - other) // (rise - slope) + 1)
+    return first, slope, steps, limiter
+
+
+def _with_chunks(
+    terms: Sequence[_Term], lines: Sequence[tuple[int, int, str]], works: Sequence[Sequence[Work]]
+) -> Line:
+    """Return the largest of some terms in a step with chunks."""
+    most, limiter = -1, ""
+    for term, (first, _, name) in zip(terms, lines, strict=True):
+        for place, (one, two, three) in term.chunks:
             for work in works:
-                for index, quantity, scale in term.chunks:
-                    first += round(work[index][quantity] * scale)
-            lines.append((first, sum(map(mul, term.decode, slopes)), term.limiter))
-        first, slope, limiter = max(lines)
-        steps = _ALWAYS
-        for other, rise, _ in lines:
-            if rise > slope:
-                steps = min(steps, (first - other) // (rise - slope) + 1)
-        return Line(first, slope, steps, limiter)
+                count, other, third = work[place]
+                first += count * one + other * two + third * three  # noqa: PLW2901  the sum goes on
+        if first > most:
+            most, limiter = first, name
+    return most, 0, 1, limiter
 
 
 class RooflineTimer:
@@ -184,26 +197,37 @@ class RooflineTimer:
         found = step_terms(deployment, kind=kind)
         self.caps, self.periods = found.caps, found.periods
         self._works = found.works
-        self._moving = tuple(_Maximum(terms) for terms in found.maxima if any(any(term.decode) for term in terms))
-        self._fixed = tuple(_Maximum(terms) for terms in found.maxima if not any(any(term.decode) for term in terms))
+        maxima = [tuple(map(_term, terms)) for terms in found.maxima]
+        self._moving = [terms for terms in maxima if any(term.chunks for term in terms)]
+        self._fixed = [terms for terms in maxima if terms not in self._moving]
         self._fixed_ticks: dict[tuple[int, int], int] = {}
         self._tells = kind == "ideal"
 
     def line(
-        self, *, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[Chunk]
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
-        first = self._fixed_ticks.get((tokens, logits))
-        if first is None:
-            first = sum(max(maximum.bases(tokens, logits)) for maximum in self._fixed)
-            self._fixed_ticks[tokens, logits] = first
-        slope, steps, limiter, most = 0, _ALWAYS, "", -1
-        works = [[work.chunk(*chunk) for work in self._works] for chunk in chunks]
-        for maximum in self._moving:
-            found = maximum.line(tokens, logits, sums, slopes, works)
-            first += found.first
-            slope += found.slope
-            steps = min(steps, found.steps)
-            if found.first > most:
-                most, limiter = found.first, found.limiter
-        return Line(first, slope, steps, limiter if self._tells else "")
+        works = [[work.chunk(new, past) for work in self._works] for new, past in chunks]
+        first = slope = 0
+        if self._fixed:
+            first = self._fixed_time(tokens, logits)
+        steps, limiter, most = _ALWAYS, "", -1
+        for terms in self._moving:
+            lines = _lines(terms, tokens, logits, sums, slopes)
+            found = _with_chunks(terms, lines, works) if works else _largest(lines)
+            if not self._fixed and len(self._moving) == 1:
+                return found
+            first += found[0]
+            slope += found[1]
+            steps = min(steps, found[2])
+            if found[0] > most:
+                most, limiter = found[0], found[3]
+        return first, slope, steps, limiter if self._tells else ""
+
+    def _fixed_time(self, tokens: int, logits: int) -> int:
+        """Return the ticks of the maxima that do not depend on attention."""
+        found = self._fixed_ticks.get((tokens, logits))
+        if found is None:
+            found = sum(_largest(_lines(terms, tokens, logits, (0, 0), (0, 0)))[0] for terms in self._fixed)
+            self._fixed_ticks[tokens, logits] = found
+        return found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spec"]
 
-_TIME = Axis(field="time_s", title="time, s", format="~g")
+_TIME = Axis(field="time_s", title="time, s", format=",~r")
 _NAMES = {"ttft_s": "to first token", "tpot_s": "per output token", "inter_token_s": "between tokens",
           "e2e_s": "to last token"}  # fmt: skip
 _HEIGHT = 180
@@ -35,7 +35,7 @@ def spec(report: SimulateReport) -> Spec:
         f"source: kvcalc simulate, profiles {report.model} and {report.gpu}",
     ]
     charts = [_panel(rows, _TIME, y, title, scale) for rows, y, title, scale in over_time]
-    charts.append(_panel(_distribution(report), Axis(field="time_s", title="latency, s", scale="log", format="~g"),
+    charts.append(_panel(_distribution(report), Axis(field="time_s", title="latency, s", scale="log", format=",~r"),
                          "percent of requests or tokens", "Latencies at most", "linear"))  # fmt: skip
     whole = chart([], title=f"Serving: {report.model} on {gpus_text(report)}", subtitle=told)
     for name in ("layer", "width", "height"):
@@ -44,7 +44,7 @@ def spec(report: SimulateReport) -> Spec:
 
 
 def _panel(rows: list[Mapping[str, Any]], x: Axis, y: str, title: str, scale: Any) -> Spec:
-    up = Axis(field="value", title=y, scale=scale, format="~g")
+    up = Axis(field="value", title=y, scale=scale, format=",~r")
     panel = chart([line_layer(rows, x=x, y=up, series="what", title="", points=False)], title=title, height=_HEIGHT)
     del panel["$schema"], panel["config"]
     return panel

@@ -76,5 +76,8 @@ def reach_lines(calibration: Calibration) -> Part:
         for name, reach in calibration.reach.items()
         if ":" in name
     ]
-    rows += [("a layer besides", seconds_text(calibration.layer_s)), ("a step besides", seconds_text(calibration.step_s))]
+    rows += [
+        ("a layer besides", seconds_text(calibration.layer_s)),
+        ("a step besides", seconds_text(calibration.step_s)),
+    ]
     return facts(rows)

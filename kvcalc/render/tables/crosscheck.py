@@ -134,7 +134,11 @@ def _growth(report: CrosscheckReport) -> Part:
 def _speculation(found: MeasuredSpeculation) -> Part:
     return facts(
         [
-            ("target, draft", f"{found.target}, {found.draft} in {found.format}", f"{found.gamma_tokens} proposals a pass"),
+            (
+                "target, draft",
+                f"{found.target}, {found.draft} in {found.format}",
+                f"{found.gamma_tokens} proposals a pass",
+            ),
             ("acceptance", f"{found.acceptance:.2f}", "of the proposals looked at"),
             ("tokens a pass", f"{found.tokens_per_pass:.2f}", f"{found.expected_tokens_per_pass:.2f} expected"),
             ("plain step", seconds_text(found.plain_s)),

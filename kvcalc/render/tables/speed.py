@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports.speed import DecodeReport
+from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
@@ -13,7 +13,7 @@ from kvcalc.render.words import formats_text, gpus_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.core.reports.speed import DecodeRow, PartCost, PrefillReport, PrefillRow
+    from kvcalc.core.reports.speed import EstimatedWith, PartCost, PrefillReport, PrefillRow
     from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
@@ -63,7 +63,8 @@ def _title(report: DecodeReport | PrefillReport, what: str) -> str:
 
 def _decode(report: DecodeReport) -> list[Part]:
     if len(report.rows) == 1:
-        return [*_warnings(report), *_one_decode(report, report.rows[0]), *note_lines(report.notes)]
+        shown = _one_decode(report, report.rows[0])
+        return [*_warnings(report), *shown, *_estimate_table(report), *note_lines(report.notes)]
     rows = [
         [
             number_text(row.batch),
@@ -95,7 +96,8 @@ def _decode(report: DecodeReport) -> list[Part]:
     ]
     title = heading(_title(report, "Decode"))
     table = grid(columns, rows, left=0)
-    return [*_warnings(report), title, table, Text(), *_parts_by_row(report), *note_lines(report.notes)]
+    shown = [*_parts_by_row(report), *_estimate_table(report), *note_lines(report.notes)]
+    return [*_warnings(report), title, table, Text(), *shown]
 
 
 def _marked(text: str, row: DecodeRow | PrefillRow) -> str:
@@ -137,6 +139,7 @@ def _one_decode(report: DecodeReport, row: DecodeRow) -> list[Part]:
         ("  per GiB used", number_text(row.tokens_per_s_per_gib) + mark),
         ("step, ideal", seconds_text(row.ideal_s), "everything overlapped: no measurement beats it"),
         ("step, serial", seconds_text(row.serial_s), "one operator after another"),
+        *_estimate_facts(row),
         ("limited by", _limiter(row)),
         ("intensity", f"{number_text(row.intensity_flop_per_byte)} FLOP/B"),
         (
@@ -150,6 +153,59 @@ def _one_decode(report: DecodeReport, row: DecodeRow) -> list[Part]:
         spread = f"{seconds_text(row.experts.best_s)} to {seconds_text(row.experts.worst_s)}"
         rows.append(("  by experts touched", spread, "fewest and most; the figures are for the expected number"))
     return [heading(_title(report, "Decode")), facts(rows), Text(), *_parts_table(row.parts)]
+
+
+def _estimate_facts(row: DecodeRow) -> list[tuple[str, ...]]:
+    if row.estimate_s is None or row.estimate_tokens_per_s is None:
+        return []
+    return [
+        ("step, estimate", _marked(seconds_text(row.estimate_s), row), f"four of five between {_interval(row)}"),
+        ("  tokens/s", _marked(number_text(row.estimate_tokens_per_s), row)),
+    ]
+
+
+def _interval(row: DecodeRow | PrefillRow, joint: str = " and ") -> str:
+    return joint.join(seconds_text(value) for value in (row.estimate_low_s, row.estimate_high_s) if value is not None)
+
+
+def _estimate_table(report: DecodeReport | PrefillReport) -> list[Part]:
+    """Return the estimates and their intervals, a line for each row, and what they are made with."""
+    if report.calibration is None:
+        return []
+    if isinstance(report, DecodeReport) and len(report.rows) == 1:
+        return [Text(), _estimate_words(report.calibration)]
+    length = "context" if isinstance(report, DecodeReport) else "prompt"
+    rows = [
+        [
+            number_text(row.batch),
+            number_text(getattr(row, length)),
+            _marked(seconds_text(row.estimate_s), row),
+            _interval(row, " to "),
+            f"{row.ideal_s / row.estimate_s:.0%}",
+            *_estimated_rate(row),
+        ]
+        for row in report.rows
+        if row.estimate_s is not None
+    ]
+    columns = [
+        "batch",
+        length,
+        "estimate",
+        "four of five",
+        "of the bound",
+        *(["tokens/s"] if length == "context" else []),
+    ]
+    return [Text(), heading("Estimated time"), grid(columns, rows, left=0), Text(), _estimate_words(report.calibration)]
+
+
+def _estimated_rate(row: DecodeRow | PrefillRow) -> list[str]:
+    rate = row.estimate_tokens_per_s if isinstance(row, DecodeRow) else None
+    return [] if rate is None else [_marked(number_text(rate), row)]
+
+
+def _estimate_words(used: EstimatedWith) -> Text:
+    when = f", {used.date}" if used.date else ""
+    return Text(f"Estimated with the calibration {used.name} ({used.engine}{when}).")
 
 
 def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRow) -> list[tuple[str, ...]]:
@@ -203,4 +259,5 @@ def _prefill(report: PrefillReport) -> list[Part]:
     ]
     parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
     title = heading(_title(report, "Prefill"))
-    return [*_warnings(report), title, grid(columns, rows, left=0), *parts, *note_lines(report.notes)]
+    shown = [*parts, *_estimate_table(report), *note_lines(report.notes)]
+    return [*_warnings(report), title, grid(columns, rows, left=0), *shown]

