@@ -14,7 +14,7 @@ from kvcalc import api
 from kvcalc.cli.main import COMMANDS, main
 
 # Print profile files, schemas or "valid", not reports.
-WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate"}
+WITHOUT_JSON = {"completion", "models import", "models schema", "models validate", "gpus schema", "gpus validate"}
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
