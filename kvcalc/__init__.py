@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kvcalc.api import (
         check_measured,
+        compare,
         decode,
         demo_drift,
         demo_kv_cache,
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
         prefill,
         reconcile,
         roofline,
+        side,
         size,
+        solve,
         speculate,
         traffic,
         validate,
@@ -39,12 +42,14 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.check import CheckReport
+    from kvcalc.core.reports.compare import CompareReport
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.lessons import DecoderShape
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.solve import SolveReport
     from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
     from kvcalc.core.reports.traffic import TrafficReport
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckReport",
+    "CompareReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -65,12 +71,14 @@ __all__ = [
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SolveReport",
     "SpeculativeReport",
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
     "check_measured",
+    "compare",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -87,7 +95,9 @@ __all__ = [
     "prefill",
     "reconcile",
     "roofline",
+    "side",
     "size",
+    "solve",
     "speculate",
     "traffic",
     "validate",
@@ -98,6 +108,7 @@ __version__ = "0.1.0"
 _HOME = {
     "api": (
         "check_measured",
+        "compare",
         "decode",
         "demo_drift",
         "demo_kv_cache",
@@ -114,21 +125,25 @@ _HOME = {
         "prefill",
         "reconcile",
         "roofline",
+        "side",
         "size",
+        "solve",
         "speculate",
-        "validate",
         "traffic",
+        "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
     "core.reports.check": ("CheckReport",),
+    "core.reports.compare": ("CompareReport",),
     "core.reports.fit": ("FitReport",),
     "core.reports.lessons": ("DecoderShape",),
     "core.reports.levers": ("LeversReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
+    "core.reports.solve": ("SolveReport",),
     "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
     "core.reports.validate": ("ValidateReport",),

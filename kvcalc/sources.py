@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcalc.core.calibration import Calibration
 from kvcalc.core.errors import ProfileError, UnknownNameError
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.model import ModelProfile
@@ -14,6 +13,7 @@ from kvcalc.core.model import ModelProfile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model", "shipped_calibrations"]
@@ -60,7 +60,7 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
 
 def load_calibration(source: str | Path | Calibration) -> Calibration:
     """Return a calibration: by catalogue name or file; arguments and errors as `load_model`."""
-    if isinstance(source, Calibration):
+    if not isinstance(source, str | Path):
         return source
     from kvcalc.profiles.loader import load_calibration_file
 

@@ -156,12 +156,22 @@ def roofline(
 
 @overload
 def explain(
-    report: Literal["size", "decode", "prefill"], deployment: Deployment, *, context: int | None = ..., batch: int = ...
+    report: Literal["size", "decode", "prefill"],
+    deployment: Deployment,
+    *,
+    context: int | None = ...,
+    batch: int = ...,
+    calibration: str | Path | Calibration | None = ...,
 ) -> tuple[ExplainedStep, ...]: ...
 @overload
 def explain(report: Literal["roofline"], deployment: HardwareProfile) -> tuple[ExplainedStep, ...]: ...
 def explain(
-    report: str, deployment: Deployment | HardwareProfile, *, context: int | None = None, batch: int = 1
+    report: str,
+    deployment: Deployment | HardwareProfile,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    calibration: str | Path | Calibration | None = None,
 ) -> tuple[ExplainedStep, ...]:
     """Return the formulas behind a report, with the numbers put in and their sources.
 
@@ -170,6 +180,7 @@ def explain(
         deployment: what the report was about (for ``roofline``, the accelerator).
         context: tokens attended, or of the prompt.
         batch: sequences.
+        calibration: what the estimate of a decode step or a prefill is made with, if one is.
     """
     from kvcalc.plan import explain as steps
     from kvcalc.plan.deployment import default_context
@@ -179,6 +190,7 @@ def explain(
     tokens = default_context(deployment.model) if context is None else context
     if report == "size":
         return steps.explain_size(deployment, context=tokens, batch=batch)
+    used = None if calibration is None else load_calibration(calibration)
     if report == "prefill":
-        return steps.explain_prefill(deployment, batch=batch, prompt=tokens)
-    return steps.explain_decode(deployment, batch=batch, context=tokens)
+        return steps.explain_prefill(deployment, batch=batch, prompt=tokens, calibration=used)
+    return steps.explain_decode(deployment, batch=batch, context=tokens, calibration=used)

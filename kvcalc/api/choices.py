@@ -62,6 +62,10 @@ def solve(
     tokens_per_s_per_sequence: float | None = None,
     ttft_s: float | None = None,
     usd_per_million_tokens: float | None = None,
+    speedup: float | None = None,
+    draft: Deployment | None = None,
+    method: str | None = None,
+    gamma: int | None = None,
     engine: str = "vllm",
     options: EngineOptions | None = None,
     kv_memory_bytes: int | None = None,
@@ -70,13 +74,17 @@ def solve(
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
-        unknown: ``batch``, ``context``, ``gpus``, ``bandwidth`` or ``price``.
+        unknown: ``batch``, ``context``, ``gpus``, ``bandwidth``, ``price`` or ``acceptance``.
         context: tokens of each sequence.
         batch: sequences.
         tokens_per_s: least decoding speed of all sequences together.
         tokens_per_s_per_sequence: least decoding speed of each.
         ttft_s: most time to first token of one prompt as long as the context.
         usd_per_million_tokens: most that a million decoded tokens may cost.
+        speedup: least speed over plain decoding that speculation must reach; break-even where left out.
+        draft: the draft model, as `draft_deployment` places it.
+        method: the way to draft, where it is not a draft model.
+        gamma: drafted tokens in a row; the best where left out.
         engine: whose memory model says what fits.
         options: the engine's options.
         kv_memory_bytes: memory for the cache on each GPU; skips the budget.
@@ -86,7 +94,7 @@ def solve(
         UnsupportedError: a model or arrangement that the engine's memory model does not describe.
     """
     from kvcalc.plan.fit import BudgetTerms
-    from kvcalc.plan.solve import Targets, solve_report
+    from kvcalc.plan.solve import Drafting, Targets, solve_report
 
     return solve_report(
         deployment,
@@ -98,8 +106,10 @@ def solve(
             tokens_per_s_per_sequence=tokens_per_s_per_sequence,
             ttft_s=ttft_s,
             usd_per_million_tokens=usd_per_million_tokens,
+            speedup=speedup,
         ),
         engine=engine,
         options=options,
         terms=BudgetTerms(kv_bytes=kv_memory_bytes),
+        drafting=Drafting(draft=draft, method=method, gamma=gamma),
     )

@@ -118,7 +118,12 @@ def crosscheck(
     if draft is not None:
         _check_speculation(gamma, acceptance)
         small = _cut(
-            load_model(draft), deployments[0].formats.weights.name, None, fit_memory_bytes, batch=1, context=max(contexts)
+            load_model(draft),
+            deployments[0].formats.weights.name,
+            None,
+            fit_memory_bytes,
+            batch=1,
+            context=max(contexts),
         )
         speculation = _speculation(deployments[0], small, found, gamma=gamma, acceptance=acceptance)
     asked = Questions(

@@ -35,7 +35,7 @@ def command(
     shown = command_output(output, json=json)
     check_folders((write_gpu, write_calibration, *chart_files.values()))
     report = api.bench(device=device, formats=listed(weights), rounds=rounds, progress=tell)
+    emit(report, shown)
     write_profiles(report.hardware, report.calibration, {"gpu": write_gpu, "calibration": write_calibration})
     draw(report, chart_files)
-    emit(report, shown)
     leave(interrupted=report.interrupted)

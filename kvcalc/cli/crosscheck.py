@@ -75,7 +75,7 @@ def command(
         settings=settings or (),
         progress=tell,
     )
+    emit(report, shown)
     write_profiles(report.ceilings, report.calibration, {"gpu": write_gpu, "calibration": write_calibration})
     draw(report, chart_files)
-    emit(report, shown)
     leave(interrupted=report.interrupted, passed=report.passed)

@@ -51,4 +51,5 @@ def command(
     tell_gpu(gpu, deployment.hardware)
     report = api.decode(deployment, batches=batches, contexts=contexts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)
-    emit(report, shown, explain_first("decode", deployment, batches, contexts) if explain else None)
+    used = calibration or (report.calibration.name if report.calibration is not None else None)
+    emit(report, shown, explain_first("decode", deployment, batches, contexts, used) if explain else None)

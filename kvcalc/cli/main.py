@@ -28,7 +28,7 @@ COMMANDS = {
     "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
     "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
     "compare": "Models, accelerators, formats or whole deployments side by side.",
-    "solve": "Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth or price.",
+    "solve": "Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth, price or acceptance.",
     "check": "Assertions for CI from a YAML file, or whether a measured speed is possible at all.",
     "speculate": "Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.",
     "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",

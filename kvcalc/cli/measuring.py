@@ -16,11 +16,23 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
 
-__all__ = ["Device", "Rounds", "WriteCalibration", "WriteGpu", "check_folders", "leave", "listed", "tell", "write_profiles"]
+__all__ = [
+    "Device",
+    "Rounds",
+    "WriteCalibration",
+    "WriteGpu",
+    "check_folders",
+    "leave",
+    "listed",
+    "tell",
+    "write_profiles",
+]
 
 Device = Annotated[str, Option("--device", help="cpu, cuda, or auto for a GPU where there is one.")]
 Rounds = Annotated[int, Option("--rounds", help="Repetitions, made in turn.")]
-WriteGpu = Annotated[str | None, Option("--write-gpu", metavar="FILE", help="Write the ceilings as a profile for --gpu.")]
+WriteGpu = Annotated[
+    str | None, Option("--write-gpu", metavar="FILE", help="Write the ceilings as a profile for --gpu.")
+]
 WriteCalibration = Annotated[
     str | None, Option("--write-calibration", metavar="FILE", help="Write what operators reach, for --calibration.")
 ]
@@ -50,9 +62,7 @@ def tell(step: str) -> None:
     sys.stderr.flush()
 
 
-def write_profiles(
-    hardware: HardwareProfile, calibration: Calibration | None, files: dict[str, str | None]
-) -> None:
+def write_profiles(hardware: HardwareProfile, calibration: Calibration | None, files: dict[str, str | None]) -> None:
     """Write ceilings and calibration to the files that were asked for.
 
     Args:

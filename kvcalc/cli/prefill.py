@@ -54,4 +54,5 @@ def command(
     tell_gpu(gpu, deployment.hardware)
     report = api.prefill(deployment, batches=batches, prompts=prompts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)
-    emit(report, shown, explain_first("prefill", deployment, batches, prompts) if explain else None)
+    used = calibration or (report.calibration.name if report.calibration is not None else None)
+    emit(report, shown, explain_first("prefill", deployment, batches, prompts, used) if explain else None)

@@ -193,13 +193,17 @@ def required(text: str | None, name: str, hint: str) -> str:
 
 
 def explain_first(
-    report: Literal["decode", "prefill"], deployment: Deployment, batches: Sequence[int], lengths: Sequence[int] | None
+    report: Literal["decode", "prefill"],
+    deployment: Deployment,
+    batches: Sequence[int],
+    lengths: Sequence[int] | None,
+    calibration: str | None,
 ) -> Callable[[], Sequence[ExplainedStep]]:
-    """Return a function that explains a report's first row."""
+    """Return a function that explains a report's first row, and its estimate where it has one."""
     from kvcalc import api
 
     context = lengths[0] if lengths else None
-    return lambda: api.explain(report, deployment, context=context, batch=batches[0])
+    return lambda: api.explain(report, deployment, context=context, batch=batches[0], calibration=calibration)
 
 
 # Options that only some engines know.

@@ -19,6 +19,13 @@ Tokens = Annotated[str | None, Option("--tokens-per-s", help="Least decoding spe
 EachTokens = Annotated[str | None, Option("--tokens-per-s-per-sequence", help="Least decoding speed of each sequence.")]
 Ttft = Annotated[str | None, Option("--ttft", help="Most time to first token of one prompt of the context: 500ms.")]
 Usd = Annotated[str | None, Option("--usd-per-million-tokens", help="Most that a million decoded tokens may cost.")]
+Acceptance = Annotated[str | None, Option("--acceptance", help="Share of drafted tokens accepted: ? for the least.")]
+Speedup = Annotated[
+    str | None, Option("--speedup", help="With --acceptance ?: least gain of speculation; 1 where left out.")
+]
+Draft = Annotated[str | None, Option("--draft", help="With --acceptance ?: the draft model, as --model.")]
+Method = Annotated[str | None, Option("--method", help="With --acceptance ?: the way to draft, as speculate has them.")]
+Gamma = Annotated[str | None, Option("--gamma", help="With --acceptance ?: drafted tokens; the best where left out.")]
 Engine = Annotated[str, Option("--engine", help=f"Whose memory model says what fits: {ENGINE_NAMES}.")]
 KvMemory = Annotated[str | None, Option("--kv-memory", help="Memory for the cache on each GPU; skips the budget.")]
 
@@ -37,6 +44,11 @@ def command(
     tokens_per_s_per_sequence: EachTokens = None,
     ttft: Ttft = None,
     usd_per_million_tokens: Usd = None,
+    acceptance: Acceptance = None,
+    speedup: Speedup = None,
+    draft: Draft = None,
+    method: Method = None,
+    gamma: Gamma = None,
     engine: Engine = "vllm",
     kv_memory: KvMemory = None,
     json: Json = False,
@@ -45,7 +57,7 @@ def command(
     engine_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
-    """Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth or price.
+    """Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth, price or acceptance.
 
     Memory and every target given must hold at the answer; speeds and costs are those of the bound, so that no real run
     does with less.
@@ -57,11 +69,16 @@ def command(
     from kvcalc.core.units import parse_rate, parse_seconds
 
     shown = command_output(output, json=json)
-    given = {"gpus": gpus, "batch": batch, "context": context, "bandwidth": bandwidth, "price": price}
+    given = {"gpus": gpus, "batch": batch, "context": context, "bandwidth": bandwidth, "price": price,
+             "acceptance": acceptance}  # fmt: skip
     unknown = [name for name, text in given.items() if text is not None and text.strip() == "?"]
     if len(unknown) != 1:
         found = f"{' and '.join(unknown)} are" if unknown else "nothing is"
         raise InputError(f"{found} left open: one quantity must be ?", hint="for example --gpus '?'")
+    drafted = {"draft": draft, "method": method, "gamma": gamma, "speedup": speedup}
+    idle = [name for name, value in drafted.items() if value is not None and unknown != ["acceptance"]]
+    if idle or (acceptance is not None and unknown != ["acceptance"]):
+        raise InputError(f"--{idle[0] if idle else 'acceptance'} belongs to --acceptance '?'", hint="kvcalc speculate")
     known = {name: text for name, text in given.items() if name not in unknown}
     if "gpus" in unknown:
         fixed = [name for name, value in deployment_options.items() if name.endswith("_parallel") and value is not None]
@@ -91,6 +108,10 @@ def command(
         tokens_per_s_per_sequence=number(tokens_per_s_per_sequence, "tokens-per-s-per-sequence"),
         ttft_s=None if ttft is None else parse_seconds(ttft),
         usd_per_million_tokens=number(usd_per_million_tokens, "usd-per-million-tokens"),
+        speedup=number(speedup, "speedup"),
+        draft=None if draft is None else api.draft_deployment(deployment, draft),
+        method=method,
+        gamma=one_count(gamma, "gamma"),
         engine=engine,
         options=options,
         kv_memory_bytes=memory(kv_memory),

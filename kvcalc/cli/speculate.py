@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
+from kvcalc.core.errors import InputError
 
 # The keys of `kvcalc.plan.speculative.METHODS`, which is loaded only when it is needed; a test compares them.
 METHOD_NAMES = "draft-model, ngram, medusa, eagle, mtp or layer-skip"
@@ -76,6 +77,8 @@ def command(
     if acceptance is None:
         tell(f"acceptance {_ASSUMED} is assumed: measure your own")
     drafting = None
+    if draft is None and (draft_weights is not None or draft_tp is not None):
+        raise InputError("--draft-weights and --draft-tp are of a draft model", hint="give --draft, or leave them out")
     if draft is not None:
         drafting = api.draft_deployment(
             target,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_NODES", "DraftTree", "chain"]
 
-MOST_NODES = 4096
+MOST_NODES = 1024
 _ROOT = -1
 
 

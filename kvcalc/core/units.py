@@ -44,6 +44,7 @@ MILLISECOND = 1e-3
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_PER = re.compile(r"\s*\bper\b\s*", re.IGNORECASE)
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
@@ -146,16 +147,16 @@ def parse_seconds(text: str) -> float:
 def parse_speed(text: str) -> tuple[float, str]:
     """Read a measured speed: a rate of tokens or a time, in the unit that is returned with it, without its SI prefix.
 
-    >>> parse_speed("3000tok/s"), parse_speed("1.5 ktok/s/gpu"), parse_speed("12ms")
-    ((3000.0, 'tok/s'), (1500.0, 'tok/s/gpu'), (12.0, 'ms'))
+    >>> parse_speed("3000tok/s"), parse_speed("1.5 ktok/s/gpu"), parse_speed("12ms"), parse_speed("5 tokens per second")
+    ((3000.0, 'tok/s'), (1500.0, 'tok/s/gpu'), (12.0, 'ms'), (5.0, 'tok/s'))
     """
-    value, unit = _split(text, "speed")
+    value, unit = _split(_PER.sub("/", text), "speed")
     hint = "for example 3000tok/s, 50tok/s/user, 12ms"
     if not 0 < value < float("inf"):
         raise InputError(f"{text!r} is not a positive speed", hint=hint)
     if seconds_of(value, unit) is not None:
         return value, unit
-    found = re.fullmatch(r"(?i)([kM]?)(?:tok(?:en)?s?|t)/s(?:ec(?:ond)?)?((?:/(?:gpu|user|sequence))?)", unit)
+    found = re.fullmatch(r"(?i)([kM]?)(?:(?:tok(?:en)?s?|t)/s(?:ec(?:ond)?)?|tps)((?:/(?:gpu|user|sequence))?)", unit)
     if found is None:
         raise InputError(f"{text!r} is neither a rate of tokens nor a time", hint=hint)
     return value * _SI["k" if found[1] == "K" else found[1].replace("m", "M")], f"tok/s{found[2].lower()}"

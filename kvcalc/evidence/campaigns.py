@@ -18,10 +18,15 @@ _ENGINES = {"trtllm": "tensorrt-llm", "nvidia nim": "tensorrt-llm"}
 
 
 def engine_of(record: Record) -> str:
-    """Return the engine of a record as calibrations name it; kernels on their own run in none."""
+    """Return the engine of a record as calibrations name it; kernels on their own run in none.
+
+    The Vulkan backend of llama.cpp is an engine of its own: on the same card it reaches other rates.
+    """
     if record.suite == "kernels":
         return "kernels"
     name = engine_rules(record.engine).name
+    if name == "llama.cpp" and "vulkan" in record.engine.lower():
+        return "llama.cpp-vulkan"
     return _ENGINES.get(name, name)
 
 

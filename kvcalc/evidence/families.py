@@ -59,7 +59,11 @@ class Family:
         reach = dict(self.reach)
         if self.shares_of:
             given = fitted[self.shares_of].reach.items()
-            reach = {kind: replace(found, call_s=0.0) for kind, found in given} | reach
+            reach = {
+                kind: replace(found, call_s=0.0)
+                for kind, found in given
+                if kind.partition(":")[0] not in self.reach
+            } | reach
         reach.setdefault("matrix", _MATRIX)
         even = Interval(low=1, high=1)
         return Calibration(
@@ -217,7 +221,15 @@ FAMILIES = (
         engine="llama.cpp",
         applies_to=("rdna2", "rdna3", "rdna3.5", "rdna4"),
         free=_LLAMA_CPP,
-        held_out=("*5835", "*26284"),
+        held_out=("*5835",),
+        reach={"matrix": _MATRIX, "experts": _EXPERTS, "attention": _MATRIX},
+    ),
+    Family(
+        name="llama.cpp-vulkan-radeon",
+        engine="llama.cpp-vulkan",
+        applies_to=("rdna2", "rdna3", "rdna3.5", "rdna4"),
+        free=_LLAMA_CPP,
+        held_out=("*5835",),
         reach={"matrix": _MATRIX, "experts": _EXPERTS, "attention": _MATRIX},
     ),
 )
@@ -278,17 +290,21 @@ def _spread(
 ) -> Interval:
     """Return the interval of passes that are limited by compute, or of the rest.
 
-    It is that of the held-out records if they are enough; else those of the training are put to them, each as a fit
-    without its campaign has it (of a single campaign only where there is nothing else); and where these are too few as
-    well, passes with the other limiter.
+    It is that of the held-out records if they are enough. If they are few, it is widened to that of all records: those
+    of the training are put to them, each as a fit without its campaign has it. Where even these are too few, passes
+    with the other limiter are taken as well. The estimate itself is always inside.
     """
-    alone = len({sample.campaign for sample, _ in others}) == 1
-    every = [*judged, *(others if not alone or len(judged) < _FEWEST else ())]
     own, with_others = (
-        [pair for pair in pairs if (pair[0].limiter == "compute") == compute] for pairs in (judged, every)
+        [pair for pair in pairs if (pair[0].limiter == "compute") == compute] for pairs in (judged, [*judged, *others])
     )
-    taken = own if len(own) >= _ENOUGH else with_others if len(with_others) >= _FEWEST else every
-    return interval([(sample.campaign, ratio) for sample, ratio in taken])
+    if len(own) >= _ENOUGH:
+        taken = [own]
+    elif len(with_others) >= _FEWEST:
+        taken = [own, with_others] if len(own) >= _FEWEST else [with_others]
+    else:
+        taken = [[*judged, *others]]
+    found = [interval([(sample.campaign, ratio) for sample, ratio in pairs]) for pairs in taken]
+    return Interval(low=min(1, *(one.low for one in found)), high=max(1, *(one.high for one in found)))
 
 
 def _versions(cases: Sequence[Case]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ for the files that its own tool writes; files quantised by another recipe may di
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
@@ -74,8 +75,7 @@ def gguf_weights(model: ModelProfile, file_type: str) -> str | None:
     >>> gguf_weights(model, "Q4_0"), gguf_weights(model, "Q4_K_S")
     ('q4_0,head=q6_k,router=fp32,vector=fp32', 'q4_k,head=q6_k,router=fp32,vector=fp32,mlp=mixed-1785856/3145728:int8')
     """
-    key = file_type.strip().lower()
-    key = _OLD_NAMES.get(key, key)
+    key = _type_key(file_type)
     if key not in GGUF_TYPES:
         return None
     base, head, wider = GGUF_TYPES[key]
@@ -85,8 +85,13 @@ def gguf_weights(model: ModelProfile, file_type: str) -> str | None:
 
 def is_gguf_type(name: str) -> bool:
     """Whether that is the name of a file type."""
-    key = name.strip().lower()
-    return _OLD_NAMES.get(key, key) in GGUF_TYPES
+    return _type_key(name) in GGUF_TYPES
+
+
+def _type_key(name: str) -> str:
+    """Return a file type's key: tools print ``q4_K - Medium`` for Q4_K_M."""
+    key = re.sub(r" - (small|medium|large)$", lambda found: f"_{found[1][0]}", name.strip().lower())
+    return _OLD_NAMES.get(key, key)
 
 
 def _mixtures(model: ModelProfile, base: str, wider: dict[str, tuple[str, Layers]]) -> dict[str, str]:

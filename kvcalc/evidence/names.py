@@ -23,9 +23,23 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.evidence.record import Record
 
-__all__ = ["EngineRules", "engine_rules", "exclusion", "find_hardware", "find_model", "slowness", "weight_names"]
+__all__ = [
+    "EngineRules",
+    "engine_rules",
+    "exclusion",
+    "find_hardware",
+    "find_model",
+    "listed_rules",
+    "slowness",
+    "weight_names",
+    "weights_in_name",
+]
 
 _VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
+_STORED = re.compile(
+    r"[-_.](fp8|nvfp4|fp4|mxfp4|awq|gptq|int[48]|w8a8|w[48]a16|iq4_(?:nl|xs)|q\d_(?:[01]|k(?:_[sml])?)|bf16|f16|fp16)"
+    r"(?:[-.]gguf|-dynamic)?$"
+)
 _MEMORY = re.compile(r"[ -](\d+) ?gb?$")
 
 
@@ -85,9 +99,25 @@ def slowness(record: Record) -> str | None:
     return _listed("slow", record)
 
 
-def _listed(name: str, record: Record) -> str | None:
+def listed_rules(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the rules ``excluded`` or ``slow``: what they apply to, each with the reason."""
+    rules = []
     for rule in _data()[name]:
-        if fnmatchcase(record.id, rule["ids"]) and record.phase == rule.get("phase", record.phase):
+        told = [f"engine or note says `{rule['text']}`"] if "text" in rule else [rule["ids"]]
+        told += [f"{key} {rule[key]}" for key in ("phase", "source") if key in rule]
+        rules.append((", ".join(told), rule["reason"]))
+    return tuple(rules)
+
+
+def _listed(name: str, record: Record) -> str | None:
+    text = f"{record.engine} {record.note}".lower()
+    for rule in _data()[name]:
+        if (
+            fnmatchcase(record.id, rule.get("ids", "*"))
+            and rule.get("source", "") in record.source
+            and record.phase == rule.get("phase", record.phase)
+            and re.search(rule.get("text", ""), text)
+        ):
             return str(rule["reason"])
     return None
 
@@ -148,6 +178,16 @@ def _hardware(name: str) -> HardwareProfile:
     if entry is None:
         raise LookupError(name)
     return load_hardware_file(entry.path, trusted=entry.shipped)
+
+
+def weights_in_name(model: str) -> str | None:
+    """Return the weight format that a checkpoint's or a file's name ends with, or none.
+
+    >>> weights_in_name("Qwen/Qwen3-32B-FP8"), weights_in_name("qwen2.5-7b-instruct-q4_k_m.gguf")
+    ('fp8', 'q4_k_m')
+    """
+    found = _STORED.search(model.strip().lower())
+    return found[1] if found else None
 
 
 def weight_names(printed: str, model: str, rules: EngineRules) -> dict[str, str] | None:

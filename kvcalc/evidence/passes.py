@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
+from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.cases import Case, Unusable, pass_of
-from kvcalc.evidence.names import exclusion
+from kvcalc.evidence.names import exclusion, weights_in_name
 from kvcalc.evidence.setups import Setup, setup_of
 from kvcalc.plan.deployment import memory_needed
 
@@ -27,6 +29,7 @@ def case_of(record: Record) -> Case | Unusable:
     reason = exclusion(record)
     if reason is not None:
         return Unusable(status="excluded", reason=reason)
+    record = replace(record, weights=record.weights or weights_in_name(record.model))
     try:
         setup = setup_of(record)
         return setup if isinstance(setup, Unusable) else _STEPS.get(record.phase, _unknown)(record, setup)
@@ -40,7 +43,7 @@ def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -
     Raises:
         InputError: a phase that is not known, or a record without what it takes.
     """
-    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True)
+    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True, limited=False)
     return _STEPS.get(record.phase, _unknown)(record, setup)
 
 
@@ -67,9 +70,9 @@ def _decode(record: Record, setup: Setup) -> Case:
         # Little's law: a sequence decodes for output * step seconds and waits for its first token before
         decoding_s = record.output_tokens * record.seconds_per_token
         running = max(1.0, batch * decoding_s / (decoding_s + record.ttft_s))
-    held = most_held(setup.deployment, tokens=context, most=batch)
+    held = most_held(setup.deployment, tokens=context, most=batch) if setup.limited else batch
     if held < running:
-        told.append(f"no more than {held} sequences of {context:,} tokens fit the memory")
+        told.append(f"the memory holds {held:,} of the {batch:,} sequences of {context:,} tokens at once")
     together = max(1, min(int(running), held))
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
     step = decode_step(batch=together, context=context)
@@ -82,8 +85,27 @@ def _decode(record: Record, setup: Setup) -> Case:
         likely=_with_prompts(record, setup.deployment, held),
         timing="one by one" if batch == 1 else "alone",
         assumed=(*setup.assumed, *told),
-        bound_only=_unscored(setup),
+        bound_only=_unscored(setup) or _unread(record, setup, held),
     )
+
+
+def _unread(record: Record, setup: Setup, together: int) -> str:
+    """Return why the prompts beside the steps cannot be told: they were not all read in the time of a request.
+
+    While a request waits for its first token and generates the others, an engine that computes everything reads as many
+    prompts as it holds sequences, and makes all those steps.
+    """
+    prompt, output = record.prompt_tokens, record.output_tokens
+    if not record.is_time or record.ttft_s is None or together == 1 or not prompt or not output:
+        return ""
+    work = (
+        pass_of(setup.deployment, prefill_pass(batch=1, prompt=prompt), times=together),
+        pass_of(setup.deployment, decode_step(batch=together, context=_mean_context(record)), times=output),
+    )
+    least = sum(step.times * step_time(step.cost, setup.variants[0]).ideal_s for step in work)
+    if record.ttft_s + output * record.seconds_per_token >= least:
+        return ""
+    return "its prompts cannot all have been read in that time: the engine kept them from earlier requests"
 
 
 def _with_prompts(record: Record, deployment: Deployment, together: int) -> tuple[Pass, ...]:
@@ -152,11 +174,15 @@ def _whole(record: Record, setup: Setup) -> Case:
     """
     prompt, output = _prompt(record), record.output_tokens or 1
     deployment, told = setup.deployment, list(setup.assumed)
+    counted = prompt + output if record.counts_prompts else output
     held = most_held(deployment, tokens=prompt + output, most=record.batch or _MOST_SEQUENCES)
-    if record.batch is None:
+    if record.is_time:
+        held = 1
+        told.append("the time of a request is held against that of one alone")
+    elif record.batch is None:
         told.append(f"the number of sequences at once was not printed: taken as {held:,}, the most that fit the memory")
     elif held < record.batch:
-        told.append(f"no more than {held:,} sequences of {prompt + output:,} tokens fit the memory")
+        told.append(f"the memory holds {held:,} of the {record.batch:,} requests of {prompt + output:,} tokens at once")
     passes = [pass_of(deployment, prefill_pass(batch=held, prompt=prompt))]
     if output > 1:
         step = decode_step(batch=held, context=_mean_context(record))
@@ -165,11 +191,11 @@ def _whole(record: Record, setup: Setup) -> Case:
         record=record,
         variants=setup.variants,
         passes=tuple(passes),
-        measured_s=record.seconds_per_token * held * output,
+        measured_s=record.seconds_per_token * (1 if record.is_time else held * counted),
         deployment=deployment,
-        timing="alone" if record.batch == held else "mixed",
+        timing="alone" if held in (record.batch, 1) else "mixed",
         assumed=tuple(told),
-        bound_only="the number of sequences at once was not printed" if record.batch is None else _unscored(setup),
+        bound_only=_unscored(setup) if held == record.batch else "how many requests ran at once is not known",
     )
 
 

@@ -22,7 +22,7 @@ __all__ = ["PHASES", "plausibility"]
 
 PHASES = ("decode", "prefill")
 _BOUNDS = {"memory": "bandwidth bound", "compute": "compute bound", "interconnect": "interconnect bound"}
-_CLOSE = 1.1
+_CLOSE, _SMALL = 1.1, 0.1
 
 
 def plausibility(
@@ -63,7 +63,7 @@ def _check(case: Case, measured: str) -> Check:
     time = step_time(case.passes[0].cost, case.hardware)
     share, bound = verdict.bound_s / case.measured_s, _BOUNDS[time.limiter]
     if not verdict.beaten:
-        told = f"plausible: {share:.0%} of the {bound}"
+        told = f"plausible: {_percent(share)} of the {bound}"
     else:
         times = f"{share:.1f}" if share >= _CLOSE else f"{share:.3f}"
         told = f"{'possible only for a cause' if verdict.cause else 'impossible'}: {times}x above the {bound}"
@@ -81,6 +81,10 @@ def _check(case: Case, measured: str) -> Check:
     )
 
 
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= _SMALL else f"{share:.2%}"
+
+
 def _speed(tokens: int, seconds: float) -> str:
     return f"{number_text(tokens / seconds)} tokens/s, {seconds_text(seconds)}"
 
@@ -89,7 +93,8 @@ def _fit_note(deployment: Deployment, tokens: int, batch: int) -> tuple[str, ...
     needed = memory_needed(deployment, tokens=tokens, batch=batch)
     if deployment.fits(needed):
         return ()
-    return (f"does not fit: {bytes_text(needed)} of the {bytes_text(deployment.memory_bytes)} of each accelerator",)
+    held = f"{bytes_text(needed)} of the {bytes_text(deployment.memory_bytes)} of each accelerator"
+    return (f"does not fit: {held}; the bound is as if it had more",)
 
 
 def _ways_out(case: Case, check: Check) -> tuple[str, ...]:
@@ -104,5 +109,5 @@ def _ways_out(case: Case, check: Check) -> tuple[str, ...]:
     ):
         share = bound_s(other) / case.measured_s
         if share <= 1 and bound_s(other) < bound_s(case):
-            found.append(f"with {told} it would be {share:.0%} of the bound")
+            found.append(f"with {told} it would be {_percent(share)} of the bound")
     return tuple(found)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import ProfileError
+from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.core.units import GIB, seconds_of
 from kvcalc.evidence.record import Record
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["read_records", "shipped_records"]
 
 _TTFT = re.compile(r"silicon_ttft_ms=([0-9.]+)")
+_COUNT = re.compile(r"\s*([1-9]\d{0,4}) ?x ?(?=[a-zA-Z])")
+_NOT_TOLD = ("", "-", "auto", "default", "none", "unknown", "?", "n/a")
 _DEPTH = re.compile(r"depth (\d+)\b")
 _MOST_CSV_BYTES = 64 * 2**20
 
@@ -29,15 +31,12 @@ def read_records(path: str | Path) -> tuple[Record, ...]:
 
     Raises:
         ProfileError: a file that cannot be read or is not of such a form.
+        InputError: no file.
     """
+    if not str(path).strip():
+        raise InputError("the name of the file is empty", hint="give a file of records")
     path = Path(path)
-    records = tuple(_csv_records(path)) if path.suffix.lower() == ".csv" else tuple(_yaml_records(path))
-    seen: set[str] = set()
-    for record in records:
-        if record.id in seen:
-            raise ProfileError(f"the id {record.id!r} stands twice", where=str(path), hint="ids must be unique")
-        seen.add(record.id)
-    return records
+    return tuple(_csv_records(path)) if path.suffix.lower() == ".csv" else tuple(_yaml_records(path))
 
 
 def shipped_records() -> tuple[Record, ...]:
@@ -49,22 +48,22 @@ def shipped_records() -> tuple[Record, ...]:
 def _yaml_records(path: Path) -> Iterator[Record]:
     from kvcalc.profiles.measurements import SHAPE, read_measurements
 
-    for row in read_measurements(path):
+    for place, row in enumerate(read_measurements(path), start=1):
         note = row["note"] or ""
         printed_depth = _DEPTH.search(note) if row["phase"] == "prefill" and "at depth" not in note else None
         size = row["model_size_gib"]
         yield Record(
-            id=row["id"],
-            phase=row["phase"],
+            id=row["id"] or f"{path.stem} {place}",
+            phase=row["phase"].strip().lower(),
             value=row["value"],
             unit=row["unit"],
             hardware=row["hardware"],
             model=row["model"],
             engine=row["engine"],
             engine_version=row["engine_version"] or "",
-            weights=row["weight_format"],
-            kv=row["kv_dtype"],
-            devices=row["n_devices"] or 1,
+            weights=_printed(row["weight_format"]),
+            kv=_printed(row["kv_dtype"]),
+            devices=row["n_devices"] or row["tensor_parallel"] or _counted(row["hardware"]),
             tensor=row["tensor_parallel"],
             batch=row["batch"],
             prompt_tokens=row["input_len"],
@@ -77,6 +76,17 @@ def _yaml_records(path: Path) -> Iterator[Record]:
             first_hand=row["provenance"].lower().startswith("first-hand"),
             shape={name: row[name] for name in SHAPE if row[name] is not None},
         )
+
+
+def _printed(name: str | None) -> str | None:
+    """Return a format, or none where what stands there says that it was left to the engine or is not known."""
+    return None if name is None or name.strip().lower() in _NOT_TOLD else name
+
+
+def _counted(hardware: str) -> int:
+    """Return how many accelerators a name such as ``8x H100`` counts."""
+    found = _COUNT.match(hardware)
+    return int(found[1]) if found else 1
 
 
 def _noted_ttft(note: str) -> float | None:

@@ -88,6 +88,11 @@ class Record:
         return _SUITES.get(self.phase, "serving")
 
     @property
+    def counts_prompts(self) -> bool:
+        """Whether a rate counts the tokens of prompts beside those generated."""
+        return not self.is_time and re.search(r"input|prompt", self.unit, re.IGNORECASE) is not None
+
+    @property
     def is_time(self) -> bool:
         """Whether the value is a time, not a rate."""
         return seconds_of(1, self._time_unit) is not None

@@ -32,12 +32,14 @@ class Setup:
         variants: the accelerators that it may have been; the deployment has the first.
         assumed: what was not printed, and how it was taken.
         weights_known: whether the format of the weights was printed.
+        limited: whether no more sequences decode at once than the memory holds.
     """
 
     deployment: Deployment
     variants: tuple[HardwareProfile, ...]
     assumed: tuple[str, ...]
     weights_known: bool
+    limited: bool = True
 
 
 def setup_of(record: Record) -> Setup | Unusable:
@@ -90,7 +92,7 @@ def _weights(record: Record, model: ModelProfile, rules: EngineRules) -> tuple[s
         return None, None
     if named is not None and "activations" in named:
         return weights, named["activations"]
-    stored = parse_format(weights.partition(",")[0]) if weights != _OWN else FORMATS["bf16"]
-    if rules.quantized is not None and stored.block_elements > 1:
+    whole = parse_format(weights.partition(",")[0]) if weights != _OWN else FORMATS["bf16"]
+    if rules.quantized is not None and whole.block_elements > 1:
         return weights, rules.quantized
-    return weights, stored.name if stored.name in ("fp16", "fp32") else None
+    return weights, whole.name if whole.name in ("fp16", "fp32") else None

@@ -1,7 +1,7 @@
 """The suite of speculative decoding: published speed-ups, and those that their authors expected, held against ours.
 
 A speed-up is a ratio of two measured times, so no bound holds for it; it is scored as an estimate. What a publication
-expects from its own acceptance and costs is exact, up to the rounding of what it prints. A speed in tokens/s has a bound.
+expects from its own acceptance and costs is exact, up to the rounding of what it prints. A speed has a bound.
 """
 
 from __future__ import annotations
@@ -185,14 +185,15 @@ def _draft(target: Deployment, way: Mapping[str, Any]) -> Deployment | None:
 
 
 def _speed(told: Outcome, row: Mapping[str, Any]) -> Outcome:
-    """Hold a speed against the bound: as if every drafted token were accepted, at the length of draft that is fastest."""
+    """Hold a speed against the bound: as if every drafted token were accepted, at the fastest length of the draft."""
     model, small = find_model(row["target"]), find_model(row["draft"])
     hardware = find_hardware(row["hardware"])
-    weights = weight_names(row["weight_format"], row["target"], engine_rules("gpt-fast"))
-    if model is None or small is None or not hardware or weights is None:
+    named = weight_names(row["weight_format"], row["target"], engine_rules("gpt-fast"))
+    if model is None or small is None or not hardware or named is None:
         return replace(told, status="no profile", reason=f"no profile of {row['target']}, {row['draft']} or its format")
-    target = deploy(model, hardware=hardware[0], **weights)
-    draft = place_draft(target, small, **weights)
+    weights, activations = named["weights"], named.get("activations")
+    target = deploy(model, hardware=hardware[0], weights=weights, activations=activations)
+    draft = place_draft(target, small, weights=weights, activations=activations)
     passes = Passes(target, drafter(None, target, draft))
     rounds = ((gamma, passes.ratios(row["batch"], 1, chain(gamma))) for gamma in range(1, _MOST_DRAFT + 1))
     bound = min((times.draft_s + times.verify_s) / (gamma + 1) for gamma, times in rounds)

@@ -64,7 +64,13 @@ def run_suites(
         suites={name: figures(outcomes) for name, outcomes in found.items()},
         sources=tuple(_by_source(every)),
         outcomes=every,
+        notes=_repeated(every),
     )
+
+
+def _repeated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    more = len(outcomes) - len({(outcome.suite, outcome.id) for outcome in outcomes})
+    return (f"{more:,} records have the id of another",) if more else ()
 
 
 def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:

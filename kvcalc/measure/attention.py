@@ -80,7 +80,7 @@ def normalised(vectors: Any, weight: Any, bias: Any = None) -> Any:
     return torch.nn.functional.rms_norm(pieces, (width,), weight, _EPSILON).flatten(-2)
 
 
-def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: float) -> Any:
+def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: float, sinks: Any = None) -> Any:
     """Return what queries read from a cache, the query heads of one KV head taken as rows of one matrix.
 
     The cache is so read once for each KV head, not once for each query head.
@@ -91,6 +91,7 @@ def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: flo
         values: sequences x KV heads x entries x value width.
         mask: tokens x entries, true where a token sees an entry; none where all do.
         scale: factor of the scores.
+        sinks: for each head a score that takes part in the softmax and reads nothing, where a model has them.
 
     Returns:
         sequences x tokens x (heads * value width).
@@ -102,7 +103,11 @@ def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: flo
     if mask is not None:
         apart = scores.unflatten(2, (-1, tokens))
         scores = apart.masked_fill(~mask, -math.inf).flatten(2, 3)
-    read = torch.matmul(torch.softmax(scores, dim=-1).to(values.dtype), values)
+    if sinks is not None:
+        beside = sinks.float().view(1, kv_heads, -1, 1).repeat_interleave(tokens, dim=2)
+        scores = torch.cat((scores, beside.expand(sequences, -1, -1, -1)), dim=-1)
+    shares = torch.softmax(scores, dim=-1)[..., : keys.shape[2]]
+    read = torch.matmul(shares.to(values.dtype), values)
     return read.reshape(sequences, heads, tokens, -1).transpose(1, 2).flatten(2)
 
 
@@ -181,19 +186,19 @@ class GroupedAttention:
         return self.output(read)
 
     def _read(self, queries: Any, keys: Any, values: Any, cache: HeadsCache, run: Pass) -> Any:
-        scale = 1 / math.sqrt(self.mixer.head_dim)
+        scoring: dict[str, Any] = {"scale": 1 / math.sqrt(self.mixer.head_dim), "sinks": self.vectors.get("sinks")}
         places = cache.keys.shape[2]
         if run.tokens == 1:
             place = run.start % places
             cache.keys[:, :, place], cache.values[:, :, place] = keys[:, :, 0], values[:, :, 0]
             held = place + 1 if self.chunk else min(run.end, places)
-            return attend(queries, cache.keys[:, :, :held], cache.values[:, :, :held], scale=scale)
+            return attend(queries, cache.keys[:, :, :held], cache.values[:, :, :held], **scoring)
         new = torch.arange(run.start, run.end, device=queries.device)
         if run.end <= places:
             cache.keys[:, :, run.start : run.end], cache.values[:, :, run.start : run.end] = keys, values
             entries = torch.arange(run.end, device=queries.device)
             mask = causal_mask(new, entries, window=self.window, chunk=self.chunk)
-            return attend(queries, cache.keys[:, :, : run.end], cache.values[:, :, : run.end], mask, scale=scale)
+            return attend(queries, cache.keys[:, :, : run.end], cache.values[:, :, : run.end], mask, **scoring)
         held = min(run.start, places)
         kept = torch.arange(held, device=queries.device)
         kept = run.start - 1 - (run.start - 1 - kept) % places
@@ -203,7 +208,7 @@ class GroupedAttention:
         last = new[-places:]
         cache.keys[:, :, last % places] = keys[:, :, -places:]
         cache.values[:, :, last % places] = values[:, :, -places:]
-        return attend(queries, seen_keys, seen_values, mask, scale=scale)
+        return attend(queries, seen_keys, seen_values, mask, **scoring)
 
 
 def _heads(vectors: Any, heads: int) -> Any:

@@ -51,9 +51,7 @@ def bench_report(device: Device, plan: Plan, *, progress: Callable[[str], None])
     )
 
 
-def measured_probes(
-    device: Device, plan: Plan, *, progress: Callable[[str], None]
-) -> tuple[Sequence[Probe], bool]:
+def measured_probes(device: Device, plan: Plan, *, progress: Callable[[str], None]) -> tuple[Sequence[Probe], bool]:
     """Return benchmarks, and whether they were interrupted; an interruption before the first matrix is passed on."""
     probes: list[Probe] = []
     try:

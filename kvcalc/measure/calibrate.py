@@ -140,7 +140,9 @@ def _fitted(points: Sequence[tuple[float, float, float]]) -> Reach:
 def _candidates(implied: Iterable[float]) -> list[float]:
     """Return the shares that single points imply, and the steps between them."""
     found = sorted({min(_MOST_SHARE, max(_LEAST_SHARE, share)) for share in implied})
-    return [low * (high / low) ** (step / _STEPS) for low, high in pairwise([*found, found[-1]]) for step in range(_STEPS)]
+    return [
+        low * (high / low) ** (step / _STEPS) for low, high in pairwise([*found, found[-1]]) for step in range(_STEPS)
+    ]
 
 
 def _interval(quotients: list[float]) -> Interval:
@@ -213,7 +215,7 @@ def noise_notes(probes: Sequence[Probe]) -> tuple[str, ...]:
     noisy = [probe for probe in timed if probe.timing.spread > _NOISY]
     if len(noisy) * 4 <= len(timed):
         return ()
-    return (
-        f"the machine was busy: in {len(noisy)} of {len(timed)} benchmarks the middle repetition took "
-        f"{_NOISY:.0%} more than the undisturbed one; measure again on a quiet machine",
+    found = (
+        f"in {len(noisy)} of {len(timed)} benchmarks the middle repetition took {_NOISY:.0%} more than the undisturbed"
     )
+    return (f"the machine was busy: {found}; measure again on a quiet machine",)

@@ -73,8 +73,8 @@ def crosscheck_report(
 ) -> CrosscheckReport:
     """Return how predictions stand against a real decode loop.
 
-    Bench, steps, bench: the calibration never sees the steps it is tested on. What was measured before an interruption is
-    kept.
+    Bench, steps, bench: the calibration never sees the steps it is tested on. What was measured before an interruption
+    is kept.
 
     Args:
         device: where the loop runs.
@@ -106,7 +106,12 @@ def crosscheck_report(
     try:
         for deployment in asked.deployments:
             for step in timed_steps(
-                deployment, device, batches=asked.batches, contexts=asked.contexts, rounds=asked.rounds, progress=progress
+                deployment,
+                device,
+                batches=asked.batches,
+                contexts=asked.contexts,
+                rounds=asked.rounds,
+                progress=progress,
             ):
                 steps.append(step)  # noqa: PERF402  what was measured is kept
         if speculation is not None:
@@ -193,7 +198,9 @@ def _cause(row: CrosscheckRow, deployment: Deployment, cache_bytes_held: int) ->
     if row.least_s >= row.bound_s:
         return ""
     if row.cache_resident:
-        return f"cache-resident: the step moves less than {RESIDENT_TIMES} x {bytes_text(cache_bytes_held)} of last-level cache"
+        return (
+            f"cache-resident: it moves less than {RESIDENT_TIMES} x {bytes_text(cache_bytes_held)} of last-level cache"
+        )
     expected = sum(
         experts_touched(
             experts=block.mlp.experts,
@@ -243,7 +250,8 @@ def _bound_checks(rows: Sequence[CrosscheckRow]) -> list[LoopCheck]:
         detail += f"; the nearest at {least:.2f} times the bound"
     if beaten:
         detail = ", ".join(
-            f"{row.model} in {row.format} at {row.batch} x {row.context:,}: {row.least_s / row.bound_s:.2f}" for row in beaten
+            f"{row.model} in {row.format} at {row.batch} x {row.context:,}: {row.least_s / row.bound_s:.2f}"
+            for row in beaten
         )
     return [LoopCheck(name="bound: no step is faster without a cause", passed=bool(rows) and not beaten, detail=detail)]
 

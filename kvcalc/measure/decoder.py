@@ -1,6 +1,7 @@
 """A decoder in plain torch with a profile's shapes and random weights: prefill, decode, verify.
 
-It has the sizes, the cache and the work of the model, not its knowledge. A part that it does not build is refused by name.
+It has the sizes, the cache and the work of the model, not its knowledge. A part that it does not build is refused by
+name.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ def check_supported(model: ModelProfile) -> None:
     for block in model.block_counts:
         found = _unsupported(block)
         if found:
-            raise UnsupportedError(f"{model.name}: the decoder builds no {found}", hint="docs/measure.md lists the kinds")
+            raise UnsupportedError(
+                f"{model.name}: the decoder builds no {found}", hint="docs/measure.md lists the kinds"
+            )
         for mixer in block.mixers:
             if isinstance(mixer, State):
-                check_state(mixer, model.hidden_size)
+                check_state(mixer, model.hidden_size, name=model.name)
 
 
 def _unsupported(block: Block) -> str:
@@ -117,9 +120,10 @@ class Cache:
 class _Layer:
     """One layer: its norms, its mixers, its MLP."""
 
-    def __init__(self, block: Block, hidden: int, make: WeightMaker, device: Device) -> None:
-        self.block = block
-        self.vectors = _vectors(vector_layout(block, hidden), make)
+    def __init__(self, block: Block, model: ModelProfile, make: WeightMaker, device: Device) -> None:
+        self.block, hidden = block, model.hidden_size
+        centred = "norm_bias" in final_layout(model.vector_parameters, hidden)
+        self.vectors = _vectors(vector_layout(block, hidden, centred=centred), make)
         self.mixers = [self._mixer(mixer, hidden, make) for mixer in block.mixers]
         self.mlp = _mlp(block.mlp, hidden, make, self.vectors, device)
 
@@ -175,9 +179,9 @@ def _vectors(layout: Mapping[str, int], make: WeightMaker) -> dict[str, Any]:
     pieces = dict(zip(layout, whole.split(list(layout.values())), strict=True))
     for name, piece in pieces.items():
         if "norm" in name and not name.endswith("bias"):
-            piece += 1
+            piece.add_(1)
         elif name == "conv":
-            piece += torch.linspace(-1, 1, piece.numel(), device=piece.device).to(piece.dtype)
+            piece.add_(torch.linspace(-1, 1, piece.numel(), device=piece.device).to(piece.dtype))
     return pieces
 
 
@@ -196,9 +200,7 @@ class Decoder:
         InputError: a format that it does not run in.
     """
 
-    def __init__(
-        self, model: ModelProfile, *, weights: str, device: Device, seed: int = 0, pack: bool = True
-    ) -> None:
+    def __init__(self, model: ModelProfile, *, weights: str, device: Device, seed: int = 0, pack: bool = True) -> None:
         check_supported(model)
         self.model, self.device, self.weights = model, device, weights
         self.dtype = torch_dtype(weights)
@@ -208,7 +210,7 @@ class Decoder:
         spread = _NORM_SPREAD if head is not None and head.tied else 1.0
         tables = [make.tensor(table.rows, table.width, scale=spread) for table in model.embeddings]
         self.tokens, self.positions = tables[0], tables[1] if tables[1:] else None
-        self.layers = [_Layer(block, model.hidden_size, make, device) for block in model.blocks]
+        self.layers = [_Layer(block, model, make, device) for block in model.blocks]
         self.final = _vectors(final_layout(model.vector_parameters, model.hidden_size), make)
         bias = make.tensor(head.rows, scale=_NORM_SPREAD) if head is not None and head.bias else None
         if head is not None and head.tied:
@@ -260,7 +262,7 @@ class Decoder:
 
 
 def prefill(decoder: Decoder, tokens: Any, cache: Cache, *, chunk: int = _PREFILL_CHUNK) -> Any:
-    """Take prompts (sequences x tokens) into the cache and return the logits of their last tokens (sequences x 1 x rows)."""
+    """Take prompts (sequences x tokens) into the cache and return the logits after them (sequences x 1 x rows)."""
     logits = None
     for piece in tokens.split(chunk, dim=1):
         logits = decoder.forward(piece, cache)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,8 +20,8 @@ _WARM_UPS = 3
 def recorded(call: Callable[[], object], device: Device) -> tuple[Callable[[], object], bool]:
     """Return a call that replays what ``call`` does, and whether it does so from a graph.
 
-    A replay runs the same kernels on the same memory: of a decode step, the step at the same position. On a CPU, and where
-    the call waits for the host in its middle, it is the call itself.
+    A replay runs the same kernels on the same memory: of a decode step, the step at the same position. On a CPU, and
+    where the call waits for the host in its middle, it is the call itself.
     """
     if device.kind != "cuda":
         return call, False
@@ -38,4 +39,10 @@ def recorded(call: Callable[[], object], device: Device) -> tuple[Callable[[], o
     except RuntimeError:
         torch.cuda.synchronize()
         return call, False
-    return graph.replay, True
+    return partial(_replay, graph, call), True
+
+
+def _replay(graph: Any, call: Callable[[], object]) -> None:
+    """Replay a graph; the call keeps what its kernels read alive."""
+    del call
+    graph.replay()

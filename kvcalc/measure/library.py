@@ -124,7 +124,7 @@ def find_device(name: str = "auto") -> Device:
 
 def _cuda(torch: Any) -> Device:
     found = torch.cuda.get_device_properties(0)
-    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": _driver(torch)}
+    versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "driver": _driver(torch)}
     return Device(
         kind="cuda",
         title=found.name,
@@ -152,7 +152,7 @@ def _cpu(torch: Any) -> Device:
         memory_bytes=_meminfo("MemTotal"),
         last_level_cache_bytes=_largest_cache(),
         threads=torch.get_num_threads(),
-        versions={"torch": torch.__version__, "system": f"{platform.system()} {platform.release()}"},
+        versions={"torch": str(torch.__version__), "system": f"{platform.system()} {platform.release()}"},
     )
 
 

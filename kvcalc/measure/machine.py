@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -268,14 +269,18 @@ def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
         cache = decoder.new_cache(batch=1, capacity=16)
         cache.fill()
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device.kind)
-        calls.append(recorded(lambda run=decoder.forward, at=tokens, into=cache: run(at, into), device)[0])
+        calls.append(recorded(partial(decoder.forward, tokens, cache), device)[0])
     few, many = in_turn(calls, rounds=rounds, device=device, warm_up=3)
     fewer, more = _TINY_LAYERS
-    layer = [(b - a) / (more - fewer) for a, b in zip(sorted(few.samples_s), sorted(many.samples_s), strict=True)]
+    layer = [
+        max(0.0, b - a) / (more - fewer) for a, b in zip(sorted(few.samples_s), sorted(many.samples_s), strict=True)
+    ]
     step = [max(0.0, a - fewer * each) for a, each in zip(sorted(few.samples_s), layer, strict=True)]
     for kind, samples in (("layer", layer), ("step", step)):
         op = OpCost(name=kind, part="other", unit=name)
-        yield Probe(kind=kind, name="next to nothing", format=name, op=op, timing=Timing(samples_s=tuple(samples)), batch=1)
+        yield Probe(
+            kind=kind, name="next to nothing", format=name, op=op, timing=Timing(samples_s=tuple(samples)), batch=1
+        )
 
 
 def _tiny(layers: int) -> ModelProfile:

@@ -117,7 +117,9 @@ def check_memory(
     if needed <= free_bytes:
         return
     most = _most_layers(model, lambda cut: run_bytes(cut, formats, batch=batch, context=context) <= free_bytes)
-    room = f"--layers {most} would fit" if most else "not even one layer would fit: give a smaller model, batch or context"
+    room = (
+        f"--layers {most} would fit" if most else "not even one layer would fit: give a smaller model, batch or context"
+    )
     raise InputError(
         f"{model.name} in {formats.weights.name} with {batch} x {context:,} tokens needs {bytes_text(needed)} "
         f"of memory on {device}, where {bytes_text(free_bytes)} are free",
@@ -128,14 +130,16 @@ def check_memory(
 def one_of_each(model: ModelProfile) -> ModelProfile:
     """Return a small model with one layer of each kind, for the check of the loop itself.
 
-    Layers keep their shapes; windows are short enough to be left, a mixture has few experts beside those it chooses, and
-    there are few rows of logits.
+    Layers keep their shapes; windows are short enough to be left, a mixture has few experts beside those it chooses,
+    and there are few rows of logits.
     """
     head, tables = model.head, model.embeddings
     rows = min(_CHECK_ROWS, tables[0].rows)
     return replace(
         model,
-        blocks=tuple(replace(block, mixers=tuple(map(_short, block.mixers)), mlp=_few(block.mlp)) for block in _kinds(model)),
+        blocks=tuple(
+            replace(block, mixers=tuple(map(_short, block.mixers)), mlp=_few(block.mlp)) for block in _kinds(model)
+        ),
         embeddings=tuple(replace(table, rows=min(rows, table.rows)) for table in tables),
         head=None if head is None else replace(head, rows=rows),
         held_weight_bytes=None,

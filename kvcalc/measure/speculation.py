@@ -49,7 +49,9 @@ def check_rollback(model: ModelProfile) -> None:
     Raises:
         UnsupportedError: a layer with a window, a chunk or a state.
     """
-    kinds = {mixer.kind for block in model.block_counts for mixer in block.mixers if not isinstance(mixer, Full | Latent)}
+    kinds = {
+        mixer.kind for block in model.block_counts for mixer in block.mixers if not isinstance(mixer, Full | Latent)
+    }
     if kinds:
         raise UnsupportedError(
             f"{model.name}: refused tokens cannot be taken back from {' and '.join(sorted(kinds))} layers",
@@ -112,7 +114,7 @@ def speculative_decode(
         check_rollback(decoder.model)
     if target.vocabulary != draft.vocabulary:
         raise InputError(f"the draft knows {draft.vocabulary:,} tokens and the target {target.vocabulary:,}")
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  a choice that is the same in every run
     capacity = len(prompt) + count + gamma + 1
     caches = [decoder.new_cache(batch=1, capacity=capacity) for decoder in (target, draft)]
     logits = prefill(target, _row(prompt, target), caches[0])

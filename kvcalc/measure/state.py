@@ -40,7 +40,7 @@ class StateCache:
         return (self.recurrent, self.conv)
 
 
-def check_state(mixer: State, hidden: int) -> None:
+def check_state(mixer: State, hidden: int, *, name: str) -> None:
     """Refuse recurrences and projections that the decoder does not build.
 
     Raises:
@@ -48,13 +48,13 @@ def check_state(mixer: State, hidden: int) -> None:
     """
     if mixer.variant not in ("mamba2", "gated_delta"):
         raise UnsupportedError(
-            f"the decoder builds no {mixer.variant} state layer", hint="it builds mamba2 and gated_delta"
+            f"{name}: the decoder builds no {mixer.variant} state layer", hint="it builds mamba2 and gated_delta"
         )
     inputs, outputs = _projections(mixer)
     if (sum(inputs) + outputs) * hidden != mixer.matrix_parameters or mixer.extra_state_bytes:
         raise UnsupportedError(
-            f"a {mixer.variant} layer with {mixer.matrix_parameters:,} matrix parameters at hidden size {hidden}",
-            hint=f"the decoder builds the one with {(sum(inputs) + outputs) * hidden:,}",
+            f"{name}: the decoder builds no {mixer.variant} layer with {mixer.matrix_parameters:,} matrix parameters",
+            hint=f"of these heads it builds the one with {(sum(inputs) + outputs) * hidden:,}",
         )
 
 

@@ -10,26 +10,37 @@ __all__ = ["final_layout", "vector_layout"]
 
 Layout = dict[str, int]
 
+# They mostly come together, and then count as one part.
+_BIASES = ("qkv_bias", "output_bias", "up_bias", "down_bias")
 
-def vector_layout(block: Block, hidden: int) -> Layout:
+
+def vector_layout(block: Block, hidden: int, *, centred: bool = False) -> Layout:
     """Return the names and lengths of a layer's vectors, in order; together as many as the profile counts.
 
     Norms of the layer's inputs, and what a state layer cannot do without, come first. Of the parts that some
-    architectures have and others lack, those are taken whose lengths add up to the rest exactly, the fewest of them. What
-    no combination explains is ``held``: allocated and counted, but not used.
+    architectures have and others lack, those are taken whose lengths add up to the rest exactly, the fewest of them.
+    What no combination explains is ``held``: allocated and counted, but not used.
+
+    Args:
+        block: the layer.
+        hidden: width of the hidden state.
+        centred: whether its norms have biases (LayerNorm), as `final_layout` tells of the model's last one.
 
     >>> from kvcalc.core.model import Full
-    >>> layer = Block(mixers=(Full(heads=4, kv_heads=2, head_dim=8),), mlp=Gated(width=64), vector_parameters=2 * 32 + 16)
+    >>> heads = Full(heads=4, kv_heads=2, head_dim=8)
+    >>> layer = Block(mixers=(heads,), mlp=Gated(width=64), vector_parameters=2 * 32 + 16)
     >>> vector_layout(layer, 32)
     {'norm_0': 32, 'norm_1': 32, 'query_norm': 8, 'key_norm': 8}
     """
     layout: Layout = {}
     left = block.vector_parameters
-    for name, length in _needed(block, hidden).items():
+    for name, length in _needed(block, hidden, centred=centred).items():
         if length <= left:
             layout[name] = length
             left -= length
-    layout |= _chosen(list(_optional(block, hidden).values()), left)
+    optional = _optional(block, hidden, centred=centred)
+    biases = {name: length for part in _BIASES for name, length in optional.get(part, {}).items()}
+    layout |= _chosen([biases, *optional.values()], left)
     held = block.vector_parameters - sum(layout.values())
     return layout | ({"held": held} if held else {})
 
@@ -60,8 +71,10 @@ def _norms(block: Block) -> int:
     return 1 if block.parallel else bool(block.mixers) + (block.mlp is not None)
 
 
-def _needed(block: Block, hidden: int) -> Layout:
+def _needed(block: Block, hidden: int, *, centred: bool) -> Layout:
     layout = {f"norm_{place}": hidden for place in range(_norms(block))}
+    if centred:
+        layout |= {f"norm_{place}_bias": hidden for place in range(_norms(block))}
     for mixer in block.mixers:
         if isinstance(mixer, State):
             layout |= {"conv": mixer.conv_channels * mixer.conv_kernel, "decay": mixer.heads, "step_bias": mixer.heads}
@@ -74,21 +87,21 @@ def _needed(block: Block, hidden: int) -> Layout:
     return layout
 
 
-def _optional(block: Block, hidden: int) -> dict[str, Layout]:
-    norms = _norms(block)
-    found: dict[str, Layout] = {"norm_biases": {f"norm_{place}_bias": hidden for place in range(norms)}}
+def _optional(block: Block, hidden: int, *, centred: bool) -> dict[str, Layout]:
+    found: dict[str, Layout] = {}
     if block.parallel:
-        found["second_norm"] = {"norm_1": hidden}
-        found["second_norm_bias"] = {"norm_1_bias": hidden}
-    else:
-        found["post_norms"] = {f"post_norm_{place}": hidden for place in range(norms)}
+        found["second_norm"] = {"norm_1": hidden} | ({"norm_1_bias": hidden} if centred else {})
+    elif not centred:
+        found["post_norms"] = {f"post_norm_{place}": hidden for place in range(_norms(block))}
     for mixer in block.mixers:
         if isinstance(mixer, Attention):
             queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
             found["head_norms"] = {"query_norm": mixer.head_dim, "key_norm": mixer.head_dim}
-            found["wide_norms"] = {"query_norm": queries, "key_norm": keys}
+            if not centred:
+                found["wide_norms"] = {"query_norm": queries, "key_norm": keys}
             found["qkv_bias"] = {"qkv_bias": queries + keys + mixer.kv_heads * mixer.value_dim}
             found["output_bias"] = {"output_bias": hidden}
+            found["sinks"] = {"sinks": mixer.heads}
         if isinstance(mixer, State):
             if mixer.conv_channels:
                 found["conv_bias"] = {"conv_bias": mixer.conv_channels}

@@ -56,8 +56,12 @@ def decode_row(
     step = timed_step(deployment, decode_step(batch=batch, context=context))
     fields = row_fields(deployment, step, batch=batch, tokens=context, calibration=calibration)
     memory_gib = fields["memory_needed_bytes"] * deployment.parallel.gpus / GIB
+    estimate = fields.get("estimate_s")
+    # pipeline stages have as many batches under way at the estimated speed as at the bound's
+    slowed = None if estimate is None else step.time.latency_s / estimate
     return DecodeRow(
         context=context,
+        estimate_tokens_per_s=None if slowed is None else fields["tokens_per_s"] * slowed,
         kv_read_bytes=step.cost.total("kv_read_bytes"),
         tokens_per_s_per_sequence=1 / step.time.latency_s,
         tokens_per_s_per_gib=fields["tokens_per_s"] / memory_gib,

@@ -19,7 +19,7 @@ __all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "
 
 # Engines in the order in which they are taken where none is asked for. Calibrations of others (kernels on their own)
 # are for their own records.
-_ENGINES = ("vllm", "tensorrt-llm", "sglang", "gpt-fast", "llama.cpp")
+_ENGINES = ("vllm", "tensorrt-llm", "sglang", "gpt-fast", "llama.cpp", "llama.cpp-vulkan")
 
 
 def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
@@ -51,7 +51,9 @@ def likely_engines(deployment: Deployment) -> tuple[str, ...]:
 
     Weights in a format of GGUF files are taken to run in llama.cpp.
     """
-    return tuple(sorted(_ENGINES, key=lambda name: name != "llama.cpp")) if _is_gguf(deployment) else _ENGINES
+    if not _is_gguf(deployment):
+        return _ENGINES
+    return tuple(sorted(_ENGINES, key=lambda name: not name.startswith("llama.cpp")))
 
 
 def _is_gguf(deployment: Deployment) -> bool:

@@ -1,4 +1,4 @@
-"""Solving for the unknown: the largest batch, the longest context, the fewest GPUs, the bandwidth or price needed.
+"""Solving for the unknown: the largest batch, the longest context, the fewest GPUs, the rate that is needed.
 
 Every trial is a question that `fit`, `decode` and `prefill` answer: nothing is computed here but where to look.
 """
@@ -17,6 +17,8 @@ from kvcalc.plan.deployment import check_batch, check_context, default_context, 
 from kvcalc.plan.economics import price_per_hour_usd
 from kvcalc.plan.fit import BudgetTerms, FitQuestion, arrangements, fit_answer, largest
 from kvcalc.plan.prefill import prefill_row
+from kvcalc.plan.speculative import Acceptance, SpeculationOptions
+from kvcalc.plan.speculative.report import ask
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.speed import DecodeRow
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["UNKNOWNS", "Targets", "solve_report"]
+__all__ = ["UNKNOWNS", "Drafting", "Targets", "solve_report"]
 
 # The unknowns, with the unit of the answer and which end of what meets the constraints it is.
 UNKNOWNS: dict[str, tuple[str, str]] = {
@@ -34,6 +36,7 @@ UNKNOWNS: dict[str, tuple[str, str]] = {
     "gpus": ("GPUs", "fewest"),
     "bandwidth": ("bytes/s", "least"),
     "price": ("USD/hour", "most"),
+    "acceptance": ("share", "least"),
 }
 # Where searches stop: no cache holds so many sequences or tokens, and no memory moves so many bytes a second.
 _MOST_BATCH = 2**40
@@ -54,12 +57,14 @@ class Targets:
         tokens_per_s_per_sequence: least decoding speed of each.
         ttft_s: most time to first token of one prompt as long as the context.
         usd_per_million_tokens: most that a million decoded tokens may cost.
+        speedup: least speed over plain decoding, of speculation.
     """
 
     tokens_per_s: float | None = None
     tokens_per_s_per_sequence: float | None = None
     ttft_s: float | None = None
     usd_per_million_tokens: float | None = None
+    speedup: float | None = None
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -77,12 +82,36 @@ _NO_TARGETS = Targets()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """How is drafted, where the acceptance is asked for.
+
+    Args:
+        draft: the draft model on the target's accelerators; none for methods without one.
+        method: the way to draft; a draft model where left out.
+        gamma: drafted tokens in a row; the best where left out.
+    """
+
+    draft: Deployment | None = None
+    method: str | None = None
+    gamma: int | None = None
+
+    def speedup(self, trial: _Trial) -> float:
+        """Return the speed over plain decoding at a trial's acceptance."""
+        rate = Acceptance(rates=(trial.acceptance,), constant=True)
+        gammas = None if self.gamma is None else (self.gamma,)
+        options = SpeculationOptions(acceptance=rate, method=self.method, gammas=gammas)
+        asked = ask(trial.deployment, self.draft, options)
+        return asked.asked_for(trial.batch, trial.context, self.gamma).speedup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
     """One value of every quantity."""
 
     deployment: Deployment
     batch: int
     context: int
+    acceptance: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +137,7 @@ class _Question:
         terms: terms of the budget that are given.
         memory: whether the batch must fit; a made-up bandwidth or price asks for the speed alone.
         starts_as_asked: whether the engine is started for the context of each trial, not for the model's longest.
+        drafting: how is drafted, where a speed-up is a target.
     """
 
     targets: Targets
@@ -116,6 +146,7 @@ class _Question:
     terms: BudgetTerms
     memory: bool
     starts_as_asked: bool
+    drafting: Drafting | None = None
 
     def checks(self, trial: _Trial) -> list[_Check]:
         found = [self.fit(trial)] if self.memory else []
@@ -123,6 +154,9 @@ class _Question:
         if targets.ttft_s is not None:
             seconds = prefill_row(trial.deployment, batch=1, prompt=trial.context).ideal_s
             found.append(_Check("ttft_s", "at most", targets.ttft_s, seconds, seconds <= targets.ttft_s))
+        if targets.speedup is not None and self.drafting is not None:
+            gained = self.drafting.speedup(trial)
+            found.append(_Check("speedup", "at least", targets.speedup, gained, gained >= targets.speedup))
         rated = ("tokens_per_s", "tokens_per_s_per_sequence", "usd_per_million_tokens")
         wanted = [(name, getattr(targets, name)) for name in rated if getattr(targets, name) is not None]
         row = decode_row(trial.deployment, batch=trial.batch, context=trial.context) if wanted else None
@@ -170,6 +204,7 @@ def solve_report(
     engine: str = "vllm",
     options: EngineOptions | None = None,
     terms: BudgetTerms | None = None,
+    drafting: Drafting | None = None,
 ) -> SolveReport:
     """Return the value of one quantity at the edge of what memory, speed and cost allow.
 
@@ -182,6 +217,7 @@ def solve_report(
         engine: whose memory model is used.
         options: the engine's options.
         terms: terms of the budget that are given instead of computed.
+        drafting: how is drafted, where the acceptance is the unknown.
 
     Raises:
         InputError: sizes that make no sense, or nothing that bounds the unknown.
@@ -193,13 +229,18 @@ def solve_report(
     check_batch(batch)
     tokens = default_context(deployment.model) if context is None else context
     notes = check_context(deployment.model, tokens)
+    if unknown == "acceptance":
+        targets = replace(targets, speedup=targets.speedup or 1.0)
+    elif targets.speedup is not None:
+        raise InputError("a speed-up bounds the acceptance alone", hint="leave --acceptance as ?")
     question = _Question(
         targets=targets,
         engine=engine,
         options=options or EngineOptions(),
         terms=terms or BudgetTerms(),
-        memory=unknown not in ("bandwidth", "price"),
+        memory=unknown not in ("bandwidth", "price", "acceptance"),
         starts_as_asked=unknown == "context",
+        drafting=drafting or Drafting(),
     )
     start = _Trial(deployment=deployment, batch=batch, context=tokens)
     found = _SOLVERS[unknown](start, question)
@@ -251,6 +292,7 @@ def _row(unknown: str, found: _Solution, question: _Question) -> SolveRow:
         tokens_per_s=None if speed is None else speed.tokens_per_s,
         tokens_per_s_per_sequence=None if speed is None else speed.tokens_per_s_per_sequence,
         usd_per_million_tokens=None if speed is None else speed.usd_per_million_tokens,
+        acceptance=trial.acceptance if unknown == "acceptance" else None,
         constraints=tuple(
             SolveConstraint(
                 quantity=check.quantity,
@@ -273,7 +315,7 @@ def _reason(unknown: str, here: list[_Check], there: dict[str, _Check], found: _
     beyond = [check for check in there.values() if not check.holds]
     if not missed and not beyond:
         return found.stop
-    if not missed and unknown in ("bandwidth", "price"):
+    if not missed and unknown in ("bandwidth", "price", "acceptance"):
         return f"{' and '.join(check.quantity for check in beyond)} would miss the target by a little"
     told = "; ".join(
         check.reason or f"{check.quantity} would be {check.reached:.6g}, not {check.relation} {check.target:.6g}"
@@ -406,10 +448,30 @@ def _solve_price(start: _Trial, question: _Question) -> _Solution:
     return _Solution(answer=answer, trial=at(price), beyond=at(price * (1 + _LEAST_STEP)))
 
 
+def _solve_acceptance(start: _Trial, question: _Question) -> _Solution:
+    """The least acceptance at which speculation gains what it should; break-even where no speed-up is asked for."""
+
+    def at(rate: float) -> _Trial:
+        return replace(start, acceptance=rate)
+
+    if not question.holds(at(1.0)):
+        return _Solution(answer=None, trial=at(1.0), beyond=None)
+    low, high = 0.0, 1.0
+    if question.holds(at(low)):
+        return _Solution(answer=low, trial=at(low), beyond=None, stop="any acceptance is enough")
+    while high - low > _LEAST_RANGE:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if question.holds(at(middle)) else (middle, high)
+    return _Solution(answer=high, trial=at(high), beyond=at(high * (1 - _LEAST_STEP)))
+
+
 _SOLVERS: dict[str, Callable[[_Trial, _Question], _Solution]] = {
     "batch": _solve_batch,
     "context": _solve_context,
     "gpus": _solve_gpus,
     "bandwidth": _solve_bandwidth,
     "price": _solve_price,
+    "acceptance": _solve_acceptance,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.traffic import TrafficReport, TrafficRow
 from kvcalc.plan.deployment import check_batch, check_context, format_names
 from kvcalc.plan.levers.catalogue import apply_levers, parse_levers
@@ -56,10 +56,8 @@ def traffic_report(
     Raises:
         InputError: fewer than 0 prompt tokens, fewer than 1 output token or sequence, or a lever that does nothing.
     """
-    if not 0 <= prompt_tokens <= _MOST_TOKENS:
-        raise InputError(f"prompt must be from 0 to {_MOST_TOKENS:,}, not {prompt_tokens}")
-    if not 1 <= output_tokens <= _MOST_TOKENS:
-        raise InputError(f"output-tokens must be from 1 to {_MOST_TOKENS:,}, not {output_tokens}")
+    check_between("prompt", prompt_tokens, 0, _MOST_TOKENS)
+    check_between("output-tokens", output_tokens, 1, _MOST_TOKENS)
     check_batch(batch)
     notes = check_context(deployment.model, prompt_tokens + output_tokens, what="prompt and output")
     wanted = parse_levers(levers)

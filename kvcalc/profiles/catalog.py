@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvcalc.core.errors import UnknownNameError, did_you_mean
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_profile
 
 __all__ = ["Entry", "Kind", "find", "folders", "lookup", "names", "shipped_folder"]
 
@@ -118,14 +118,14 @@ def _aliases(path: Path, key: str) -> list[str]:
             return []
     except OSError:
         return []
-    aliases: Any = read_yaml_file(path).data.get("aliases") or []
+    aliases: Any = read_profile(path).data.get("aliases") or []
     return [str(alias).lower() for alias in aliases]
 
 
 def _unknown(name: str, kind: Kind) -> UnknownNameError:
     known = set(names(kind))
     for path in _files(shipped_folder(kind)):
-        known |= {str(alias).lower() for alias in read_yaml_file(path).data.get("aliases") or ()}
+        known |= {str(alias).lower() for alias in read_profile(path).data.get("aliases") or ()}
     hint = did_you_mean(name, known)
     listed = f"{_LIST[kind]} lists them; a profile file works too"
     return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=f"{hint} ({listed})" if hint else listed)

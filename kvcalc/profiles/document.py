@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.errors import ProfileError
 from kvcalc.core.hardware import HardwareProfile, Link
 from kvcalc.core.model import MIXERS, MLPS, Block, Encoder, Head, Indexer, ModelProfile, Table
@@ -17,6 +16,8 @@ from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from kvcalc.core.calibration import Calibration
 
 __all__ = [
     "calibration_from_document",
@@ -66,6 +67,8 @@ def calibration_from_document(document: Mapping[str, Any]) -> Calibration:
     Raises:
         KeyError, TypeError, ValueError: a document that the schema would refuse.
     """
+    from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+
     data = dict(document)
     measured = dict(data.pop("measured"))
     for name in ("trained_on", "held_out", "notes"):

@@ -15,7 +15,7 @@ from kvcalc.profiles.document import (
     model_from_document,
     model_to_document,
 )
-from kvcalc.profiles.yaml_reader import Document, read_yaml, read_yaml_file
+from kvcalc.profiles.reader import Document, read_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,17 +40,17 @@ def load_model_file(path: Path, *, trusted: bool = False) -> ModelProfile:
     Raises:
         ProfileError: with file, line and field.
     """
-    return _build(read_yaml_file(path), "model", model_from_document, trusted=trusted)
+    return _build(read_profile(path), "model", model_from_document, trusted=trusted)
 
 
 def load_hardware_file(path: Path, *, trusted: bool = False) -> HardwareProfile:
     """Return the accelerator that a YAML file describes; arguments and errors as `load_model_file`."""
-    return _build(read_yaml_file(path), "hardware", hardware_from_document, trusted=trusted)
+    return _build(read_profile(path), "hardware", hardware_from_document, trusted=trusted)
 
 
 def load_calibration_file(path: Path, *, trusted: bool = False) -> Calibration:
     """Return the calibration that a YAML file describes; arguments and errors as `load_model_file`."""
-    return _build(read_yaml_file(path), "calibration", calibration_from_document, trusted=trusted)
+    return _build(read_profile(path), "calibration", calibration_from_document, trusted=trusted)
 
 
 def override_model(model: ModelProfile, settings: Sequence[str]) -> ModelProfile:
@@ -110,6 +110,8 @@ def _check_format(document: Document, path: str, name: str | None) -> None:
 
 
 def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: Callable[[Any], T]) -> T:
+    from kvcalc.profiles.yaml_reader import read_yaml
+
     changed = copy.deepcopy(data)
     for setting in settings:
         path, equals, text = setting.partition("=")

@@ -25,7 +25,7 @@ SHAPE = ("m", "n", "k", "heads", "kv_heads", "head_dim", "window", "past", "new"
 
 _MOST_ROWS = 100_000
 _MOST_TOKENS = 10**9
-_HINT = "a record has at least id, phase, value, unit and hardware, and a model unless it is a kernel's"
+_HINT = "a record has at least phase, value, unit and hardware, and a model unless it is a kernel's"
 
 
 def _count_or_none(value: Any) -> Any:
@@ -42,7 +42,7 @@ class MeasurementRow(BaseModel):
     """One measurement, in the words of the file."""
 
     model_config = ConfigDict(extra="ignore")
-    id: Text
+    id: Text | None = None
     phase: Text
     value: Positive
     unit: Text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.profiles.reader import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,33 +37,6 @@ _WORDS: dict[str, Any] = {
     "False": False,
     "FALSE": False,
 }
-
-
-class Document:
-    """A YAML mapping with the line that each value stands on.
-
-    Args:
-        data: the mapping.
-        where: the file, for messages.
-        lines: dotted path to line number.
-    """
-
-    __slots__ = ("data", "lines", "where")
-
-    def __init__(self, data: dict[str, Any], where: str, lines: dict[str, int]) -> None:
-        self.data = data
-        self.where = where
-        self.lines = lines
-
-    def place(self, path: str) -> str:
-        """Return ``file:line`` of a dotted path, or of its nearest parent."""
-        parts = path.split(".") if path else []
-        while parts:
-            line = self.lines.get(".".join(parts))
-            if line is not None:
-                return f"{self.where}:{line}"
-            parts.pop()
-        return self.where
 
 
 def read_yaml_file(path: Path, *, list_key: str | None = None) -> Document:

@@ -10,8 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
+from kvcalc.render.layout import Text
 from kvcalc.render.tables import printed, table_module
 
 if TYPE_CHECKING:
@@ -57,9 +56,10 @@ def animate(frames: Sequence[str]) -> None:
         return
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text as Frame
 
     pause = min(_FRAME_S, _WHOLE_S / max(1, len(frames)))
     with Live(console=Console(), auto_refresh=False, transient=False) as live:
         for frame in frames:
-            live.update(Text(frame), refresh=True)
+            live.update(Frame(frame), refresh=True)
             time.sleep(pause)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.lessons import DecoderShape, KvCacheReport, KvCacheStep
 
 if TYPE_CHECKING:
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Tokens = NDArray[np.int64]
 
-__all__ = ["Cache", "Decoder", "Pass", "generate", "kv_cache_report", "random_decoder"]
+__all__ = ["MOST_SEED", "Cache", "Decoder", "Pass", "generate", "kv_cache_report", "random_decoder"]
 
+MOST_SEED = 2**63 - 1
 _MOST_TOKENS = 512
 _MOST_LAYERS = 16
 _MOST_HEADS = 64
 _MOST_BATCH = 64
+# Scores of all passes without a cache, and tokens for which the runs are compared row by row.
+_MOST_SCORES = 3 * 10**7
+_ROW_TOKENS = 8
 _MLP = 2
 # wider than usual, so that random layers change what the embedding alone would say
 _GAIN = 2.0
@@ -106,6 +111,7 @@ def random_decoder(shape: DecoderShape, *, seed: int, causal: bool = True) -> De
             query heads.
     """
     _check_shape(shape)
+    check_between("seed", seed, 0, MOST_SEED)
     random = np.random.default_rng(seed)
     hidden, narrow = shape.hidden_size, shape.kv_heads * shape.head_dim
 
@@ -131,8 +137,7 @@ def random_decoder(shape: DecoderShape, *, seed: int, causal: bool = True) -> De
 def _check_shape(shape: DecoderShape) -> None:
     limits = {"layers": _MOST_LAYERS, "heads": _MOST_HEADS, "kv_heads": _MOST_HEADS, "head_dim": 64, "vocabulary": 4096}
     for name, most in limits.items():
-        if not 1 <= getattr(shape, name) <= most:
-            raise InputError(f"{name.replace('_', '-')} must be from 1 to {most:,}, not {getattr(shape, name)}")
+        check_between(name.replace("_", "-"), getattr(shape, name), 1, most)
     if shape.heads % shape.kv_heads:
         raise InputError(
             f"{shape.kv_heads} key-value heads do not divide {shape.heads} query heads",
@@ -268,18 +273,18 @@ def kv_cache_report(
     Raises:
         InputError: no tokens, or sizes above what a demonstration should hold.
     """
-    for name, value, most in (
-        ("prompt", prompt_tokens, _MOST_TOKENS),
-        ("output-tokens", output_tokens, _MOST_TOKENS),
-        ("batch", batch, _MOST_BATCH),
-    ):
-        if not 1 <= value <= most:
-            raise InputError(f"{name} must be from 1 to {most}, not {value}")
+    check_between("prompt", prompt_tokens, 1, _MOST_TOKENS)
+    check_between("output-tokens", output_tokens, 1, _MOST_TOKENS)
+    check_between("batch", batch, 1, _MOST_BATCH)
     decoder = random_decoder(shape, seed=seed)
+    scores = sum(length**2 for length in range(prompt_tokens, prompt_tokens + output_tokens))
+    if batch * shape.layers * shape.heads * scores > _MOST_SCORES:
+        raise InputError("that is more than a small decoder does in a moment", hint="fewer tokens, layers or heads")
     prompt = np.random.default_rng(seed).integers(shape.vocabulary, size=(batch, prompt_tokens))
     plain, without, _ = generate(decoder, prompt, output_tokens, cached=False)
     cached, with_cache, cache = generate(decoder, prompt, output_tokens, cached=True)
-    rows = [generate(decoder, prompt, output_tokens, cached=kept, by_row=True)[1] for kept in (False, True)]
+    few = min(output_tokens, _ROW_TOKENS)
+    rows = [generate(decoder, prompt[:1], few, cached=kept, by_row=True)[1] for kept in (False, True)]
     both_ways, wrong = _both_ways(shape, prompt, output_tokens, seed)
     return KvCacheReport(
         shape=shape,

@@ -50,7 +50,7 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
         InputError: a tolerance below a hundredth of a percent, or a guess that is no rate.
 
     >>> highest_rate(lambda rate: rate <= 5, start_per_s=1, tolerance=0.5)
-    HighestRate(rate_per_s=4.0, above_rate_per_s=5.65685424949238, tried=5)
+    HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
     """
     if not _LEAST_TOLERANCE <= tolerance < math.inf:
         raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_LEAST_TOLERANCE:g} or more")

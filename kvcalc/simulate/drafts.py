@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.lessons import DecoderShape, SpeculationDraft, SpeculationReport, SpeculationRound
 from kvcalc.core.speculation import chain
 from kvcalc.simulate.attention import forward, random_decoder
@@ -65,14 +65,12 @@ def speculation_report(
     Raises:
         InputError: no tokens, more than a demonstration should make, or a share outside 0 to 1.
     """
-    for name, value, least, most in (("prompt", prompt_tokens, 1, _MOST_TOKENS),
-                                     ("output-tokens", output_tokens, 1, _MOST_TOKENS),
-                                     ("gamma", gamma, 0, _MOST_GAMMA)):  # fmt: skip
-        if not least <= value <= most:
-            raise InputError(f"{name} must be from {least} to {most}, not {value}")
+    check_between("prompt", prompt_tokens, 1, _MOST_TOKENS)
+    check_between("output-tokens", output_tokens, 1, _MOST_TOKENS)
+    check_between("gamma", gamma, 0, _MOST_GAMMA)
     named = QUALITIES if qualities is None else {f"{share:g}": share for share in qualities}
-    if not all(0 <= share <= 1 for share in named.values()):
-        raise InputError("the quality of a draft is a share from 0 to 1")
+    for share in named.values():
+        check_between("the quality of a draft", share, 0, 1)
     shape = DecoderShape()
     target = target_of(shape, seed=seed)
     prompt = tuple(int(t) for t in np.random.default_rng(seed).integers(shape.vocabulary, size=prompt_tokens))

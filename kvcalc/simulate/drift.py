@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.lessons import DriftReport, DriftStep
+from kvcalc.simulate.attention import MOST_SEED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +31,7 @@ _WIDTH, _BATCH, _ROUNDS, _RATE = 16, 64, 1000, 2e-2
 _KEEP, _KEEP_SQUARE = 0.9, 0.999
 _TURN, _PULL, _NOISE = 0.3, 0.1, 0.1
 _MOST_STEPS, _MOST_HORIZON, _MOST_TRAININGS = 500, 24, 20
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-3, 100.0
 
 
 def trajectories(count: int, steps: int, *, seed: int) -> Array:
@@ -128,13 +130,11 @@ def drift_report(
     Raises:
         InputError: sizes below one or above what a demonstration should take.
     """
-    limits = (("steps", steps, 1, _MOST_STEPS), ("horizon", horizon, 2, _MOST_HORIZON),
-              ("trainings", trainings, 1, _MOST_TRAININGS))  # fmt: skip
-    for name, value, least, most in limits:
-        if not least <= value <= most:
-            raise InputError(f"{name} must be from {least} to {most}, not {value}")
-    if not 0 < consistency <= _MOST_STEPS:
-        raise InputError(f"the weight of the consistency loss must be above 0 and up to {_MOST_STEPS}")
+    check_between("steps", steps, 1, _MOST_STEPS)
+    check_between("horizon", horizon, 2, _MOST_HORIZON)
+    check_between("trainings", trainings, 1, _MOST_TRAININGS)
+    check_between("the weight of the consistency loss", consistency, _LEAST_WEIGHT, _MOST_WEIGHT)
+    check_between("seed", seed, 0, MOST_SEED)
     runs = [_measured(steps, horizon, consistency, 1 + trainings * seed + run) for run in range(trainings)]
     forced, free, kept_forced, kept_free = (np.mean([run[kind] for run in runs], axis=0) for kind in range(4))
     return DriftReport(

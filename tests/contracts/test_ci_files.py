@@ -15,6 +15,7 @@ from tests.contracts.test_commands_documented import FOUND
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "check"
+BASH = shutil.which("bash")
 CHECKS = "checks:\n- {name: x, model: llama2-70b, expect: {kv_bytes_per_token: 327680}}\n"
 
 
@@ -40,7 +41,7 @@ def test_the_actions_inputs_reach_its_script():
         assert f"${{{variable}" in script or f"${variable}" in script
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="the action runs on bash")
+@pytest.mark.skipif(BASH is None, reason="the action runs on bash")
 @pytest.mark.parametrize(("text", "code"), [(CHECKS, 0), (CHECKS.replace("327680", "1"), 1), ("checks: []\n", 2)])
 def test_the_actions_script_passes_on_what_the_checks_say(tmp_path, text, code):
     (tmp_path / "bin").mkdir()
@@ -58,7 +59,7 @@ def test_the_actions_script_passes_on_what_the_checks_say(tmp_path, text, code):
         "REPORT": "checks.json",
     }
     done = subprocess.run(
-        ["bash", str(ACTION / "run")], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [BASH, str(ACTION / "run")], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == code, done.stderr
     assert (tmp_path / "output").read_text() == f"passed={'true' if code == 0 else 'false'}\n"

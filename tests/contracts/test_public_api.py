@@ -9,6 +9,7 @@ import kvcalc.api
 
 PUBLIC = [
     "CheckReport",
+    "CompareReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -22,12 +23,14 @@ PUBLIC = [
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SolveReport",
     "SpeculativeReport",
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
     "check_measured",
+    "compare",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -44,10 +47,12 @@ PUBLIC = [
     "prefill",
     "reconcile",
     "roofline",
+    "side",
     "size",
+    "solve",
     "speculate",
-    "validate",
     "traffic",
+    "validate",
 ]
 
 

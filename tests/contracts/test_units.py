@@ -110,6 +110,7 @@ WITHOUT_UNIT = {
     "SolveConstraint.reached",
     "SolveConstraint.beyond",
     "SolveRow.answer",
+    "SolveRow.acceptance",
     "CheckChange.ratio",
     "DecoderShape.head_dim",
     "DecoderShape.vocabulary",

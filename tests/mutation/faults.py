@@ -14,6 +14,7 @@ BOUNDS = "tests/property/test_speed_bounds.py"
 SPREAD = "tests/property/test_spreading.py"
 EXPERTS = "tests/property/test_expert_routing.py"
 SPECULATION = "tests/property/test_speculation.py"
+ESTIMATES = "tests/property/test_estimates.py"
 FIGURES = "tests/unit/test_figures.py"
 
 
@@ -242,5 +243,42 @@ FAULTS = (
         "speculation.py",
         "right / left if left",
         "right / drafts if left",
+    ),
+    Fault(
+        "an operator at reached rates takes its shorter time",
+        "estimate.py",
+        "max(compute / compute_share, memory / memory_share)",
+        "min(compute / compute_share, memory / memory_share)",
+    ),
+    Fault(
+        "shares of bandwidth and FLOP/s change places",
+        "estimate.py",
+        "reach.flop_share, reach.bandwidth_share, reach.call_s",
+        "reach.bandwidth_share, reach.flop_share, reach.call_s",
+    ),
+    Fault("an operator starts once, not in each layer", "estimate.py", "calls * call +", "call +"),
+    Fault("the first layer's overhead stands for all", "estimate.py", "terms.layers * calibration", "calibration"),
+    Fault("collectives cost nothing but bytes", "estimate.py", "terms.collectives * calibration.collective_s +", "0 +"),
+    Fault("links run at their peak", "estimate.py", "terms.link_s / calibration.link_share", "terms.link_s"),
+    Fault(
+        "an estimate beats the bound",
+        "estimate.py",
+        "max(bound.latency_s, seconds * factor)",
+        "seconds * factor",
+        f"{ESTIMATES}::test_an_interval_stops_at_the_bound",
+    ),
+    Fault(
+        "activations cross no memory",
+        "estimate.py",
+        "memory = op.moved_bytes / hardware",
+        "memory = op.compulsory_bytes / hardware",
+        f"{ESTIMATES}::test_at_the_peak_rates_operators_take_what_the_serial_bound_says",
+    ),
+    Fault(
+        "a mixer is called once for all layers",
+        "forward.py",
+        "        calls=count,\n    )\n\n\ndef _block_collectives",
+        "        calls=0,\n    )\n\n\ndef _block_collectives",
+        f"{ESTIMATES}::test_a_pass_counts_its_layers_and_their_operators",
     ),
 )

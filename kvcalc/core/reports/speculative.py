@@ -198,8 +198,6 @@ class SpeculativeReport:
     gpu: str
     gpus: int
     memory_bytes: int
-    price_per_hour_usd: float | None = None
-    power_w: float | None = None
     formats: RunFormats
     draft_formats: RunFormats | None
     acceptance: tuple[float, ...]

@@ -61,8 +61,8 @@ class DecodeRow:
 
     FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, and so are dollars and
     joules: the least at the speed of the bound, at the price of a GPU-hour and the power drawn, where those are known.
-    The estimate is none: its interval holds four of five measurements; it is absent where none was asked for or no
-    calibration applies.
+    The estimate is none where none was asked for or no calibration applies; its interval holds four of five
+    measurements.
     """
 
     batch: int
@@ -88,6 +88,7 @@ class DecodeRow:
     estimate_s: float | None = None
     estimate_low_s: float | None = None
     estimate_high_s: float | None = None
+    estimate_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

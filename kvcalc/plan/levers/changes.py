@@ -226,6 +226,8 @@ def hierarchy(
 
     Source: PHOTON, arXiv 2512.20687 (hierarchical and recursive generation).
     """
+    if not layout.own_weights:
+        raise InputError(f"{layout.model.name}: this is a hierarchy already")
     mixers = [mixer for block in layout.model.block_counts for mixer in block.mixers]
     if not mixers or not all(isinstance(mixer, Full | Sliding | Chunked | Latent | Shared) for mixer in mixers):
         raise InputError(f"{layout.model.name}: a hierarchy is described for self-attention alone")

@@ -245,10 +245,18 @@ def _summed(mixer: Mixer, tokens: int, read: Callable[[int], int]) -> int:
     return sum(_stretch(first + 1, last, step, read) for first, last in pairwise(ends))
 
 
-def _stretch(first: int, last: int, step: int, read: Callable[[int], int]) -> int:
-    """Return the sum of reads from ``first`` to ``last``, where those ``step`` apart grow by the same each time."""
-    total = 0
-    for start in range(first, min(first + step, last + 1)):
-        count = (last - start) // step + 1
-        total += count * (read(start) + read(start + (count - 1) * step)) // 2
-    return total
+def _stretch(first: int, last: int, group: int, read: Callable[[int], int]) -> int:
+    """Return the sum of reads from ``first`` to ``last``, a straight line inside each group of so many contexts.
+
+    The sums of whole groups, which begin at multiples of ``group``, lie on a straight line too.
+    """
+    start = ceil_div(first, group) * group
+    whole = max(0, (last + 1 - start) // group)
+    end = start + whole * group
+    middle = whole * (_line(start, start + group - 1, read) + _line(end - group, end - 1, read)) // 2 if whole else 0
+    return _line(first, min(start - 1, last), read) + middle + _line(end, last, read)
+
+
+def _line(first: int, last: int, read: Callable[[int], int]) -> int:
+    """Return the sum of reads from ``first`` to ``last`` along a straight line."""
+    return (last - first + 1) * (read(first) + read(last)) // 2 if last >= first else 0

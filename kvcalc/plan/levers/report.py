@@ -41,6 +41,7 @@ class _Question:
         reads = layout.read_bytes(context=self.context, batch=self.batch)
         reads_before = self.plain.read_bytes(context=self.context, batch=self.batch)
         on_host = round(layout.host_share * held)
+        aside = layout.reserved_bytes(context=self.context, batch=self.batch, longest=self.longest)
         speed, density = self._speed(layout, held - on_host)
         return LeverRow(
             lever=lever,
@@ -48,7 +49,7 @@ class _Question:
             applies=not remark,
             kv_total_bytes=held - on_host,
             host_bytes=on_host,
-            reserved_bytes=layout.reserved_bytes(context=self.context, batch=self.batch, longest=self.longest),
+            reserved_bytes=aside - round(layout.host_share * aside),
             read_total_bytes=reads,
             kv_factor=before / held if held else 1.0,
             read_factor=reads_before / reads if reads else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
@@ -10,7 +11,7 @@ from kvcalc.core.speculation import MOST_NODES, DraftTree, chain
 from kvcalc.cost.speculation import best_tree, sibling_acceptance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kvcalc.plan.speculative.acceptance import Acceptance
 
@@ -56,16 +57,18 @@ class SpeculationOptions:
                 hint="leave out --gamma and --tree-nodes",
             )
 
-    def shape(self) -> Callable[[Sequence[float]], DraftTree]:
-        """Return the function from the acceptance of each level to the draft's tree."""
+    def shape(self) -> Callable[[tuple[float, ...]], DraftTree]:
+        """Return the function from the acceptance of each level to the draft's tree, which remembers its answers."""
         if self.widths is not None:
             tree = DraftTree.branching(self.widths)
             return lambda _: tree
         if self.nodes is None:
             return lambda by_depth: chain(len(by_depth))
         nodes, siblings = self.nodes, range(min(self.nodes, _MOST_SIBLINGS))
-        return lambda by_depth: best_tree(
-            [[sibling_acceptance(rate, rank) for rank in siblings] for rate in by_depth], nodes=nodes
+        return cache(
+            lambda by_depth: best_tree(
+                [[sibling_acceptance(rate, rank) for rank in siblings] for rate in by_depth], nodes=nodes
+            )
         )
 
     def lengths(self) -> tuple[int, ...]:

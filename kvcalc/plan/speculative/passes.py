@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.workload import decode_step
@@ -10,7 +11,7 @@ from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, sp
 from kvcalc.plan.steps import timed_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kvcalc.core.cost_types import StepTime
     from kvcalc.core.speculation import DraftTree
@@ -75,6 +76,7 @@ class Passes:
         self.target = target
         self.drafter = drafter
         self._found: dict[tuple[int, int, int, int], StepTime] = {}
+        self._steps: dict[DraftTree, tuple[int, ...]] = {}
 
     def target_time(self, batch: int, context: int, query_tokens: int) -> StepTime:
         """Return the time of a pass of the target over so many new tokens of each sequence, all with logits."""
@@ -86,7 +88,9 @@ class Passes:
         runs = self.drafter.runs(gamma)
         if runs is None:
             return ()
-        return tuple(self._time(runs, batch, context, tokens, gamma) for tokens in self.drafter.steps(tree))
+        if tree not in self._steps:
+            self._steps[tree] = self.drafter.steps(tree)
+        return tuple(self._time(runs, batch, context, tokens, gamma) for tokens in self._steps[tree])
 
     def ratios(self, batch: int, context: int, tree: DraftTree, kind: Kind = "latency_s") -> Ratios:
         """Return the times of a round at a batch and context."""
@@ -138,7 +142,7 @@ class Speculation:
 
     passes: Passes
     acceptance: Acceptance
-    shape: Callable[[Sequence[float]], DraftTree]
+    shape: Callable[[tuple[float, ...]], DraftTree]
     gammas: tuple[int, ...]
 
     def at(
@@ -156,7 +160,7 @@ class Speculation:
         return Outcome(
             tree=tree,
             times=self.passes.ratios(batch, context, tree, kind),
-            expected_tokens=expected_tokens_of_tree(tree, tree_acceptance(tree, by_depth)),
+            expected_tokens=_expected(tree, by_depth),
         )
 
     def best(
@@ -181,3 +185,8 @@ class Speculation:
         if gamma is None:
             return self.best(batch, context, acceptance=acceptance, kind=kind)
         return self.at(batch, context, gamma, acceptance=acceptance, kind=kind)
+
+
+@lru_cache(maxsize=1024)
+def _expected(tree: DraftTree, by_depth: tuple[float, ...]) -> float:
+    return expected_tokens_of_tree(tree, tree_acceptance(tree, by_depth))

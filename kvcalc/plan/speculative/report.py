@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.model import Mixture
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
 from kvcalc.cost.parameters import parameters
 from kvcalc.cost.speculation import rate_for
-from kvcalc.plan.deployment import check_batch, default_context, format_names, memory_needed
+from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, memory_needed
 from kvcalc.plan.speculative.acceptance import Acceptance
 from kvcalc.plan.speculative.limits import batch_limit, largest_draft
 from kvcalc.plan.speculative.memory import draft_memory
 from kvcalc.plan.speculative.methods import drafter
 from kvcalc.plan.speculative.passes import Passes, Speculation
 from kvcalc.plan.speculative.rules import quoted_rules
-from kvcalc.plan.steps import report_fields
+from kvcalc.plan.steps import hardware_notes, required_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,9 @@ def speculation_report(
     lengths = (default_context(target.model),) if contexts is None else tuple(contexts)
     for batch in batches:
         check_batch(batch)
-    fields = report_fields(target, lengths, what="context")
+    hardware = required_hardware(target)
+    for length in lengths:
+        check_context(target.model, length)
     asked = ask(target, draft, options)
     way = asked.passes.drafter
     warnings = _draft_notes(target, draft, lengths)
@@ -72,9 +75,13 @@ def speculation_report(
     best = asked.best(batch, context)
     limits = tuple(batch_limit(asked, length, gammas[0]) for length in lengths)
     rows = tuple(_row(asked, *found) for found in outcomes)
-    fields["notes"] = (*warnings, *_shape_notes(first, options), *way.notes, *fields["notes"])
     return SpeculativeReport(
-        **fields,
+        model=target.model.name,
+        gpu=hardware.name,
+        gpus=target.parallel.gpus,
+        memory_bytes=target.memory_bytes,
+        formats=format_names(target.formats),
+        notes=(*warnings, *_shape_notes(first, options), *way.notes, *_target_notes(target, lengths)),
         draft=None if draft is None else draft.model.name,
         method=way.method,
         draft_formats=None if draft is None else format_names(draft.formats),
@@ -93,7 +100,7 @@ def speculation_report(
         by_context=limits,
         largest_draft=largest_draft(asked, batch, context),
         memory=draft_memory(target, way, first.tree, batch=batch, context=context),
-        rules=quoted_rules(asked.passes, first, rate=rows[0].acceptance_rate, batch=batch),
+        rules=quoted_rules(asked.passes, first, best, rate=rows[0].acceptance_rate, batch=batch),
         map=_map(asked, batches, context, gammas[0]),
     )
 
@@ -171,6 +178,19 @@ def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | 
             outcome = asked.asked_for(batch, context, gamma, acceptance=constant)
             cells.append(MapCell(batch=batch, acceptance=rate, gamma=outcome.gamma, speedup=outcome.speedup))
     return tuple(cells)
+
+
+def _target_notes(target: Deployment, lengths: Sequence[int]) -> tuple[str, ...]:
+    beyond = dict.fromkeys(note for tokens in lengths for note in check_context(target.model, tokens))
+    stages = target.parallel.pipeline
+    passed = (f"{stages} pipeline stages: times are of one batch that passes all of them",) if stages > 1 else ()
+    mixed = any(isinstance(block.mlp, Mixture) for block in target.model.block_counts)
+    routed = (
+        ("experts of a verification are those of independent tokens; tokens of a draft may share more",)
+        if mixed
+        else ()
+    )
+    return (*beyond, *passed, *routed, *hardware_notes(target), *target.model.notes)
 
 
 def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence[int]) -> tuple[str, ...]:

@@ -25,12 +25,13 @@ def size_ratio(passes: Passes, gamma: int) -> float:
     return sum(parameters(runs.model).values()) / sum(parameters(passes.target.model).values())
 
 
-def quoted_rules(passes: Passes, outcome: Outcome, *, rate: float, batch: int) -> tuple[QuotedRule, ...]:
+def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float, batch: int) -> tuple[QuotedRule, ...]:
     """Return the rules for a round whose exact outcome is known.
 
     Args:
         passes: target and draft.
         outcome: the round.
+        best: the round of the length that is fastest.
         rate: the constant rate of acceptance that gives as many tokens.
         batch: sequences.
     """
@@ -40,8 +41,8 @@ def quoted_rules(passes: Passes, outcome: Outcome, *, rate: float, batch: int) -
     free = speedup(expected=outcome.expected_tokens, gamma=steps, draft_ratio=c, verify_ratio=1)
     one = speedup(expected=expected_tokens_at_rate(rate, 1), gamma=min(steps, 1), draft_ratio=c, verify_ratio=1)
 
-    def rule(name: str, predicted: float | None, *, pays: bool, why: str) -> QuotedRule:
-        return QuotedRule(name=name, speedup=predicted, pays=pays, agrees=pays == (exact > 1), why=why)
+    def rule(name: str, predicted: float | None, *, pays: bool, why: str, truth: float = exact) -> QuotedRule:
+        return QuotedRule(name=name, speedup=predicted, pays=pays, agrees=pays == (truth > 1), why=why)
 
     costs = f"a verification costs {_three(v)} plain steps at batch {number_text(batch)}"
     found = [
@@ -62,7 +63,9 @@ def quoted_rules(passes: Passes, outcome: Outcome, *, rate: float, batch: int) -
             "some gamma pays if acceptance > c (corollary 3.9): at least (1 + alpha) / (1 + c)",
             one,
             pays=rate > c,
-            why=f"acceptance {_three(rate)} against c = {_three(c)}; {costs}",
+            why=f"acceptance {_three(rate)} against c = {_three(c)}; {costs}; the best gamma is {best.gamma}, "
+            f"{_three(best.speedup)} times",
+            truth=best.speedup,
         ),
     ]
     if times.steps:

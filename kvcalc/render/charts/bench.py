@@ -17,7 +17,7 @@ _Y = Axis(field="bytes_per_s", title="bytes moved, B/s")
 
 
 def spec(report: BenchReport) -> Spec:
-    """Return a line for each way to stream through memory, from working sets that caches hold to such that they don't."""
+    """Return a line for each way to stream through memory, over working sets from those that caches hold."""
     rows = [
         {"stream": f"{row.kind}: {row.name}", _X.field: row.working_set_bytes, _Y.field: row.bytes_per_s}
         for row in report.rows

@@ -26,7 +26,11 @@ def spec(report: CrosscheckReport) -> Spec:
             rows.append({"against": "estimate", _X.field: row.estimate_s, _Y.field: row.measured_s, **what})
     ends = [min(row[_X.field] for row in rows), max(max(row[_X.field], row[_Y.field]) for row in rows)] if rows else []
     diagonal = [{_X.field: end, _Y.field: end, "line": "measured = predicted"} for end in ends]
-    told = [f"{report.title}, {report.date}", f"ceilings: {report.gpu}", f"source: kvcalc crosscheck on {report.device}"]
+    told = [
+        f"{report.title}, {report.date}",
+        f"ceilings: {report.gpu}",
+        f"source: kvcalc crosscheck on {report.device}",
+    ]
     layers = [
         line_layer(diagonal, x=_X, y=_Y, series="line", points=False),
         point_layer(rows, x=_X, y=_Y, series="against", title="measured against", colour="black"),

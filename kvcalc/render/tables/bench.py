@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.measure import BenchReport, BenchRow
+    from kvcalc.render.layout import Part
 
 __all__ = ["machine_text", "parts", "reach_lines"]
 
@@ -27,7 +25,7 @@ def machine_text(report: object) -> str:
     return f"{getattr(report, 'title', '')}  ({', '.join([*told, getattr(report, 'date', '')])})"
 
 
-def parts(report: BenchReport) -> list[RenderableType]:
+def parts(report: BenchReport) -> list[Part]:
     """Return ceilings, benchmarks and the calibration."""
     ceilings: list[tuple[str, ...]] = [
         ("memory bandwidth", rate_text(report.hardware.memory_bandwidth_bytes_per_s), "the fastest stream of all")
@@ -36,7 +34,7 @@ def parts(report: BenchReport) -> list[RenderableType]:
         (f"peak {name}", flop_rate_text(rate), "the fastest multiplication")
         for name, rate in report.hardware.peak_flop_per_s.items()
     ]
-    shown: list[RenderableType] = [heading(f"Measured: {machine_text(report)}"), facts(ceilings), Text()]
+    shown: list[Part] = [heading(f"Measured: {machine_text(report)}"), facts(ceilings), Text()]
     groups = (
         ("Streams through memory", ("read", "write", "copy")),
         ("Matrices", ("matrix",)),
@@ -51,7 +49,7 @@ def parts(report: BenchReport) -> list[RenderableType]:
     return [*shown, *note_lines(report.notes)]
 
 
-def _table(rows: list[BenchRow]) -> RenderableType:
+def _table(rows: list[BenchRow]) -> Part:
     lines = [
         [
             row.kind if row.kind == row.name else f"{row.kind}: {row.name}",
@@ -71,12 +69,15 @@ def _table(rows: list[BenchRow]) -> RenderableType:
     return grid(columns, lines, left=2)
 
 
-def reach_lines(calibration: Calibration) -> RenderableType:
+def reach_lines(calibration: Calibration) -> Part:
     """Return the parameters of a calibration."""
     rows: list[tuple[str, ...]] = [
         (name, f"{reach.bandwidth_share:.0%} of bandwidth, {reach.flop_share:.0%} of peak")
         for name, reach in calibration.reach.items()
         if ":" in name
     ]
-    rows += [("a layer besides", seconds_text(calibration.layer_s)), ("a step besides", seconds_text(calibration.step_s))]
+    rows += [
+        ("a layer besides", seconds_text(calibration.layer_s)),
+        ("a step besides", seconds_text(calibration.step_s)),
+    ]
     return facts(rows)

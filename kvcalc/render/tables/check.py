@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.check import CheckReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: CheckReport) -> list[RenderableType]:
+def parts(report: CheckReport) -> list[Part]:
     """Return each assertion: its verdict, and what was expected and found."""
-    shown: list[RenderableType] = []
+    shown: list[Part] = []
     for check in report.checks:
         verdict = check.verdict or ("passed" if check.passed else "failed")
         shown.append(Text(verdict, style="bold" if check.passed else "bold red"))

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from kvcalc.core.units import number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.checks import ChecksReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: ChecksReport) -> list[RenderableType]:
+def parts(report: ChecksReport) -> list[Part]:
     """Return each assertion with its outcome, what changed, and the verdict last."""
     rows = [
         ["ok" if check.passed else "FAILED", check.name, _value(check.actual), _expected(check.expected)]
         for check in report.checks
     ]
-    shown: list[RenderableType] = [grid(["", "check", "is", "expected"], rows, left=2)]
+    shown: list[Part] = [grid(["", "check", "is", "expected"], rows, left=2)]
     if report.changes:
         changed = [
             [

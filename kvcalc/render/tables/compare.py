@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, count_text, flop_rate_text, number_text, rate_text, seconds_text, usd_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.compare import CompareReport, CompareRow, CompareValue
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -56,11 +54,11 @@ _TEXTS: tuple[tuple[str, Callable[[float], str]], ...] = (
 )
 
 
-def parts(report: CompareReport) -> list[RenderableType]:
+def parts(report: CompareReport) -> list[Part]:
     """Return quantities by line and sides by column; ratios are to the first, * marks the best."""
     columns = ["", *(side.label for side in report.sides)]
     shown = [row for row in report.rows if any(value is not None for value in row.values)]
-    told: list[RenderableType] = [
+    told: list[Part] = [
         *_warnings(report),
         heading(_title(report)),
         grid(columns, [[_name(row), *_cells(row)] for row in shown]),
@@ -72,7 +70,7 @@ def parts(report: CompareReport) -> list[RenderableType]:
     ]
 
 
-def _warnings(report: CompareReport) -> list[RenderableType]:
+def _warnings(report: CompareReport) -> list[Part]:
     """Say first what does not fit."""
     fits = next((row.values for row in report.rows if row.quantity == "decode.fits"), ())
     over = [side.label for side, value in zip(report.sides, fits, strict=False) if value is False]

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.bench import machine_text, reach_lines
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow, MeasuredSpeculation
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: CrosscheckReport) -> list[RenderableType]:
+def parts(report: CrosscheckReport) -> list[Part]:
     """Return checks, steps, crossings, growth and what the estimates are worth."""
-    shown: list[RenderableType] = [heading(f"Measured: {machine_text(report)}"), *_ceilings(report), Text()]
+    shown: list[Part] = [heading(f"Measured: {machine_text(report)}"), *_ceilings(report), Text()]
     shown += [heading("Checks"), *_checks(report), Text()]
     shown += [heading("Decode steps: bytes"), _bytes(report), Text(), heading("Decode steps: time"), _times(report)]
     if report.median_abs_error:
@@ -36,14 +34,14 @@ def parts(report: CrosscheckReport) -> list[RenderableType]:
     return [*shown, *note_lines(report.notes)]
 
 
-def _ceilings(report: CrosscheckReport) -> list[RenderableType]:
+def _ceilings(report: CrosscheckReport) -> list[Part]:
     hardware = report.ceilings
     peaks = ", ".join(f"{name} {flop_rate_text(rate)}" for name, rate in hardware.peak_flop_per_s.items())
     return [Text(f"ceilings of {hardware.name}: memory {rate_text(hardware.memory_bandwidth_bytes_per_s)}, {peaks}")]
 
 
-def _checks(report: CrosscheckReport) -> list[RenderableType]:
-    lines: list[RenderableType] = []
+def _checks(report: CrosscheckReport) -> list[Part]:
+    lines: list[Part] = []
     for check in report.checks:
         mark, style = ("ok    ", "") if check.passed else ("FAILED", "bold red")
         lines.append(Text(f"{mark}  {check.name}: {check.detail}", style=style))
@@ -54,7 +52,7 @@ def _where(row: CrosscheckRow) -> list[str]:
     return [row.model, row.format, number_text(row.batch), number_text(row.context)]
 
 
-def _bytes(report: CrosscheckReport) -> RenderableType:
+def _bytes(report: CrosscheckReport) -> Part:
     rows = [
         [
             *_where(row),
@@ -70,7 +68,7 @@ def _bytes(report: CrosscheckReport) -> RenderableType:
     return grid(columns, rows, left=2)
 
 
-def _times(report: CrosscheckReport) -> RenderableType:
+def _times(report: CrosscheckReport) -> Part:
     rows = [
         [
             *_where(row),
@@ -92,7 +90,7 @@ def _times(report: CrosscheckReport) -> RenderableType:
     return grid(columns, rows, left=2)
 
 
-def _errors(report: CrosscheckReport) -> RenderableType:
+def _errors(report: CrosscheckReport) -> Part:
     return facts(
         [
             (name, f"median {error:.1%}, nine of ten below {report.p90_abs_error[name]:.1%}")
@@ -101,7 +99,7 @@ def _errors(report: CrosscheckReport) -> RenderableType:
     )
 
 
-def _crossings(report: CrosscheckReport) -> RenderableType:
+def _crossings(report: CrosscheckReport) -> Part:
     rows = [
         [
             found.model,
@@ -117,7 +115,7 @@ def _crossings(report: CrosscheckReport) -> RenderableType:
     return grid(["model", "format", "context", "by the bound", "by the estimate", "measured"], rows, left=2)
 
 
-def _growth(report: CrosscheckReport) -> RenderableType:
+def _growth(report: CrosscheckReport) -> Part:
     rows = [
         [
             found.model,
@@ -133,10 +131,14 @@ def _growth(report: CrosscheckReport) -> RenderableType:
     return grid(["model", "format", "batch", "context", "bound", "estimate", "measured"], rows, left=2)
 
 
-def _speculation(found: MeasuredSpeculation) -> RenderableType:
+def _speculation(found: MeasuredSpeculation) -> Part:
     return facts(
         [
-            ("target, draft", f"{found.target}, {found.draft} in {found.format}", f"{found.gamma_tokens} proposals a pass"),
+            (
+                "target, draft",
+                f"{found.target}, {found.draft} in {found.format}",
+                f"{found.gamma_tokens} proposals a pass",
+            ),
             ("acceptance", f"{found.acceptance:.2f}", "of the proposals looked at"),
             ("tokens a pass", f"{found.tokens_per_pass:.2f}", f"{found.expected_tokens_per_pass:.2f} expected"),
             ("plain step", seconds_text(found.plain_s)),

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.lessons import DriftReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts", "picture", "steps"]
 
 
-def parts(report: DriftReport) -> list[RenderableType]:
+def parts(report: DriftReport) -> list[Part]:
     """Return the errors at a few steps."""
     places = sorted({1, 10, len(report.steps) // 2, len(report.steps)} & set(range(1, len(report.steps) + 1)))
     rows = []

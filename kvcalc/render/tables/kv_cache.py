@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.lessons import KvCacheReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts", "picture", "steps"]
 
@@ -26,7 +24,7 @@ _WHY = (
 )
 
 
-def parts(report: KvCacheReport) -> list[RenderableType]:
+def parts(report: KvCacheReport) -> list[Part]:
     """Return the comparison of the two runs."""
     shape = report.shape
     without, kept = report.projections_without, report.projections_with

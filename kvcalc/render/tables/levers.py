@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.levers import HeadlineRow, LeverRow, LeversReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -25,14 +23,14 @@ _ASSUMED = (
 )
 
 
-def parts(report: LeversReport) -> list[RenderableType]:
+def parts(report: LeversReport) -> list[Part]:
     """Return a row for each lever, what each asks for and may cost, and the published factors taken apart."""
     title = (
         f"Ways to shrink the cache of {report.model}: {number_text(report.context)} tokens, batch"
         f" {number_text(report.batch)}  ({formats_text(report.formats)})"
     )
     acting = [row for row in report.rows if row.applies]
-    shown: list[RenderableType] = [heading(title), _bytes(report, acting), Text(), *_asks(acting)]
+    shown: list[Part] = [heading(title), _bytes(report, acting), Text(), *_asks(acting)]
     idle = [row for row in report.rows if not row.applies]
     if idle:
         shown += [Text(), heading("Nothing to act on"), *(Text(f"  {row.lever}: {row.remark}") for row in idle)]
@@ -41,7 +39,7 @@ def parts(report: LeversReport) -> list[RenderableType]:
     return [*shown, *note_lines(report.notes)]
 
 
-def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> RenderableType:
+def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> Part:
     columns = ["lever", "cuts", "held", "less", "reserved", "read a step", "less", "retrofit"]
     if report.gpu is not None:
         columns += ["tokens/s", "tok/s/GiB"]
@@ -68,12 +66,12 @@ def _optional(value: float | None) -> str:
     return "-" if value is None else number_text(value)
 
 
-def _asks(rows: Sequence[LeverRow]) -> list[RenderableType]:
+def _asks(rows: Sequence[LeverRow]) -> list[Part]:
     lines = [[row.lever, row.quality] for row in rows if row.lever != "none"]
     return [heading("What it may cost"), grid(["lever", "quality"], lines, left=2)] if lines else []
 
 
-def _headlines(headlines: Sequence[HeadlineRow]) -> list[RenderableType]:
+def _headlines(headlines: Sequence[HeadlineRow]) -> list[Part]:
     rows = [
         [
             row.claim,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.lessons import PagingReport, PagingScheme
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts", "picture", "steps"]
 
 
-def parts(report: PagingReport) -> list[RenderableType]:
+def parts(report: PagingReport) -> list[Part]:
     """Return both ways side by side, and what happens to shared blocks."""
     title = (
         f"Paging: {report.requests} requests of real lengths, memory for {number_text(report.memory_tokens)} tokens,"

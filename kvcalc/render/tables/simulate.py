@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import number_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
 from kvcalc.render.words import formats_text, gpus_text
@@ -15,9 +14,8 @@ from kvcalc.render.words import formats_text, gpus_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.simulate import Capacity, ServerSetup, ServingSummary, SimulateReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -31,10 +29,10 @@ _LATENCIES = {
 _LEAST_SLICES = 2
 
 
-def parts(report: SimulateReport) -> list[RenderableType]:
+def parts(report: SimulateReport) -> list[Part]:
     """Return the figures of the run, its latencies, replicas, and the run over time."""
     summary = report.summary
-    shown: list[RenderableType] = [*_capacity(report.capacity)]
+    shown: list[Part] = [*_capacity(report.capacity)]
     shown += [
         heading(f"Serving: {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"),
         facts([("load", report.workload), *_setup(report.setup)]),
@@ -50,7 +48,7 @@ def parts(report: SimulateReport) -> list[RenderableType]:
     return [*shown, *note_lines(report.notes)]
 
 
-def _capacity(capacity: Capacity | None) -> list[RenderableType]:
+def _capacity(capacity: Capacity | None) -> list[Part]:
     if capacity is None:
         return []
     if not capacity.requests_per_s:
@@ -72,7 +70,7 @@ def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:
     return rows
 
 
-def _latencies(summary: ServingSummary) -> RenderableType:
+def _latencies(summary: ServingSummary) -> Part:
     names = ("p50", "p90", "p95", "p99", "mean")
     rows = [[name, *(_seconds(getattr(summary, field)[each]) for each in names)] for field, name in _LATENCIES.items()]
     return grid(["time", *names], rows)
@@ -116,7 +114,7 @@ def _recomputed(summary: ServingSummary) -> str:
     return f"{number_text(summary.recomputed_tokens)} tokens computed again" if summary.recomputed_tokens else ""
 
 
-def _replicas(report: SimulateReport) -> Sequence[RenderableType]:
+def _replicas(report: SimulateReport) -> Sequence[Part]:
     rows = [
         [
             f"{row.replica}{f' {row.role}' if row.role else ''}",

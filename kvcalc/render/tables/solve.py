@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text, rate_text, seconds_text, usd_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -23,6 +21,8 @@ _NAMES = {
     "gpus": "GPUs",
     "bandwidth": "memory bandwidth",
     "price": "price of a GPU-hour",
+    "acceptance": "acceptance of drafted tokens",
+    "speedup": "speed-up",
     "memory_bytes": "memory of the cache",
     "tokens_per_s": "tokens/s",
     "tokens_per_s_per_sequence": "tokens/s of a sequence",
@@ -31,7 +31,7 @@ _NAMES = {
 }
 
 
-def parts(report: SolveReport) -> list[RenderableType]:
+def parts(report: SolveReport) -> list[Part]:
     """Return the answer, what it is made of, and the constraints with the one that binds."""
     row = report.rows[0]
     where = f" on {row.gpus} x {row.gpu}" if row.gpu else ""
@@ -60,6 +60,8 @@ def _amount(quantity: str, value: float) -> str:
         return usd_text(value)
     if quantity == "memory_bytes":
         return bytes_text(value)
+    if quantity == "acceptance":
+        return f"{value:.4g}"
     return seconds_text(value) if quantity == "ttft_s" else number_text(value)
 
 
@@ -82,7 +84,7 @@ def _facts(row: SolveRow) -> list[tuple[str, ...]]:
     return told
 
 
-def _constraints(row: SolveRow) -> list[RenderableType]:
+def _constraints(row: SolveRow) -> list[Part]:
     if not row.constraints:
         return []
     there = "next" if row.answer is not None else "further"

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.lessons import SpeculationReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts", "picture", "steps"]
 
 
-def parts(report: SpeculationReport) -> list[RenderableType]:
+def parts(report: SpeculationReport) -> list[Part]:
     """Return a row for each draft."""
     rows = [
         ["none", "-", number_text(report.output_tokens), "-", "-", "1", "the reference"],

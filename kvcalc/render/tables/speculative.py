@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.terminal import heat_map
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.speculative import BatchLimit, SpeculativeReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -27,14 +25,14 @@ _LIMITED = {
 }
 
 
-def parts(report: SpeculativeReport) -> list[RenderableType]:
+def parts(report: SpeculativeReport) -> list[Part]:
     """Return the verdict, its numbers, rows, lengths, batches, quoted rules and the map over batch and acceptance."""
     row = report.rows[0]
     verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
     where = f"batch {number_text(report.batch)}, context {number_text(report.context)}, gamma {report.gamma}"
     drafted = f"{report.method}, {report.draft}" if report.draft else report.method
     title = f"Speculation ({drafted}): {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
-    shown: list[RenderableType] = [
+    shown: list[Part] = [
         Text(f"{verdict}: {_times(report.speedup)} plain decoding at {where}", style="bold"),
         Text(),
         heading(title),
@@ -60,23 +58,25 @@ def _times(value: float) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "none reaches it" if value is None else f"{value:.3f}"
+    return "does not break even at any" if value is None else f"breaks even at {value:.3f}"
 
 
 def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     row, memory, largest = report.rows[0], report.memory, report.largest_draft
-    rates = ", ".join(f"{rate:.3g}" for rate in dict.fromkeys(report.acceptance))
+    rates = ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(report.acceptance))
     best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
     bound = "bound of plain decoding"
     ahead = bytes_text(memory.lookahead_bytes)
     return [
-        ("acceptance", rates, f"breaks even at {_rate(report.break_even_acceptance)}"),
+        ("acceptance", rates, _rate(report.break_even_acceptance)),
         ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
         ("speed-up", f"{report.speedup:.3f}", "of ideal times: everything overlapped"),
         ("  serial", f"{report.serial_speedup:.3f}", "of serial times: operator after operator"),
         ("tokens/s at most", number_text(row.tokens_per_s), f"{number_text(row.plain_tokens_per_s)} {bound}"),
         ("plain step", seconds_text(row.plain_s), ""),
-        ("draft", seconds_text(row.draft_s), f"c = {row.draft_ratio:.3f} plain steps each"),
+        ("draft", seconds_text(row.draft_s), f"c = {row.draft_ratio:.3f} plain steps each")
+        if row.draft_s
+        else ("draft", "nothing runs", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
         ("best gamma", best, ""),
         ("pays", _limit(report.by_context[0]), ""),
@@ -101,7 +101,7 @@ def _limit(limit: BatchLimit, *, serial: bool = False) -> str:
     return text.format(first=number_text(first or 0), last=number_text(last or 0))
 
 
-def _rows(report: SpeculativeReport) -> RenderableType:
+def _rows(report: SpeculativeReport) -> Part:
     columns = [
         "batch",
         "context",
@@ -134,7 +134,7 @@ def _rows(report: SpeculativeReport) -> RenderableType:
     return grid(columns, rows, left=0)
 
 
-def _lengths(report: SpeculativeReport) -> RenderableType:
+def _lengths(report: SpeculativeReport) -> Part:
     columns = ["gamma", "drafted", "tokens/pass", "speed-up", "serial", "breaks even"]
     rows = [
         [
@@ -150,7 +150,7 @@ def _lengths(report: SpeculativeReport) -> RenderableType:
     return grid(columns, rows, left=0)
 
 
-def _limits(report: SpeculativeReport) -> RenderableType:
+def _limits(report: SpeculativeReport) -> Part:
     columns = ["context", "gamma", "ideal times", "serial times", "fits up to batch"]
     rows = [
         [
@@ -165,8 +165,8 @@ def _limits(report: SpeculativeReport) -> RenderableType:
     return grid(columns, rows, left=0)
 
 
-def _rules(report: SpeculativeReport) -> list[RenderableType]:
-    shown: list[RenderableType] = []
+def _rules(report: SpeculativeReport) -> list[Part]:
+    shown: list[Part] = []
     for rule in report.rules:
         said = "" if rule.speedup is None else f", {_times(rule.speedup)}"
         verdict = f"it {'pays' if rule.pays else 'does not pay'}{said}"
@@ -175,6 +175,6 @@ def _rules(report: SpeculativeReport) -> list[RenderableType]:
     return shown
 
 
-def _map(report: SpeculativeReport) -> RenderableType:
+def _map(report: SpeculativeReport) -> Part:
     cells = {(f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup for cell in report.map}
     return Text(heat_map(cells, across="acceptance", down="batch", middle=1.0))

@@ -8,9 +8,8 @@ from kvcalc.core.units import bytes_text, number_text, seconds_text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.sweep import SweepReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -41,7 +40,7 @@ _NAMES = {
 }
 
 
-def parts(report: SweepReport) -> list[RenderableType]:
+def parts(report: SweepReport) -> list[Part]:
     """Return the first rows, with the columns that matter most; the other formats print all."""
     if report.saved:
         told = f"{report.report}: {report.points:,} points saved to {report.saved}"

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.traffic import TrafficReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: TrafficReport) -> list[RenderableType]:
+def parts(report: TrafficReport) -> list[Part]:
     """Return a row for each doubling of the output, and weights and cache read on logarithmic axes."""
     rows = [
         [
@@ -39,7 +37,7 @@ def parts(report: TrafficReport) -> list[RenderableType]:
         f" {report.model}, batch {number_text(report.batch)}  ({formats_text(report.formats)}{changed})"
     )
     meaning = "exponent: d log(cache read) / d log(tokens); 2 grows with the square, 1 in proportion"
-    chart: list[RenderableType] = []
+    chart: list[Part] = []
     if len(report.rows) > 1:
         lines: dict[str, list[tuple[float, float]]] = {
             "weights": [(row.output_tokens, row.weight_bytes) for row in report.rows],

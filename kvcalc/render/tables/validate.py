@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import number_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport
+    from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["COLUMNS", "figure_cells", "parts"]
 
-_COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "error", "p90", "|err|", "inside")
+# What is printed of a group of records, in the order of `figure_cells`.
+COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 _MOST_SHOWN = 20
 _SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
 _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
 
 
-def parts(report: ValidateReport) -> list[RenderableType]:
+def parts(report: ValidateReport) -> list[Part]:
     """Return what was found in all, each suite, each source, and every record that beats its bound."""
     whole = report.summary
-    shown: list[RenderableType] = [
+    shown: list[Part] = [
         heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")
     ]
     shown.append(
@@ -48,8 +47,8 @@ def parts(report: ValidateReport) -> list[RenderableType]:
             ]
         )
     )
-    suites = [(name, *_cells(figures)) for name, figures in report.suites.items()]
-    shown += [Text(), heading("By suite"), grid(["suite", *_COLUMNS], suites)]
+    suites = [(name, *figure_cells(figures)) for name, figures in report.suites.items()]
+    shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites)]
     for suite in report.suites:
         rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
         shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", *_BY_SOURCE], rows, left=2)]
@@ -64,7 +63,7 @@ def parts(report: ValidateReport) -> list[RenderableType]:
 
 
 def _source_cells(entry: SourceFigures) -> tuple[str, ...]:
-    cells = dict(zip(_COLUMNS, _cells(entry.figures), strict=True))
+    cells = dict(zip(COLUMNS, figure_cells(entry.figures), strict=True))
     source = _short(entry.source, _SOURCE_WIDTH if entry.first_hand else _SOURCE_WIDTH - len(_SECOND_HAND))
     return f"{source}{'' if entry.first_hand else _SECOND_HAND}", entry.quantity, *(cells[name] for name in _BY_SOURCE)
 
@@ -78,7 +77,8 @@ def _short(source: str, width: int) -> str:
     return name if len(name) <= width else f"{name[:half]}…{name[-half:]}"
 
 
-def _cells(figures: Figures) -> tuple[str, ...]:
+def figure_cells(figures: Figures) -> tuple[str, ...]:
+    """Return the figures of a group of records as text, in the order of `COLUMNS`."""
     return (
         f"{figures.records:,}",
         f"{figures.held:,}",
@@ -86,6 +86,7 @@ def _cells(figures: Figures) -> tuple[str, ...]:
         f"{figures.explained:,}",
         _percent(figures.median_share),
         f"{figures.scored:,}",
+        f"{figures.fitted:,}",
         _percent(figures.median_error, signed=True),
         _percent(figures.p90_error, signed=True),
         _percent(figures.median_abs_error),
@@ -99,8 +100,8 @@ def _percent(value: float | None, *, signed: bool = False) -> str:
     return f"{value:+.1%}" if signed else f"{value:.1%}"
 
 
-def _beaten(report: ValidateReport) -> list[RenderableType]:
-    shown: list[RenderableType] = []
+def _beaten(report: ValidateReport) -> list[Part]:
+    shown: list[Part] = []
     unexplained = [outcome for outcome in report.outcomes if outcome.status == "violates"]
     if unexplained:
         rows = [_violation(outcome) for outcome in unexplained[:_MOST_SHOWN]]

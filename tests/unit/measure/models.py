@@ -57,6 +57,7 @@ KINDS = {
     "attention beside the MLP": Block(
         mixers=(Full(heads=4, kv_heads=4, head_dim=16),), mlp=Dense(width=128), parallel=True, vector_parameters=64
     ),
+    "GQA with sinks": block(Full(heads=8, kv_heads=2, head_dim=16), vectors=8),
     "norms after": block(Full(heads=4, kv_heads=2, head_dim=16), vectors=2 * 64),
     "sliding window": block(Sliding(heads=8, kv_heads=2, head_dim=16, window=7)),
     "chunks": block(Chunked(heads=8, kv_heads=2, head_dim=16, chunk=6)),
@@ -101,8 +102,13 @@ def model_of(*blocks, tied=False, embeddings=None, name="small", final=HIDDEN, b
 
 
 GQA = KINDS["GQA"]
-MODELS = {name: model_of(kind, kind, name=name) for name, kind in KINDS.items()} | {
+CENTRED = ("LayerNorm, biases, a plain MLP",)
+MODELS = {
+    name: model_of(kind, kind, name=name, final=2 * HIDDEN if name in CENTRED else HIDDEN)
+    for name, kind in KINDS.items()
+} | {
+    "no weights in norms": model_of(Block(mixers=GQA.mixers, mlp=MLP), name="bare", final=0),
     "tied": model_of(GQA, GQA, tied=True, name="tied"),
-    "learned positions": model_of(GQA, GQA, embeddings=LEARNED, final=2 * HIDDEN, name="learned", bias=True),
+    "learned positions": model_of(GQA, GQA, embeddings=LEARNED, name="learned", bias=True),
     "hybrid": model_of(KINDS["gated delta"], KINDS["sliding window"], KINDS["experts"], name="hybrid"),
 }

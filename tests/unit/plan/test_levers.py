@@ -66,9 +66,7 @@ def test_a_shared_prefix_is_kept_once_and_read_by_all():
 
 
 def test_a_prefix_out_of_the_window_saves_nothing_there():
-    base, row = kvcalc.levers(
-        kvcalc.deployment("gemma-3-27b"), context=TOKENS, batch=2, with_levers="prefix=1024"
-    ).rows
+    base, row = kvcalc.levers(kvcalc.deployment("gemma-3-27b"), context=TOKENS, batch=2, with_levers="prefix=1024").rows
     full_layers = 10 * 16 * (128 + 128) * 2
     assert base.kv_total_bytes - row.kv_total_bytes == full_layers * 1024
 
@@ -86,6 +84,7 @@ def test_offloading_moves_bytes_and_saves_none():
     row = _last("offload=0.75", context=TOKENS)
     assert (row.kv_total_bytes, row.host_bytes) == (ENTRY * TOKENS // 4, ENTRY * TOKENS * 3 // 4)
     assert row.kv_factor == row.read_factor == 1
+    assert row.reserved_bytes == row.kv_total_bytes
     assert _last("offload", context=TOKENS).kv_total_bytes == 0
 
 
@@ -202,6 +201,7 @@ def test_the_headline_factors_are_taken_apart():
         ("hierarchy=4x", "is not a count"),
         ("hierarchy=2x2x2x2x2x2x2", "up to 6 levels"),
         ("prefix=5000", "longer than the context of 4,096"),
+        ("hierarchy,recursive", "a hierarchy already"),
         ("mla,mla", "no layer is plain full attention"),
         ("state,window=8", "no layer keeps more than 8 tokens"),
         ("window=100,evict=200", "no layer keeps more than 200 tokens"),

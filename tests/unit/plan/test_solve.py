@@ -131,6 +131,9 @@ def test_the_cache_memory_of_a_log_is_enough():
         (["--gpu", "h200", "--batch", "?", "--usd-per-million-tokens", "1"], "--price"),
         (["--gpu", "h200", "--batch", "?", "--tokens-per-s", "-1"], "above 0"),
         (["--batch", "?"], "accelerator"),
+        (["--gpu", "h200", "--batch", "?", "--gamma", "5"], "belongs to --acceptance"),
+        (["--gpu", "h200", "--batch", "?", "--acceptance", "0.8"], "belongs to --acceptance"),
+        (["--gpu", "h200", "--acceptance", "?"], "draft"),
     ],
 )
 def test_mistakes_are_told(arguments, told, capsys):
@@ -160,3 +163,33 @@ def test_the_command_of_the_contract(capsys):
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["answer"] == row["gpus"] == 3
     assert row["binding"] == ["memory_bytes"]
+
+
+@pytest.mark.parametrize(("gamma", "speedup"), [(5, 1.5), (None, 1.5), (5, None), (3, 1.2)])
+def test_the_least_acceptance_gains_what_it_should_and_a_little_less_does_not(gamma, speedup):
+    target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
+    draft = kvcalc.draft_deployment(target, "llama3.1-8b")
+    row = _solved(target, "acceptance", batch=8, draft=draft, gamma=gamma, speedup=speedup)
+
+    def gain(rate):
+        gammas = None if gamma is None else [gamma]
+        return kvcalc.speculate(target, draft, acceptance=rate, gammas=gammas, batches=[8]).speedup
+
+    assert gain(row.answer) >= (speedup or 1) > gain(row.answer - 1e-6)
+    assert row.binding == ("speedup",)
+
+
+def test_break_even_is_that_of_speculate():
+    target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
+    draft = kvcalc.draft_deployment(target, "llama3.1-8b")
+    report = kvcalc.speculate(target, draft, acceptance=0.8, gammas=[5], batches=[8])
+    assert _solved(target, "acceptance", batch=8, draft=draft, gamma=5).answer == pytest.approx(
+        report.break_even_acceptance
+    )
+
+
+def test_no_acceptance_helps_a_draft_as_slow_as_its_target():
+    target = kvcalc.deployment("llama3.1-8b", gpu="h200")
+    row = _solved(target, "acceptance", draft=kvcalc.draft_deployment(target, "llama3.1-8b"), speedup=2)
+    assert row.answer is None
+    assert row.binding == ("speedup",)

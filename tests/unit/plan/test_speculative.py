@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from pathlib import Path
+
 import pytest
 
 import kvcalc
@@ -347,6 +349,17 @@ def test_an_explanation_is_arithmetic(small, asked, acceptance):
     assert found["memory.total_bytes"] == report.memory.total_bytes
     assert found["verify.ideal_s"] == report.rows[0].verify_s
     assert found.get("draft_s", 0) == report.rows[0].draft_s
+
+
+def test_the_documented_shapes_are_the_calculations_own():
+    page = (Path(__file__).parents[3] / "docs" / "speculation.md").read_text(encoding="utf-8")
+    lines = page.partition("<!-- table: shapes -->\n")[2].partition("\n\n")[0].splitlines()
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    batches = [int(row[0].replace(",", "")) for row in rows]
+    for column, model in enumerate(header[1:], 1):
+        target = kvcalc.deployment(model, gpu="h100-sxm")
+        report = kvcalc.speculate(target, acceptance=0.6, method="ngram", gammas=[4], batches=batches, contexts=[512])
+        assert [f"{gain:.2f}" for gain in speedups(report)] == [row[column] for row in rows]
 
 
 def test_the_map_holds_the_rows_it_is_asked_for(small):

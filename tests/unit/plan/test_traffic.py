@@ -44,7 +44,9 @@ def test_a_window_makes_reads_grow_in_proportion():
 
 
 def test_a_format_of_half_the_bytes_reads_half_the_bytes():
-    bf16, fp8 = (kvcalc.traffic(kvcalc.deployment("llama2-7b", kv_dtype=kv), output_tokens=64) for kv in ("bf16", "fp8"))
+    bf16, fp8 = (
+        kvcalc.traffic(kvcalc.deployment("llama2-7b", kv_dtype=kv), output_tokens=64) for kv in ("bf16", "fp8")
+    )
     assert bf16.kv_read_bytes == 2 * fp8.kv_read_bytes
     lever = kvcalc.traffic(kvcalc.deployment("llama2-7b"), output_tokens=64, with_levers="fp8")
     assert lever.kv_read_bytes == fp8.kv_read_bytes

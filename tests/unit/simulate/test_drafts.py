@@ -46,7 +46,8 @@ def test_a_draft_that_is_never_right_is_corrected_each_time():
 
 
 @pytest.mark.parametrize(
-    "asked", [{"output_tokens": 0}, {"prompt_tokens": 0}, {"gamma": -1}, {"gamma": 99}, {"qualities": [1.5]}]
+    "asked",
+    [{"output_tokens": 0}, {"prompt_tokens": 0}, {"gamma": -1}, {"gamma": 99}, {"qualities": [1.5]}, {"seed": -1}],
 )
 def test_what_makes_no_sense_is_refused(asked):
     with pytest.raises(kvcalc.InputError):

@@ -76,7 +76,7 @@ def test_the_gradient_is_that_of_the_loss(consistency):
 
 @pytest.mark.parametrize(
     "asked", [{"steps": 0}, {"steps": 10**6}, {"horizon_steps": 1}, {"horizon_steps": 99}, {"trainings": 0},
-              {"consistency": 0}, {"consistency": -1.0}, {"consistency": float("nan")}]
+              {"consistency": 0}, {"seed": -1}, {"consistency": -1.0}, {"consistency": float("nan")}]
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused(asked):
     with pytest.raises(kvcalc.InputError):
