@@ -39,13 +39,14 @@ def kernel_case(record: Record) -> Case | Unusable:
         return Unusable(status="no profile", reason=f"no profile of the accelerator {record.hardware!r}")
     try:
         op, narrow = _gemm(record) if record.phase == "gemm" else (_attention(record), None)
+        measured_s = _seconds(record, op.flop)
     except KvcalcError as error:
         return Unusable(status="excluded", reason=error.what)
     return Case(
         record=record,
         variants=found,
         passes=(_alone(op),),
-        measured_s=_seconds(record, op.flop),
+        measured_s=measured_s,
         narrow=(_alone(narrow),) if narrow is not None else (),
     )
 

@@ -92,6 +92,13 @@ COUNT = re.compile(
 RATIO = re.compile(
     r"(.+_)?(factor|share|shares|exponent|error|difference|reduction)(_.+)?|place|seed"
     r"|(.+_)?(ratio|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
+    r"|concurrency|headroom|failures|regressions|records|violations)|held|scored|fitted|excluded|explained"
+    r"|without_(profile|calibration)|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+)
+# Ratios and distances without a unit, and what says which one of several.
+RATIO = re.compile(
+    r"(.+_)?(factor|share|exponent|error|difference|reduction)(_.+)?|place|seed"
+    r"|(.+_)?(ratio|coverage|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {
@@ -101,6 +108,11 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    "Outcome.measured",
+    "Outcome.bound",
+    "Outcome.estimate",
+    "Outcome.estimate_least",
+    "Outcome.estimate_most",
     # the unit stands in the quantity beside them
     "CompareRow.differences",
     "CompareRow.ratios",

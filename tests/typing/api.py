@@ -50,6 +50,23 @@ def explained() -> list[str]:
     return [f"{step.quantity} = {step.expression}" for step in steps]
 
 
+def likely_seconds() -> float | None:
+    """How long a decode step is likely to take, where a calibration applies."""
+    report = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), batches=[8], estimate=True)
+    return report.rows[0].estimate_s
+
+
+def is_plausible(claim: str) -> bool:
+    """Whether a speed that someone claims is possible."""
+    return kvcalc.check_measured(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), claim, batch=8).passed
+
+
+def trusted() -> float | None:
+    """The median share of the bound that decoding reaches."""
+    report: kvcalc.ValidateReport = kvcalc.validate(suites=["decode"])
+    return report.suites["decode"].median_share
+
+
 def bytes_read(levers: str) -> int:
     """Cache read to generate 4,096 tokens, with ways to shrink it."""
     report: kvcalc.TrafficReport = kvcalc.traffic(
