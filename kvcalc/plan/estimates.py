@@ -82,7 +82,7 @@ def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
 
 
 def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> tuple[str, ...]:
-    """Return a note where no calibration applies or one that does not apply is used."""
+    """Return a note where no calibration applies, one that does not apply is used, or one of kernels alone."""
     hardware = deployment.hardware
     if hardware is None:
         return ()
@@ -91,4 +91,7 @@ def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> t
     if not applies(calibration, hardware):
         places = ", ".join(calibration.applies_to)
         return (f"the calibration {calibration.name} is of {places}, not of {hardware.name}: its estimate is a guess",)
+    if calibration.engine == "kernels":
+        told = "what steps and layers take beside them is left out"
+        return (f"the calibration {calibration.name} is of kernels: {told}",)
     return ()

@@ -34,7 +34,8 @@ kvcalc prefill --model llama3.1-8b --gpu m4-max-40 --weights q4_0 --calibration 
 
 `--estimate` takes the calibration that applies to the accelerator: by its name, else by its generation. Weights in a format of GGUF
 files are taken to run in llama.cpp, others in the first there is of vLLM, TensorRT-LLM, SGLang, gpt-fast and llama.cpp. `--calibration`
-takes another by its name below, or a file of one's own in the same form. Where none applies there is no estimate, and a note says so.
+takes another by its name below, or a file of one's own in the same form (files in a folder `calibration_profiles`, found as profiles are,
+have names too). Where none applies there is no estimate, and a note says so.
 In JSON: `rows[].estimate_s`, `estimate_low_s`, `estimate_high_s`, for decoding `estimate_tokens_per_s`, and `calibration`.
 
 ## The form
