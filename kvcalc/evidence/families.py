@@ -60,9 +60,7 @@ class Family:
         if self.shares_of:
             given = fitted[self.shares_of].reach.items()
             reach = {
-                kind: replace(found, call_s=0.0)
-                for kind, found in given
-                if kind.partition(":")[0] not in self.reach
+                kind: replace(found, call_s=0.0) for kind, found in given if kind.partition(":")[0] not in self.reach
             } | reach
         reach.setdefault("matrix", _MATRIX)
         even = Interval(low=1, high=1)
