@@ -13,75 +13,141 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        check_measured,
+        compare,
         decode,
+        demo_drift,
+        demo_kv_cache,
+        demo_paging,
+        demo_speculate,
         deployment,
+        draft_deployment,
         explain,
+        explain_speculation,
         fit,
+        levers,
         load_hardware,
         load_model,
         prefill,
         reconcile,
         roofline,
+        side,
         size,
+        solve,
+        speculate,
+        traffic,
+        validate,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.check import CheckReport
+    from kvcalc.core.reports.compare import CompareReport
     from kvcalc.core.reports.fit import FitReport
+    from kvcalc.core.reports.lessons import DecoderShape
+    from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
+    from kvcalc.core.reports.solve import SolveReport
+    from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.core.reports.traffic import TrafficReport
+    from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "CheckReport",
+    "CompareReport",
     "DecodeReport",
+    "DecoderShape",
     "FitReport",
     "HardwareProfile",
     "InputError",
     "KvcalcError",
+    "LeversReport",
     "ModelProfile",
     "PrefillReport",
     "ProfileError",
     "ReconcileReport",
     "RooflineReport",
     "SizeReport",
+    "SolveReport",
+    "SpeculativeReport",
+    "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
+    "ValidateReport",
+    "check_measured",
+    "compare",
     "decode",
+    "demo_drift",
+    "demo_kv_cache",
+    "demo_paging",
+    "demo_speculate",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
     "fit",
+    "levers",
     "load_hardware",
     "load_model",
     "prefill",
     "reconcile",
     "roofline",
+    "side",
     "size",
+    "solve",
+    "speculate",
+    "traffic",
+    "validate",
 ]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "check_measured",
+        "compare",
         "decode",
+        "demo_drift",
+        "demo_kv_cache",
+        "demo_paging",
+        "demo_speculate",
         "deployment",
+        "draft_deployment",
         "explain",
+        "explain_speculation",
         "fit",
+        "levers",
         "load_hardware",
         "load_model",
         "prefill",
         "reconcile",
         "roofline",
+        "side",
         "size",
+        "solve",
+        "speculate",
+        "traffic",
+        "validate",
     ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
+    "core.reports.check": ("CheckReport",),
+    "core.reports.compare": ("CompareReport",),
     "core.reports.fit": ("FitReport",),
+    "core.reports.lessons": ("DecoderShape",),
+    "core.reports.levers": ("LeversReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),
+    "core.reports.solve": ("SolveReport",),
+    "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
+    "core.reports.validate": ("ValidateReport",),
+    "core.reports.traffic": ("TrafficReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -13,7 +13,10 @@ from kvcalc.core.model import ModelProfile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["load_hardware", "load_model"]
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model", "shipped_calibrations"]
 
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
@@ -53,6 +56,40 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
 
     entry = find(str(source), "hardware")
     return override_hardware(load_hardware_file(entry.path, trusted=entry.shipped), settings)
+
+
+def load_calibration(source: str | Path | Calibration) -> Calibration:
+    """Return a calibration: by catalogue name or file; arguments and errors as `load_model`."""
+    if not isinstance(source, str | Path):
+        return source
+    from kvcalc.profiles.loader import load_calibration_file
+
+    path = _as_path(source, _PROFILE_SUFFIXES)
+    if path is not None:
+        return load_calibration_file(path)
+    from kvcalc.profiles.catalog import find
+
+    entry = find(str(source), "calibration")
+    return load_calibration_file(entry.path, trusted=entry.shipped)
+
+
+def find_calibration(deployment: Deployment) -> Calibration | None:
+    """Return the calibration of the catalogue that a deployment is estimated with, or none where none applies."""
+    from kvcalc.plan.estimates import best_calibration, likely_engines
+    from kvcalc.profiles.catalog import names
+
+    if deployment.hardware is None:
+        return None
+    known = [load_calibration(name) for name in names("calibration")]
+    return best_calibration(known, deployment.hardware, likely_engines(deployment))
+
+
+def shipped_calibrations() -> list[Calibration]:
+    """Return kvcalc's own calibrations."""
+    from kvcalc.profiles.catalog import shipped_folder
+    from kvcalc.profiles.loader import load_calibration_file
+
+    return [load_calibration_file(path, trusted=True) for path in sorted(shipped_folder("calibration").glob("*.yaml"))]
 
 
 def _read_model(source: str | Path) -> ModelProfile:

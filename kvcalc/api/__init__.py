@@ -1,25 +1,56 @@
 """The facade: names and paths in, reports out. The command line and every other front end call only this."""
 
-from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
-from kvcalc.api.deployments import deployment
-from kvcalc.api.lessons import demo_kv_cache
-from kvcalc.api.logs import reconcile
-from kvcalc.api.profiles import (
-    lint_config,
-    load_hardware,
-    load_model,
-    profile_names,
-    profile_schema,
-    profile_text,
-    validate_profile,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvcalc.api.cache import levers, traffic
+    from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
+    from kvcalc.api.checks import check_files, check_schema
+    from kvcalc.api.choices import compare, side, solve
+    from kvcalc.api.deployments import deployment
+    from kvcalc.api.evidence import check_measured, validate
+    from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
+    from kvcalc.api.loads import Load
+    from kvcalc.api.logs import reconcile
+    from kvcalc.api.measuring import bench, crosscheck, write_profile
+    from kvcalc.api.profiles import (
+        lint_config,
+        load_hardware,
+        load_model,
+        profile_names,
+        profile_schema,
+        profile_text,
+        validate_profile,
+    )
+    from kvcalc.api.serving import Serving, find_capacity, simulate_serving
+    from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
+    from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
+    "Load",
+    "Serving",
+    "Sweep",
+    "bench",
+    "check_files",
+    "check_measured",
+    "check_schema",
+    "compare",
+    "crosscheck",
     "decode",
+    "demo_drift",
     "demo_kv_cache",
+    "demo_paging",
+    "demo_speculate",
     "deployment",
+    "draft_deployment",
     "explain",
+    "explain_speculation",
+    "find_capacity",
     "fit",
+    "levers",
     "lint_config",
     "load_hardware",
     "load_model",
@@ -29,6 +60,52 @@ __all__ = [
     "profile_text",
     "reconcile",
     "roofline",
+    "side",
+    "simulate_serving",
     "size",
+    "solve",
+    "speculate",
+    "sweep",
+    "sweep_columns",
+    "traffic",
+    "validate",
     "validate_profile",
+    "write_profile",
 ]
+
+# Each module and its functions, loaded when they are called for.
+_MODULES: dict[str, tuple[str, ...]] = {
+    "cache": ("levers", "traffic"),
+    "calculators": ("decode", "explain", "fit", "prefill", "roofline", "size"),
+    "checks": ("check_files", "check_schema"),
+    "choices": ("compare", "side", "solve"),
+    "deployments": ("deployment",),
+    "evidence": ("check_measured", "validate"),
+    "lessons": ("demo_drift", "demo_kv_cache", "demo_paging", "demo_speculate"),
+    "loads": ("Load",),
+    "logs": ("reconcile",),
+    "measuring": ("bench", "crosscheck", "write_profile"),
+    "profiles": (
+        "lint_config",
+        "load_hardware",
+        "load_model",
+        "profile_names",
+        "profile_schema",
+        "profile_text",
+        "validate_profile",
+    ),
+    "serving": ("Serving", "find_capacity", "simulate_serving"),
+    "speculation": ("draft_deployment", "explain_speculation", "speculate"),
+    "sweeps": ("Sweep", "sweep", "sweep_columns"),
+}
+_HOME = {name: module for module, found in _MODULES.items() for name in found}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
 from kvcalc.core.hardware import HardwareProfile
-from kvcalc.sources import load_hardware
+from kvcalc.sources import find_calibration, load_calibration, load_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.roofline import RooflineReport
@@ -77,29 +79,59 @@ def fit(
 
 
 def decode(
-    deployment: Deployment, *, batches: Sequence[int] = (1,), contexts: Sequence[int] | None = None
+    deployment: Deployment,
+    *,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+    estimate: bool = False,
+    calibration: str | Path | Calibration | None = None,
 ) -> DecodeReport:
     """Return the bound on decoding for each batch and context.
 
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        batches: sequences decoded together.
+        contexts: tokens attended by the new token, itself included.
+        estimate: estimate the time as well, with the calibration that applies.
+        calibration: estimate with this one: a name, a file or a calibration.
+
     Raises:
         InputError: no accelerator, or a batch or context below one.
+        UnknownNameError: no such calibration.
     """
     from kvcalc.plan.decode import decode_report
 
-    return decode_report(deployment, batches=batches, contexts=contexts)
+    found, notes = _calibration(deployment, calibration, wanted=estimate)
+    report = decode_report(deployment, batches=batches, contexts=contexts, calibration=found)
+    return replace(report, notes=(*report.notes, *notes))
+
+
+def _calibration(
+    deployment: Deployment, asked: str | Path | Calibration | None, *, wanted: bool
+) -> tuple[Calibration | None, tuple[str, ...]]:
+    """Return the calibration to estimate with and what is to be said of it."""
+    if asked is None and not wanted:
+        return None, ()
+    from kvcalc.plan.estimates import estimate_notes
+
+    found = find_calibration(deployment) if asked is None else load_calibration(asked)
+    return found, estimate_notes(found, deployment)
 
 
 def prefill(
-    deployment: Deployment, *, batches: Sequence[int] = (1,), prompts: Sequence[int] | None = None
+    deployment: Deployment,
+    *,
+    batches: Sequence[int] = (1,),
+    prompts: Sequence[int] | None = None,
+    estimate: bool = False,
+    calibration: str | Path | Calibration | None = None,
 ) -> PrefillReport:
-    """Return the bound on prefill for each batch and prompt.
-
-    Raises:
-        InputError: no accelerator, or a batch or prompt below one.
-    """
+    """Return the bound on prefill for each batch and prompt; arguments and errors as `decode`."""
     from kvcalc.plan.prefill import prefill_report
 
-    return prefill_report(deployment, batches=batches, prompts=prompts)
+    found, notes = _calibration(deployment, calibration, wanted=estimate)
+    report = prefill_report(deployment, batches=batches, prompts=prompts, calibration=found)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 def roofline(
@@ -124,12 +156,22 @@ def roofline(
 
 @overload
 def explain(
-    report: Literal["size", "decode", "prefill"], deployment: Deployment, *, context: int | None = ..., batch: int = ...
+    report: Literal["size", "decode", "prefill"],
+    deployment: Deployment,
+    *,
+    context: int | None = ...,
+    batch: int = ...,
+    calibration: str | Path | Calibration | None = ...,
 ) -> tuple[ExplainedStep, ...]: ...
 @overload
 def explain(report: Literal["roofline"], deployment: HardwareProfile) -> tuple[ExplainedStep, ...]: ...
 def explain(
-    report: str, deployment: Deployment | HardwareProfile, *, context: int | None = None, batch: int = 1
+    report: str,
+    deployment: Deployment | HardwareProfile,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    calibration: str | Path | Calibration | None = None,
 ) -> tuple[ExplainedStep, ...]:
     """Return the formulas behind a report, with the numbers put in and their sources.
 
@@ -138,6 +180,7 @@ def explain(
         deployment: what the report was about (for ``roofline``, the accelerator).
         context: tokens attended, or of the prompt.
         batch: sequences.
+        calibration: what the estimate of a decode step or a prefill is made with, if one is.
     """
     from kvcalc.plan import explain as steps
     from kvcalc.plan.deployment import default_context
@@ -147,6 +190,7 @@ def explain(
     tokens = default_context(deployment.model) if context is None else context
     if report == "size":
         return steps.explain_size(deployment, context=tokens, batch=batch)
+    used = None if calibration is None else load_calibration(calibration)
     if report == "prefill":
-        return steps.explain_prefill(deployment, batch=batch, prompt=tokens)
-    return steps.explain_decode(deployment, batch=batch, context=tokens)
+        return steps.explain_prefill(deployment, batch=batch, prompt=tokens, calibration=used)
+    return steps.explain_decode(deployment, batch=batch, context=tokens, calibration=used)

@@ -41,9 +41,9 @@ def profile_text(profile: ModelProfile | HardwareProfile) -> str:
 
 def profile_schema(kind: Kind) -> dict[str, object]:
     """Return the JSON Schema of a kind of profile file."""
-    from kvcalc.profiles.schema import HardwareDocument, ModelDocument, json_schema
+    from kvcalc.profiles.schema import DOCUMENTS, json_schema
 
-    return json_schema(ModelDocument if kind == "model" else HardwareDocument)
+    return json_schema(DOCUMENTS[kind])
 
 
 def validate_profile(path: Path, kind: Kind) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from kvcalc.cli.options import (
     Batches,
+    Calibration,
     Contexts,
+    Estimate,
     Explain,
     Gpu,
     Json,
@@ -26,6 +28,8 @@ def command(
     gpu: Gpu,
     batch: Batches = "1",
     context: Contexts = None,
+    estimate: Estimate = False,
+    calibration: Calibration = None,
     explain: Explain = False,
     json: Json = False,
     output: Output = "table",
@@ -45,6 +49,7 @@ def command(
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
     deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
     tell_gpu(gpu, deployment.hardware)
-    report = api.decode(deployment, batches=batches, contexts=contexts)
+    report = api.decode(deployment, batches=batches, contexts=contexts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)
-    emit(report, shown, explain_first("decode", deployment, batches, contexts) if explain else None)
+    used = calibration or (report.calibration.name if report.calibration is not None else None)
+    emit(report, shown, explain_first("decode", deployment, batches, contexts, used) if explain else None)

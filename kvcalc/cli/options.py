@@ -14,18 +14,24 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINE_NAMES",
     "Batches",
+    "Calibration",
     "Contexts",
+    "Estimate",
     "Explain",
     "Gpu",
     "Json",
     "Model",
     "Output",
     "Set",
+    "With",
     "takes_charts",
     "takes_costs",
     "takes_deployment",
     "takes_engine",
     "takes_lesson",
+    "takes_load",
+    "takes_serving",
+    "takes_swept",
 ]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
@@ -35,6 +41,11 @@ Contexts = Annotated[str | None, Option("--context", help="Tokens attended: one,
 Batches = Annotated[str, Option("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).")]
 Set = Annotated[list[str] | None, Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
 Explain = Annotated[bool, Option("--explain", help="Print each formula with its numbers and their sources.")]
+Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, with the calibration that applies.")]
+Calibration = Annotated[
+    str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
+]
+With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 
@@ -119,7 +130,10 @@ _ENGINE: dict[str, Any] = {
 
 
 def takes_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``."""
+    """Add the options that say how a model is run to a command; it gets them as the mapping ``deployment_options``.
+
+    An option that the command spells itself, as one that takes a list does, is its own.
+    """
     return _taking(command, "deployment_options", _DEPLOYMENT)
 
 
@@ -143,8 +157,30 @@ def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:
     return _taking(command, "lesson_options", _LESSON)
 
 
+def takes_load(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what a server is asked to a command; it gets them as the mapping ``load_options``."""
+    from kvcalc.cli.serving_options import LOAD
+
+    return _taking(command, "load_options", LOAD)
+
+
+def takes_serving(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how a load is served to a command; it gets them as the mapping ``serving_options``."""
+    from kvcalc.cli.serving_options import SERVING
+
+    return _taking(command, "serving_options", SERVING)
+
+
+def takes_swept(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of simulations that a sweep does not vary; the command gets them as ``simulation_options``."""
+    from kvcalc.cli.serving_options import SWEPT
+
+    return _taking(command, "simulation_options", SWEPT)
+
+
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
+    added = {option: kind for option, kind in added.items() if option not in signature.parameters}
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values() if parameter.name != name]
     new = [inspect.Parameter(option, keyword, default=None, annotation=kind) for option, kind in added.items()]

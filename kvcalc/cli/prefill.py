@@ -6,7 +6,19 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Batches, Explain, Gpu, Json, Model, Output, takes_charts, takes_costs, takes_deployment
+from kvcalc.cli.options import (
+    Batches,
+    Calibration,
+    Estimate,
+    Explain,
+    Gpu,
+    Json,
+    Model,
+    Output,
+    takes_charts,
+    takes_costs,
+    takes_deployment,
+)
 
 Prompts = Annotated[str | None, Option("--prompt", help="Tokens of a prompt: one, a list or a range.")]
 
@@ -19,6 +31,8 @@ def command(
     gpu: Gpu,
     batch: Batches = "1",
     prompt: Prompts = None,
+    estimate: Estimate = False,
+    calibration: Calibration = None,
     explain: Explain = False,
     json: Json = False,
     output: Output = "table",
@@ -38,6 +52,7 @@ def command(
     batches, prompts = counts(batch, "batch") or (1,), counts(prompt, "prompt")
     deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
     tell_gpu(gpu, deployment.hardware)
-    report = api.prefill(deployment, batches=batches, prompts=prompts)
+    report = api.prefill(deployment, batches=batches, prompts=prompts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)
-    emit(report, shown, explain_first("prefill", deployment, batches, prompts) if explain else None)
+    used = calibration or (report.calibration.name if report.calibration is not None else None)
+    emit(report, shown, explain_first("prefill", deployment, batches, prompts, used) if explain else None)

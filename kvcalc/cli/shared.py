@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
+from math import isfinite
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
@@ -10,7 +13,7 @@ from kvcalc.core.ranges import parse_counts
 from kvcalc.core.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.common import ExplainedStep
@@ -22,17 +25,56 @@ __all__ = [
     "counts",
     "draw",
     "emit",
+    "emit_blocks",
     "engine_settings",
     "explain_first",
     "memory",
+    "number",
+    "numbers",
     "one_count",
+    "progress",
+    "required",
+    "share",
+    "tell",
     "tell_gpu",
+    "tell_rates",
+    "words",
 ]
+
+# How often progress is shown, so that showing it takes no time.
+_TELL_EVERY_S = 0.2
 
 
 def counts(text: str | None, what: str) -> tuple[int, ...] | None:
     """Return the numbers of a list option, or none where it was not given."""
     return None if text is None else parse_counts(text, what=what)
+
+
+def words(text: str | None, what: str) -> tuple[str, ...] | None:
+    """Return the names of a list option, or none where it was not given.
+
+    Raises:
+        InputError: an empty name.
+    """
+    if text is None:
+        return None
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(found):
+        raise InputError(f"{what}: {text!r} has an empty name", hint="names are separated by single commas")
+    return found
+
+
+def numbers(text: str | None, what: str) -> tuple[float, ...] | None:
+    """Return the numbers of a list option whose numbers need not be whole, or none where it was not given.
+
+    Raises:
+        InputError: not numbers.
+    """
+    names = words(text, what)
+    try:
+        return None if names is None else tuple(map(float, names))
+    except ValueError:
+        raise InputError(f"{what}: {text!r} is not a list of numbers", hint="for example 1,2.5,4") from None
 
 
 def one_count(text: str | None, what: str) -> int | None:
@@ -91,14 +133,77 @@ def draw(report: Any, files: dict[str, str | None]) -> None:
         sys.stderr.write(f"chart: {path}\n")
 
 
+def emit_blocks(blocks: Iterable[Mapping[str, Sequence[Any]]], output: str) -> None:
+    """Print rows that come in blocks of columns, as CSV or JSON lines, while the next ones are computed."""
+    from kvcalc.render.rows import streamed
+
+    for text in streamed(blocks, output):
+        sys.stdout.write(text)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function that shows how far something is on standard error; none where that is no terminal.
+
+    Args:
+        what: what is counted. The function is told how many there are, and of how many; 0 where that is not known.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    last = 0.0
+
+    def tell(done: int, of: int) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last >= _TELL_EVERY_S:
+            last = now
+            sys.stderr.write(f"\r\x1b[K{done:,}{f' of {of:,}' if of else ''} {what}")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if last:
+            sys.stderr.write("\r\x1b[K")
+
+
+@contextmanager
+def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
+    """Give a function that says on standard error which rate was tried; none where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def tell(rate: float, held: bool) -> None:
+        sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n")
+
+    yield tell
+
+
+def required(text: str | None, name: str, hint: str) -> str:
+    """Return the value of an option that must be given.
+
+    Raises:
+        InputError: it is not.
+    """
+    if text is None:
+        raise InputError(f"--{name} is missing", hint=hint)
+    return text
+
+
 def explain_first(
-    report: Literal["decode", "prefill"], deployment: Deployment, batches: Sequence[int], lengths: Sequence[int] | None
+    report: Literal["decode", "prefill"],
+    deployment: Deployment,
+    batches: Sequence[int],
+    lengths: Sequence[int] | None,
+    calibration: str | None,
 ) -> Callable[[], Sequence[ExplainedStep]]:
-    """Return a function that explains a report's first row."""
+    """Return a function that explains a report's first row, and its estimate where it has one."""
     from kvcalc import api
 
     context = lengths[0] if lengths else None
-    return lambda: api.explain(report, deployment, context=context, batch=batches[0])
+    return lambda: api.explain(report, deployment, context=context, batch=batches[0], calibration=calibration)
 
 
 # Options that only some engines know.
@@ -149,9 +254,45 @@ def memory(text: str | None) -> int | None:
     return None if text is None else parse_bytes(text)
 
 
+def number(text: str | None, what: str) -> float | None:
+    """Return the number of an option, or none where it was not given.
+
+    Raises:
+        InputError: not a finite number.
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise InputError(f"{what} must be a number, not {text!r}")
+    return value
+
+
+def share(text: str, what: str) -> float:
+    """Return a share of one, written as ``0.01`` or ``1%``.
+
+    Raises:
+        InputError: not a share from 0 to 1.
+    """
+    percent = text.strip().endswith("%")
+    value = number(text.strip().removesuffix("%"), what) or 0.0
+    value = value / 100 if percent else value
+    if not 0 <= value <= 1:
+        raise InputError(f"{what} must be from 0 to 1 (or 100%), not {text}")
+    return value
+
+
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:
     """Say on standard error which accelerator an alias meant."""
     if hardware is None or asked.lower().endswith((".yaml", ".yml")):
         return
     if asked.strip().lower() != hardware.name:
-        sys.stderr.write(f"note: {asked} means {hardware.name}: {hardware.title}\n")
+        tell(f"{asked} means {hardware.name}: {hardware.title}")
+
+
+def tell(note: str) -> None:
+    """Say on standard error what was taken for granted."""
+    sys.stderr.write(f"note: {note}\n")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.provenance import Source
+from kvcalc.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kvcalc.core.cost_types import OpCost
+
+_MOST_SECONDS = 3600
 
 __all__ = ["Calibration", "Interval", "Measured", "Reach", "kind_of"]
 
@@ -32,6 +33,10 @@ class Reach:
     flop_share: float
     call_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_shares(self, "bandwidth_share", "flop_share")
+        _check_times(self, "call_s")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
@@ -45,6 +50,10 @@ class Interval:
     __pydantic_config__ = _STRICT
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high < float("inf"):
+            raise InputError(f"the interval from {self.low} to {self.high} is none", hint="low and high are multiples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +96,6 @@ class Calibration:
         collective_s: time of a collective besides its bytes.
         link_share: share of the link's rate that collectives reach.
         measured: where and when, and on what.
-        sources: named sources of the records.
     """
 
     __pydantic_config__ = _STRICT
@@ -102,12 +110,31 @@ class Calibration:
     collective_s: float = 0.0
     link_share: float = 1.0
     measured: Measured
-    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_shares(self, "link_share")
+        _check_times(self, "step_s", "layer_s", "collective_s")
+        if "matrix" not in self.reach:
+            raise InputError(f"the calibration {self.name} does not say what matrices reach", hint="reach.matrix")
 
     def reach_of(self, kind: str, unit: str) -> Reach:
         """Return what a kind of operator reaches in an arithmetic format: else in any, else as matrices do."""
         names = (f"{kind}:{unit}", kind, f"matrix:{unit}", "matrix")
         return next(self.reach[name] for name in names if name in self.reach)
+
+
+def _check_shares(holder: object, *names: str) -> None:
+    for name in names:
+        share = getattr(holder, name)
+        if not 0 < share <= 1:
+            raise InputError(f"{name} must be above 0 and at most 1, not {share}", hint="it is a share of a peak rate")
+
+
+def _check_times(holder: object, *names: str) -> None:
+    for name in names:
+        seconds = getattr(holder, name)
+        if not 0 <= seconds <= _MOST_SECONDS:
+            raise InputError(f"{name} must be from 0 to {_MOST_SECONDS} s, not {seconds}")
 
 
 def kind_of(op: OpCost) -> str:

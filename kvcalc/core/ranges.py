@@ -5,9 +5,21 @@ from __future__ import annotations
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import parse_count
 
-__all__ = ["parse_counts"]
+__all__ = ["check_between", "parse_counts"]
 
 _MOST = 1_000_000
+
+
+def check_between(what: str, value: float, least: float, most: float) -> None:
+    """Refuse a value outside a range.
+
+    Raises:
+        InputError: a value below the least or above the most, or none.
+
+    >>> check_between("batch", 3, 1, 8)
+    """
+    if not least <= value <= most:
+        raise InputError(f"{what} must be from {least:,} to {most:,}, not {value:,}")
 
 
 def parse_counts(text: str, *, what: str) -> tuple[int, ...]:

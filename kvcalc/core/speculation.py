@@ -10,9 +10,9 @@ from kvcalc.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DraftTree", "chain"]
+__all__ = ["MOST_NODES", "DraftTree", "chain"]
 
-_MOST_NODES = 4096
+MOST_NODES = 1024
 _ROOT = -1
 
 
@@ -28,8 +28,8 @@ class DraftTree:
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.parents) > _MOST_NODES:
-            raise InputError(f"a draft of {len(self.parents):,} tokens is more than {_MOST_NODES:,}")
+        if len(self.parents) > MOST_NODES:
+            raise InputError(f"a draft of {len(self.parents):,} tokens is more than {MOST_NODES:,}")
         for node, parent in enumerate(self.parents):
             if not _ROOT <= parent < node:
                 raise InputError(
@@ -51,8 +51,8 @@ class DraftTree:
         for width in widths:
             if width < 1:
                 raise InputError(f"a level of a draft tree has {width} children a node", hint="1 or more")
-            if len(parents) + len(level) * width > _MOST_NODES:
-                raise InputError(f"a draft tree of {tuple(widths)} has more than {_MOST_NODES:,} nodes")
+            if len(parents) + len(level) * width > MOST_NODES:
+                raise InputError(f"a draft tree of {tuple(widths)} has more than {MOST_NODES:,} nodes")
             start = len(parents)
             parents += [node for node in level for _ in range(width)]
             level = list(range(start, len(parents)))

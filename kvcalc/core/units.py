@@ -13,6 +13,7 @@ from kvcalc.core.errors import InputError
 __all__ = [
     "GIB",
     "MIB",
+    "MILLISECOND",
     "SECONDS_PER_HOUR",
     "TOKENS_PER_MILLION",
     "bytes_text",
@@ -21,12 +22,15 @@ __all__ = [
     "flop_rate_text",
     "flop_text",
     "label_bytes",
+    "microseconds",
     "number_text",
     "parse_bytes",
     "parse_count",
     "parse_rate",
     "parse_seconds",
+    "parse_speed",
     "rate_text",
+    "seconds_of",
     "seconds_text",
     "usd_text",
 ]
@@ -35,10 +39,12 @@ GIB = 2**30
 MIB = 2**20
 SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
+MILLISECOND = 1e-3
 
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_PER = re.compile(r"\s*\bper\b\s*", re.IGNORECASE)
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
@@ -138,6 +144,33 @@ def parse_seconds(text: str) -> float:
     return value * _SECONDS[unit]
 
 
+def parse_speed(text: str) -> tuple[float, str]:
+    """Read a measured speed: a rate of tokens or a time, in the unit that is returned with it, without its SI prefix.
+
+    >>> parse_speed("3000tok/s"), parse_speed("1.5 ktok/s/gpu"), parse_speed("12ms"), parse_speed("5 tokens per second")
+    ((3000.0, 'tok/s'), (1500.0, 'tok/s/gpu'), (12.0, 'ms'), (5.0, 'tok/s'))
+    """
+    value, unit = _split(_PER.sub("/", text), "speed")
+    hint = "for example 3000tok/s, 50tok/s/user, 12ms"
+    if not 0 < value < float("inf"):
+        raise InputError(f"{text!r} is not a positive speed", hint=hint)
+    if seconds_of(value, unit) is not None:
+        return value, unit
+    found = re.fullmatch(r"(?i)([kM]?)(?:(?:tok(?:en)?s?|t)/s(?:ec(?:ond)?)?|tps)((?:/(?:gpu|user|sequence))?)", unit)
+    if found is None:
+        raise InputError(f"{text!r} is neither a rate of tokens nor a time", hint=hint)
+    return value * _SI["k" if found[1] == "K" else found[1].replace("m", "M")], f"tok/s{found[2].lower()}"
+
+
+def seconds_of(value: float, unit: str) -> float | None:
+    """Return a time in seconds, or none where the unit is not one of time.
+
+    >>> seconds_of(12, "ms"), seconds_of(3, "s"), seconds_of(3, "tok/s")
+    (0.012, 3.0, None)
+    """
+    return value * _SECONDS[unit] if unit and unit in _SECONDS else None
+
+
 def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> str:
     size = abs(value)
     prefix = ""
@@ -192,6 +225,15 @@ def flop_rate_text(value: float) -> str:
     '989.40 TFLOP/s'
     """
     return _scaled(value, _SI, "FLOP/s", 2)
+
+
+def microseconds(value_s: float) -> float:
+    """Return a time in microseconds, as trace files want it.
+
+    >>> microseconds(0.0015)
+    1500.0
+    """
+    return value_s * _SI["M"]
 
 
 def seconds_text(value: float) -> str:

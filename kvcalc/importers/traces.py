@@ -100,7 +100,9 @@ def parse_columns(text: str) -> TraceColumns:
     )
 
 
-def read_trace(path: str | Path, *, columns: TraceColumns | None = None, timed: bool = True) -> Iterator[Request]:
+def read_trace(
+    path: str | Path, *, columns: TraceColumns | None = None, times: Iterable[float] | None = None
+) -> Iterator[Request]:  # fmt: skip
     """Yield the requests of a trace in the order of the file, one at a time.
 
     Times count from the first request. A CSV file has a header; any other file holds one JSON object a line.
@@ -108,7 +110,7 @@ def read_trace(path: str | Path, *, columns: TraceColumns | None = None, timed: 
     Args:
         path: the file.
         columns: which column holds what; found by their names for Azure's and Mooncake's traces where left out.
-        timed: whether the file's times are used; if not, they are not looked at and every request comes at 0.
+        times: when the requests come instead, as long as there are any; the file's times are then not looked at.
 
     Raises:
         InputError: a row that cannot be used, with its line; columns that are not there; a trace without requests.
@@ -117,14 +119,18 @@ def read_trace(path: str | Path, *, columns: TraceColumns | None = None, timed: 
     path = Path(path)
     rows = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
     clock = _Clock()
+    given = None if times is None else iter(times)
     number = 0
     for number, (line, found, values) in enumerate(rows(path, columns), 1):
         time, prompt, output, hashes = values
+        arrival_s = None if given is None else next(given, None)
+        if given is not None and arrival_s is None:
+            return
         try:
             prompt_tokens = _tokens(prompt, found.prompt)
             yield Request(
                 name=str(number),
-                arrival_s=clock.since_first_s(time, found) if timed else 0.0,
+                arrival_s=clock.since_first_s(time, found) if arrival_s is None else arrival_s,
                 prompt_tokens=prompt_tokens,
                 output_tokens=_tokens(output, found.output),
                 prompt=_segments(hashes, prompt_tokens, found) if found.hashes else (),
@@ -210,7 +216,7 @@ def _tokens(value: Any, column: str) -> int:
     (374, 44)
     """
     try:
-        number = int(value) if isinstance(value, str | int) and not isinstance(value, bool) else _whole(value)
+        number = int(value) if type(value) is str or type(value) is int else _whole(value)
     except (TypeError, ValueError):
         raise InputError(f"{column} {_shown(value)} is not a whole number of tokens") from None
     if not 1 <= number <= _MOST_TOKENS:

@@ -26,6 +26,7 @@ __all__ = [
     "format_names",
     "held_weight_bytes",
     "memory_needed",
+    "most_heads",
     "parallel_sizes",
     "rank_weights",
     "run_formats",
@@ -222,7 +223,7 @@ def deploy(
     spread = parallel or Parallel()
     if spread.pipeline > model.layers:
         raise InputError(f"{spread.pipeline} pipeline stages for {model.layers} layers")
-    most = max((getattr(mixer, "heads", 0) for block in model.block_counts for mixer in block.mixers), default=0)
+    most = most_heads(model)
     if most and spread.tensor > most:
         raise InputError(f"tensor parallel {spread.tensor} is more than the {most} heads of {model.name}")
     return Deployment(
@@ -232,6 +233,11 @@ def deploy(
         hardware=hardware,
         own_weights=weights is None,
     )
+
+
+def most_heads(model: ModelProfile) -> int:
+    """Return the heads of the layer that has most; 0 for a model without heads."""
+    return max((getattr(mixer, "heads", 0) for block in model.block_counts for mixer in block.mixers), default=0)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

@@ -60,7 +60,7 @@ _NO_TERMS = BudgetTerms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
+class FitQuestion:
     """What is asked of an arrangement.
 
     Args:
@@ -84,7 +84,7 @@ def cache_memory(deployment: Deployment, *, engine: str, options: EngineOptions)
     Raises:
         InputError: no accelerator, or a share of its memory that is none.
     """
-    question = _Question(engine=engine, options=options, terms=_NO_TERMS, tokens=1, batch=1)
+    question = FitQuestion(engine=engine, options=options, terms=_NO_TERMS, tokens=1, batch=1)
     return _budget(deployment, question).kv_bytes_available
 
 
@@ -119,10 +119,11 @@ def fit_report(
     check_batch(batch)
     if longest is not None and tokens > longest:
         raise InputError(f"context {tokens} is longer than max-model-len {longest}")
-    question = _Question(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch)
-    answer = _answer(deployment, question)
+    question = FitQuestion(engine=engine, options=options, terms=terms, tokens=tokens, batch=batch)
+    answer = fit_answer(deployment, question)
     smallest = _smallest(deployment, question) if terms.kv_bytes is None else None
     formats, parallel = deployment.formats, deployment.parallel
+    reserved = _reserved_bytes(answer.pool, options, tokens=tokens, batch=batch)
     return FitReport(
         model=model.name,
         engine=answer.pool.name,
@@ -137,13 +138,14 @@ def fit_report(
         budget=answer.budget,
         kv_bytes_available=max(0, answer.kv_bytes),
         logical_kv_bytes=rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch),
-        reserved_kv_bytes=_reserved_bytes(answer.pool, options, tokens=tokens, batch=batch),
+        reserved_kv_bytes=reserved,
+        kv_headroom=1 - reserved / answer.kv_bytes if answer.kv_bytes > 0 else None,
         kv_capacity_tokens=answer.held.tokens,
         max_concurrency=answer.held.concurrency,
         num_blocks=answer.held.num_blocks,
         block_size=answer.held.block_size,
         max_batch=answer.max_batch(tokens),
-        max_context=_most(
+        max_context=largest(
             lambda length: answer.holds(context=length, batch=batch),
             longest or max(model.context_limit or _MOST_CONTEXT, tokens),
         ),
@@ -162,7 +164,7 @@ def _idle_terms(options: EngineOptions, terms: BudgetTerms) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class FitAnswer:
     """One arrangement, its budget and what its cache holds."""
 
     pool: Pool
@@ -183,7 +185,7 @@ class _Answer:
 
     def max_batch(self, context: int) -> int:
         """Return the sequences of that length it holds at once; none if it does not start."""
-        return _most(lambda size: self.holds(context=context, batch=size), self.pool.most_sequences) * self.starts
+        return largest(lambda size: self.holds(context=context, batch=size), self.pool.most_sequences) * self.starts
 
 
 def _reserved_bytes(cache: Pool, options: EngineOptions, *, tokens: int, batch: int) -> int:
@@ -193,7 +195,7 @@ def _reserved_bytes(cache: Pool, options: EngineOptions, *, tokens: int, batch: 
     return cache.reserved(context=tokens, batch=batch).total_bytes
 
 
-def _answer(deployment: Deployment, question: _Question) -> _Answer:
+def fit_answer(deployment: Deployment, question: FitQuestion) -> FitAnswer:
     cache = pool(question.engine, deployment.model, deployment.formats, deployment.parallel, question.options)
     tokens, batch, options = question.tokens, question.batch, question.options
     # an engine that starts whole is started for the model's limit unless it is told otherwise
@@ -205,11 +207,11 @@ def _answer(deployment: Deployment, question: _Question) -> _Answer:
         budget = _budget(deployment, question)
         kv_bytes = budget.kv_bytes_available
     held = cache.held(max(0, kv_bytes), max_model_len=longest)
-    answer = _Answer(pool=cache, budget=budget, kv_bytes=kv_bytes, held=held, longest=longest, reason="")
+    answer = FitAnswer(pool=cache, budget=budget, kv_bytes=kv_bytes, held=held, longest=longest, reason="")
     return replace(answer, reason=_reason(answer, tokens=tokens, batch=batch))
 
 
-def _reason(answer: _Answer, *, tokens: int, batch: int) -> str:
+def _reason(answer: FitAnswer, *, tokens: int, batch: int) -> str:
     """Say why a batch does not fit; nothing where it does."""
     if answer.kv_bytes <= 0:
         return "weights and overhead leave nothing for the cache"
@@ -222,7 +224,7 @@ def _reason(answer: _Answer, *, tokens: int, batch: int) -> str:
     return ""
 
 
-def _budget(deployment: Deployment, question: _Question) -> Budget:
+def _budget(deployment: Deployment, question: FitQuestion) -> Budget:
     hardware = deployment.hardware
     if hardware is None:
         raise InputError(
@@ -257,7 +259,7 @@ def _budget(deployment: Deployment, question: _Question) -> Budget:
 
 
 def _overheads(
-    deployment: Deployment, question: _Question, defaults: BudgetDefaults, memory: int
+    deployment: Deployment, question: FitQuestion, defaults: BudgetDefaults, memory: int
 ) -> tuple[Interval, Interval]:
     """Return activations and overhead: as given, else what is expected of the engine."""
     parallel = deployment.parallel
@@ -280,7 +282,7 @@ def _given(term: int | None, computed: Interval) -> Interval:
     return computed if term is None else Interval(least=term, most=term)
 
 
-def _most(holds: Callable[[int], bool], limit: int) -> int:
+def largest(holds: Callable[[int], bool], limit: int) -> int:
     """Return the largest number up to a limit for which something holds that holds for all smaller ones; 0 if none."""
     if not holds(1):
         return 0
@@ -296,15 +298,15 @@ def _most(holds: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def _smallest(deployment: Deployment, question: _Question) -> FittingDeployment | None:
+def _smallest(deployment: Deployment, question: FitQuestion) -> FittingDeployment | None:
     """Return the arrangement on the fewest GPUs that holds the batch; none if there is none up to 64, or the user's."""
     own = deployment.parallel
-    arrangements = [own, *(each for each in _arrangements(deployment.model) if each != own)]
+    tried_in_turn = [own, *(each for each in arrangements(deployment.model) if each != own)]
     # in order of GPUs, the user's own first
-    for parallel in sorted(arrangements, key=lambda each: each.gpus):
+    for parallel in sorted(tried_in_turn, key=lambda each: each.gpus):
         tried = replace(deployment, parallel=parallel)
         try:
-            answer = _answer(tried, question)
+            answer = fit_answer(tried, question)
         except UnsupportedError:
             if parallel.gpus == 1:
                 raise
@@ -320,7 +322,7 @@ def _smallest(deployment: Deployment, question: _Question) -> FittingDeployment 
     return None
 
 
-def _arrangements(model: ModelProfile) -> Iterator[Parallel]:
+def arrangements(model: ModelProfile) -> Iterator[Parallel]:
     """Yield ways to spread a model, fewest GPUs first: tensor parallel inside a node, and pipeline stages.
 
     A model with latent attention may also replicate its attention and share out its experts (attention data parallel).

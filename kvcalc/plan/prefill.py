@@ -12,13 +12,18 @@ from kvcalc.plan.steps import report_fields, row_fields, timed_step
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["prefill_report", "prefill_row"]
 
 
 def prefill_report(
-    deployment: Deployment, *, batches: Sequence[int] = (1,), prompts: Sequence[int] | None = None
+    deployment: Deployment,
+    *,
+    batches: Sequence[int] = (1,),
+    prompts: Sequence[int] | None = None,
+    calibration: Calibration | None = None,
 ) -> PrefillReport:
     """Return the bound on prefill, and so on the time to first token, for each batch and prompt.
 
@@ -26,17 +31,26 @@ def prefill_report(
         deployment: model, accelerator, formats and parallel sizes.
         batches: prompts prefilled together in one pass.
         prompts: tokens of each prompt.
+        calibration: what times are estimated with beside the bound.
 
     Raises:
         InputError: no accelerator, or a batch or prompt below one.
     """
     lengths = (default_context(deployment.model),) if prompts is None else tuple(prompts)
-    fields = report_fields(deployment, lengths, what="prompt")
-    rows = tuple(prefill_row(deployment, batch=batch, prompt=prompt) for prompt in lengths for batch in batches)
+    fields = report_fields(deployment, lengths, what="prompt", calibration=calibration)
+    rows = tuple(
+        prefill_row(deployment, batch=batch, prompt=prompt, calibration=calibration)
+        for prompt in lengths
+        for batch in batches
+    )
     return PrefillReport(rows=rows, **fields)
 
 
-def prefill_row(deployment: Deployment, *, batch: int, prompt: int) -> PrefillRow:
+def prefill_row(
+    deployment: Deployment, *, batch: int, prompt: int, calibration: Calibration | None = None
+) -> PrefillRow:
     """Return one prefill: its FLOP, bytes and bounds."""
     step = timed_step(deployment, prefill_pass(batch=batch, prompt=prompt))
-    return PrefillRow(prompt=prompt, **row_fields(deployment, step, batch=batch, tokens=prompt))
+    return PrefillRow(
+        prompt=prompt, **row_fields(deployment, step, batch=batch, tokens=prompt, calibration=calibration)
+    )

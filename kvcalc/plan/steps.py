@@ -13,10 +13,12 @@ from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
 from kvcalc.plan.economics import cost_fields
+from kvcalc.plan.estimates import estimate_fields, estimated_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.cost_types import StepCost, StepTime
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.speed import DecodeRow
@@ -71,13 +73,16 @@ def _part_costs(cost: StepCost) -> tuple[PartCost, ...]:
     )
 
 
-def report_fields(deployment: Deployment, lengths: Sequence[int], *, what: str) -> dict[str, Any]:
+def report_fields(
+    deployment: Deployment, lengths: Sequence[int], *, what: str, calibration: Calibration | None = None
+) -> dict[str, Any]:
     """Return what the reports on passes have in common: names, memory, formats and notes.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
         lengths: tokens of each row, for a note where they exceed the model's limit.
         what: what they are, for the note.
+        calibration: what estimates are made with.
     """
     model, hardware = deployment.model, required_hardware(deployment)
     beyond = dict.fromkeys(note for tokens in lengths for note in check_context(model, tokens, what=what))
@@ -90,10 +95,13 @@ def report_fields(deployment: Deployment, lengths: Sequence[int], *, what: str) 
         "price_per_hour_usd": hardware.price_per_hour_usd,
         "power_w": deployment.power_w,
         "notes": (*beyond, *_pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
+        "calibration": estimated_with(calibration),
     }
 
 
-def row_fields(deployment: Deployment, step: TimedStep, *, batch: int, tokens: int) -> dict[str, Any]:
+def row_fields(
+    deployment: Deployment, step: TimedStep, *, batch: int, tokens: int, calibration: Calibration | None = None
+) -> dict[str, Any]:
     """Return what the rows of passes have in common, for a batch of sequences that hold that many tokens after it."""
     cost, time = step.cost, step.time
     tokens_per_s = cost.tokens / time.ideal_s
@@ -113,6 +121,7 @@ def row_fields(deployment: Deployment, step: TimedStep, *, batch: int, tokens: i
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
         **cost_fields(deployment, tokens_per_s),
+        **estimate_fields(cost, required_hardware(deployment), calibration),
     }
 
 

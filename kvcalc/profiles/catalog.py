@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvcalc.core.errors import UnknownNameError, did_you_mean
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_profile
 
-__all__ = ["Entry", "Kind", "find", "folders", "names", "shipped_folder"]
+__all__ = ["Entry", "Kind", "find", "folders", "lookup", "names", "shipped_folder"]
 
-Kind = Literal["model", "hardware"]
+Kind = Literal["model", "hardware", "calibration"]
 
-_FOLDER = {"model": "model_profiles", "hardware": "hardware_profiles"}
-_SHOWN = {"model": "model", "hardware": "GPU"}
-_LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus"}
+_FOLDER = {"model": "model_profiles", "hardware": "hardware_profiles", "calibration": "calibration_profiles"}
+_SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
+_LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ def folders(kind: Kind) -> list[Path]:
     """Return the folders that are searched, first found first used.
 
     These are the folders of ``KVCALC_PROFILES``, the current one, the user's (``$XDG_CONFIG_HOME/kvcalc`` or
-    ``~/.config/kvcalc``), each with or without a ``model_profiles`` or ``hardware_profiles`` below it, and the shipped.
+    ``~/.config/kvcalc``), each with or without a folder of the kind's name below it (``model_profiles``,
+    ``hardware_profiles``, ``calibration_profiles``), and the shipped.
     """
     roots = [Path(part) for part in os.environ.get("KVCALC_PROFILES", "").split(os.pathsep) if part]
     config = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
@@ -79,6 +80,14 @@ def find(name: str, kind: Kind) -> Entry:
     Raises:
         UnknownNameError: there is none; the hint names the closest.
     """
+    entry = lookup(name, kind)
+    if entry is None:
+        raise _unknown(name, kind)
+    return entry
+
+
+def lookup(name: str, kind: Kind) -> Entry | None:
+    """Return the file of a profile by its name or one of its aliases, or none."""
     key = name.strip().lower()
     searched = folders(kind)
     if key and "/" not in key and "\\" not in key and key not in (".", ".."):
@@ -91,7 +100,7 @@ def find(name: str, kind: Kind) -> Entry:
         for path in _files(folder) if folder == searched[-1] or folder.name == _FOLDER[kind] else ():
             if key in _aliases(path, key):
                 return Entry(path, by_alias=True, shipped=_is_shipped(path, kind))
-    raise _unknown(name, kind)
+    return None
 
 
 def _is_shipped(path: Path, kind: Kind) -> bool:
@@ -109,14 +118,14 @@ def _aliases(path: Path, key: str) -> list[str]:
             return []
     except OSError:
         return []
-    aliases: Any = read_yaml_file(path).data.get("aliases") or []
+    aliases: Any = read_profile(path).data.get("aliases") or []
     return [str(alias).lower() for alias in aliases]
 
 
 def _unknown(name: str, kind: Kind) -> UnknownNameError:
     known = set(names(kind))
     for path in _files(shipped_folder(kind)):
-        known |= {str(alias).lower() for alias in read_yaml_file(path).data.get("aliases") or ()}
+        known |= {str(alias).lower() for alias in read_profile(path).data.get("aliases") or ()}
     hint = did_you_mean(name, known)
     listed = f"{_LIST[kind]} lists them; a profile file works too"
     return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=f"{hint} ({listed})" if hint else listed)

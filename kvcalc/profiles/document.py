@@ -17,7 +17,16 @@ from kvcalc.core.provenance import Source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["hardware_from_document", "hardware_to_document", "model_from_document", "model_to_document"]
+    from kvcalc.core.calibration import Calibration
+
+__all__ = [
+    "calibration_from_document",
+    "calibration_to_document",
+    "hardware_from_document",
+    "hardware_to_document",
+    "model_from_document",
+    "model_to_document",
+]
 
 _MOST_LAYERS = 10_000
 
@@ -50,6 +59,28 @@ def hardware_from_document(document: Mapping[str, Any]) -> HardwareProfile:
     data = dict(document)
     links = {name: Link(**link) for name, link in data.pop("links", {}).items()}
     return HardwareProfile(links=links, **_common(data))
+
+
+def calibration_from_document(document: Mapping[str, Any]) -> Calibration:
+    """Return the calibration that a document describes; its keys are taken to be valid.
+
+    Raises:
+        KeyError, TypeError, ValueError: a document that the schema would refuse.
+    """
+    from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+
+    data = dict(document)
+    measured = dict(data.pop("measured"))
+    for name in ("trained_on", "held_out", "notes"):
+        measured[name] = tuple(measured.pop(name, ()))
+    return Calibration(
+        applies_to=tuple(data.pop("applies_to")),
+        reach={kind: Reach(**reach) for kind, reach in data.pop("reach").items()},
+        memory_interval=Interval(**data.pop("memory_interval")),
+        compute_interval=Interval(**data.pop("compute_interval")),
+        measured=Measured(**measured),
+        **data,
+    )
 
 
 def _common(data: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +147,11 @@ def model_to_document(model: ModelProfile) -> dict[str, Any]:
 def hardware_to_document(hardware: HardwareProfile) -> dict[str, Any]:
     """Return the document of an accelerator, fields at their defaults left out."""
     return _plain(hardware)
+
+
+def calibration_to_document(calibration: Calibration) -> dict[str, Any]:
+    """Return the document of a calibration, fields at their defaults left out."""
+    return _plain(calibration)
 
 
 def _plain(value: Any, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:

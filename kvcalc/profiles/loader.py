@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kvcalc.core.errors import InputError, KvcalcError, ProfileError, did_you_mean
 from kvcalc.core.formats import parse_format
 from kvcalc.profiles.document import (
+    calibration_from_document,
     hardware_from_document,
     hardware_to_document,
     model_from_document,
     model_to_document,
 )
-from kvcalc.profiles.yaml_reader import Document, read_yaml, read_yaml_file
+from kvcalc.profiles.reader import Document, read_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.profiles.catalog import Kind
 
 T = TypeVar("T")
 
-__all__ = ["load_hardware_file", "load_model_file", "override_hardware", "override_model"]
+__all__ = ["load_calibration_file", "load_hardware_file", "load_model_file", "override_hardware", "override_model"]
 
 
 def load_model_file(path: Path, *, trusted: bool = False) -> ModelProfile:
@@ -38,12 +40,17 @@ def load_model_file(path: Path, *, trusted: bool = False) -> ModelProfile:
     Raises:
         ProfileError: with file, line and field.
     """
-    return _build(read_yaml_file(path), "model", model_from_document, trusted=trusted)
+    return _build(read_profile(path), "model", model_from_document, trusted=trusted)
 
 
 def load_hardware_file(path: Path, *, trusted: bool = False) -> HardwareProfile:
     """Return the accelerator that a YAML file describes; arguments and errors as `load_model_file`."""
-    return _build(read_yaml_file(path), "hardware", hardware_from_document, trusted=trusted)
+    return _build(read_profile(path), "hardware", hardware_from_document, trusted=trusted)
+
+
+def load_calibration_file(path: Path, *, trusted: bool = False) -> Calibration:
+    """Return the calibration that a YAML file describes; arguments and errors as `load_model_file`."""
+    return _build(read_profile(path), "calibration", calibration_from_document, trusted=trusted)
 
 
 def override_model(model: ModelProfile, settings: Sequence[str]) -> ModelProfile:
@@ -79,9 +86,9 @@ def _build(document: Document, kind: Kind, build: Callable[[Any], T], *, trusted
 
 
 def _validate(document: Document, kind: Kind) -> None:
-    from kvcalc.profiles.schema import HardwareDocument, ModelDocument, validate
+    from kvcalc.profiles.schema import DOCUMENTS, validate
 
-    validate(document, ModelDocument if kind == "model" else HardwareDocument)
+    validate(document, DOCUMENTS[kind])
     if kind == "model":
         for field in ("dtype", "kv_dtype", "activation_dtype"):
             _check_format(document, field, document.data.get(field))
@@ -103,6 +110,8 @@ def _check_format(document: Document, path: str, name: str | None) -> None:
 
 
 def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: Callable[[Any], T]) -> T:
+    from kvcalc.profiles.yaml_reader import read_yaml
+
     changed = copy.deepcopy(data)
     for setting in settings:
         path, equals, text = setting.partition("=")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, TypeAdapter, ValidationError
 
-from kvcalc.core.errors import ProfileError, did_you_mean
+from kvcalc.core.calibration import Interval, Measured, Reach
+from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.hardware import Link
 from kvcalc.core.model import Head, Mixer, Mlp, Table
 from kvcalc.core.provenance import Source
@@ -19,7 +20,7 @@ from kvcalc.core.provenance import Source
 if TYPE_CHECKING:
     from kvcalc.profiles.yaml_reader import Document
 
-__all__ = ["HardwareDocument", "ModelDocument", "json_schema", "validate"]
+__all__ = ["DOCUMENTS", "CalibrationDocument", "HardwareDocument", "ModelDocument", "json_schema", "validate"]
 
 _CONFIG = ConfigDict(extra="forbid", strict=True)
 
@@ -118,6 +119,33 @@ class HardwareDocument(BaseModel):
     provenance: dict[str, str] = Field(default_factory=dict)
 
 
+class CalibrationDocument(BaseModel):
+    """A calibration: what an engine reaches on a family of accelerators."""
+
+    model_config = _CONFIG
+    name: Name
+    engine: str
+    applies_to: Annotated[list[str], Field(min_length=1)]
+    reach: Annotated[
+        dict[Annotated[str, StringConstraints(pattern=r"^(matrix|attention|experts)(:[a-z0-9]+)?$")], Reach],
+        Field(min_length=1),
+    ]
+    step_s: float = 0.0
+    layer_s: float = 0.0
+    collective_s: float = 0.0
+    link_share: float = 1.0
+    memory_interval: Interval
+    compute_interval: Interval
+    measured: Measured
+
+
+DOCUMENTS: dict[str, type[BaseModel]] = {
+    "model": ModelDocument,
+    "hardware": HardwareDocument,
+    "calibration": CalibrationDocument,
+}
+
+
 def json_schema(kind: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of a kind of profile."""
     return TypeAdapter(kind).json_schema()
@@ -134,6 +162,8 @@ def validate(document: Document, kind: type[BaseModel]) -> None:
         kind.model_validate_json(json.dumps(document.data))  # strict for JSON: lists for tuples, mappings for classes
     except ValidationError as error:
         raise _profile_error(document, error) from None
+    except InputError as error:
+        raise ProfileError(error.what, where=document.where, hint=error.hint) from None
     _check_sizes(document, document.data, "")
     _check_heads(document)
     _check_sources(document)
@@ -143,14 +173,20 @@ def validate(document: Document, kind: type[BaseModel]) -> None:
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
+# What each kind is called, the option that takes it, and keys that tell it.
+_KINDS: dict[type[BaseModel], tuple[str, str, set[str]]] = {
+    ModelDocument: ("a model", "--model", {"blocks", "layers"}),
+    HardwareDocument: ("an accelerator", "--gpu", {"peak_flop_per_s", "memory_bandwidth_bytes_per_s"}),
+    CalibrationDocument: ("a calibration", "--calibration", {"reach", "applies_to"}),
+}
+
+
 def _check_kind(document: Document, kind: type[BaseModel]) -> None:
-    """Refuse a profile of the other kind by saying so."""
-    is_hardware = "peak_flop_per_s" in document.data or "memory_bandwidth_bytes_per_s" in document.data
-    is_model = "blocks" in document.data or "layers" in document.data
-    wants_model = kind is ModelDocument
-    if (is_hardware and not is_model and wants_model) or (is_model and not is_hardware and not wants_model):
-        this, that = ("an accelerator", "--gpu") if wants_model else ("a model", "--model")
-        raise ProfileError(f"this is the profile of {this}", where=document.where, hint=f"give it to {that}")
+    """Refuse a profile of another kind by saying so."""
+    found = [other for other, (_, _, keys) in _KINDS.items() if keys & document.data.keys()]
+    if len(found) == 1 and found[0] is not kind:
+        this, option, _ = _KINDS[found[0]]
+        raise ProfileError(f"this is the profile of {this}", where=document.where, hint=f"give it to {option}")
 
 
 def _profile_error(document: Document, error: ValidationError) -> ProfileError:
@@ -194,7 +230,7 @@ def _document_path(data: Any, location: tuple[int | str, ...]) -> str:
 
 
 def _known_fields() -> set[str]:
-    schemas = [json_schema(ModelDocument), json_schema(HardwareDocument)]
+    schemas = [json_schema(kind) for kind in DOCUMENTS.values()]
     found: set[str] = set()
     for schema in schemas:
         for part in (schema, *schema.get("$defs", {}).values()):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from kvcalc.core.calibration import Calibration
 from kvcalc.core.hardware import HardwareProfile
-from kvcalc.profiles.document import hardware_to_document, model_to_document
+from kvcalc.profiles.document import calibration_to_document, hardware_to_document, model_to_document
 from kvcalc.profiles.yaml_reader import plain_scalar
 
 if TYPE_CHECKING:
@@ -37,9 +38,13 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def profile_yaml(profile: ModelProfile | HardwareProfile) -> str:
+def profile_yaml(profile: ModelProfile | HardwareProfile | Calibration) -> str:
     """Return a profile as YAML that reads back to an equal profile, inner mappings on one line each."""
-    is_hardware = isinstance(profile, HardwareProfile)
-    document = hardware_to_document(profile) if isinstance(profile, HardwareProfile) else model_to_document(profile)
+    if isinstance(profile, HardwareProfile):
+        kind, document = "hardware", hardware_to_document(profile)
+    elif isinstance(profile, Calibration):
+        kind, document = "calibration", calibration_to_document(profile)
+    else:
+        kind, document = "model", model_to_document(profile)
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
-    return _SCHEMA.format("hardware" if is_hardware else "model") + text
+    return _SCHEMA.format(kind) + text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.profiles.reader import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,35 +39,12 @@ _WORDS: dict[str, Any] = {
 }
 
 
-class Document:
-    """A YAML mapping with the line that each value stands on.
+def read_yaml_file(path: Path, *, list_key: str | None = None) -> Document:
+    """Read a YAML file that holds one mapping.
 
     Args:
-        data: the mapping.
-        where: the file, for messages.
-        lines: dotted path to line number.
-    """
-
-    __slots__ = ("data", "lines", "where")
-
-    def __init__(self, data: dict[str, Any], where: str, lines: dict[str, int]) -> None:
-        self.data = data
-        self.where = where
-        self.lines = lines
-
-    def place(self, path: str) -> str:
-        """Return ``file:line`` of a dotted path, or of its nearest parent."""
-        parts = path.split(".") if path else []
-        while parts:
-            line = self.lines.get(".".join(parts))
-            if line is not None:
-                return f"{self.where}:{line}"
-            parts.pop()
-        return self.where
-
-
-def read_yaml_file(path: Path) -> Document:
-    """Read a YAML file that holds one mapping.
+        path: the file.
+        list_key: the key that a list is put under, where the file may hold one instead.
 
     Raises:
         ProfileError: it cannot be read or is not strict YAML; the place is ``file:line``.
@@ -77,11 +55,11 @@ def read_yaml_file(path: Path) -> Document:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
-    return read_yaml(text, where=str(path))
+    return read_yaml(text, where=str(path), list_key=list_key)
 
 
-def read_yaml(text: str, *, where: str) -> Document:
-    """Read YAML text that holds one mapping.
+def read_yaml(text: str, *, where: str, list_key: str | None = None) -> Document:
+    """Read YAML text that holds one mapping; arguments as `read_yaml_file`.
 
     Raises:
         ProfileError: not strict YAML, or not a mapping.
@@ -98,7 +76,10 @@ def read_yaml(text: str, *, where: str) -> Document:
             "not usable YAML: nested too deeply or with characters that YAML forbids", where=where
         ) from error
     builder = _Builder(where)
-    data = builder.build(root, "", 0) if root is not None else None
+    listed = list_key if isinstance(root, yaml.SequenceNode) else None
+    data = builder.build(root, listed or "", 0) if root is not None else None
+    if listed is not None:
+        data = {listed: data}
     if not isinstance(data, dict):
         raise ProfileError("the file holds no mapping", where=where, hint="a profile is a list of `key: value` lines")
     return Document(data, where, builder.lines)

@@ -10,8 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
+from kvcalc.render.layout import Text
 from kvcalc.render.tables import printed, table_module
 
 if TYPE_CHECKING:
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["animate", "lesson_text", "step_texts"]
 
-_ASCII = str.maketrans({"µ": "u", "×": "x", "…": "...", "–": "-", "·": "*", "≤": "<="})
+# How long a frame stays, and all of them together at most.
+_FRAME_S, _WHOLE_S = 0.4, 12.0
+_ASCII = str.maketrans({"µ": "u", "…": "..."})
 
 
 def lesson_text(report: Any, *, steps: bool = False, plain: bool = False) -> str:
@@ -45,8 +46,8 @@ def _plain(text: str, *, plain: bool) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text
 
 
-def animate(frames: Sequence[str], *, seconds_each: float) -> None:
-    """Show one frame after another in place, the last one staying; an interruption leaves the terminal as it was.
+def animate(frames: Sequence[str]) -> None:
+    """Show one frame after another in place, the last one staying; an interruption gives the terminal its cursor back.
 
     Where standard output is no terminal the frames are printed one below the other, at once.
     """
@@ -55,8 +56,10 @@ def animate(frames: Sequence[str], *, seconds_each: float) -> None:
         return
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text as Frame
 
+    pause = min(_FRAME_S, _WHOLE_S / max(1, len(frames)))
     with Live(console=Console(), auto_refresh=False, transient=False) as live:
         for frame in frames:
-            live.update(Text(frame), refresh=True)
-            time.sleep(seconds_each)
+            live.update(Frame(frame), refresh=True)
+            time.sleep(pause)

@@ -71,7 +71,11 @@ def _csv(rows: list[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value).replace("|", "\\|")
+
+
 def _markdown(rows: list[dict[str, Any]]) -> str:
     columns = _columns(rows)
-    lines = [columns, ["---"] * len(columns), *([str(row.get(name, "")) for name in columns] for row in rows)]
+    lines = [columns, ["---"] * len(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

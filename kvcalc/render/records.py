@@ -10,16 +10,24 @@ __all__ = ["plain", "records"]
 
 # What each schema lists row by row; a report that is not here is one record.
 _ROWS = {
+    "kvcalc.bench": "rows",
+    "kvcalc.crosscheck": "rows",
     "kvcalc.decode": "rows",
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",
+    "kvcalc.solve": "rows",
+    "kvcalc.speculate": "rows",
+    "kvcalc.check": "checks",
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
+    "kvcalc.sweep": "rows",
     "kvcalc.demo_kv_cache": "steps",
     "kvcalc.demo_speculate": "steps",
     "kvcalc.demo_paging": "steps",
     "kvcalc.demo_drift": "steps",
+    "kvcalc.validate": "outcomes",
+    "kvcalc.check_measured": "checks",
 }
 
 
@@ -42,12 +50,14 @@ def plain(value: Any) -> Any:
 def records(report: Any) -> list[dict[str, Any]]:
     """Return a report as flat records, one for each row; nested fields get dotted names, lists are left out."""
     data = plain(report)
+    if data["schema"].startswith("kvcalc.compare/"):
+        return [_side_by_side(data, row) for row in data["rows"]]
     rows = data.get(_ROWS.get(data["schema"].partition("/")[0], ""))
     if data["schema"].startswith("kvcalc.roofline/") and not rows:
         rows = _ceilings(data)
     if rows is None:
         return [_flat(data)]
-    shared = {name: data[name] for name in ("model", "gpu", "gpus") if name in data}
+    shared = {name: data[name] for name in ("model", "draft", "method", "gpu", "gpus") if name in data}
     return [{**shared, **_flat(row)} for row in rows]
 
 
@@ -62,6 +72,19 @@ def _ceilings(data: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for unit, rate in data["peak_flop_per_s"].items()
     ]
+
+
+def _side_by_side(data: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Return one quantity with a column for each side, and one for each ratio to the first."""
+    labels = [side["label"] for side in data["sides"]]
+    return {
+        "quantity": row["quantity"],
+        "better": row["better"],
+        **dict(zip(labels, row["values"], strict=True)),
+        **{f"{label} / {labels[0]}": row["ratios"][place] for place, label in enumerate(labels) if place},
+        **{f"{label} - {labels[0]}": row["differences"][place] for place, label in enumerate(labels) if place},
+        "best": ", ".join(labels[place] for place in row["best"]),
+    }
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

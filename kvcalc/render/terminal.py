@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.roofline import RooflineReport
 
-__all__ = ["line_chart", "roofline_chart"]
+__all__ = ["heat_map", "line_chart", "roofline_chart"]
 
 # Plotille prints a tick every ten columns and every row: with these steps the ticks fall on round numbers.
 _TICK_COLUMNS = 10
@@ -23,6 +23,8 @@ _MOST_TICKS = 8
 _BLANK = " \u2800"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _LINE_TICKS, _LINE_ROWS = 6, 16
+# Below the middle, and then each shade over the part of the way from there to the largest value.
+_SHADES = " ░▒▓█"
 
 
 def roofline_chart(report: RooflineReport) -> str:
@@ -117,10 +119,14 @@ def line_chart(
 def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> None:
     """Set a figure's size and limits so that its ticks fall on round numbers."""
     across, up = [a for a, _ in points], [b for _, b in points]
+    bottom: float
+    top: float
     if log:
         left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
-        bottom, top = math.floor(min(up)), max(math.ceil(max(up)), math.floor(min(up)) + 1)
-        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, (top - bottom) * max(1, _LINE_ROWS // (top - bottom))
+        bottom = math.floor(min(up))
+        decades = max(1, math.ceil(max(up)) - bottom)
+        top = bottom + decades
+        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
         right = max(right, left + 0.5)
         figure.register_label_formatter(float, _power)
     else:
@@ -141,7 +147,7 @@ def _rounded(values: Sequence[float], parts: int) -> tuple[float, float]:
     low, high = min(0.0, *values), max(values)
     rough = (high - low) / parts or 1 / parts
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * power for size in (1, 2, 4, 5, 10) if size * power >= rough * (1 - 1e-9))
+    step = next(size * power for size in (1, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * power >= rough * (1 - 1e-9))
     start = math.floor(low / step) * step
     return start, start + parts * step
 
@@ -151,3 +157,39 @@ def _short(value: float, chars: int, delta: float, left: bool = False) -> str:  
     number, _, prefix = count_text(value).partition(" ") if abs(value) >= 1 else (f"{value:.2g}", "", "")
     text = f"{float(number):g}{prefix}"
     return f"{text:<{chars}}" if left else f"{text:>{chars}}"
+
+
+def heat_map(cells: Mapping[tuple[str, str], float], *, across: str, down: str, middle: float, digits: int = 2) -> str:
+    """Return a field of numbers, each behind a shade: none up to the middle value, then darker with the value.
+
+    Args:
+        cells: for each column and row, by their names, the value.
+        across: what the columns are.
+        down: what the rows are.
+        middle: the value from which on cells are shaded.
+        digits: digits behind the point.
+
+    >>> print(heat_map({("a", "1"): 0.5, ("b", "1"): 2.0}, across="letter", down="n", middle=1, digits=1))
+    n  letter a     b
+    1       0.5  █2.0
+    """
+    columns, rows = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    top = max([middle, *cells.values()])
+    texts = {place: _shade(value, middle, top) + f"{value:.{digits}f}" for place, value in cells.items()}
+    first = max(len(name) for name in (down, *rows)) + 2
+    width = max(len(text) for text in (*texts.values(), *columns))
+    head = [f"{column:>{width}}" for column in columns]
+    head[0] = f"{across} {columns[0]}".rjust(width)
+    lead = len(head[0]) - width
+    lines = [f"{down:<{first}}" + "  ".join(head)]
+    for row in rows:
+        shown = [f"{texts[column, row]:>{width}}" for column in columns]
+        lines.append(f"{row:>{first - 2}}  " + " " * lead + "  ".join(shown))
+    return "\n".join(lines)
+
+
+def _shade(value: float, middle: float, top: float) -> str:
+    if value <= middle:
+        return _SHADES[0]
+    steps = len(_SHADES) - 1
+    return _SHADES[min(steps, 1 + math.floor(steps * (value - middle) / (top - middle)))]

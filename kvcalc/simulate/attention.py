@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.lessons import DecoderShape, KvCacheReport, KvCacheStep
 
 if TYPE_CHECKING:
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Tokens = NDArray[np.int64]
 
-__all__ = ["Cache", "Decoder", "Pass", "generate", "kv_cache_report", "random_decoder"]
+__all__ = ["MOST_SEED", "Cache", "Decoder", "Pass", "generate", "kv_cache_report", "random_decoder"]
 
+MOST_SEED = 2**63 - 1
 _MOST_TOKENS = 512
 _MOST_LAYERS = 16
 _MOST_HEADS = 64
 _MOST_BATCH = 64
+# Scores of all passes without a cache, and tokens for which the runs are compared row by row.
+_MOST_SCORES = 3 * 10**7
+_ROW_TOKENS = 8
 _MLP = 2
 # wider than usual, so that random layers change what the embedding alone would say
 _GAIN = 2.0
@@ -106,6 +111,7 @@ def random_decoder(shape: DecoderShape, *, seed: int, causal: bool = True) -> De
             query heads.
     """
     _check_shape(shape)
+    check_between("seed", seed, 0, MOST_SEED)
     random = np.random.default_rng(seed)
     hidden, narrow = shape.hidden_size, shape.kv_heads * shape.head_dim
 
@@ -131,8 +137,7 @@ def random_decoder(shape: DecoderShape, *, seed: int, causal: bool = True) -> De
 def _check_shape(shape: DecoderShape) -> None:
     limits = {"layers": _MOST_LAYERS, "heads": _MOST_HEADS, "kv_heads": _MOST_HEADS, "head_dim": 64, "vocabulary": 4096}
     for name, most in limits.items():
-        if not 1 <= getattr(shape, name) <= most:
-            raise InputError(f"{name.replace('_', '-')} must be from 1 to {most:,}, not {getattr(shape, name)}")
+        check_between(name.replace("_", "-"), getattr(shape, name), 1, most)
     if shape.heads % shape.kv_heads:
         raise InputError(
             f"{shape.kv_heads} key-value heads do not divide {shape.heads} query heads",
@@ -180,7 +185,7 @@ def _positions(past: int, new: int, width: int) -> Array:
 
 
 def _normed(hidden: Array) -> Array:
-    return hidden / np.sqrt(np.mean(hidden**2, axis=-1, keepdims=True) + 1e-6)
+    return np.asarray(hidden / np.sqrt(np.mean(hidden**2, axis=-1, keepdims=True) + 1e-6))
 
 
 def _times(rows: Array, matrix: Array, *, by_row: bool) -> Array:
@@ -206,9 +211,7 @@ def _extended(cache: Cache, index: int, key: Array, value: Array) -> tuple[Array
     return cache.keys[index], cache.values[index]
 
 
-def _attend(
-    query: Array, key: Array, value: Array, decoder: Decoder, *, by_row: bool
-) -> tuple[Array, tuple[int, ...]]:
+def _attend(query: Array, key: Array, value: Array, decoder: Decoder, *, by_row: bool) -> tuple[Array, tuple[int, ...]]:
     """Return the attention's output, [B, T, H*d], and the shape of its scores."""
     group = decoder.shape.heads // decoder.shape.kv_heads
     keys, values = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
@@ -246,9 +249,9 @@ def _softmax(scores: Array) -> Array:
 def generate(
     decoder: Decoder, prompt: Tokens, output_tokens: int, *, cached: bool, by_row: bool = False
 ) -> tuple[Tokens, list[Pass], Cache]:
-    """Return prompt and generated tokens, [B, T + n], each pass, and the cache at the end; the likeliest token is taken.
+    """Return prompt and generated tokens, [B, T + n], each pass, and the cache; the likeliest token is always taken.
 
-    Without a cache every pass runs the whole sequence; with one, the first runs the prompt and each later pass one token.
+    Without a cache every pass runs the whole sequence; with one the first runs the prompt, each later one a token.
     """
     cache = Cache([], [])
     passes = []
@@ -270,18 +273,18 @@ def kv_cache_report(
     Raises:
         InputError: no tokens, or sizes above what a demonstration should hold.
     """
-    for name, value, most in (
-        ("prompt", prompt_tokens, _MOST_TOKENS),
-        ("output-tokens", output_tokens, _MOST_TOKENS),
-        ("batch", batch, _MOST_BATCH),
-    ):
-        if not 1 <= value <= most:
-            raise InputError(f"{name} must be from 1 to {most}, not {value}")
+    check_between("prompt", prompt_tokens, 1, _MOST_TOKENS)
+    check_between("output-tokens", output_tokens, 1, _MOST_TOKENS)
+    check_between("batch", batch, 1, _MOST_BATCH)
     decoder = random_decoder(shape, seed=seed)
+    scores = sum(length**2 for length in range(prompt_tokens, prompt_tokens + output_tokens))
+    if batch * shape.layers * shape.heads * scores > _MOST_SCORES:
+        raise InputError("that is more than a small decoder does in a moment", hint="fewer tokens, layers or heads")
     prompt = np.random.default_rng(seed).integers(shape.vocabulary, size=(batch, prompt_tokens))
     plain, without, _ = generate(decoder, prompt, output_tokens, cached=False)
     cached, with_cache, cache = generate(decoder, prompt, output_tokens, cached=True)
-    rows = [generate(decoder, prompt, output_tokens, cached=kept, by_row=True)[1] for kept in (False, True)]
+    few = min(output_tokens, _ROW_TOKENS)
+    rows = [generate(decoder, prompt[:1], few, cached=kept, by_row=True)[1] for kept in (False, True)]
     both_ways, wrong = _both_ways(shape, prompt, output_tokens, seed)
     return KvCacheReport(
         shape=shape,
@@ -319,7 +322,7 @@ def _both_ways(shape: DecoderShape, prompt: Tokens, output_tokens: int, seed: in
     cached, with_cache, _ = generate(decoder, prompt, max(2, output_tokens), cached=True)
     new = slice(prompt.shape[1], None)
     differs = np.flatnonzero((plain[:, new] != cached[:, new]).any(axis=0))
-    # the second pass is the first that uses the cache; after a wrong token the two runs are about other text
+    # the second pass is the first that uses the cache; after a wrong token the two runs are of other text
     return _difference(without[1], with_cache[1]), int(differs[0]) + 1 if differs.size else None
 
 

@@ -100,7 +100,6 @@ class Metrics(Observer):
 
     def __init__(self, *, usable_blocks: int, block_size: int, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
         self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
-        self._slo = slo
         self._limits = {limit.latency: limit.most_s for limit in slo if limit.latency in _OF_REQUEST}
         self.of = {name: Quantiles() for name in LATENCIES}
         self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
@@ -113,21 +112,44 @@ class Metrics(Observer):
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps."""
         add_line, limiters = self.of["inter_token"].add_line, self._limiters
-        for run in runs:
-            steps, decodes = run.steps, run.decodes
+        steps_run = computed = generated = 0
+        busy_s = running_s = block_s = held_s = 0.0
+        for (
+            start_s,
+            end_s,
+            steps,
+            first_s,
+            slope_s,
+            decodes,
+            prefill,
+            output,
+            running,
+            _,
+            blocks,
+            end,
+            held,
+            by,
+        ) in runs:
             if decodes:
-                add_line(run.first_s, run.first_s + run.slope_s * (steps - 1), steps, decodes)
-            taken_s = run.end_s - run.start_s
-            self.steps += steps
-            self.computed_tokens += steps * run.prefill_tokens
-            self.generated_tokens += steps * run.output_tokens
-            self._busy_s += taken_s
-            self._running_s += taken_s * run.running
-            self._block_s += taken_s * (run.blocks + run.end_blocks) / 2
-            self._held_s += taken_s * (run.held_tokens + decodes * (steps - 1) / 2)
-            limiters[run.limiter] = limiters.get(run.limiter, 0.0) + taken_s
-            self.most_blocks = max(self.most_blocks, run.end_blocks)
-            self.most_running = max(self.most_running, run.running)
+                add_line(first_s, first_s + slope_s * (steps - 1), steps, decodes)
+            taken_s = end_s - start_s
+            steps_run += steps
+            computed += steps * prefill
+            generated += steps * output
+            busy_s += taken_s
+            running_s += taken_s * running
+            block_s += taken_s * (blocks + end)
+            held_s += taken_s * (held + decodes * (steps - 1) / 2)
+            limiters[by] = limiters.get(by, 0.0) + taken_s
+        self.steps += steps_run
+        self.computed_tokens += computed
+        self.generated_tokens += generated
+        self._busy_s += busy_s
+        self._running_s += running_s
+        self._block_s += block_s / 2
+        self._held_s += held_s
+        self.most_blocks = max(self.most_blocks, *(run.end_blocks for run in runs))
+        self.most_running = max(self.most_running, *(run.running for run in runs))
 
     def gap(self, request: Request, seconds: float) -> None:
         """Take in a time between two tokens that no run counts."""
@@ -148,9 +170,10 @@ class Metrics(Observer):
         """Take in a request that was answered."""
         found = latencies(served)
         for name, taken_s in found.items():
-            if not math.isnan(taken_s):
-                self.of[name].add(max(0.0, taken_s))
-        self.attained += not any(found[name] > most_s for name, most_s in self._limits.items())
+            if taken_s >= 0:
+                self.of[name].add(taken_s)
+        if self._limits:
+            self.attained += not any(found[name] > most_s for name, most_s in self._limits.items())
         self.requests += 1
         self.prompt_tokens += served.request.prompt_tokens
         self.output_tokens += served.output_tokens
@@ -183,7 +206,7 @@ class Metrics(Observer):
         tokens_per_s = _ratio(self.output_tokens, makespan_s)
         return ServingSummary(
             requests=self.requests,
-            refused=self.refusals,
+            refused_requests=self.refusals,
             makespan_s=makespan_s,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
@@ -197,17 +220,17 @@ class Metrics(Observer):
             total_tokens_per_s=_ratio(self.prompt_tokens + self.output_tokens, makespan_s),
             output_tokens_per_s_per_gpu=tokens_per_s / gpus,
             output_tokens_per_s_per_gib=_ratio(tokens_per_s * GIB, memory_bytes),
-            goodput_requests_per_s=_ratio(self.attained, makespan_s) if self._slo else None,
-            slo_attainment=_ratio(self.attained, self.requests) if self._slo else None,
+            goodput_requests_per_s=_ratio(self.attained, makespan_s) if self._limits else None,
+            slo_share=_ratio(self.attained, self.requests) if self._limits else None,
             preemptions=self.preemptions,
             recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens),
             prefix_hit_ratio=_ratio(self.hit_tokens, self.prompt_tokens),
-            cache_occupancy=self._occupancy(makespan_s),
-            cache_peak=_ratio(self.most_blocks, self._blocks),
-            cache_waste=1 - _ratio(self._held_s, self._block_s * self._block_size) if self._block_s else 0.0,
-            busy=_ratio(self._busy_s, makespan_s * self._replicas),
-            mean_running=_ratio(self._running_s, makespan_s * self._replicas),
-            most_running=self.most_running,
+            cache_used_share=self._occupancy(makespan_s),
+            cache_peak_share=_ratio(self.most_blocks, self._blocks),
+            cache_waste_share=1 - _ratio(self._held_s, self._block_s * self._block_size) if self._block_s else 0.0,
+            busy_share=_ratio(self._busy_s, makespan_s * self._replicas),
+            mean_running_requests=_ratio(self._running_s, makespan_s * self._replicas),
+            most_running_requests=self.most_running,
             steps=self.steps,
             limiter_shares=self._limiter_shares(),
         )

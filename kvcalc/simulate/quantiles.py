@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from itertools import repeat
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["RELATIVE_ERROR", "Quantiles"]
 
@@ -26,7 +27,7 @@ class Quantiles:
 
     The quantile p is the smallest value that at least a share p of the weight does not exceed. Up to ``most_exact``
     values are kept and the quantile is exact; after that they are counted in buckets whose limits grow by a factor, and
-    it is within `RELATIVE_ERROR` of the exact one.
+    it is within `RELATIVE_ERROR` of the exact one. The mean is exact always.
 
     Source: Masson, Rim and Lee 2019, DDSketch, arXiv 1908.10693 (buckets between powers of (1 + a) / (1 - a)).
 
@@ -40,49 +41,42 @@ class Quantiles:
     def __init__(self, *, most_exact: int = _MOST_EXACT) -> None:
         self._most_exact = most_exact
         self._values = array("d")
-        self._weights = array("q")
+        self._lines: list[tuple[float, float, int, int]] = []
+        self._steps = 0
+        # what is in buckets: their weights, the weight of no time at all, and the sums of both
         self._buckets: dict[int, int] = {}
         self._none = 0
-        self._exact = True
-        self._total = 0.0
-        self.count = 0
+        self._bucket_count = 0
+        self._bucket_total = 0.0
 
     @property
     def exact(self) -> bool:
         """Whether every value is still known."""
-        return self._exact
+        return not self._bucket_count
+
+    @property
+    def count(self) -> int:
+        """The sum of the weights."""
+        return self._bucket_count + len(self._values) + sum(steps * weight for _, _, steps, weight in self._lines)
 
     @property
     def mean(self) -> float:
         """The mean; NaN of nothing."""
-        return self._total / self.count if self.count else math.nan
+        total = self._bucket_total + math.fsum(self._values) + sum(map(_line_total, self._lines))
+        return total / self.count if self.count else math.nan
 
-    def add(self, value: float, weight: int = 1) -> None:
+    def add(self, value: float) -> None:
         """Take in a value of 0 or more."""
-        self.count += weight
-        self._total += weight * value
-        if self._exact:
-            self._values.append(value)
-            self._weights.append(weight)
-            if len(self._values) > self._most_exact:
-                self._fill_buckets()
-        else:
-            self._put(value, weight)
+        self._values.append(value)
+        if len(self._values) > self._most_exact:
+            self._fill_buckets()
 
     def add_line(self, first: float, last: float, steps: int, weight: int) -> None:
         """Take in ``steps`` values at equal distances from ``first`` to ``last``, each with a weight."""
-        if not weight:
-            return
-        self.count += steps * weight
-        self._total += steps * weight * (first + last) / 2
-        if self._exact:
-            apart = (last - first) / (steps - 1) if steps > 1 else 0.0
-            self._values.extend([first + place * apart for place in range(steps)])
-            self._weights.extend(repeat(weight, steps))
-            if len(self._values) > self._most_exact:
-                self._fill_buckets()
-        else:
-            self._put_line(min(first, last), max(first, last), steps, weight)
+        self._lines.append((first, last, steps, weight))
+        self._steps += steps
+        if self._steps > self._most_exact:
+            self._fill_buckets()
 
     def quantile(self, share: float) -> float:
         """Return the smallest value that at least this share of the weight does not exceed; NaN of nothing."""
@@ -90,54 +84,72 @@ class Quantiles:
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return the quantile of each share, in rising order of the shares."""
-        if not self.count:
-            return [math.nan] * len(shares)
+        count = self.count
         # a share such as 0.95 is not a binary fraction: 0.95 of 20 values are 19, not 19.000000000000004
-        wanted = [max(1, math.ceil(share * self.count * (1 - 1e-12))) for share in shares]
-        found: list[float] = []
-        seen = 0
-        for value, weight in self._rising():
-            seen += weight
-            while seen >= wanted[len(found)]:
-                found.append(value)
-                if len(found) == len(wanted):
-                    return found
-        raise AssertionError
+        wanted = [max(1, math.ceil(share * count * (1 - 1e-12))) for share in shares]
+        if not count:
+            return [math.nan] * len(shares)
+        if self.exact and not self._lines:
+            rising = sorted(self._values)
+            return [rising[place - 1] for place in wanted]
+        values, ends = self._rising()
+        return [values[bisect_left(ends, place)] for place in wanted]
 
-    def _rising(self) -> Iterator[tuple[float, int]]:
-        """Yield values with their weights in rising order; of a bucket, the value in the middle of its error."""
-        if self._exact:
-            yield from sorted(zip(self._values, self._weights, strict=True))
-            return
-        if self._none:
-            yield 0.0, self._none
-        for bucket in sorted(self._buckets):
-            yield 2 * _GROWTH**bucket / (_GROWTH + 1), self._buckets[bucket]
+    def _rising(self) -> tuple[list[float], list[int]]:
+        """Return values in rising order, and for each the weight up to it; of a bucket, the middle of its error."""
+        if self.exact:
+            weighted = [(value, 1) for value in self._values]
+            for first, last, steps, weight in self._lines:
+                apart = (last - first) / (steps - 1) if steps > 1 else 0.0
+                weighted += [(first + place * apart, weight) for place in range(steps)]
+            weighted.sort()
+        else:
+            self._fill_buckets()
+            weighted = [(0.0, self._none)] if self._none else []
+            weighted += [(2 * _GROWTH**place / (_GROWTH + 1), self._buckets[place]) for place in sorted(self._buckets)]
+        values, weights = zip(*weighted, strict=True)
+        return list(values), list(accumulate(weights))
 
     def _fill_buckets(self) -> None:
-        self._exact = False
-        for value, weight in zip(self._values, self._weights, strict=True):
-            self._put(value, weight)
-        del self._values[:], self._weights[:]
+        """Count what is known value by value in buckets from now on."""
+        self._bucket_count, self._bucket_total = self.count, self.mean * self.count
+        for value in self._values:
+            self._put(value, value, 1, 1)
+        for line in self._lines:
+            self._put(*line)
+        del self._values[:], self._lines[:]
+        self._steps = 0
 
-    def _put(self, value: float, weight: int) -> None:
-        if value < _LEAST_S:
-            self._none += weight
+    def _put(self, first: float, last: float, steps: int, weight: int) -> None:
+        buckets = self._buckets
+        low, high = (first, last) if first <= last else (last, first)
+        if low < _LEAST_S:
+            self._put_none(high, steps, weight)
             return
-        bucket = math.ceil(math.log(value) / _LOG_GROWTH)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + weight
-
-    def _put_line(self, low: float, high: float, steps: int, weight: int) -> None:
-        low = max(low, _LEAST_S)
-        first = math.ceil(math.log(low) / _LOG_GROWTH)
-        last = math.ceil(math.log(max(high, low)) / _LOG_GROWTH)
-        if first == last:
-            self._buckets[first] = self._buckets.get(first, 0) + steps * weight
+        bottom = math.ceil(math.log(low) / _LOG_GROWTH)
+        top = bottom if steps == 1 else math.ceil(math.log(high) / _LOG_GROWTH)
+        if bottom == top:
+            buckets[bottom] = buckets.get(bottom, 0) + steps * weight
             return
         apart = (high - low) / (steps - 1)
         placed = 0
-        for bucket in range(first, last + 1):
-            below = steps if bucket == last else min(steps, int((_GROWTH**bucket - low) / apart) + 1)
+        for place in range(bottom, top + 1):
+            below = steps if place == top else min(steps, int((_GROWTH**place - low) / apart) + 1)
             if below > placed:
-                self._buckets[bucket] = self._buckets.get(bucket, 0) + (below - placed) * weight
+                buckets[place] = buckets.get(place, 0) + (below - placed) * weight
                 placed = below
+
+    def _put_none(self, high: float, steps: int, weight: int) -> None:
+        """Count a line that begins at no time at all: its first value as none, the others as they are."""
+        apart = high / (steps - 1) if steps > 1 else 0.0
+        self._none += weight
+        for place in range(1, steps):
+            if place * apart < _LEAST_S:
+                self._none += weight
+            else:
+                self._put(place * apart, place * apart, 1, weight)
+
+
+def _line_total(line: tuple[float, float, int, int]) -> float:
+    first, last, steps, weight = line
+    return steps * weight * (first + last) / 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -184,6 +185,29 @@ class Replica:
         """Run until everything that was handed over has finished."""
         self._advance(None)
         self._hand_on_runs()
+
+    @property
+    def next_s(self) -> float:
+        """When the next step begins, as far as is known; infinite where there is nothing to do."""
+        if self.running or self.scheduler.waiting:
+            return self.now_s
+        return max(self.now_s, self._arrivals[0].request.arrival_s) if self._arrivals else inf
+
+    def submit_computed(self, request: Request, *, computed_tokens: int) -> None:
+        """Hand over a request whose first tokens were computed elsewhere: their keys and values come with it.
+
+        Raises:
+            InputError: as `submit`.
+        """
+        self.submit(request)
+        self._arrivals[-1].swapped = computed_tokens
+
+    def prefix_hit(self, request: Request) -> int:
+        """Return how many tokens of a prompt an admission now would find in the cache."""
+        if not self.limits.prefix_caching:
+            return 0
+        job = Job(request, order=self._arrived, content=self._content(request, self._arrived))
+        return self.cache.find_prefix(job)[1]
 
     def _make_cache(self) -> Cache:
         if self.limits.prefix_caching:

@@ -12,9 +12,9 @@ import sys
 RUNS = 15
 BARE = [sys.executable, "-c", "pass"]
 CASES = {
-    "kvcalc --help": (["--help"], 8),
-    "kvcalc size --model llama2-70b": (["size", "--model", "llama2-70b"], 15),
-    "kvcalc size --model llama2-70b --json": (["size", "--model", "llama2-70b", "--json"], 15),
+    "kvcalc --help": (["--help"], 6),
+    "kvcalc size --model llama2-70b": (["size", "--model", "llama2-70b"], 10),
+    "kvcalc size --model llama2-70b --json": (["size", "--model", "llama2-70b", "--json"], 10),
 }
 
 

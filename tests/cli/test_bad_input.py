@@ -18,6 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 SIZE = ("size", "--model", "llama2-70b")
+TRAFFIC = ("traffic", "--model", "llama2-7b")
 DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
 
 
@@ -67,6 +68,24 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         ((*DECODE, "--batch", "1-900000000"), "more than", ""),
         ((*DECODE, "--batch", ""), "batch", ""),
         (("prefill", "--model", "llama2-70b", "--gpu", "h100", "--prompt", "0"), "prompt must be", ""),
+        ((*TRAFFIC, "--output-tokens", "0"), "output-tokens must be", ""),
+        ((*TRAFFIC, "--prompt", "-1"), "prompt must be", ""),
+        ((*TRAFFIC, "--prompt", "1,2"), "takes one number", ""),
+        ((*TRAFFIC, "--batch", "0"), "batch must be", ""),
+        ((*TRAFFIC, "--window", "0"), "window: '0'", ""),
+        ((*TRAFFIC, "--budget", "many"), "evict: 'many' is not a count", ""),
+        ((*TRAFFIC, "--chunk", "1"), "hierarchy: '1'", "4x4"),
+        ((*TRAFFIC, "--with", "wndow=5"), "unknown lever 'wndow'", "did you mean window"),
+        (("levers", "--model", "llama2-7b", "--with", "gqa=5"), "do not divide", "same number of query heads"),
+        (("levers", "--model", "llama2-7b", "--with", "zz"), "unknown lever 'zz'", "levers: mqa"),
+        (("levers", "--model", "llama2-7b", "--gpu", "h10"), "unknown GPU 'h10'", "h100"),
+        (("demo", "kv-cash"), "kv-cash", ""),
+        (("demo", "kv-cache", "--output-tokens", "0"), "output-tokens must be", ""),
+        (("demo", "kv-cache", "--kv-heads", "3"), "do not divide", "same number"),
+        (("demo", "speculate", "--gamma", "-1"), "gamma must be", ""),
+        (("demo", "paging", "--block-size", "0"), "blocks of 0 tokens", "whole blocks"),
+        (("demo", "drift", "--horizon", "1"), "horizon must be", ""),
+        (("demo", "drift", "--consistency", "0"), "consistency loss", ""),
         (("roofline", "--gpu", "nothing-like-it"), "unknown GPU", "kvcalc gpus"),
         (("models", "show", "lama2-70b"), "unknown model", "llama2-70b"),
         (("models", "lint", "nowhere.json"), "cannot be read", ""),

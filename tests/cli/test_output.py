@@ -54,6 +54,10 @@ CONTRACT = {
         block_size max_batch max_context min_gpus""",
     ("reconcile", str(LOG)): """
         schema engine model rows[].quantity rows[].printed rows[].predicted rows[].agrees rows[].reason""",
+    ("traffic", "--model", "llama2-7b", "--prompt", "0", "--output-tokens", "4096"): """
+        schema weight_bytes kv_read_bytes growth_exponent kv_bytes rows[].output_tokens rows[].kv_read_bytes""",
+    ("levers", "--model", "llama2-7b"): """
+        schema rows[].lever rows[].cuts rows[].kv_total_bytes rows[].read_total_bytes rows[].retrofit""",
     ("prefill", "--gpu", "h100-sxm", "--model", "llama2-7b"): """
         schema rows[].batch rows[].prompt rows[].flop rows[].ideal_s rows[].serial_s rows[].limiter""",
 }

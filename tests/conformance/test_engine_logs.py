@@ -1,6 +1,6 @@
 """Numbers that real engines printed, against those computed from the model: within the rounding of their digits.
 
-`engine_logs.yaml` holds 19 records with their sources; it is tested everywhere. Where ``KVCALC_TRUTH`` names a
+`engine_logs.yaml` among the shipped facts holds 19 records with their sources; it is tested everywhere. Where ``KVCALC_TRUTH`` names a
 folder with the full ground truth, every record of its ``engine_logs.yaml`` that names its model is tested too. A record
 is written out as the log it was taken from and read back by the command's own way.
 """
@@ -14,19 +14,20 @@ from typing import Any
 
 import pytest
 import yaml
-from engine_log_text import log_of
 
+import kvcalc
 from kvcalc import api
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Block, Full, ModelProfile, State
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Formats
 from kvcalc.engines.vllm import Layout, VllmOptions, layout
+from kvcalc.evidence.log_text import log_of
 
 Record = dict[str, Any]
 
-HERE = Path(__file__).parent
-OWN: dict[str, Record] = {record["id"]: record for record in yaml.safe_load((HERE / "engine_logs.yaml").read_text())}
+FACTS = Path(kvcalc.__file__).parent / "evidence" / "facts"
+OWN: dict[str, Record] = {record["id"]: record for record in yaml.safe_load((FACTS / "engine_logs.yaml").read_text())}
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
 
 

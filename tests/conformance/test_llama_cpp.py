@@ -1,6 +1,6 @@
 """llama.cpp's caches and states against what the engine itself allocated.
 
-`llama_cpp_cases.yaml` holds telling cases of catalogue models; they are tested everywhere. Where ``KVCALC_TRUTH`` names
+`llama_cpp.yaml` among the shipped facts holds telling cases of catalogue models; they are tested everywhere. Where ``KVCALC_TRUTH`` names
 a folder with the full ground truth, every case of its ``llamacpp/kv.yaml`` is tested too: stand-ins with the real
 geometry of cache and state, some with fewer heads.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+import kvcalc
 from kvcalc.api import load_model
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import (
@@ -33,8 +34,8 @@ from kvcalc.core.model import (
 )
 from kvcalc.engines.llama_cpp import LlamaCppMemory, LlamaCppOptions, layout
 
-HERE = Path(__file__).parent
-CASES: dict[str, Any] = yaml.safe_load((HERE / "llama_cpp_cases.yaml").read_text())["cases"]
+FACTS = Path(kvcalc.__file__).parent / "evidence" / "facts"
+CASES: dict[str, Any] = yaml.safe_load((FACTS / "llama_cpp.yaml").read_text())["cases"]
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) / "llamacpp" / "kv.yaml" if os.environ.get("KVCALC_TRUTH") else None
 
 # What the geometry in the truth file does not say: leading dense layers, which have no indexer.

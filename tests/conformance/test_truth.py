@@ -1,6 +1,6 @@
 """The importer and the shipped profiles against cache tensors counted in a real framework.
 
-`cases.yaml` holds a few dozen configs (only the keys that matter) with the bytes that transformers allocates for them;
+`cache_tensors.yaml` among the shipped facts holds a few dozen configs (only the keys that matter) with the bytes that transformers allocates for them;
 it is tested everywhere. Where ``KVCALC_TRUTH`` names a folder with the full ground truth, every entry of it is tested too.
 """
 
@@ -16,8 +16,8 @@ import yaml
 import kvcalc
 from kvcalc.importers.hugging_face import import_config, read_config_file
 
-HERE = Path(__file__).parent
-CASES: dict[str, Any] = yaml.safe_load((HERE / "cases.yaml").read_text())["cases"]
+FACTS = Path(kvcalc.__file__).parent / "evidence" / "facts"
+CASES: dict[str, Any] = yaml.safe_load((FACTS / "cache_tensors.yaml").read_text())["cases"]
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
 
 

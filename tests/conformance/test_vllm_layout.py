@@ -1,6 +1,6 @@
 """vLLM's layouts and capacities against what the engine's own code computes.
 
-`vllm_cases.yaml` holds telling cases of catalogue models; they are tested everywhere. Where ``KVCALC_TRUTH`` names a
+`vllm.yaml` among the shipped facts holds telling cases of catalogue models; they are tested everywhere. Where ``KVCALC_TRUTH`` names a
 folder with the full ground truth, every record of its ``vllm/layout.yaml`` is tested too, from the model's config.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+import kvcalc
 from kvcalc.api import load_model
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import parse_format
@@ -22,8 +23,8 @@ from kvcalc.core.workload import Formats
 from kvcalc.engines.vllm import Layout, VllmOptions, capacity, layout
 from kvcalc.importers.hugging_face import import_config, read_config_file
 
-HERE = Path(__file__).parent
-LOADED: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / "vllm_cases.yaml").read_text())
+FACTS = Path(kvcalc.__file__).parent / "evidence" / "facts"
+LOADED: dict[str, list[dict[str, Any]]] = yaml.safe_load((FACTS / "vllm.yaml").read_text())
 CASES, PRINTED = LOADED["cases"], LOADED["printed"]
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
 

@@ -85,8 +85,13 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
-    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|steps|calls|blocks|intervals|concurrency)"
-    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+    r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
+    r"|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs)|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+)
+# Ratios and distances without a unit, and what says which one of several.
+RATIO = re.compile(
+    r"(.+_)?(factor|share|shares|exponent|error|difference|reduction)(_.+)?|place|seed"
+    r"|(.+_)?(ratio|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {
@@ -96,11 +101,45 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    # the unit stands in the quantity beside them
+    "CompareRow.differences",
+    "CompareRow.ratios",
+    "CompareRow.best",
+    # the quantity and its unit stand beside them
+    "SolveConstraint.target",
+    "SolveConstraint.reached",
+    "SolveConstraint.beyond",
+    "SolveRow.answer",
+    "SolveRow.acceptance",
+    "CheckChange.ratio",
+    "DecoderShape.head_dim",
+    "DecoderShape.vocabulary",
+    "DriftReport.consistency",
+    "DriftReport.noise",
+    "DriftReport.trainings",
+    "KvCacheReport.both_ways_first_wrong",
+    "KvCacheReport.projections_with",
+    "KvCacheReport.projections_without",
+    "KvCacheStep.projections_with",
+    "KvCacheStep.projections_without",
+    "KvCacheStep.shapes",
+    "KvCacheStep.shapes_without",
+    "PagingReport.more_requests",
+    "SharingEvent.tables",
+    "SpeculationDraft.mean_tokens_per_pass",
+    "SpeculationDraft.quality",
+    "SpeculationDraft.target_passes",
+    "SpeculationReport.output",
+    "SpeculationRound.accepted",
+    "SpeculationRound.drafted",
+    "SpeculationRound.emitted",
+    "SpeculationRound.own",
+    "SpeculationRound.rejected",
 }
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
-    r"(.+_)?(bytes|flop|s|tokens|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|hour))*(_available)?"
+    r"(.+_)?(bytes|flop|s|tokens|requests|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|gpu|hour))*(_available)?"
     r"|price_per_hour_usd"
 )
 
@@ -120,13 +159,15 @@ def _numbers():
 @pytest.mark.parametrize("name", list(_numbers()))
 def test_every_quantity_says_its_unit(name):
     field = name.rpartition(".")[2]
-    assert UNIT.fullmatch(field) or COUNT.fullmatch(field) or name in WITHOUT_UNIT | NESTED
+    named = any(pattern.fullmatch(field) for pattern in (UNIT, COUNT, RATIO))
+    assert named or name in WITHOUT_UNIT | NESTED
 
 
 @pytest.mark.parametrize("name", ["memory", "bandwidth", "latency", "memory_gb", "batch_time", "flop_rate"])
 def test_a_name_without_a_unit_is_found(name):
     assert not UNIT.fullmatch(name)
     assert not COUNT.fullmatch(name)
+    assert not RATIO.fullmatch(name)
 
 
 def test_the_exceptions_are_still_there():

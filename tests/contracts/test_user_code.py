@@ -19,3 +19,5 @@ def test_what_users_write_runs() -> None:
     assert code.largest_batch(40 * 2**30) > 1
     assert any("512 + 64" in line for line in code.explained())
     assert "did you mean llama2-70b" in code.refused("lama2-70b")
+    assert code.fewest_gpus("llama3.1-70b", "h200") == 2
+    assert code.better_format() == (1,)

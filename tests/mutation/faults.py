@@ -13,6 +13,8 @@ CACHE = "tests/property/test_cache_growth.py"
 BOUNDS = "tests/property/test_speed_bounds.py"
 SPREAD = "tests/property/test_spreading.py"
 EXPERTS = "tests/property/test_expert_routing.py"
+SPECULATION = "tests/property/test_speculation.py"
+ESTIMATES = "tests/property/test_estimates.py"
 FIGURES = "tests/unit/test_figures.py"
 
 
@@ -206,5 +208,77 @@ FAULTS = (
         "sharding.py",
         "pieces = ceil_div(matrix.pieces, tensor)",
         "pieces = matrix.pieces // tensor",
+    ),
+    Fault(
+        "a verification lacks the target's own token",
+        "speculation.py",
+        "return -math.expm1((gamma + 1) * math.log(rate))",
+        "return -math.expm1(gamma * math.log(rate))",
+    ),
+    Fault(
+        "a position is accepted whatever became of those before it",
+        "speculation.py",
+        "reached *= share",
+        "reached = share",
+    ),
+    Fault("a node is accepted without its parent", "speculation.py", "products[parent] * share", "share"),
+    Fault("a second child is as good as the first", "speculation.py", "rate * (1 - rate) ** rank", "rate"),
+    Fault(
+        "a verification costs a plain step",
+        "speculation.py",
+        "return expected / (gamma * draft_ratio + verify_ratio)",
+        "return expected / (gamma * draft_ratio + 1)",
+    ),
+    Fault("a draft is free", "speculation.py", "rate_for(gamma * draft_ratio + verify_ratio", "rate_for(verify_ratio"),
+    Fault("a draft is one step", "speculation.py", "(expected - verify_ratio) / gamma", "expected - verify_ratio"),
+    Fault(
+        "a tree grows where it is least use",
+        "speculation.py",
+        "(-before * acceptance",
+        "(before * acceptance",
+        SPECULATION,
+    ),
+    Fault(
+        "a later position is measured against all drafts",
+        "speculation.py",
+        "right / left if left",
+        "right / drafts if left",
+    ),
+    Fault(
+        "an operator at reached rates takes its shorter time",
+        "estimate.py",
+        "max(compute / compute_share, memory / memory_share)",
+        "min(compute / compute_share, memory / memory_share)",
+    ),
+    Fault(
+        "shares of bandwidth and FLOP/s change places",
+        "estimate.py",
+        "reach.flop_share, reach.bandwidth_share, reach.call_s",
+        "reach.bandwidth_share, reach.flop_share, reach.call_s",
+    ),
+    Fault("an operator starts once, not in each layer", "estimate.py", "calls * call +", "call +"),
+    Fault("the first layer's overhead stands for all", "estimate.py", "terms.layers * calibration", "calibration"),
+    Fault("collectives cost nothing but bytes", "estimate.py", "terms.collectives * calibration.collective_s +", "0 +"),
+    Fault("links run at their peak", "estimate.py", "terms.link_s / calibration.link_share", "terms.link_s"),
+    Fault(
+        "an estimate beats the bound",
+        "estimate.py",
+        "max(bound.latency_s, seconds * factor)",
+        "seconds * factor",
+        f"{ESTIMATES}::test_an_interval_stops_at_the_bound",
+    ),
+    Fault(
+        "activations cross no memory",
+        "estimate.py",
+        "memory = op.moved_bytes / hardware",
+        "memory = op.compulsory_bytes / hardware",
+        f"{ESTIMATES}::test_at_the_peak_rates_operators_take_what_the_serial_bound_says",
+    ),
+    Fault(
+        "a mixer is called once for all layers",
+        "forward.py",
+        "        calls=count,\n    )\n\n\ndef _block_collectives",
+        "        calls=0,\n    )\n\n\ndef _block_collectives",
+        f"{ESTIMATES}::test_a_pass_counts_its_layers_and_their_operators",
     ),
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.formats import parse_format
 from kvcalc.core.hardware import HardwareProfile, Link
 from kvcalc.core.model import (
@@ -399,4 +400,29 @@ def model_with_everything() -> ModelProfile:
         held_weight_bytes=1000,
         sources={"config": Source(kind="model_config", url="https://example.com")},
         provenance={"default": "config"},
+    )
+
+
+_SHARES = st.floats(0.01, 1)
+_WAITS = st.floats(0, 1e-3)
+_MULTIPLES = st.tuples(st.floats(0.3, 1), st.floats(1, 3)).map(lambda ends: Interval(low=ends[0], high=ends[1]))
+
+
+@st.composite
+def calibrations(draw: st.DrawFn) -> Calibration:
+    """What some engine reaches; matrices always, other kinds and formats at times."""
+    reach = st.builds(Reach, bandwidth_share=_SHARES, flop_share=_SHARES, call_s=_WAITS)
+    kinds = st.sampled_from(["attention", "experts", "matrix:fp8", "attention:bf16"])
+    return Calibration(
+        name="drawn",
+        engine="any",
+        applies_to=("any",),
+        reach={"matrix": draw(reach), **draw(st.dictionaries(kinds, reach, max_size=2))},
+        memory_interval=draw(_MULTIPLES),
+        compute_interval=draw(_MULTIPLES),
+        step_s=draw(_WAITS),
+        layer_s=draw(_WAITS),
+        collective_s=draw(_WAITS),
+        link_share=draw(_SHARES),
+        measured=Measured(device="any"),
     )

@@ -16,5 +16,5 @@ def schema_text(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    for kind in ("model", "hardware"):
+    for kind in ("model", "hardware", "calibration"):
         (FOLDER / f"{kind}.schema.json").write_text(schema_text(kind))

@@ -48,3 +48,16 @@ def refused(name: str) -> str:
     except kvcalc.UnknownNameError as error:
         return f"{error.what}; {error.hint}"
     return ""
+
+
+def fewest_gpus(model: str, gpu: str) -> float | None:
+    """The fewest accelerators that hold eight conversations."""
+    report: kvcalc.SolveReport = kvcalc.solve(kvcalc.deployment(model, gpu=gpu), "gpus", context=8192, batch=8)
+    return report.rows[0].answer
+
+
+def better_format() -> tuple[int, ...]:
+    """Which of two cache formats holds more sequences, by place."""
+    sides = [kvcalc.side(name, kvcalc.deployment("llama3.1-8b", gpu="l40s", kv_dtype=name)) for name in ("bf16", "fp8")]
+    report: kvcalc.CompareReport = kvcalc.compare(sides)
+    return next(row.best for row in report.rows if row.quantity == "fit.max_batch")

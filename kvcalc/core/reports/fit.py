@@ -69,6 +69,7 @@ class FitReport:
         kv_bytes_available: memory for the cache on each GPU.
         logical_kv_bytes: bytes the batch's tokens need on the fullest GPU.
         reserved_kv_bytes: bytes the engine sets aside for them.
+        kv_headroom: share of that memory that the batch leaves free; below 0 where they do not fit.
         kv_capacity_tokens: tokens the cache of one data-parallel copy holds, as the engine counts them.
         max_concurrency: sequences of ``max_model_len`` tokens that it holds.
         num_blocks: blocks, for engines that page.
@@ -96,6 +97,7 @@ class FitReport:
     kv_bytes_available: int
     logical_kv_bytes: int
     reserved_kv_bytes: int
+    kv_headroom: float | None
     kv_capacity_tokens: int
     max_concurrency: float
     num_blocks: int | None

@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServingSetup", "ServingSummary", "SimulateReport"]
+__all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary", "SimulateReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSetup:
+class ServerSetup:
     """What serves: one replica's engine, and how many there are.
 
     Args:
         engine: whose memory model gave the size of the cache, or where it was given.
-        replicas: engines, each on ``gpus`` / ``replicas`` accelerators.
+        replicas: engines that decode, and prefill too unless others do.
+        prefill_replicas: engines that only prefill.
         routing: how requests are dealt to them.
         num_blocks: blocks of one replica's cache, the null block included.
         block_size: tokens of a block.
-        kv_bytes_available: memory for the cache on each GPU.
         max_num_batched_tokens: tokens of a step at most.
         max_num_seqs: sequences of a step at most.
         max_model_len: tokens of a sequence at most.
@@ -34,10 +34,10 @@ class ServingSetup:
 
     engine: str
     replicas: int
+    prefill_replicas: int
     routing: str
     num_blocks: int
     block_size: int
-    kv_bytes_available: int
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int
@@ -52,7 +52,7 @@ class ServingSummary:
 
     Args:
         requests: requests answered.
-        refused: requests that can never run, because the cache does not hold them or their prompt is too long.
+        refused_requests: requests that can never run, because the cache does not hold them or their prompt is too long.
         makespan_s: from the first arrival to the last answer.
         prompt_tokens: tokens of their prompts.
         output_tokens: tokens generated.
@@ -67,22 +67,22 @@ class ServingSummary:
         output_tokens_per_s_per_gpu: of that, for each GPU.
         output_tokens_per_s_per_gib: of that, for each GiB of the GPUs' memory.
         goodput_requests_per_s: requests that met every limit over the makespan; none without limits.
-        slo_attainment: share of the requests that did.
+        slo_share: share of the requests that did.
         preemptions: how often a running request lost its blocks.
         recomputed_tokens: tokens computed again after that.
         prefix_hit_ratio: share of the prompt tokens that were found in the cache at admission.
-        cache_occupancy: blocks in use over the cache's, mean over the makespan.
-        cache_peak: the most of it.
-        cache_waste: share of the token places of blocks in use that hold no token, mean over time.
-        busy: share of the makespan in which steps ran, mean over replicas.
-        mean_running: sequences running on a replica, mean over the makespan.
-        most_running: the most of them.
+        cache_used_share: blocks in use over the cache's, mean over the makespan.
+        cache_peak_share: the most of it.
+        cache_waste_share: share of the token places of blocks in use that hold no token, mean over time.
+        busy_share: share of the makespan in which steps ran, mean over replicas.
+        mean_running_requests: sequences running on a replica, mean over the makespan.
+        most_running_requests: the most of them.
         steps: steps of all replicas.
         limiter_shares: what limited the steps, by time.
     """
 
     requests: int
-    refused: int
+    refused_requests: int
     makespan_s: float
     prompt_tokens: int
     output_tokens: int
@@ -97,31 +97,43 @@ class ServingSummary:
     output_tokens_per_s_per_gpu: float
     output_tokens_per_s_per_gib: float
     goodput_requests_per_s: float | None
-    slo_attainment: float | None
+    slo_share: float | None
     preemptions: int
     recomputed_tokens: int
     prefix_hit_ratio: float
-    cache_occupancy: float
-    cache_peak: float
-    cache_waste: float
-    busy: float
-    mean_running: float
-    most_running: int
+    cache_used_share: float
+    cache_peak_share: float
+    cache_waste_share: float
+    busy_share: float
+    mean_running_requests: float
+    most_running_requests: int
     steps: int
     limiter_shares: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRow:
-    """One replica's part of the work."""
+    """One replica's part of the work.
+
+    Args:
+        replica: its number, from 0.
+        role: ``prefill`` or ``decode`` where replicas do only one of them.
+        requests: requests it finished.
+        output_tokens: tokens it generated.
+        preemptions: how often one of its requests lost its blocks.
+        prefix_hit_ratio: share of its prompt tokens that were found in its cache.
+        cache_used_share: its blocks in use, mean over the run.
+        busy_share: share of the run in which it computed.
+    """
 
     replica: int
+    role: str
     requests: int
     output_tokens: int
     preemptions: int
     prefix_hit_ratio: float
-    cache_occupancy: float
-    busy: float
+    cache_used_share: float
+    busy_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +143,9 @@ class SeriesRow:
     Args:
         start_s: when it begins.
         end_s: when it ends.
-        running: sequences running, mean.
-        waiting: requests waiting, mean.
-        cache_occupancy: blocks in use over the cache's, mean.
+        running_requests: sequences running, mean.
+        waiting_requests: requests waiting, mean.
+        cache_used_share: blocks in use over the cache's, mean.
         output_tokens_per_s: tokens generated.
         ttft_s: mean time to first token of the requests whose first token came in it; none where there is none.
         inter_token_s: mean time between tokens in it.
@@ -141,9 +153,9 @@ class SeriesRow:
 
     start_s: float
     end_s: float
-    running: float
-    waiting: float
-    cache_occupancy: float
+    running_requests: float
+    waiting_requests: float
+    cache_used_share: float
     output_tokens_per_s: float
     ttft_s: float | None
     inter_token_s: float | None
@@ -155,24 +167,39 @@ class Capacity:
 
     Args:
         slo: the limits, as given.
-        rate_per_s: requests a second at which they hold; 0 where they hold at none that was tried.
-        above_rate_per_s: the lowest rate tried at which they do not; none where they always did.
-        tolerance: what the two may differ by, as a share of the first.
+        requests_per_s: requests a second at which they hold; 0 where they hold at none that was tried.
+        above_requests_per_s: the lowest rate tried at which they do not; none where they always did.
+        tolerance_share: what the two may differ by, as a share of the first.
         runs: simulations made.
         broken: the limit that breaks first above it.
     """
 
     slo: str
-    rate_per_s: float
-    above_rate_per_s: float | None
-    tolerance: float
+    requests_per_s: float
+    above_requests_per_s: float | None
+    tolerance_share: float
     runs: int
     broken: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateReport:
-    """A serving run under load."""
+    """A serving run under load.
+
+    Args:
+        model: the model.
+        gpu: the accelerator.
+        gpus: how many, of all replicas.
+        formats: number formats.
+        workload: what was asked, in words.
+        setup: what serves.
+        summary: the run in figures.
+        replicas: the part of each replica, where there are several.
+        series: the run over time.
+        percentiles_s: of each latency, the values that 1, 2, … 100 percent do not exceed.
+        capacity: the highest load, where it was searched for; the run is then the one at that load.
+        notes: what a user should know.
+    """
 
     schema: str = "kvcalc.simulate/1"
     model: str
@@ -180,10 +207,10 @@ class SimulateReport:
     gpus: int
     formats: RunFormats
     workload: str
-    setup: ServingSetup
+    setup: ServerSetup
     summary: ServingSummary
     replicas: tuple[ReplicaRow, ...] = ()
     series: tuple[SeriesRow, ...] = ()
-    distribution: Mapping[str, tuple[float, ...]]
+    percentiles_s: Mapping[str, tuple[float, ...]]
     capacity: Capacity | None = None
     notes: tuple[str, ...] = ()

@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["DecodeReport", "DecodeRow", "PartCost", "PrefillReport", "PrefillRow", "StepSpread"]
+__all__ = [
+    "DecodeReport",
+    "DecodeRow",
+    "EstimatedWith",
+    "PartCost",
+    "PrefillReport",
+    "PrefillRow",
+    "StepSpread",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +39,30 @@ class StepSpread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatedWith:
+    """The calibration that a report's estimates are made with.
+
+    Args:
+        name: its name.
+        engine: the engine it was measured with.
+        measured_on: the accelerators it was measured on.
+        date: when it was fitted or measured.
+    """
+
+    name: str
+    engine: str
+    measured_on: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRow:
     """One decode step over a batch.
 
     FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, and so are dollars and
     joules: the least at the speed of the bound, at the price of a GPU-hour and the power drawn, where those are known.
+    The estimate is none where none was asked for or no calibration applies; its interval holds four of five
+    measurements.
     """
 
     batch: int
@@ -58,6 +85,10 @@ class DecodeRow:
     usd_per_million_tokens: float | None = None
     joules_per_token: float | None = None
     experts: StepSpread | None = None
+    estimate_s: float | None = None
+    estimate_low_s: float | None = None
+    estimate_high_s: float | None = None
+    estimate_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +105,7 @@ class DecodeReport:
     price_per_hour_usd: float | None = None
     power_w: float | None = None
     notes: tuple[str, ...] = ()
+    calibration: EstimatedWith | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +128,9 @@ class PrefillRow:
     parts: tuple[PartCost, ...]
     usd_per_million_tokens: float | None = None
     joules_per_token: float | None = None
+    estimate_s: float | None = None
+    estimate_low_s: float | None = None
+    estimate_high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +147,4 @@ class PrefillReport:
     price_per_hour_usd: float | None = None
     power_w: float | None = None
     notes: tuple[str, ...] = ()
+    calibration: EstimatedWith | None = None

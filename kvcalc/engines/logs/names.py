@@ -8,8 +8,8 @@ __all__ = ["model_names"]
 
 # Endings that say how the weights are stored or tuned, not how large the cache is.
 _ENDINGS = re.compile(
-    r"[-_.](?:instruct|chat|it|hf|base|thinking|gguf|awq|gptq|int[48]|w[48]a(?:8|16)|fp8|nvfp4|mxfp4|bf16|fp16|f16|"
-    r"autoround|auto|quantized|dynamic|exl[23]|(?:ud-)?i?q\d(?:-[0-9a-z]{1,3}){0,3}|g128|sym|[48]bit|bnb|mtp)$"
+    r"[-_.](?:instruct|chat|it|hf|base|thinking|gguf|awq|gptq|int[48]|w[48]a(?:8|16)|fp[48]|nvfp4|mxfp4|bf16|fp16|f16|"
+    r"autoround|auto|qat|quantized|dynamic|exl[23]|(?:ud-)?i?q\d(?:-[0-9a-z]{1,3}){0,3}|g128|sym|[48]bit|bnb|mtp)$"
 )
 _FAMILIES = (
     (re.compile(r"^(?:meta-)?llama-?(\d)"), r"llama\1"),

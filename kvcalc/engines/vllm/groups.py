@@ -163,9 +163,13 @@ def stage_layouts(
     if pipeline > model.layers:
         raise InputError(f"the {model.layers} layers of {model.name} cannot be split over {pipeline} pipeline stages")
     stages = stage_blocks(model, pipeline)
-    # most stages have the same layers
-    known = {blocks: layout(model, formats, options, tensor=tensor, blocks=blocks) for blocks in dict.fromkeys(stages)}
-    return tuple(known[blocks] for blocks in stages)
+    # most stages have the same layers, and layers of a kind are one object
+    kinds = [tuple(map(id, blocks)) for blocks in stages]
+    known = {
+        kind: layout(model, formats, options, tensor=tensor, blocks=blocks)
+        for kind, blocks in dict(zip(kinds, stages, strict=True)).items()
+    }
+    return tuple(known[kind] for kind in kinds)
 
 
 def _group(members: list[Spec], options: VllmOptions) -> Group:

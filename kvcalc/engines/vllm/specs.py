@@ -95,12 +95,13 @@ def layer_specs(
     Source: vLLM 0.32, Attention.get_kv_cache_spec, MambaBase.get_kv_cache_spec, kv_cache_interface.
     """
     maker = _maker(model, formats, options, tensor=tensor)
-    return tuple(
-        spec
-        for block in (model.blocks if blocks is None else blocks)
-        for mixer in block.mixers
-        for spec in maker.of(mixer)
-    )
+    layers = model.blocks if blocks is None else blocks
+    # layers of a kind are one object: its specs are made once
+    made = {
+        id(block): tuple(spec for mixer in block.mixers for spec in maker.of(mixer))
+        for block in {id(block): block for block in layers}.values()
+    }
+    return tuple(spec for block in layers for spec in made[id(block)])
 
 
 def configured_block_size(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1) -> int:

@@ -10,5 +10,6 @@ from __future__ import annotations
 from kvcalc.plan.explain.passes import explain_decode, explain_prefill
 from kvcalc.plan.explain.roofline import explain_roofline
 from kvcalc.plan.explain.size import explain_size
+from kvcalc.plan.explain.speculative import explain_speculation
 
-__all__ = ["explain_decode", "explain_prefill", "explain_roofline", "explain_size"]
+__all__ = ["explain_decode", "explain_prefill", "explain_roofline", "explain_size", "explain_speculation"]

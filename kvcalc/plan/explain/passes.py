@@ -11,6 +11,7 @@ from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.deployment import rank_weights
+from kvcalc.plan.explain.estimates import estimate_steps
 from kvcalc.plan.explain.operators import Scene, Spelling, stage_spellings
 from kvcalc.plan.explain.text import ASKED, factor, number, profile_source, total
 from kvcalc.plan.explain.times import time_steps
@@ -20,6 +21,7 @@ from kvcalc.plan.steps import timed_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.cost_types import OpCost, StepCost
     from kvcalc.core.reports.speed import DecodeRow, PrefillRow, StepSpread
     from kvcalc.core.workload import Routing, TokenGroup
@@ -35,7 +37,9 @@ _FIELDS = _SUMMED | {"activation_bytes": "B", "link_bytes": "B", "collective_byt
 _UNKNOWN = ("as forward_cost counts it", "")
 
 
-def explain_decode(deployment: Deployment, *, batch: int, context: int) -> tuple[ExplainedStep, ...]:
+def explain_decode(
+    deployment: Deployment, *, batch: int, context: int, calibration: Calibration | None = None
+) -> tuple[ExplainedStep, ...]:
     """Return the steps behind a row of a decode report."""
     group = decode_step(batch=batch, context=context)
     step, row = timed_step(deployment, group), decode_row(deployment, batch=batch, context=context)
@@ -69,6 +73,7 @@ def explain_decode(deployment: Deployment, *, batch: int, context: int) -> tuple
         alone,
         _needed_step(deployment, row, tokens=context),
         per_memory,
+        *(() if calibration is None else estimate_steps(deployment, step, calibration)),
     )
 
 
@@ -102,7 +107,9 @@ def _needed_step(deployment: Deployment, row: DecodeRow | PrefillRow, *, tokens:
     )
 
 
-def explain_prefill(deployment: Deployment, *, batch: int, prompt: int) -> tuple[ExplainedStep, ...]:
+def explain_prefill(
+    deployment: Deployment, *, batch: int, prompt: int, calibration: Calibration | None = None
+) -> tuple[ExplainedStep, ...]:
     """Return the steps behind a row of a prefill report."""
     group = prefill_pass(batch=batch, prompt=prompt)
     row = prefill_row(deployment, batch=batch, prompt=prompt)
@@ -114,8 +121,9 @@ def explain_prefill(deployment: Deployment, *, batch: int, prompt: int) -> tuple
         unit="tokens/s",
         sources=(ASKED,),
     )
-    steps = _pass_steps(deployment, group, timed_step(deployment, group))
-    return (*steps, rate, _needed_step(deployment, row, tokens=prompt))
+    step = timed_step(deployment, group)
+    estimate = () if calibration is None else estimate_steps(deployment, step, calibration)
+    return (*_pass_steps(deployment, group, step), rate, _needed_step(deployment, row, tokens=prompt), *estimate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ def spec(report: KvCacheReport) -> Spec:
         title="run",
     )
     told = [
-        f"prompt {report.prompt_tokens}, in all {report.projections_without:,} without, {report.projections_with:,} with",
+        f"prompt {report.prompt_tokens}; {report.projections_without:,} without, {report.projections_with:,} with",
         "source: kvcalc, a small decoder with random weights",
     ]
     return chart([lines], title="Keys and values computed again for each token, or kept", subtitle=told)

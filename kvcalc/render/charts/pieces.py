@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Axis", "Spec", "chart", "heat_map", "line_layer", "point_layer"]
+__all__ = ["Axis", "Spec", "chart", "heat_map", "line_layer", "point_layer", "range_layer"]
 
 Spec = dict[str, Any]
 
@@ -112,6 +112,13 @@ def point_layer(
     if colour is not None:
         apart["color"] = {"value": colour}
     return _layer(rows, mark, x, y, apart)
+
+
+def range_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, to: str, colour: str) -> Spec:
+    """Return a vertical stroke for each row, from the field of ``y`` to the field ``to``."""
+    layer = _layer(rows, {"type": "rule", "strokeWidth": 1.5, "clip": True}, x, y, {"color": {"value": colour}})
+    layer["encoding"]["y2"] = {"field": to}
+    return layer
 
 
 def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis, middle: float | None = None) -> Spec:

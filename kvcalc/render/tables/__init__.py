@@ -5,40 +5,46 @@ A module offers ``parts(report)``: what is printed, from top to bottom.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.text import Text
-
 from kvcalc.core.units import number_text, seconds_text
+from kvcalc.render.layout import Text, laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.render.layout import Part
 
 __all__ = ["printed", "table_module", "table_text"]
 
 _MODULES = {
+    "kvcalc.simulate": "simulate",
+    "kvcalc.sweep": "sweep",
+    "kvcalc.bench": "bench",
+    "kvcalc.crosscheck": "crosscheck",
     "kvcalc.size": "size",
     "kvcalc.decode": "speed",
     "kvcalc.prefill": "speed",
     "kvcalc.roofline": "roofline",
     "kvcalc.fit": "fit",
     "kvcalc.reconcile": "reconcile",
+    "kvcalc.compare": "compare",
+    "kvcalc.check": "checks",
+    "kvcalc.solve": "solve",
+    "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
     "kvcalc.demo_kv_cache": "kv_cache",
     "kvcalc.demo_speculate": "speculation_rounds",
     "kvcalc.demo_paging": "paging",
     "kvcalc.demo_drift": "drift",
+    "kvcalc.validate": "validate",
+    "kvcalc.check_measured": "check",
 }
 _WIDTH = 110
 
@@ -53,25 +59,21 @@ def table_module(report: Any) -> Any:
     return import_module(f"{__name__}.{_MODULES[report.schema.partition('/')[0]]}")
 
 
-def printed(parts: Sequence[RenderableType], *, plain: bool = False) -> str:
+def printed(parts: Sequence[Part], *, plain: bool = False) -> str:
     """Return what is to be printed as text that ends with a newline; ``plain`` never has colour."""
     is_terminal = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
     width = (
         shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else int(columns) if columns.isdigit() else _WIDTH
     )
-    text = io.StringIO()
-    coloured = is_terminal and not plain
-    console = Console(file=text, width=max(60, width), force_terminal=coloured, highlight=False, emoji=False)
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, Text))
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    coloured = is_terminal and not plain and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return laid_out(parts, width=max(60, width), styled=coloured)
 
 
-def _explained(steps: Sequence[ExplainedStep]) -> list[RenderableType]:
+def _explained(steps: Sequence[ExplainedStep]) -> list[Part]:
     if not steps:
         return []
-    shown: list[RenderableType] = [Text(), Text("How each number comes about", style="bold")]
+    shown: list[Part] = [Text(), Text("How each number comes about", style="bold")]
     told: tuple[str, ...] = ()
     for step in steps:
         shown.append(Text(f"{step.quantity} = {step.formula}"))

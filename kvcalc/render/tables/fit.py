@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, heading, note_lines
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.fit import Budget, FitReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: FitReport) -> list[RenderableType]:
+def parts(report: FitReport) -> list[Part]:
     """Return the verdict, the budget of the fullest GPU, and what else would fit."""
     where = f" on {report.gpus} x {report.gpu}" if report.gpu else f", {report.gpus} GPU" + "s" * (report.gpus > 1)
     asked = f"{number_text(report.batch)} x {number_text(report.context)} tokens"
     verdict = f"FITS: {asked}" if report.fits else f"DOES NOT FIT: {report.reason}"
-    shown: list[RenderableType] = [
+    shown: list[Part] = [
         Text(verdict, style="bold green" if report.fits else "bold red"),
         Text(),
         heading(f"{report.model}{where}, {report.engine}  ({formats_text(report.formats)})"),

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.lessons import KvCacheReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts", "picture", "steps"]
 
 _WHY = (
     "A query is multiplied with all keys once, when its token is new, and never again: only keys and values are kept.",
     "They can be kept because a token sees nothing that comes after it: its hidden states never change.",
+    "An encoder that looks both ways cannot: from the second layer on, old keys and values depend on new tokens.",
 )
 
 
-def parts(report: KvCacheReport) -> list[RenderableType]:
+def parts(report: KvCacheReport) -> list[Part]:
     """Return the comparison of the two runs."""
     shape = report.shape
     without, kept = report.projections_without, report.projections_with
@@ -45,10 +44,7 @@ def parts(report: KvCacheReport) -> list[RenderableType]:
             "first wrong token: " + ("none so far" if wrong is None else number_text(wrong)),
         ),
     ]
-    because = (
-        "An encoder that looks both ways cannot do this: from the second layer on, old keys and values depend on new tokens."
-    )
-    lines = [Text(line) for line in (*_WHY, because)]
+    lines = [Text(line) for line in _WHY]
     return [heading(f"The KV cache: {made}"), Text(size), Text(), facts(rows), Text(), *lines]
 
 
@@ -57,8 +53,7 @@ def steps(report: KvCacheReport) -> list[list[str]]:
     return [
         [
             f"step {step.place}, {step.phase}: token {', '.join(map(str, step.tokens))}",
-            f"  projected in each layer: {step.projections_without} without a cache, {step.projections_with} with it"
-            f" ({step.past_tokens} kept)",
+            f"  projected in each layer: {step.projections_without} without, {step.projections_with} with a cache",
             f"  with     {_shapes(step.shapes)}",
             f"  without  {_shapes(step.shapes_without)}",
             f"  attention outputs differ by {step.difference:.1e}",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
+from kvcalc.render.layout import Column, Grid, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.console import JustifyMethod, RenderableType
+    from kvcalc.render.layout import Part
 
 __all__ = ["facts", "grid", "heading", "note_lines"]
 
@@ -18,15 +17,13 @@ __all__ = ["facts", "grid", "heading", "note_lines"]
 _WORDS = ("limiter", "fits", "reason")
 
 
-def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:
+def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Grid:
     """Return a table whose first ``left`` columns, and those of words by name, stand left and numbers right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, name in enumerate(columns):
-        side: JustifyMethod = "left" if place < left or name in _WORDS else "right"
-        table.add_column(name, justify=side, header_style="bold", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+    named = [
+        Column(name=name, justify="left" if place < left or name in _WORDS else "right")
+        for place, name in enumerate(columns)
+    ]
+    return Grid(named, [list(row) for row in rows])
 
 
 def heading(text: str) -> Text:
@@ -34,17 +31,12 @@ def heading(text: str) -> Text:
     return Text(text, style="bold")
 
 
-def facts(rows: Iterable[tuple[str, ...]]) -> Table:
+def facts(rows: Iterable[tuple[str, ...]]) -> Grid:
     """Return lines of a name, a value and a remark."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column()
-    table.add_column(style="dim")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in (*row, "", "")[:3]))
-    return table
+    columns = [Column(style="dim", wraps=False), Column(), Column(style="dim")]
+    return Grid(columns, [[*row, "", ""][:3] for row in rows], header=False)
 
 
-def note_lines(notes: Sequence[str]) -> list[RenderableType]:
+def note_lines(notes: Sequence[str]) -> list[Part]:
     """Return the notes of a report, one a line."""
     return [Text(f"note: {note}", style="dim") for note in notes]

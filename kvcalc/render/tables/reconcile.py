@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.reconcile import ReconcileReport, ReconcileRow
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: ReconcileReport) -> list[RenderableType]:
+def parts(report: ReconcileReport) -> list[Part]:
     """Return the numbers, what took the memory, and what to change."""
     title = f"{report.engine} {report.version}: {report.model}"
     several = len({row.start_up for row in report.rows}) > 1
@@ -26,7 +24,7 @@ def parts(report: ReconcileReport) -> list[RenderableType]:
     table = grid(columns, rows, left=2)
     table.columns[-1].justify = "left"
     wrong = sum(not row.agrees for row in report.rows)
-    shown: list[RenderableType] = [heading(title), table, Text()]
+    shown: list[Part] = [heading(title), table, Text()]
     shown.append(
         Text(
             f"{wrong} of {_numbers(len(report.rows))} disagree{'s' * (wrong == 1)}" if wrong else _all(len(report.rows))

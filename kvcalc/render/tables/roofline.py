@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import flop_rate_text, number_text, rate_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 from kvcalc.render.words import gpus_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 
-def parts(report: RooflineReport) -> list[RenderableType]:
+def parts(report: RooflineReport) -> list[Part]:
     """Return ceilings, chart, points and plateaus."""
     from kvcalc.render.terminal import roofline_chart
 
@@ -27,7 +25,7 @@ def parts(report: RooflineReport) -> list[RenderableType]:
         for unit, rate in report.peak_flop_per_s.items()
     ]
     title = f"Roofline: {gpus_text(report)}, memory {rate_text(report.memory_bandwidth_bytes_per_s)}"
-    shown: list[RenderableType] = [heading(title), grid(["format", "dense peak", "ridge point"], ceilings)]
+    shown: list[Part] = [heading(title), grid(["format", "dense peak", "ridge point"], ceilings)]
     shown += [Text(), Text(roofline_chart(report))]
     if report.points:
         rows = [

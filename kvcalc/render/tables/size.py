@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from kvcalc.core.units import bytes_text, count_text, number_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
-
     from kvcalc.core.reports.size import SizeReport
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
@@ -24,7 +22,7 @@ def _both(size: float) -> tuple[str, str]:
     return bytes_text(size), f"{number_text(size)} B = {bytes_text(size, si=True)}"
 
 
-def parts(report: SizeReport) -> list[RenderableType]:
+def parts(report: SizeReport) -> list[Part]:
     """Return the table of a size report."""
     kv, weights = report.kv, report.weights
     rows: list[tuple[str, ...]] = [("KV cache per token", *_both(kv.bytes_per_token))]
@@ -64,7 +62,7 @@ def _within(report: SizeReport) -> list[Mapping[str, float]]:
     return [segment for segment in report.kv.affine if segment["from_tokens"] < longest] or list(report.kv.affine[:1])
 
 
-def _affine(report: SizeReport) -> list[RenderableType]:
+def _affine(report: SizeReport) -> list[Part]:
     lines = []
     for segment in _within(report):
         base, slope = segment["base_bytes"], segment["bytes_per_token"]
@@ -73,7 +71,7 @@ def _affine(report: SizeReport) -> list[RenderableType]:
     return [heading("Bytes of a sequence of T tokens"), *(Text(line) for line in lines)]
 
 
-def _size_grid(report: SizeReport) -> list[RenderableType]:
+def _size_grid(report: SizeReport) -> list[Part]:
     batches = sorted({cell.batch for cell in report.grid})
     contexts = sorted({cell.context for cell in report.grid})
     cells = {(cell.context, cell.batch): bytes_text(cell.total_bytes) for cell in report.grid}

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from kvcalc.core.reports.speed import DecodeReport
+from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text, usd_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
-    from kvcalc.core.reports.speed import DecodeRow, PartCost, PrefillReport, PrefillRow
+    from kvcalc.core.reports.speed import EstimatedWith, PartCost, PrefillReport, PrefillRow
+    from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
 
 _HYPOTHETICAL = "does not fit: the speed is hypothetical, as if the memory were larger"
 
 
-def parts(report: DecodeReport | PrefillReport) -> list[RenderableType]:
+def parts(report: DecodeReport | PrefillReport) -> list[Part]:
     """Return the table of a decode or prefill report; what does not fit is said first."""
     return _decode(report) if isinstance(report, DecodeReport) else _prefill(report)
 
@@ -33,7 +31,7 @@ def _memory(report: DecodeReport | PrefillReport) -> str:
     return f"{bytes_text(report.memory_bytes)}{each}"
 
 
-def _warnings(report: DecodeReport | PrefillReport) -> list[RenderableType]:
+def _warnings(report: DecodeReport | PrefillReport) -> list[Part]:
     """Say first what does not fit."""
     over = [row for row in report.rows if not row.fits]
     if not over:
@@ -52,7 +50,7 @@ def _limiter(row: DecodeRow | PrefillRow) -> str:
     return f"{row.limiter} ({', '.join(others)})" if others else row.limiter
 
 
-def _parts_table(parts: Sequence[PartCost]) -> list[RenderableType]:
+def _parts_table(parts: Sequence[PartCost]) -> list[Part]:
     rows = [[part.part, bytes_text(part.moved_bytes), flop_text(part.flop)] for part in parts]
     total = ["total", bytes_text(sum(p.moved_bytes for p in parts)), flop_text(sum(p.flop for p in parts))]
     table = grid(["part", "bytes", "FLOP"], [*rows, total])
@@ -63,9 +61,10 @@ def _title(report: DecodeReport | PrefillReport, what: str) -> str:
     return f"{what} bound: {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
 
 
-def _decode(report: DecodeReport) -> list[RenderableType]:
+def _decode(report: DecodeReport) -> list[Part]:
     if len(report.rows) == 1:
-        return [*_warnings(report), *_one_decode(report, report.rows[0]), *note_lines(report.notes)]
+        shown = _one_decode(report, report.rows[0])
+        return [*_warnings(report), *shown, *_estimate_table(report), *note_lines(report.notes)]
     rows = [
         [
             number_text(row.batch),
@@ -97,17 +96,18 @@ def _decode(report: DecodeReport) -> list[RenderableType]:
     ]
     title = heading(_title(report, "Decode"))
     table = grid(columns, rows, left=0)
-    return [*_warnings(report), title, table, Text(), *_parts_by_row(report), *note_lines(report.notes)]
+    shown = [*_parts_by_row(report), *_estimate_table(report), *note_lines(report.notes)]
+    return [*_warnings(report), title, table, Text(), *shown]
 
 
 def _marked(text: str, row: DecodeRow | PrefillRow) -> str:
     return text if row.fits else f"{text} *"
 
 
-def _parts_by_row(report: DecodeReport) -> list[RenderableType]:
+def _parts_by_row(report: DecodeReport) -> list[Part]:
     """Bytes and FLOP of each part, a line for each batch and context."""
     names = list(dict.fromkeys(part.part for row in report.rows for part in row.parts))
-    shown: list[RenderableType] = []
+    shown: list[Part] = []
     for title, field, text in (("Bytes moved", "moved_bytes", bytes_text), ("FLOP", "flop", flop_text)):
         rows = []
         for row in report.rows:
@@ -118,7 +118,7 @@ def _parts_by_row(report: DecodeReport) -> list[RenderableType]:
     return [*shown, *_expert_lines(report)]
 
 
-def _expert_lines(report: DecodeReport) -> list[RenderableType]:
+def _expert_lines(report: DecodeReport) -> list[Part]:
     spreads = [(row, row.experts) for row in report.rows if row.experts is not None]
     if not spreads:
         return []
@@ -130,7 +130,7 @@ def _expert_lines(report: DecodeReport) -> list[RenderableType]:
     return [heading("Ideal step by the experts that its tokens touch"), grid(columns, rows, left=0)]
 
 
-def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
+def _one_decode(report: DecodeReport, row: DecodeRow) -> list[Part]:
     mark = "" if row.fits else " *"
     rows: list[tuple[str, ...]] = [
         ("batch, context", f"{number_text(row.batch)}, {number_text(row.context)} tokens"),
@@ -139,6 +139,7 @@ def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
         ("  per GiB used", number_text(row.tokens_per_s_per_gib) + mark),
         ("step, ideal", seconds_text(row.ideal_s), "everything overlapped: no measurement beats it"),
         ("step, serial", seconds_text(row.serial_s), "one operator after another"),
+        *_estimate_facts(row),
         ("limited by", _limiter(row)),
         ("intensity", f"{number_text(row.intensity_flop_per_byte)} FLOP/B"),
         (
@@ -152,6 +153,59 @@ def _one_decode(report: DecodeReport, row: DecodeRow) -> list[RenderableType]:
         spread = f"{seconds_text(row.experts.best_s)} to {seconds_text(row.experts.worst_s)}"
         rows.append(("  by experts touched", spread, "fewest and most; the figures are for the expected number"))
     return [heading(_title(report, "Decode")), facts(rows), Text(), *_parts_table(row.parts)]
+
+
+def _estimate_facts(row: DecodeRow) -> list[tuple[str, ...]]:
+    if row.estimate_s is None or row.estimate_tokens_per_s is None:
+        return []
+    return [
+        ("step, estimate", _marked(seconds_text(row.estimate_s), row), f"four of five between {_interval(row)}"),
+        ("  tokens/s", _marked(number_text(row.estimate_tokens_per_s), row)),
+    ]
+
+
+def _interval(row: DecodeRow | PrefillRow, joint: str = " and ") -> str:
+    return joint.join(seconds_text(value) for value in (row.estimate_low_s, row.estimate_high_s) if value is not None)
+
+
+def _estimate_table(report: DecodeReport | PrefillReport) -> list[Part]:
+    """Return the estimates and their intervals, a line for each row, and what they are made with."""
+    if report.calibration is None:
+        return []
+    if isinstance(report, DecodeReport) and len(report.rows) == 1:
+        return [Text(), _estimate_words(report.calibration)]
+    length = "context" if isinstance(report, DecodeReport) else "prompt"
+    rows = [
+        [
+            number_text(row.batch),
+            number_text(getattr(row, length)),
+            _marked(seconds_text(row.estimate_s), row),
+            _interval(row, " to "),
+            f"{row.ideal_s / row.estimate_s:.0%}",
+            *_estimated_rate(row),
+        ]
+        for row in report.rows
+        if row.estimate_s is not None
+    ]
+    columns = [
+        "batch",
+        length,
+        "estimate",
+        "four of five",
+        "of the bound",
+        *(["tokens/s"] if length == "context" else []),
+    ]
+    return [Text(), heading("Estimated time"), grid(columns, rows, left=0), Text(), _estimate_words(report.calibration)]
+
+
+def _estimated_rate(row: DecodeRow | PrefillRow) -> list[str]:
+    rate = row.estimate_tokens_per_s if isinstance(row, DecodeRow) else None
+    return [] if rate is None else [_marked(number_text(rate), row)]
+
+
+def _estimate_words(used: EstimatedWith) -> Text:
+    when = f", {used.date}" if used.date else ""
+    return Text(f"Estimated with the calibration {used.name} ({used.engine}{when}).")
 
 
 def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRow) -> list[tuple[str, ...]]:
@@ -175,7 +229,7 @@ def _price_column(report: DecodeReport | PrefillReport) -> list[str]:
     return [] if report.price_per_hour_usd is None else ["$/Mtok"]
 
 
-def _prefill(report: PrefillReport) -> list[RenderableType]:
+def _prefill(report: PrefillReport) -> list[Part]:
     rows = [
         [
             number_text(row.batch),
@@ -205,4 +259,5 @@ def _prefill(report: PrefillReport) -> list[RenderableType]:
     ]
     parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
     title = heading(_title(report, "Prefill"))
-    return [*_warnings(report), title, grid(columns, rows, left=0), *parts, *note_lines(report.notes)]
+    shown = [*parts, *_estimate_table(report), *note_lines(report.notes)]
+    return [*_warnings(report), title, grid(columns, rows, left=0), *shown]

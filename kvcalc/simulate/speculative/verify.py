@@ -33,7 +33,7 @@ Choose = Callable[[Sequence[float]], int]
 Verify = Callable[[Tokens, DraftTree], Round]
 
 # How far a sum of probabilities may exceed 1 by rounding.
-_ROUNDING = 1e-9
+_MOST_EXCESS = 1e-9
 
 
 def seeded(seed: int) -> Choose:
@@ -205,7 +205,7 @@ def by_chance(acceptance: Sequence[float], choose: Choose) -> Verify:
         def decide(_: Tokens, nodes: tuple[int, ...]) -> tuple[bool, int]:
             shares = [acceptance[node] for node in nodes]
             refused = 1 - sum(shares)
-            if refused < -_ROUNDING:
+            if refused < -_MOST_EXCESS:
                 raise InputError(f"siblings are accepted with {sum(shares):g} in all, more than 1")
             place = choose([*shares, max(refused, 0)])
             return (True, nodes[place]) if place < len(nodes) else (False, 0)

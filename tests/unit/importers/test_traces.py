@@ -63,8 +63,9 @@ def test_any_file_is_read_with_a_mapping(tmp_path):
 
 def test_times_that_are_replaced_are_not_looked_at(tmp_path):
     columns = TraceColumns(prompt="in", output="out")
-    assert [one.arrival_s for one in _read(tmp_path, "in,out\n1,2\n3,4\n", columns=columns, timed=False)] == [0, 0]
-    assert len(_read(tmp_path, AZURE + "never,1,1\n", timed=False)) == 1
+    found = _read(tmp_path, "in,out\n1,2\n3,4\n5,6\n", columns=columns, times=[7.0, 8.0])
+    assert [(one.arrival_s, one.prompt_tokens) for one in found] == [(7.0, 1), (8.0, 3)]
+    assert len(_read(tmp_path, AZURE + "never,1,1\n", times=[0.0])) == 1
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_key_that_goes_missing_is_named(tmp_path):
 
 def test_a_column_that_is_not_there_is_hinted_at(tmp_path):
     with pytest.raises(InputError, match="no column 'inn'") as error:
-        _read(tmp_path, "in,out\n1,2\n", columns=parse_columns("prompt=inn,output=out"), timed=False)
+        _read(tmp_path, "in,out\n1,2\n", columns=parse_columns("prompt=inn,output=out"), times=[0.0])
     assert error.value.hint == "did you mean in?"
 
 

@@ -19,7 +19,9 @@ from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
 MODELS = sorted(shipped_folder("model").glob("*.yaml"))
 HARDWARE = sorted(shipped_folder("hardware").glob("*.yaml"))
-VALIDATORS = {kind: jsonschema.Draft202012Validator(profile_schema(kind)) for kind in ("model", "hardware")}
+VALIDATORS = {
+    kind: jsonschema.Draft202012Validator(profile_schema(kind)) for kind in ("model", "hardware", "calibration")
+}
 SCHEMAS = Path(kvcalc.__file__).parent / "profiles" / "schemas"
 
 
@@ -73,7 +75,7 @@ def test_every_source_says_where_it_can_be_read_or_that_it_is_unverified(paths: 
 
 
 def test_editor_schemas_are_up_to_date() -> None:
-    for kind in ("model", "hardware"):
+    for kind in ("model", "hardware", "calibration"):
         assert json.loads((SCHEMAS / f"{kind}.schema.json").read_text()) == profile_schema(kind)
 
 

@@ -261,7 +261,7 @@ def test_nothing_to_generate_takes_no_pass():
         (lambda: speculate_batch([], [()], tokens=1, tree=chain(1)), "0 ways to verify for 1 prompts"),
         (lambda: DraftTree(parents=(0,)), "node 0 of a draft tree follows 0"),
         (lambda: DraftTree.branching((0,)), "has 0 children a node"),
-        (lambda: DraftTree.branching((99, 99)), "more than 4,096 nodes"),
+        (lambda: DraftTree.branching((99, 99)), "more than 1,024 nodes"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(ask, words):

@@ -6,6 +6,9 @@ from typing import Any
 
 Record = dict[str, Any]
 
+# Larger blocks are chosen by the engine for models with states, which it prints.
+_USUAL_BLOCK = 64
+
 # Names of vLLM's configuration line, by the record's field.
 _VLLM = {
     "model": "model",
@@ -48,7 +51,7 @@ def _vllm(record: Record) -> str:
     lines = [f"{core} [core.py:77] Initializing {engine} (v{shown}) with config: {_config(record, _VLLM)}{draft}"]
     if "weights_gib" in record:
         lines.append(f"{worker} [gpu_model_runner.py:1] Model loading took {record['weights_gib']} GiB and 9.1 seconds")
-    if record.get("block_size", 0) > 64:
+    if record.get("block_size", 0) > _USUAL_BLOCK:
         tokens = record["block_size"]
         lines.append(f"{core} [config.py:1] Setting attention block size to {tokens} tokens to ensure that it fits.")
     if "state_padding_percent" in record:

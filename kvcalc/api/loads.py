@@ -1,0 +1,221 @@
+"""What a server is asked: traces and synthetic load, as often as they are wanted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.units import number_text, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.workload import Arrivals, FollowUps, Lengths
+
+__all__ = ["Load"]
+
+_MANY_REQUESTS = 1000
+_MOST_REQUESTS = 100_000_000
+_PROCESSES = ("trace", "closed", "poisson", "gamma", "constant", "ramp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests that can be made again and again, and at another rate.
+
+    Args:
+        trace: a file of requests: Azure's CSV, Mooncake's JSON lines, or any with ``columns``.
+        columns: which column of the trace holds what: ``time=ts:ms,prompt=in,output=out,hashes=ids``.
+        arrival: ``trace`` for the trace's own times; ``poisson``, ``gamma``, ``constant`` or ``ramp`` at ``rate``;
+            ``closed`` for users who wait for their answers. Without a trace the default is ``poisson``.
+        rate: requests a second; of a ramp, the first. With the trace's own times, they are stretched to it.
+        last_rate: of a ramp, the last.
+        variation: coefficient of variation of the gaps of ``gamma``.
+        requests: how many; without a trace 1,000, with one all of it.
+        prompt: lengths of prompts without a trace: ``512``, ``uniform:128-2048``, ``exponential:512``,
+            ``lognormal:1020,0.9``. Of conversations, the new tokens of each turn.
+        output_tokens: lengths of outputs, likewise.
+        users: of a closed loop.
+        think_s: mean time between an answer and the next question, in closed loops and conversations.
+        turns: with it, conversations of so many turns; a distribution of lengths like the others.
+        system_tokens: tokens of the system prompt that all conversations share.
+        seed: of all random numbers.
+
+    Raises:
+        InputError: options that contradict each other, or are out of range.
+    """
+
+    trace: str | Path | None = None
+    columns: str | None = None
+    arrival: str | None = None
+    rate: float | None = None
+    last_rate: float | None = None
+    variation: float = 2.0
+    requests: int | None = None
+    prompt: str | None = None
+    output_tokens: str | None = None
+    users: int | None = None
+    think_s: float = 0.0
+    turns: str | None = None
+    system_tokens: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for wrong, what, hint in self._mistakes():
+            if wrong:
+                raise InputError(what, hint=hint)
+        if self._needs_rate:
+            self._arrivals()
+        for name, text in (("prompt", self.prompt), ("output-tokens", self.output_tokens), ("turns", self.turns)):
+            if text is not None:
+                self._read_lengths(text, name)
+
+    def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield what could be wrong: whether it is, what to say, and what to do."""
+        process, traced = self.process, self.trace is not None
+        known = did_you_mean(process, _PROCESSES) or f"arrivals: {', '.join(_PROCESSES)}"
+        yield process not in _PROCESSES, f"arrival {process!r} is not known", known
+        lengths = self.prompt is not None or self.output_tokens is not None
+        yield traced and lengths, "the lengths of requests are the trace's", "leave out --trace, or the lengths"
+        yield traced and self.turns is not None, "conversations are made, not read from a trace", "leave out --trace"
+        missing = not traced and (self.prompt is None or self.output_tokens is None)
+        yield missing, "the lengths of requests are not known", "give --trace, or --prompt and --output-tokens"
+        yield not traced and self.columns is not None, "columns are those of a trace", "give --trace"
+        yield not traced and process == "trace", "there is no trace whose times could be used", "give --trace"
+        closed = process == "closed"
+        yield closed and self.users is None, "a closed loop needs users", "give --users"
+        yield not closed and self.users is not None, "users wait for answers in a closed loop", "--arrival closed"
+        yield closed and self.rate is not None, "the rate of a closed loop follows from its users", "leave out --rate"
+        yield closed and self.turns is not None, "conversations begin at a rate", "give --rate instead of --users"
+        talks = self.turns is not None
+        yield self.system_tokens != 0 and not talks, "a system prompt is that of conversations", "give --turns"
+        yield self.think_s != 0 and not (talks or closed), "nobody thinks in open arrivals", "give --users or --turns"
+        yield not 0 <= self.think_s < math.inf, f"a time to think of {self.think_s:g} s", "it is 0 or more"
+        rated = self._needs_rate and self.rate is None
+        yield rated, f"{process} arrivals need a rate", "give --rate, in requests a second"
+        few = self.requests is not None and not 1 <= self.requests <= _MOST_REQUESTS
+        yield few, f"requests must be from 1 to {_MOST_REQUESTS:,}, not {self.requests}", "it is a number of requests"
+        slow = self.rate is not None and not 0 < self.rate < math.inf
+        yield slow, f"a rate of {self.rate} requests a second", "it is above 0"
+
+    @property
+    def process(self) -> str:
+        """The arrival process."""
+        if self.arrival is not None:
+            return self.arrival
+        if self.users is not None:
+            return "closed"
+        return "poisson" if self.trace is None else "trace"
+
+    @property
+    def _needs_rate(self) -> bool:
+        return self.process not in ("trace", "closed")
+
+    @property
+    def text(self) -> str:
+        """What is asked, in words."""
+        what = (
+            f"trace {Path(self.trace).name}"
+            if self.trace is not None
+            else f"{self.prompt} in, {self.output_tokens} out"
+        )
+        if self.turns is not None:
+            what = f"conversations of {self.turns} turns, {self.system_tokens} system tokens, {what}"
+        if self.process == "closed":
+            return f"{what}, {self.users} users who think for {seconds_text(self.think_s)}"
+        when = "its own times" if self.process == "trace" else f"{self.process} arrivals"
+        rate = "" if self.rate is None else f" at {number_text(self.rate)} requests/s"
+        last = "" if self.last_rate is None else f" to {number_text(self.last_rate)}"
+        seed = f", seed {self.seed}" if self.process != "trace" else ""
+        return f"{what}, {when}{rate}{last}{seed}"
+
+    def at_rate(self, rate: float) -> Load:
+        """Return the same load at another rate; a ramp's last rate grows with its first.
+
+        Raises:
+            InputError: a closed loop, whose rate follows from the answers.
+        """
+        if self.process == "closed":
+            raise InputError("the rate of a closed loop follows from its users", hint="search over --arrival poisson")
+        last = None if self.last_rate is None or not self.rate else self.last_rate * rate / self.rate
+        return replace(self, rate=rate, last_rate=last)
+
+    def bodies(self, times: Iterable[float] | None = None) -> Iterator[Request]:
+        """Yield the requests with the trace's times, or with others; synthetic ones without others come at time 0."""
+        from kvcalc.simulate.workload import retimed, synthetic
+
+        if self.trace is None:
+            prompt, output = self._lengths("prompt"), self._lengths("output_tokens")
+            found = islice(synthetic(prompt=prompt, output=output, seed=self.seed), self._many)
+            return found if times is None else retimed(found, times)
+        from kvcalc.importers.traces import parse_columns, read_trace
+
+        columns = None if self.columns is None else parse_columns(self.columns)
+        if times is None and self.process != "trace":
+            times = repeat(0.0)
+        return islice(read_trace(self.trace, columns=columns, times=times), self.requests)
+
+    def source(self, bodies: Sequence[Request] | None = None) -> Iterable[Request] | FollowUps:
+        """Return the requests with their times, or a source some of whose requests come only after answers.
+
+        Args:
+            bodies: what `bodies` yields, where it has been kept.
+        """
+        from kvcalc.simulate.workload import ClosedLoop, Conversations, Talk, arrival_times, retimed
+
+        if self.turns is not None:
+            talk = Talk(
+                turns=self._lengths("turns"),
+                system_tokens=self.system_tokens,
+                prompt=self._lengths("prompt"),
+                output=self._lengths("output_tokens"),
+                think_s=self.think_s,
+            )
+            times = arrival_times(self._arrivals(), seed=self.seed, requests=self._many)
+            return Conversations(times, talk=talk, requests=self._many, seed=self.seed)
+        if self.process in ("closed", "trace", "ramp"):
+            found = self.bodies() if bodies is None else bodies
+            if self.process == "closed":
+                return ClosedLoop(found, users=self.users or 1, think_s=self.think_s, seed=self.seed)
+            if self.process == "trace":
+                return found if self.rate is None else self._stretched(tuple(found))
+            bodies = tuple(found)
+        number = None if bodies is None else len(bodies)
+        times = arrival_times(self._arrivals(), seed=self.seed, requests=number)
+        return self.bodies(times) if bodies is None else retimed(bodies, times)
+
+    def _stretched(self, found: tuple[Request, ...]) -> Iterator[Request]:
+        """Yield a trace's requests with their times stretched so that as many come in a second as asked for."""
+        from kvcalc.simulate.workload import retimed
+
+        last_s = found[-1].arrival_s
+        if not last_s:
+            raise InputError("all requests of the trace come at once: they have no rate", hint="give --arrival poisson")
+        stretch = len(found) / (last_s * (self.rate or 1.0))
+        return retimed(found, (request.arrival_s * stretch for request in found))
+
+    @property
+    def _many(self) -> int:
+        return self.requests or _MANY_REQUESTS
+
+    def _lengths(self, name: str) -> Lengths:
+        return self._read_lengths(getattr(self, name), name)
+
+    @staticmethod
+    def _read_lengths(text: str, name: str) -> Lengths:
+        from kvcalc.simulate.workload import parse_lengths
+
+        return parse_lengths(text, what=name)
+
+    def _arrivals(self) -> Arrivals:
+        from kvcalc.simulate.workload import Arrivals
+
+        process: Any = self.process
+        return Arrivals(
+            process=process, rate_per_s=self.rate or 0.0, variation=self.variation, last_rate_per_s=self.last_rate
+        )

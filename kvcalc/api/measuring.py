@@ -1,0 +1,201 @@
+"""What this machine reaches, and predictions held against a real decode loop. Both run PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.sources import load_calibration, load_hardware, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.measure import BenchReport, CrosscheckReport, MeasuredSpeculation
+    from kvcalc.measure.library import Device
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["bench", "crosscheck", "write_profile"]
+
+_LEAST_ROUNDS, _MOST_ROUNDS = 1, 1000
+_MOST_GAMMA = 64
+
+
+def bench(
+    *,
+    device: str = "auto",
+    formats: Sequence[str] = ("bf16", "fp32"),
+    rounds: int = 20,
+    small_sets: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+) -> BenchReport:
+    """Return what this machine reaches: bandwidth, rates of matrices and attention, and what calls and layers take.
+
+    Args:
+        device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.
+        formats: of bf16, fp16 and fp32.
+        rounds: repetitions of each benchmark; a third of them for matrices and attention.
+        small_sets: whether working sets that caches may hold are measured as well.
+        progress: told what is measured next.
+
+    Raises:
+        InputError: torch is not installed, the device is not there, or too little memory is free.
+    """
+    _check_rounds(rounds)
+    found = _device(device)
+    from kvcalc.measure.bench import bench_report
+    from kvcalc.measure.library import torch_dtype
+    from kvcalc.measure.machine import Plan
+
+    for name in formats:
+        torch_dtype(name)
+    plan = Plan(formats=tuple(formats), stream_rounds=rounds, rounds=max(3, rounds // 3), small_sets=small_sets)
+    return bench_report(found, plan, progress=progress)
+
+
+def crosscheck(
+    models: Sequence[str | Path | ModelProfile],
+    *,
+    device: str = "auto",
+    formats: Sequence[str] | None = None,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] = (512,),
+    layers: int | None = None,
+    fit_memory_bytes: int | None = None,
+    gpu: str | Path | HardwareProfile | None = None,
+    calibration: str | Path | Calibration | None = None,
+    draft: str | Path | ModelProfile | None = None,
+    gamma: int = 4,
+    acceptance: float = 0.8,
+    rounds: int = 20,
+    check: bool = True,
+    settings: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> CrosscheckReport:
+    """Return predictions held against a real decode loop in torch with the models' shapes and random weights.
+
+    Args:
+        models: as `load_model` takes them.
+        device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.
+        formats: of weights, cache and activations; a checkpoint's own 16- or 32-bit format, else bf16, where left out.
+        batches: sequences of a step.
+        contexts: tokens attended, the new one included.
+        layers: cut each model to so many layers.
+        fit_memory_bytes: cut each model to as many layers as fit, cache included.
+        gpu: ceilings that bounds stand on; those that a short bench reaches where left out.
+        calibration: what estimates stand on; one that the bench fits before and after where left out.
+        draft: a draft model, to measure speculative decoding of the first model with.
+        gamma: its proposals for each pass.
+        acceptance: how often a proposal is made right.
+        rounds: repetitions of a step.
+        check: whether cached decoding is held against full recomputation first.
+        settings: fields of the models to replace, as ``path=value``.
+        progress: told what is done next.
+
+    Raises:
+        InputError: torch is not installed, the device is not there, or too little memory is free.
+        UnsupportedError: a layer that the loop does not build.
+        KvcalcError: a model, accelerator or calibration that cannot be found.
+    """
+    _check_rounds(rounds)
+    if not models:
+        raise InputError("no model is given", hint="give --model, for example --model llama3.2-1b")
+    hardware = None if gpu is None else load_hardware(gpu)
+    fitted = None if calibration is None else load_calibration(calibration)
+    profiles = [load_model(model, settings=settings) for model in models]
+    found = _device(device)
+    from kvcalc.measure.crosscheck import Questions, crosscheck_report
+
+    def deployed(model: ModelProfile, name: str | None) -> Deployment:
+        return _cut(model, name, layers, fit_memory_bytes, batch=max(batches), context=max(contexts))
+
+    deployments = tuple(deployed(model, name) for model in profiles for name in formats or (None,))
+    speculation = None
+    if draft is not None:
+        _check_speculation(gamma, acceptance)
+        small = _cut(
+            load_model(draft),
+            deployments[0].formats.weights.name,
+            None,
+            fit_memory_bytes,
+            batch=1,
+            context=max(contexts),
+        )
+        speculation = _speculation(deployments[0], small, found, gamma=gamma, acceptance=acceptance)
+    asked = Questions(
+        deployments=deployments,
+        batches=tuple(batches),
+        contexts=tuple(contexts),
+        rounds=rounds,
+        hardware=hardware,
+        calibration=fitted,
+        check=check,
+    )
+    return crosscheck_report(found, asked, progress=progress, speculation=speculation)
+
+
+def _device(name: str) -> Device:
+    from kvcalc.measure.library import find_device
+
+    return find_device(name)
+
+
+def _check_rounds(rounds: int) -> None:
+    if not _LEAST_ROUNDS <= rounds <= _MOST_ROUNDS:
+        raise InputError(f"--rounds must be from {_LEAST_ROUNDS} to {_MOST_ROUNDS:,}, not {rounds}")
+
+
+def _check_speculation(gamma: int, acceptance: float) -> None:
+    if not 1 <= gamma <= _MOST_GAMMA:
+        raise InputError(f"--gamma must be from 1 to {_MOST_GAMMA}, not {gamma}")
+    if not 0 <= acceptance <= 1:
+        raise InputError(f"--acceptance is a probability, not {acceptance}")
+
+
+def _cut(
+    model: ModelProfile, name: str | None, layers: int | None, memory_bytes: int | None, *, batch: int, context: int
+) -> Deployment:
+    """Return a model in one format for weights, cache and activations, cut to fit."""
+    from kvcalc.measure.decoder import check_supported
+    from kvcalc.measure.library import FORMATS_MEASURED, torch_dtype
+    from kvcalc.measure.scale import fit_layers, with_layers
+    from kvcalc.plan.deployment import check_context, deploy
+
+    check_supported(model)
+    check_context(model, context)
+    chosen = name or (model.dtype if model.dtype in FORMATS_MEASURED else FORMATS_MEASURED[0])
+    torch_dtype(chosen)
+    if layers is not None:
+        model = with_layers(model, layers)
+    found = deploy(model, weights=chosen, kv=chosen, activations=chosen)
+    if memory_bytes is None:
+        return found
+    cut = fit_layers(model, found.formats, batch=batch, context=context, memory_bytes=memory_bytes)
+    return replace(found, model=cut)
+
+
+def _speculation(
+    target: Deployment, draft: Deployment, device: Device, *, gamma: int, acceptance: float
+) -> Callable[[], MeasuredSpeculation]:
+    from kvcalc.measure.speculated import measured_speculation
+    from kvcalc.measure.speculation import check_rollback
+
+    for deployment in (target, draft):
+        check_rollback(deployment.model)
+    return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
+
+
+def write_profile(profile: HardwareProfile | Calibration, path: str | Path) -> None:
+    """Write ceilings or a calibration as a profile file, whole or not at all.
+
+    Raises:
+        OSError: a folder that does not exist or cannot be written to.
+    """
+    from kvcalc.profiles.writer import profile_yaml
+    from kvcalc.render.files import write_whole
+
+    write_whole(path, profile_yaml(profile).encode())

@@ -1,0 +1,140 @@
+"""Observers of a serving run that write down what happens: a row for each request, and a trace for Perfetto."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kvcalc.render.perfetto import TraceFile
+from kvcalc.render.row_file import RowFile
+from kvcalc.simulate.metrics import latencies
+from kvcalc.simulate.runs import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.runs import Run, Served
+
+__all__ = ["Progress", "requests_file", "trace_file"]
+
+_COLUMNS: dict[str, type] = {
+    "request": str,
+    "arrival_s": float,
+    "admitted_s": float,
+    "first_token_s": float,
+    "finish_s": float,
+    "prompt_tokens": int,
+    "output_tokens": int,
+    "cached_tokens": int,
+    "preemptions": int,
+    "queue_s": float,
+    "ttft_s": float,
+    "tpot_s": float,
+    "e2e_s": float,
+    "refused": str,
+}
+_TOLD_EVERY = 256
+
+
+@contextmanager
+def requests_file(path: str | Path) -> Iterator[Observer]:
+    """Give an observer that writes a row for each request to a ``.csv`` or ``.parquet`` file.
+
+    Raises:
+        InputError: another ending, or Parquet without pyarrow.
+        OSError: a folder that cannot be written to.
+    """
+    with RowFile(path, _COLUMNS) as file:
+        yield _Rows(file)
+
+
+@contextmanager
+def trace_file(path: str | Path) -> Iterator[Observer]:
+    """Give an observer that writes a trace for Perfetto to a ``.json`` file.
+
+    Raises:
+        InputError: another ending.
+        OSError: a folder that cannot be written to.
+    """
+    with TraceFile(path) as file:
+        yield _Trace(file)
+
+
+class _Rows(Observer):
+    """Writes a row for each request when it has finished or was refused."""
+
+    def __init__(self, file: RowFile) -> None:
+        self._add = file.add
+
+    def finished(self, served: Served) -> None:
+        """Write a request that has finished."""
+        found, request = latencies(served), served.request
+        tpot_s = None if math.isnan(found["tpot"]) else found["tpot"]
+        self._add(
+            (
+                request.name,
+                request.arrival_s,
+                served.admitted_s,
+                served.first_token_s,
+                served.finish_s,
+                request.prompt_tokens,
+                served.output_tokens,
+                served.cached_tokens,
+                served.preemptions,
+                found["queue"],
+                found["ttft"],
+                tpot_s,
+                found["e2e"],
+                None,
+            )
+        )
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        """Write a request that can never run."""
+        del at_s
+        unknown = (None,) * 4
+        self._add((request.name, request.arrival_s, *unknown[:3], request.prompt_tokens, 0, 0, 0, *unknown, reason))
+
+
+class _Trace(Observer):
+    """Writes the runs of steps, counters, and the stretches of each request; several replicas share the tracks."""
+
+    def __init__(self, file: TraceFile) -> None:
+        self._file = file
+        file.process(0, "engine")
+        file.process(1, "requests")
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Write runs of steps."""
+        for run in runs:
+            told = {"steps": run.steps, "prefill_tokens": run.prefill_tokens, "limiter": run.limiter}
+            name = f"{run.running} running"
+            self._file.work(0, name, run.start_s, run.end_s, told)
+            self._file.count(0, "requests", run.start_s, {"running": run.running, "waiting": run.waiting})
+            self._file.count(0, "blocks", run.start_s, {"used": run.blocks})
+
+    def finished(self, served: Served) -> None:
+        """Write the stretches of a request."""
+        request = served.request
+        steps = (("queue", request.arrival_s, served.admitted_s), ("prefill", served.admitted_s, served.first_token_s),
+                 ("decode", served.first_token_s, served.finish_s))  # fmt: skip
+        for name, start_s, end_s in steps:
+            if end_s > start_s:
+                self._file.span(1, request.name, name, start_s, end_s)
+
+
+class Progress(Observer):
+    """Tells now and then how many requests have finished."""
+
+    def __init__(self, tell: Callable[[int, int], None], of: int) -> None:
+        self._tell, self._of, self._done = tell, of, 0
+
+    def finished(self, served: Served) -> None:
+        """Count a request."""
+        del served
+        self._done += 1
+        if not self._done % _TOLD_EVERY:
+            self._tell(self._done, self._of)

@@ -1,0 +1,174 @@
+"""Serving runs: a load on replicas of an engine, and the highest load that keeps its promises."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.api.loads import Load
+from kvcalc.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from kvcalc.core.reports.simulate import Capacity, SimulateReport
+    from kvcalc.core.requests import Request
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.runs import Observer
+    from kvcalc.simulate.workload import FollowUps
+
+__all__ = ["Serving", "find_capacity", "simulate_serving"]
+
+_MOST_REPLICAS = 1024
+_DEFAULT_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How requests are served.
+
+    Args:
+        options: the engine's options.
+        kv_memory_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out (see `kvcalc.fit`).
+        num_blocks: blocks of a replica's cache, the null block included, whatever the memory.
+        policy: ``fcfs`` or ``priority``.
+        step_times: ``ideal``, ``serial``, or a duration such as ``20ms`` for every step.
+        replicas: engines that requests are dealt to, each on the deployment's GPUs.
+        routing: ``round-robin``, ``least-loaded`` or ``prefix-aware``.
+        prefill_replicas: engines that only prefill; the others then only decode.
+        transfer_bytes_per_s: rate of the link that carries the cache from one to the other, of each GPU; the
+            accelerator's network, or else its link to other accelerators, where left out.
+        exact_steps: whether to compute step after step instead of jumping over those in which nothing is decided; the
+            results are the same.
+        slo: limits such as ``ttft_p95=1s,tpot_p95=50ms``.
+    """
+
+    options: EngineOptions | None = None
+    kv_memory_bytes: int | None = None
+    num_blocks: int | None = None
+    policy: Any = "fcfs"
+    step_times: str = "ideal"
+    replicas: int = 1
+    routing: Any = "round-robin"
+    prefill_replicas: int = 0
+    transfer_bytes_per_s: float | None = None
+    exact_steps: bool = False
+    slo: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.replicas <= _MOST_REPLICAS or not 0 <= self.prefill_replicas <= _MOST_REPLICAS:
+            raise InputError(f"replicas must be from 1 to {_MOST_REPLICAS:,}, not {self.replicas}")
+
+
+def simulate_serving(
+    deployment: Deployment,
+    load: Load | Iterable[Request] | FollowUps,
+    *,
+    serving: Serving | None = None,
+    capacity: Capacity | None = None,
+    observers: Sequence[Observer] = (),
+    save_requests: str | Path | None = None,
+    save_trace: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SimulateReport:
+    """Return what becomes of a load on an engine: latencies, throughput, the cache.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes of one replica.
+        load: what is asked.
+        serving: how it is served.
+        capacity: what `find_capacity` found for them; the load is then served at that rate.
+        observers: told of every run of steps and every request.
+        save_requests: a ``.csv`` or ``.parquet`` file for a row of each request, in the order in which they finish.
+        save_trace: a ``.json`` file for a trace that ui.perfetto.dev shows.
+        progress: is told now and then how many requests have finished, and of how many; 0 where that is not known.
+
+    Raises:
+        InputError: options that contradict each other, a load without requests, or requests out of order.
+        UnsupportedError: a model whose cache or step times are not modelled.
+        OSError: a file that cannot be read or written.
+    """
+    from kvcalc.api.served_files import Progress, requests_file, trace_file
+    from kvcalc.api.serving_run import ServingRun
+
+    run = ServingRun(deployment, serving or Serving())
+    if capacity is not None and isinstance(load, Load):
+        load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
+    with ExitStack() as files:
+        watching = list(observers)
+        if save_requests is not None:
+            watching.append(files.enter_context(requests_file(save_requests)))
+        if save_trace is not None:
+            watching.append(files.enter_context(trace_file(save_trace)))
+        if progress is not None:
+            watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
+        run.serve(load.source() if isinstance(load, Load) else load, watching)
+    report = run.report(load.text if isinstance(load, Load) else "given requests")
+    if capacity is None:
+        return report
+    return replace(report, capacity=capacity, notes=(*_capacity_notes(capacity), *report.notes))
+
+
+def find_capacity(
+    deployment: Deployment,
+    load: Load,
+    *,
+    serving: Serving,
+    tolerance: float = _DEFAULT_TOLERANCE,
+    progress: Callable[[float, bool], None] | None = None,
+) -> Capacity:
+    """Return the highest rate at which all limits hold.
+
+    A limit that breaks at one rate is taken to break at every higher one. Rates scale the load's arrivals and leave the
+    requests as they are, so that the answer is that of this load, of this length.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes of one replica.
+        load: what is asked; the search starts at its rate.
+        serving: how it is served, with limits.
+        tolerance: how far the rate found may be below the lowest that breaks a limit, as a share.
+        progress: is told of each rate tried and whether it held.
+
+    Raises:
+        InputError: no limits, a closed loop, or a tolerance too small.
+    """
+    from kvcalc.api.serving_run import ServingRun
+    from kvcalc.core.reports.simulate import Capacity
+    from kvcalc.simulate.capacity import highest_rate
+    from kvcalc.simulate.metrics import parse_slo
+
+    if serving.slo is None:
+        raise InputError("a search for the capacity needs limits", hint="give --slo ttft_p95=1s,tpot_p95=50ms")
+    bodies = None if load.turns is not None else tuple(load.bodies())
+    limits, broken = parse_slo(serving.slo), [""]
+
+    def holds(rate: float) -> bool:
+        run = ServingRun(deployment, serving)
+        run.serve(load.at_rate(rate).source(bodies), ())
+        wrong = [str(limit) for limit in limits if not run.metrics.kept(limit)]
+        if wrong:
+            broken.append(wrong[0])
+        if progress is not None:
+            progress(rate, not wrong)
+        return not wrong
+
+    found = highest_rate(holds, start_per_s=load.rate or 1.0, tolerance=tolerance)
+    return Capacity(
+        slo=serving.slo,
+        requests_per_s=found.rate_per_s,
+        above_requests_per_s=found.above_rate_per_s,
+        tolerance_share=tolerance,
+        runs=found.tried,
+        broken=broken[-1],
+    )
+
+
+def _capacity_notes(capacity: Capacity) -> tuple[str, ...]:
+    if not capacity.requests_per_s:
+        return (f"no load keeps {capacity.broken}: requests served one at a time break it",)
+    if capacity.above_requests_per_s is None:
+        return ("the limits held at every rate tried: the load is too short to find where they break",)
+    return ("a limit that breaks at one rate is taken to break at every higher one",)

@@ -1,0 +1,210 @@
+"""One serving run: its replicas, who watches them, and what they say at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
+from kvcalc.core.units import parse_seconds
+from kvcalc.cost.sharding import rank_cache_bytes
+from kvcalc.plan.deployment import format_names
+from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
+from kvcalc.simulate.jumping import JumpingReplica
+from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
+from kvcalc.simulate.quantiles import RELATIVE_ERROR
+from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.series import Series
+from kvcalc.simulate.serving import Replica
+from kvcalc.simulate.setup import serving_setup
+from kvcalc.simulate.timer import ConstantTimer, RooflineTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvcalc.api.serving import Serving
+    from kvcalc.core.requests import Request
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.cluster import Server
+    from kvcalc.simulate.metrics import Limit
+    from kvcalc.simulate.serving import ServingSetup
+    from kvcalc.simulate.timer import StepTimer
+    from kvcalc.simulate.workload import FollowUps
+
+__all__ = ["ServingRun"]
+
+_PERCENTS = tuple(percent / 100 for percent in range(1, 101))
+
+
+class ServingRun:
+    """One run: its replicas, who watches them, and what they say at the end."""
+
+    def __init__(self, deployment: Deployment, serving: Serving) -> None:
+        self.deployment, self.serving = deployment, serving
+        self.setup: ServingSetup = serving_setup(
+            deployment,
+            timer=_timer(deployment, serving.step_times),
+            options=serving.options,
+            kv_bytes=serving.kv_memory_bytes,
+            num_blocks=serving.num_blocks,
+            policy=serving.policy,
+        )
+        engines = serving.replicas + serving.prefill_replicas
+        self.limits: tuple[Limit, ...] = () if serving.slo is None else parse_slo(serving.slo)
+        self.usable = self.setup.num_blocks - 1
+        self.metrics = self._metrics(engines)
+        self.each = [self._metrics(1) for _ in range(engines)] if engines > 1 else []
+        self.series = Series(usable_blocks=self.usable * engines)
+        self.refusals = _Refusals()
+
+    def _metrics(self, replicas: int) -> Metrics:
+        return Metrics(
+            usable_blocks=self.usable, block_size=self.setup.groups[0].block_size, replicas=replicas, slo=self.limits
+        )
+
+    def serve(self, source: Iterable[Request] | FollowUps, observers: Sequence[Observer]) -> None:
+        """Serve a load."""
+        serving = self.serving
+        alone = serving.replicas == 1 and not serving.prefill_replicas
+        if alone and isinstance(source, Iterable):
+            watching = _Told([self.metrics, self.series, self.refusals, *observers])
+            self._replica(0, watching).serve(source)
+            return
+        pending = Pending(source)
+        watching = _Told([self.metrics, self.series, self.refusals, *observers, pending])
+        if serving.prefill_replicas:
+            server: Server = Disaggregated(
+                partial(self._replica),
+                prefills=serving.prefill_replicas,
+                decodes=serving.replicas,
+                routing=serving.routing,
+                transfer=self._transfer(),
+                observer=watching,
+            )
+        else:
+            replicas = [self._replica(number, watching) for number in range(serving.replicas)]
+            server = Cluster(replicas, routing=serving.routing)
+        serve(server, pending)
+
+    def _replica(self, number: int, observer: Observer) -> Replica:
+        told = _Told([observer, self.each[number]]) if self.each else observer
+        stepped = self.serving.exact_steps or self.setup.limits.prefix_caching
+        return (Replica if stepped else JumpingReplica)(self.setup, told)
+
+    def _transfer(self) -> Transfer:
+        """Return how caches get from prefill to decode: over the network, or else the accelerators' own link."""
+        hardware, rate, latency_s = self.deployment.hardware, self.serving.transfer_bytes_per_s, 0.0
+        if rate is None and hardware is not None:
+            link = hardware.links.get("scale_out") or hardware.links.get("scale_up")
+            if link is not None:
+                rate, latency_s = link.bytes_per_s, link.latency_s or 0.0
+        if rate is None:
+            raise InputError("no link is known that could carry the cache", hint="give --transfer-rate, as 50GB/s")
+        model, formats, parallel = self.deployment.model, self.deployment.formats, self.deployment.parallel
+        return Transfer(
+            bytes_for=lambda tokens: rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=1),
+            bytes_per_s=rate,
+            latency_s=latency_s,
+        )
+
+    def report(self, workload: str) -> SimulateReport:
+        """Return what the run came to."""
+        deployment, serving, limits, metrics = self.deployment, self.serving, self.setup.limits, self.metrics
+        engines = serving.replicas + serving.prefill_replicas
+        gpus = deployment.parallel.gpus * engines
+        return SimulateReport(
+            model=deployment.model.name,
+            gpu="" if deployment.hardware is None else deployment.hardware.name,
+            gpus=gpus,
+            formats=format_names(deployment.formats),
+            workload=workload,
+            setup=ServerSetup(
+                engine="vllm",
+                replicas=serving.replicas,
+                prefill_replicas=serving.prefill_replicas,
+                routing=serving.routing if engines > 1 else "",
+                num_blocks=self.setup.num_blocks,
+                block_size=self.setup.groups[0].block_size,
+                max_num_batched_tokens=limits.max_num_batched_tokens,
+                max_num_seqs=limits.max_num_seqs,
+                max_model_len=limits.max_model_len,
+                prefix_caching=limits.prefix_caching,
+                policy=limits.policy,
+                step_times=serving.step_times,
+            ),
+            summary=metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus),
+            replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
+            series=self.series.rows(metrics.last_s),
+            percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
+            notes=(*self.refusals.notes(), *_exactness(metrics), *deployment.model.notes),
+        )
+
+    def _row(self, number: int, metrics: Metrics) -> ReplicaRow:
+        found = metrics.summary(gpus=1, memory_bytes=0)
+        # a replica's own makespan is not the run's: what is spread over time counts over the run's
+        share = metrics.makespan_s / self.metrics.makespan_s if self.metrics.makespan_s else 0.0
+        prefills = self.serving.prefill_replicas
+        return ReplicaRow(
+            replica=number,
+            role="" if not prefills else "prefill" if number < prefills else "decode",
+            requests=found.requests,
+            output_tokens=metrics.generated_tokens,
+            preemptions=found.preemptions,
+            prefix_hit_ratio=found.prefix_hit_ratio,
+            cache_used_share=found.cache_used_share * share,
+            busy_share=found.busy_share * share,
+        )
+
+
+def _exactness(metrics: Metrics) -> tuple[str, ...]:
+    rough = [name for name in LATENCIES if not metrics.of[name].exact]
+    if not rough:
+        return ()
+    return (f"quantiles of {', '.join(rough)} are within {RELATIVE_ERROR:.1%} of the exact ones; means are exact",)
+
+
+def _timer(deployment: Deployment, step_times: str) -> StepTimer:
+    kinds: dict[str, Literal["ideal", "serial"]] = {"ideal": "ideal", "serial": "serial"}
+    if step_times in kinds:
+        return RooflineTimer(deployment, kind=kinds[step_times])
+    try:
+        step_s = parse_seconds(step_times)
+    except InputError:
+        raise InputError(
+            f"step times {step_times!r} are not known", hint="ideal, serial, or a duration such as 20ms"
+        ) from None
+    return ConstantTimer(step_s=step_s)
+
+
+class _Told(Observer):
+    """Several observers as one; what none of them takes in costs nothing."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        for name in ("runs", "admitted", "preempted", "gap", "finished", "refused"):
+            methods = [getattr(each, name) for each in observers]
+            own = [method for method in methods if getattr(method, "__func__", None) is not getattr(Observer, name)]
+            setattr(self, name, own[0] if len(own) == 1 else partial(_tell, own))
+
+
+def _tell(methods: Sequence[Callable[..., None]], *told: Any) -> None:
+    for method in methods:
+        method(*told)
+
+
+class _Refusals(Observer):
+    """Keeps the first request that can never run, and counts the others."""
+
+    def __init__(self) -> None:
+        self._first, self._count = "", 0
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        """Take in a request that can never run."""
+        del at_s
+        self._count += 1
+        self._first = self._first or f"request {request.name}: {reason}"
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know."""
+        return (f"{self._count:,} requests can never run: {self._first}",) if self._count else ()

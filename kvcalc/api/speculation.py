@@ -1,0 +1,133 @@
+"""Whether speculation pays, and how each number of that comes about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvcalc.core.model import ModelProfile
+from kvcalc.sources import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.core.reports.speculative import SpeculativeReport
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative import Acceptance, SpeculationOptions
+
+__all__ = ["draft_deployment", "explain_speculation", "speculate"]
+
+
+def draft_deployment(
+    target: Deployment,
+    draft: str | Path | ModelProfile,
+    *,
+    weights: str | None = None,
+    kv_dtype: str | None = None,
+    activations: str | None = None,
+    tensor_parallel: int | None = None,
+) -> Deployment:
+    """Return a draft model on its target's accelerators, over as many tensor-parallel ranks unless said otherwise.
+
+    Raises:
+        KvcalcError: a model or format that cannot be found, or more ranks than the target or the draft's heads have.
+    """
+    from kvcalc.plan.speculative.placing import place_draft
+
+    return place_draft(
+        target, load_model(draft), weights=weights, kv=kv_dtype, activations=activations, tensor=tensor_parallel
+    )
+
+
+def speculate(
+    deployment: Deployment,
+    draft: Deployment | str | Path | ModelProfile | None = None,
+    *,
+    acceptance: float | str | Sequence[float],
+    method: str | None = None,
+    gammas: Sequence[int] | None = None,
+    tree: Sequence[int] | None = None,
+    tree_nodes: int | None = None,
+    draft_layers: int | None = None,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+) -> SpeculativeReport:
+    """Return whether speculation pays for each batch, context and length of the draft, and where it stops.
+
+    Args:
+        deployment: the target on its accelerators.
+        draft: the draft model, in its own formats on the target's accelerators, or deployed by `draft_deployment`.
+        acceptance: a rate; a list by position, each given that all before were accepted; or the text of
+            ``--acceptance``, which also takes counts.
+        method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp`` or ``layer-skip``; a draft model where left
+            out.
+        gammas: lengths of the draft; the best for each row where left out.
+        tree: children of a node at each level.
+        tree_nodes: tokens of a tree whose best shape is used.
+        draft_layers: layers that draft, of ``layer-skip``.
+        batches: sequences decoded together.
+        contexts: tokens attended by the first new token, itself included.
+
+    Raises:
+        KvcalcError: no accelerator, numbers that cannot be, an unknown method, or a draft of another vocabulary.
+    """
+    from kvcalc.plan.speculative import speculation_report
+
+    options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
+    return speculation_report(deployment, _placed(deployment, draft), options, batches=batches, contexts=contexts)
+
+
+def explain_speculation(
+    deployment: Deployment,
+    draft: Deployment | str | Path | ModelProfile | None = None,
+    *,
+    acceptance: float | str | Sequence[float],
+    method: str | None = None,
+    gamma: int | None = None,
+    tree: Sequence[int] | None = None,
+    tree_nodes: int | None = None,
+    draft_layers: int | None = None,
+    batch: int = 1,
+    context: int | None = None,
+) -> tuple[ExplainedStep, ...]:
+    """Return the formulas behind a row of `speculate`, with the numbers put in; arguments as there."""
+    from kvcalc.plan.explain import explain_speculation as explained
+
+    gammas = None if gamma is None else (gamma,)
+    options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
+    return explained(deployment, _placed(deployment, draft), options, batch=batch, context=context)
+
+
+def _placed(target: Deployment, draft: Deployment | str | Path | ModelProfile | None) -> Deployment | None:
+    return draft_deployment(target, draft) if isinstance(draft, str | Path | ModelProfile) else draft
+
+
+def _options(
+    acceptance: float | str | Sequence[float],
+    method: str | None,
+    gammas: Sequence[int] | None,
+    tree: Sequence[int] | None,
+    tree_nodes: int | None,
+    draft_layers: int | None,
+) -> SpeculationOptions:
+    from kvcalc.plan.speculative import SpeculationOptions
+
+    return SpeculationOptions(
+        acceptance=_acceptance(acceptance),
+        method=method,
+        gammas=None if gammas is None else tuple(gammas),
+        widths=None if tree is None else tuple(tree),
+        nodes=tree_nodes,
+        draft_layers=draft_layers,
+    )
+
+
+def _acceptance(given: float | str | Sequence[float]) -> Acceptance:
+    from kvcalc.plan.speculative import Acceptance, parse_acceptance
+
+    if isinstance(given, str):
+        return parse_acceptance(given)
+    if isinstance(given, int | float):
+        return Acceptance(rates=(given,), constant=True)
+    return Acceptance(rates=tuple(given))

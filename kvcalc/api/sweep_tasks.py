@@ -1,0 +1,141 @@
+"""One task of a sweep: its rows as columns. Workers of any kind call `columns_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.api.calculators import fit, prefill, size
+from kvcalc.core.errors import KvcalcError
+from kvcalc.render.records import records
+
+if TYPE_CHECKING:
+    from kvcalc.api.sweeps import Columns, Sweep
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.sweep import SweepTask
+
+__all__ = ["PLACES", "columns_of"]
+
+# The axes that say what runs where: arguments of `kvcalc.deployment`.
+PLACES = (
+    "model", "gpu", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "weights",
+    "kv_dtype", "activations",
+)  # fmt: skip
+
+
+def columns_of(swept: Sweep, task: SweepTask) -> Columns:
+    """Return a task's rows as columns: what was varied, then the report's fields; or why it cannot be done."""
+    points = {name: [value] * task.points for name, value in task.point.items()}
+    try:
+        found = _REPORTS[swept.report](swept, task)
+    except KvcalcError as error:
+        return points | _cells(task) | {"error": [str(error)] * task.points}
+    more = {name: values for name, values in found.items() if name not in points}
+    return points | more | {"error": [None] * task.points}
+
+
+def _cells(task: SweepTask) -> Columns:
+    """Return the inner axes of a task, the last fastest."""
+    found: Columns = {}
+    inside, outside = task.points, 1
+    for name, values in task.cells.items():
+        inside //= len(values)
+        found[name] = [value for _ in range(outside) for value in values for _ in range(inside)]
+        outside *= len(values)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _deployed(given: tuple[tuple[str, Any], ...]) -> Deployment:
+    from kvcalc.api.deployments import deployment
+
+    return deployment(**dict(given))
+
+
+def _deployment(swept: Sweep, task: SweepTask) -> Deployment:
+    given = {**swept.deployment, **{name: value for name, value in task.point.items() if name in PLACES}}
+    given["settings"] = tuple(given.get("settings", ()))
+    return _deployed(tuple(sorted(given.items())))
+
+
+def _decode(swept: Sweep, task: SweepTask) -> Columns:
+    from kvcalc.plan.deployment import default_context
+    from kvcalc.simulate.decode_grid import decode_blocks
+
+    deployment = _deployment(swept, task)
+    contexts = task.cells.get("context") or (default_context(deployment.model),)
+    found: Columns = {}
+    for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
+        for name, values in block.items():
+            found.setdefault(name, []).extend(_plain_numbers(values))
+    return found
+
+
+def _prefill(swept: Sweep, task: SweepTask) -> Columns:
+    prompts = task.cells.get("prompt")
+    return _rows(prefill(_deployment(swept, task), batches=task.cells.get("batch", (1,)), prompts=prompts))
+
+
+def _simulate(swept: Sweep, task: SweepTask) -> Columns:
+    """Run one simulation; what is given goes to where there is a field of that name."""
+    from kvcalc.api.loads import Load
+    from kvcalc.api.serving import Serving, simulate_serving
+    from kvcalc.engines.options import EngineOptions
+
+    given = {**swept.options, **{name: value for name, value in task.point.items() if name not in PLACES}}
+    load, serving, options = (
+        {name: given[name] for name in (field.name for field in fields(kind)) if name in given}
+        for kind in (Load, Serving, EngineOptions)
+    )
+    serving["options"] = EngineOptions(**options)
+    report = simulate_serving(_deployment(swept, task), Load(**load), serving=Serving(**serving))
+    return _rows(report)
+
+
+def _each_cell(function: Callable[..., Any]) -> Callable[[Sweep, SweepTask], Columns]:
+    """Return what asks a function that answers one context and batch for each cell of a task."""
+
+    def ask(swept: Sweep, task: SweepTask) -> Columns:
+        deployment = _deployment(swept, task)
+        cells = _cells(task)
+        found: list[dict[str, Any]] = []
+        for values in zip(*cells.values(), strict=True) if cells else [()]:
+            report = function(deployment, **dict(zip(cells, values, strict=True)), **swept.options)
+            found += records(report)
+        return _as_columns(found)
+
+    return ask
+
+
+def _rows(report: Any) -> Columns:
+    """Return a report's records as columns."""
+    return _as_columns(records(report))
+
+
+def _as_columns(rows: list[dict[str, Any]]) -> Columns:
+    names = dict.fromkeys(name for row in rows for name in row if name != "schema")
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _plain_numbers(values: Any) -> list[Any]:
+    """Return an array as a list as reports print it: what is absent as none, whole numbers as integers."""
+    import numpy as np
+
+    plain: list[Any] = values.tolist()
+    if values.dtype.kind == "f":
+        for place in np.flatnonzero((values == np.rint(values)) & (np.abs(values) < 2.0**53)).tolist():
+            plain[place] = int(plain[place])
+        for place in np.flatnonzero(~np.isfinite(values)).tolist():
+            plain[place] = None
+    return plain
+
+
+_REPORTS: dict[str, Callable[[Sweep, SweepTask], Columns]] = {
+    "decode": _decode,
+    "prefill": _prefill,
+    "size": _each_cell(size),
+    "fit": _each_cell(fit),
+    "simulate": _simulate,
+}

@@ -1,0 +1,172 @@
+"""``kvcalc compare``."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from kvcalc.cli.options import ENGINE_NAMES, Json, Output, Set
+from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.plan.compare import Side
+
+_SPECS = "What is compared: MODEL, GPU, MODEL@GPU or MODEL@4xGPU, then options: llama3.1-8b@2xh100-sxm,kv-dtype=fp8."
+Specs = Annotated[list[str] | None, Argument(metavar="A B ...", help=_SPECS, show_default=False)]
+Model = Annotated[str | None, Option("--model", "-m", help="Models, as a list.")]
+Gpu = Annotated[str | None, Option("--gpu", help="Accelerators, as a list.")]
+Gpus = Annotated[str | None, Option("--gpus", help="How many, as a list; alone it means tensor parallel.")]
+Weights = Annotated[str | None, Option("--weights", help="Weight formats, as a list: bf16,fp8.")]
+Kv = Annotated[str | None, Option("--kv-dtype", help="Cache formats, as a list: bf16,fp8.")]
+Activations = Annotated[str | None, Option("--activations", help="Formats the matrices are multiplied in, as a list.")]
+Tensor = Annotated[str | None, Option("--tensor-parallel", "--tp", help="Ranks that split each layer, as a list.")]
+Pipeline = Annotated[str | None, Option("--pipeline-parallel", "--pp", help="Stages that split the layers, as a list.")]
+Expert = Annotated[str | None, Option("--expert-parallel", "--ep", help="Ranks that share out the experts, as a list.")]
+Data = Annotated[str | None, Option("--data-parallel", "--dp", help="Copies of the attention part, as a list.")]
+Batch = Annotated[str | None, Option("--batch", help="Sequences, as a list or range.")]
+Context = Annotated[str | None, Option("--context", help="Tokens attended, and of the prompt, as a list or range.")]
+Price = Annotated[str | None, Option("--price", help="Dollars for an hour of one GPU, as a list.")]
+Engine = Annotated[str, Option("--engine", help=f"Whose memory model says what fits: {ENGINE_NAMES}.")]
+
+_SHORT = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel"}
+_COUNTS = ("gpus", *_SHORT.values())
+
+
+def command(
+    specs: Specs = None,
+    model: Model = None,
+    gpu: Gpu = None,
+    gpus: Gpus = None,
+    weights: Weights = None,
+    kv_dtype: Kv = None,
+    activations: Activations = None,
+    tensor_parallel: Tensor = None,
+    pipeline_parallel: Pipeline = None,
+    expert_parallel: Expert = None,
+    data_parallel: Data = None,
+    batch: Batch = None,
+    context: Context = None,
+    price: Price = None,
+    engine: Engine = "vllm",
+    settings: Set = None,
+    json: Json = False,
+    output: Output = "table",
+) -> None:
+    """Models, accelerators, formats or whole deployments side by side.
+
+    Every list is combined with every other, and with what is named first. The first side is the measure of the others;
+    the best of each row is marked.
+
+    Example: kvcalc compare llama3.1-8b qwen3-8b --gpu h100-sxm --context 8192 --batch 8
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, emit
+
+    shown = command_output(output, json=json)
+    options = {
+        "model": model, "gpu": gpu, "gpus": gpus, "weights": weights, "kv_dtype": kv_dtype, "activations": activations,
+        "tensor_parallel": tensor_parallel, "pipeline_parallel": pipeline_parallel,
+        "expert_parallel": expert_parallel, "data_parallel": data_parallel,
+        "batch": batch, "context": context, "price": price,
+    }  # fmt: skip
+    lists = {name: _listed(name, text) for name, text in options.items() if text is not None}
+    named = [_parsed(spec) for spec in specs or ()] or [{}]
+    sides = [side for given in named for side in _combined(given, lists)]
+    labels = _labels(sides)
+    report = api.compare([_side(label, side, settings or []) for label, side in zip(labels, sides, strict=True)],
+                         engine=engine)  # fmt: skip
+    emit(report, shown)
+
+
+def _listed(name: str, text: str) -> list[str]:
+    from kvcalc.core.ranges import parse_counts
+
+    if name in ("batch", "context", *_COUNTS):
+        return [str(value) for value in parse_counts(text, what=name.replace("_", " "))]
+    found: list[str] = []
+    for part in text.split(","):
+        if "=" in part and found:
+            found[-1] += f",{part}"  # an exception to the weight format before it
+        else:
+            found.append(part.strip())
+    return found
+
+
+def _parsed(spec: str) -> dict[str, str]:
+    """Return the options that an argument such as ``llama3.1-8b@2xh100-sxm,kv-dtype=fp8`` spells."""
+    name, *rest = spec.split(",")
+    subject, _, place = name.partition("@")
+    found = {}
+    if place:
+        count, _, kind = place.partition("x")
+        found["gpu"] = kind if count.isdigit() and kind else place
+        if count.isdigit() and kind:
+            found["gpus"] = count
+    if subject:
+        found["gpu" if not place and _is_gpu(subject) else "model"] = subject
+    for part in rest:
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        key = _SHORT.get(key, key)
+        known = ("weights", "kv_dtype", "activations", "batch", "context", "price", *_COUNTS)
+        if not equals or key not in known:
+            hint = did_you_mean(key, known) or f"options here: {', '.join(known)}"
+            raise InputError(f"{spec!r}: {part!r} is not an option=value", hint=hint.replace("_", "-"))
+        found[key] = value.strip()
+    return found
+
+
+def _is_gpu(name: str) -> bool:
+    from kvcalc import api
+
+    def known(load: Callable[[str], object]) -> bool:
+        try:
+            load(name)
+        except UnknownNameError:
+            return False
+        return True
+
+    return "/" not in name and not known(api.load_model) and known(api.load_hardware)
+
+
+def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[str, str]]:
+    free = {name: values for name, values in lists.items() if name not in given}
+    return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
+
+
+def _labels(sides: list[dict[str, str]]) -> list[str]:
+    """Return for each side what tells it from the others."""
+    names = list(dict.fromkeys(name for side in sides for name in side))
+    varied = [name for name in names if len({side.get(name) for side in sides}) > 1]
+    shown = [name for name in varied if name not in ("gpu", "gpus")]
+    labels = []
+    for side in sides:
+        told = [name for name in shown if name in side]
+        parts = [side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}" for name in told]
+        if {"gpu", "gpus"} & set(varied):
+            count = f"{side['gpus']}x" if "gpus" in side else ""
+            parts.insert("model" in varied and "model" in side, f"{count}{side.get('gpu', '')}")
+        labels.append(" ".join(parts))
+    if len(set(labels)) < len(labels) and len(labels) > 1:
+        raise InputError("two of the sides are the same", hint="name each once")
+    return labels
+
+
+def _side(label: str, given: dict[str, str], settings: list[str]) -> Side:
+    from kvcalc import api
+    from kvcalc.cli.shared import number, one_count
+
+    if "model" not in given:
+        if "gpu" not in given:
+            raise InputError("nothing to compare", hint="name models or accelerators: kvcalc compare h100-sxm h200")
+        return api.side(label, api.load_hardware(given["gpu"], settings=settings))
+    options: dict[str, Any] = {name: one_count(given.get(name), name.replace("_", " ")) for name in _COUNTS}
+    options |= {name: given.get(name) for name in ("weights", "kv_dtype", "activations")}
+    options["price_per_hour_usd"] = number(given.get("price"), "price")
+    deployment = api.deployment(given["model"], gpu=given.get("gpu"), settings=settings, **options)
+    batch = one_count(given.get("batch"), "batch") or 1
+    return api.side(label, deployment, context=one_count(given.get("context"), "context"), batch=batch)

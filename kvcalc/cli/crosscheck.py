@@ -1,0 +1,81 @@
+"""``kvcalc crosscheck``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from kvcalc.cli.measuring import Device, Rounds, WriteCalibration, WriteGpu
+from kvcalc.cli.options import Batches, Calibration, Json, Output, Set, takes_charts
+
+Models = Annotated[str, Option("--model", "-m", help="Models: catalogue names, files, or a list of them.")]
+Contexts = Annotated[str, Option("--context", help="Tokens attended: one, a list or a range (1024-33792+1024).")]
+Weights = Annotated[
+    str | None, Option("--weights", help="Formats of weights, cache and activations: bf16, fp16, fp32 or a list.")
+]
+Layers = Annotated[int | None, Option("--layers", help="Cut each model to so many layers.")]
+FitMemory = Annotated[str | None, Option("--fit-memory", help="Cut each model to what fits: 2GiB.")]
+Ceilings = Annotated[str | None, Option("--gpu", help="Ceilings of the bounds; those of a short bench where left out.")]
+Draft = Annotated[str | None, Option("--draft", help="Measure speculative decoding of the first model with this one.")]
+Gamma = Annotated[int, Option("--gamma", help="Proposals for each pass of the target.")]
+Acceptance = Annotated[float, Option("--acceptance", help="How often a proposal is made right.")]
+Check = Annotated[bool, Option("--check/--no-check", help="Hold cached decoding against full recomputation first.")]
+
+
+@takes_charts
+def command(
+    model: Models,
+    device: Device = "auto",
+    weights: Weights = None,
+    batch: Batches = "1",
+    context: Contexts = "512",
+    layers: Layers = None,
+    fit_memory: FitMemory = None,
+    gpu: Ceilings = None,
+    calibration: Calibration = None,
+    draft: Draft = None,
+    gamma: Gamma = 4,
+    acceptance: Acceptance = 0.8,
+    rounds: Rounds = 20,
+    check: Check = True,
+    write_gpu: WriteGpu = None,
+    write_calibration: WriteCalibration = None,
+    settings: Set = None,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    chart_files: dict[str, str | None],
+) -> None:
+    """Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.
+
+    Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
+    """
+    from kvcalc import api
+    from kvcalc.cli.measuring import check_folders, leave, listed, tell, write_profiles
+    from kvcalc.cli.shared import command_output, counts, draw, emit, memory
+
+    shown = command_output(output, json=json)
+    check_folders((write_gpu, write_calibration, *chart_files.values()))
+    report = api.crosscheck(
+        listed(model),
+        device=device,
+        formats=None if weights is None else listed(weights),
+        batches=counts(batch, "batch") or (1,),
+        contexts=counts(context, "context") or (1,),
+        layers=layers,
+        fit_memory_bytes=memory(fit_memory),
+        gpu=gpu,
+        calibration=calibration,
+        draft=draft,
+        gamma=gamma,
+        acceptance=acceptance,
+        rounds=rounds,
+        check=check,
+        settings=settings or (),
+        progress=tell,
+    )
+    emit(report, shown)
+    write_profiles(report.ceilings, report.calibration, {"gpu": write_gpu, "calibration": write_calibration})
+    draw(report, chart_files)
+    leave(interrupted=report.interrupted, passed=report.passed)

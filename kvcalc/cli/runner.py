@@ -1,0 +1,179 @@
+"""Commands as functions: a command's own options in, the JSON of its report out."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import json
+from functools import cache
+from importlib import import_module
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Runner", "option_help", "report_names"]
+
+# Commands that print something else than figures of a setup.
+_WITHOUT_FIGURES = (
+    "check",
+    "models",
+    "gpus",
+    "demo",
+    "explore",
+    "completion",
+    "reconcile",
+    "validate",
+    "compare",
+    "sweep",
+)
+# Options that say how a report is printed, not what is in it.
+_PRINTING = ("json", "output", "explain", "svg", "png", "html")
+
+
+@cache
+def _command(name: str) -> Callable[..., None]:
+    found: Callable[..., None] = import_module(f"kvcalc.cli.{name}").command
+    return found
+
+
+@cache
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(_command(name), eval_str=True).parameters)
+
+
+@cache
+def _names(name: str) -> dict[str, str]:
+    """Return what an option may be called, without dashes, and the parameter it sets."""
+    found = {}
+    for parameter, description in _parameters(name).items():
+        if parameter in _PRINTING:
+            continue
+        option = _option(description)
+        # what is written first in an annotation is a name, though the library calls it a default
+        flags = [flag for flag in (option.default, *(option.param_decls or ())) if str(flag).startswith("--")]
+        for flag in (parameter, *flags):
+            spelled = flag.split("/")[0].lstrip("-").replace("-", "_")
+            found[spelled] = parameter
+    return found
+
+
+def _option(parameter: inspect.Parameter) -> Any:
+    return get_args(parameter.annotation)[1]
+
+
+def report_names() -> list[str]:
+    """Return the names of the commands whose figures can be asserted."""
+    from kvcalc.cli.main import COMMANDS
+
+    return [name for name in COMMANDS if name not in _WITHOUT_FIGURES]
+
+
+def option_help() -> dict[str, str]:
+    """Return the options of all those commands, by name, with their help."""
+    found: dict[str, str] = {}
+    for report in report_names():
+        for spelled, parameter in _names(report).items():
+            found.setdefault(spelled, _option(_parameters(report)[parameter]).help)
+    return dict(sorted(found.items()))
+
+
+class Runner:
+    """Runs commands and remembers what they answered.
+
+    Args:
+        known: options that each check may set, whether or not the reports it asks for have them.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Mapping[str, Any]] = {}
+
+    def __call__(self, report: str, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the report of a command as plain data.
+
+        Args:
+            report: the command.
+            settings: its options by name, with ``_`` for ``-``; each must be an option of some report.
+            defaults: options that count where the command has them and none is set.
+
+        Raises:
+            InputError: an option that there is not, or a value that it does not take.
+        """
+        options = _options(report, settings, defaults)
+        key = repr((report, sorted(options.items(), key=lambda item: item[0])))
+        if key not in self._answers:
+            self._answers[key] = _answer(report, options)
+        return self._answers[key]
+
+
+def _options(report: str, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    names = _names(report)
+    chosen: dict[str, Any] = {}
+    for name, value in (*defaults.items(), *settings.items()):
+        if name in names:
+            chosen[names[name]] = value
+        elif name not in option_help():
+            hint = did_you_mean(name, option_help()) or "options are those of the command line, with _ for -"
+            raise InputError(f"there is no option {name!r}", hint=hint)
+    if "prompt" in names and "prompt" not in chosen and "context" not in names:
+        # what is attended after the prompt is the prompt, unless it is said
+        context = settings.get("context", defaults.get("context"))
+        if context is not None:
+            chosen["prompt"] = context
+    parameters = _parameters(report)
+    return {name: _typed(name, value, parameters[name].annotation) for name, value in chosen.items()}
+
+
+def _typed(name: str, value: Any, annotation: Any) -> Any:
+    """Return a value as the type that an option takes: text is text, whatever it looks like."""
+    kinds = _kinds(get_args(annotation)[0])
+    if value is None:
+        return None
+    if list in kinds:
+        return [str(each) for each in (value if isinstance(value, list) else [value])]
+    if isinstance(value, list | dict):
+        raise InputError(f"{name} takes one value, not {value}", hint="lists go below `matrix:`")
+    if bool in kinds:
+        if not isinstance(value, bool):
+            raise InputError(f"{name} is true or false, not {value!r}")
+        return value
+    if str in kinds:
+        return str(value)
+    try:
+        return int(value) if float not in kinds and float(value) == int(value) else kinds[0](value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} takes a number, not {value!r}") from None
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    found = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return [get_origin(kind) or kind for kind in found if kind is not type(None)]
+
+
+def _answer(report: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    given: dict[str, Any] = {}
+    for name, parameter in _parameters(report).items():
+        if name in options:
+            given[name] = options[name]
+        elif name == "json":
+            given[name] = True
+        elif parameter.default is inspect.Parameter.empty:
+            raise InputError(
+                f"{report} needs {name.replace('_', '-')}", hint=f"kvcalc {report} --help shows the options"
+            )
+        else:
+            given[name] = parameter.default
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            _command(report)(**given)
+        except (KvcalcError, OSError):
+            raise
+        except SystemExit:
+            pass  # a report that ends the program has been printed
+    answer: Mapping[str, Any] = json.loads(printed.getvalue())
+    return answer

@@ -1,0 +1,107 @@
+"""``kvcalc speculate``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Option
+
+from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
+from kvcalc.core.errors import InputError
+
+# The keys of `kvcalc.plan.speculative.METHODS`, which is loaded only when it is needed; a test compares them.
+METHOD_NAMES = "draft-model, ngram, medusa, eagle, mtp or layer-skip"
+
+Draft = Annotated[str | None, Option("--draft", help="Draft model, or a head's own profile: as --model.")]
+Method = Annotated[str | None, Option("--method", help=f"{METHOD_NAMES}; draft-model where left out.")]
+Gamma = Annotated[
+    str | None, Option("--gamma", help="Drafted tokens in a row: one, a list or a range; the best where left out.")
+]
+Acceptance = Annotated[
+    str | None,
+    Option(
+        "--acceptance", help="A rate (0.8), one for each position (0.9,0.7) or counts (1000:814,602); 0.8 is assumed."
+    ),
+]
+Tree = Annotated[str | None, Option("--tree", help="Children of a node at each level of a tree: 4,2,2.")]
+Nodes = Annotated[int | None, Option("--tree-nodes", help="Tokens of a tree of the best shape.")]
+Layers = Annotated[int | None, Option("--draft-layers", help="layer-skip: layers that draft; half where left out.")]
+Weights = Annotated[str | None, Option("--draft-weights", help="Weight format of the draft; the checkpoint's own.")]
+Ranks = Annotated[int | None, Option("--draft-tp", help="Ranks that split the draft's layers; the target's.")]
+
+_ASSUMED = "0.8"
+
+
+@takes_deployment
+@takes_charts
+def command(
+    model: Model,
+    gpu: Gpu,
+    draft: Draft = None,
+    method: Method = None,
+    gamma: Gamma = None,
+    acceptance: Acceptance = None,
+    batch: Batches = "1",
+    context: Contexts = None,
+    tree: Tree = None,
+    tree_nodes: Nodes = None,
+    draft_layers: Layers = None,
+    draft_weights: Weights = None,
+    draft_tp: Ranks = None,
+    explain: Explain = False,
+    json: Json = False,
+    output: Output = "table",
+    *,
+    chart_files: dict[str, str | None],
+    deployment_options: dict[str, Any],
+) -> None:
+    """Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.
+
+    Example: kvcalc speculate --model llama3.1-70b --draft llama3.1-8b --gpu h200 --gpus 2 --batch 8 --acceptance 0.8
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, counts, draw, emit, tell, tell_gpu
+
+    shown = command_output(output, json=json)
+    batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
+    gammas = counts(gamma, "gamma")
+    asked: dict[str, Any] = {
+        "acceptance": _ASSUMED if acceptance is None else acceptance,
+        "method": method,
+        "tree": _widths(tree),
+        "tree_nodes": tree_nodes,
+        "draft_layers": draft_layers,
+    }
+    target = api.deployment(model, gpu=gpu, **deployment_options)
+    tell_gpu(gpu, target.hardware)
+    if acceptance is None:
+        tell(f"acceptance {_ASSUMED} is assumed: measure your own")
+    drafting = None
+    if draft is None and (draft_weights is not None or draft_tp is not None):
+        raise InputError("--draft-weights and --draft-tp are of a draft model", hint="give --draft, or leave them out")
+    if draft is not None:
+        drafting = api.draft_deployment(
+            target,
+            draft,
+            weights=draft_weights,
+            kv_dtype=deployment_options["kv_dtype"],
+            activations=deployment_options["activations"],
+            tensor_parallel=draft_tp,
+        )
+    report = api.speculate(target, drafting, gammas=gammas, batches=batches, contexts=contexts, **asked)
+    draw(report, chart_files)
+    row = report.rows[0]
+    emit(
+        report,
+        shown,
+        (lambda: api.explain_speculation(
+            target, drafting, gamma=gammas[0] if gammas else None, batch=row.batch, context=row.context, **asked
+        )) if explain else None,
+    )  # fmt: skip
+
+
+def _widths(text: str | None) -> list[int] | None:
+    """Return the widths of a tree's levels, equal ones too, which a list of counts would hold once."""
+    from kvcalc.cli.shared import one_count
+
+    return None if text is None else [one_count(part, "tree") or 1 for part in text.split(",")]

@@ -1,0 +1,51 @@
+"""What holds and what does not: the answer of ``kvcalc check``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Check", "CheckReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One assertion.
+
+    Args:
+        name: what is asserted.
+        passed: whether it holds.
+        expected: what would have to be, in words and numbers.
+        actual: what is.
+        verdict: the outcome in one line.
+        bound_s: the least time, where the check is of a measured speed.
+        measured_s: the measured time.
+        limiter: what the bound is made of: memory, compute or interconnect.
+    """
+
+    name: str
+    passed: bool
+    expected: str
+    actual: str
+    verdict: str = ""
+    bound_s: float | None = None
+    measured_s: float | None = None
+    limiter: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """Assertions, each with whether it holds.
+
+    Args:
+        checks: the assertions.
+        notes: what a reader should know.
+    """
+
+    schema: str = "kvcalc.check_measured/1"
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of them hold."""
+        return all(check.passed for check in self.checks)

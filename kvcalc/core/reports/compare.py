@@ -1,0 +1,62 @@
+"""Side by side: the answer of ``kvcalc compare``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CompareReport", "CompareRow", "CompareValue", "ComparedSide"]
+
+# What a side can have of a quantity; none where it is not known or does not apply.
+CompareValue = float | str | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSide:
+    """One of what is compared.
+
+    Args:
+        label: what tells it from the others.
+        model: its model; empty where accelerators alone are compared.
+        gpu: its accelerator; empty where models alone are compared.
+        gpus: how many.
+        batch: sequences.
+        context: tokens attended, and tokens of the prompt.
+    """
+
+    label: str
+    model: str
+    gpu: str
+    gpus: int
+    batch: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRow:
+    """One quantity of all sides.
+
+    Args:
+        quantity: the report and the field it is from, for example ``decode.tokens_per_s``.
+        better: ``lower``, ``higher`` or empty where neither is.
+        values: what each side has.
+        differences: to the first side, where both are numbers.
+        ratios: to the first side, where both are numbers.
+        best: places of the best, counted from 0; a speed of what does not fit is never the best.
+    """
+
+    quantity: str
+    better: str
+    values: tuple[CompareValue, ...]
+    differences: tuple[float | None, ...]
+    ratios: tuple[float | None, ...]
+    best: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareReport:
+    """Models, accelerators, formats or whole deployments side by side."""
+
+    schema: str = "kvcalc.compare/1"
+    sides: tuple[ComparedSide, ...]
+    rows: tuple[CompareRow, ...]
+    notes: tuple[str, ...] = ()

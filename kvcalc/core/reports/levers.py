@@ -1,0 +1,86 @@
+"""Ways to shrink the cache: the answer of ``kvcalc levers``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = ["HeadlineRow", "LeverRow", "LeversReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverRow:
+    """The cache with one lever, or with several.
+
+    Args:
+        lever: what was changed; ``none`` for the model as it is.
+        cuts: the terms it makes smaller.
+        applies: whether the model has anything that it acts on; if not, the bytes are those without it.
+        kv_total_bytes: logical bytes of the batch's cache on the accelerators.
+        host_bytes: logical bytes of it in the host's memory.
+        reserved_bytes: what is set aside for it there: whole blocks with paging, else each sequence's longest length.
+        read_total_bytes: cache read by one decode step over the batch; a hierarchy's mean over a chunk.
+        kv_factor: bytes without levers over bytes with them.
+        read_factor: the same of the reads; none where nothing is read.
+        retrofit: ``yes``, ``fine-tuning`` or ``no``: whether weights trained without it can take it.
+        quality: what it may cost, with the source.
+        tokens_per_s: bound on decoding, with an accelerator; none where the weights would be another model's.
+        tokens_per_s_per_gib: the same over all memory that weights and cache take.
+        remark: why it does not apply.
+    """
+
+    lever: str
+    cuts: str
+    applies: bool
+    kv_total_bytes: int
+    host_bytes: int
+    reserved_bytes: int
+    read_total_bytes: float
+    kv_factor: float
+    read_factor: float | None
+    retrofit: str
+    quality: str
+    tokens_per_s: float | None = None
+    tokens_per_s_per_gib: float | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadlineRow:
+    """A published factor of throughput over memory, taken apart.
+
+    Args:
+        claim: whose, and for which model and way of generating.
+        prompt_tokens: tokens of the prompt.
+        output_tokens: tokens generated.
+        published_factor: throughput over the memory of a sample's cache, against a Transformer of the same size.
+        memory_factor: what follows from the architecture: bytes of a Transformer's cache over the hierarchy's.
+        throughput_factor: what remains to be explained by speed.
+    """
+
+    claim: str
+    prompt_tokens: int
+    output_tokens: int
+    published_factor: float
+    memory_factor: float
+    throughput_factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeversReport:
+    """Every known way to shrink a model's cache, or chosen ones together."""
+
+    schema: str = "kvcalc.levers/1"
+    model: str
+    formats: RunFormats
+    context: int
+    batch: int
+    longest_tokens: int
+    gpu: str | None
+    gpus: int
+    rows: tuple[LeverRow, ...]
+    headlines: tuple[HeadlineRow, ...] = ()
+    notes: tuple[str, ...] = ()

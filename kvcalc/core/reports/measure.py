@@ -1,0 +1,272 @@
+"""What a machine reaches, and predictions held against a real decode loop: ``bench`` and ``crosscheck``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.hardware import HardwareProfile
+
+__all__ = [
+    "BatchCrossing",
+    "BenchReport",
+    "BenchRow",
+    "ContextGrowth",
+    "CrosscheckReport",
+    "CrosscheckRow",
+    "LoopCheck",
+    "MeasuredSpeculation",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow:
+    """One micro-benchmark: what it moves and computes, and how long it takes.
+
+    Args:
+        kind: ``read``, ``write``, ``copy``, ``matrix``, ``attention``, ``call``, ``layer`` or ``step``.
+        name: shape, in words.
+        format: number format.
+        batch: sequences, where it has any.
+        context: tokens attended, for attention.
+        working_set_bytes: what is passed through before anything is touched again.
+        moved_bytes: bytes of one call.
+        flop: of one call.
+        predicted_kv_bytes: cache that the call reads, by the formula.
+        allocated_kv_bytes: bytes of the tensors it reads.
+        bound_s: the least time at the ceilings measured here.
+        estimate_s: time by the calibration fitted to these rows.
+        measured_s: of one call, the repetition that a tenth stay below.
+        median_s: the middle repetition.
+        ratio: measured over bound.
+        bytes_per_s: bytes over measured time.
+        flop_per_s: FLOP over measured time.
+    """
+
+    kind: str
+    name: str
+    format: str
+    batch: int | None = None
+    context: int | None = None
+    working_set_bytes: int = 0
+    moved_bytes: float = 0
+    flop: float = 0
+    predicted_kv_bytes: int | None = None
+    allocated_kv_bytes: int | None = None
+    bound_s: float | None = None
+    estimate_s: float | None = None
+    measured_s: float
+    median_s: float
+    ratio: float | None = None
+    bytes_per_s: float | None = None
+    flop_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchReport:
+    """What this machine reaches.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        title: the product's name.
+        threads: threads that worked, on a CPU.
+        versions: torch, driver, system.
+        date: day of the measurement.
+        hardware: the ceilings as an accelerator profile.
+        calibration: what operators reach of them.
+        rows: the micro-benchmarks.
+        interrupted: whether it was stopped before it was done.
+    """
+
+    schema: str = "kvcalc.bench/1"
+    device: str
+    title: str
+    threads: int
+    versions: Mapping[str, str]
+    date: str
+    hardware: HardwareProfile
+    calibration: Calibration | None
+    rows: tuple[BenchRow, ...]
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopCheck:
+    """Something that must hold, and whether it does."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrosscheckRow:
+    """One decode step of one model: predicted and real.
+
+    Args:
+        model: its name.
+        layers: layers that were built; fewer than the model's where it was cut to fit.
+        format: of weights, cache and activations.
+        batch: sequences.
+        context: tokens attended, the new one included.
+        predicted_kv_bytes: cache and states by the formula.
+        allocated_kv_bytes: bytes of the tensors that the loop keeps them in.
+        allocator_kv_bytes: what torch's allocator gave out for them, where it tells (rounded up to its blocks).
+        predicted_weight_bytes: weights by the formula.
+        allocated_weight_bytes: bytes of the weight tensors.
+        bound_s: the least time, everything overlapped.
+        serial_s: operator after operator.
+        estimate_s: by the calibration.
+        measured_s: the repetition that a tenth stay below.
+        least_s: the fastest repetition, which the bound is held against.
+        median_s: the middle one.
+        repetitions: how many there were.
+        ratio: measured over bound.
+        serial_ratio: measured over serial.
+        estimate_error: estimate over measured, less one.
+        experts_touched: experts used in all mixtures of the step, counted.
+        cache_resident: whether the step moves so little that the last-level cache may hold it.
+        cause: why the bound is beaten, where it is.
+    """
+
+    model: str
+    layers: int
+    format: str
+    batch: int
+    context: int
+    predicted_kv_bytes: int
+    allocated_kv_bytes: int
+    allocator_kv_bytes: int | None
+    predicted_weight_bytes: int
+    allocated_weight_bytes: int
+    bound_s: float
+    serial_s: float
+    estimate_s: float | None
+    estimate_low_s: float | None
+    estimate_high_s: float | None
+    measured_s: float
+    least_s: float
+    median_s: float
+    repetitions: int
+    ratio: float
+    serial_ratio: float
+    estimate_error: float | None
+    experts_touched: int | None
+    cache_resident: bool
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCrossing:
+    """The batch from which on a step is limited by compute, at one context.
+
+    It is where the line through the origin and the largest batch meets the time of the smallest; none where the step
+    does not yet grow with the batch.
+    """
+
+    model: str
+    format: str
+    context: int
+    bound_batch: float | None
+    estimate_batch: float | None
+    measured_batch: float | None
+    largest_batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextGrowth:
+    """What a token more of context adds to a step, at one batch."""
+
+    model: str
+    format: str
+    batch: int
+    from_context: int
+    to_context: int
+    bound_s_per_token: float
+    estimate_s_per_token: float | None
+    measured_s_per_token: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSpeculation:
+    """Greedy speculative decoding: measured, and predicted at the acceptance and step times that were measured.
+
+    Args:
+        target: the model.
+        draft: the draft model.
+        format: of both.
+        gamma_tokens: proposals for each pass of the target.
+        acceptance: share of the proposals looked at that the target would have chosen.
+        tokens_per_pass: of the target.
+        expected_tokens_per_pass: at that acceptance.
+        draft_s: a pass of the draft.
+        verify_s: a pass of the target over all proposals.
+        plain_s: a decode step of the target.
+        measured_speedup: tokens a second with drafts over tokens a second without.
+        predicted_speedup: by the formula, from the numbers above.
+        identical: whether both sequences are the same.
+    """
+
+    target: str
+    draft: str
+    format: str
+    gamma_tokens: int
+    acceptance: float
+    tokens_per_pass: float
+    expected_tokens_per_pass: float
+    draft_s: float
+    verify_s: float
+    plain_s: float
+    measured_speedup: float
+    predicted_speedup: float
+    identical: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrosscheckReport:
+    """Predictions against a real decode loop.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        title: the product's name.
+        threads: threads that worked, on a CPU.
+        versions: torch, driver, system.
+        date: day of the measurement.
+        gpu: the ceilings that bounds stand on: a profile's name.
+        ceilings: the same as a profile.
+        calibration: what the estimates stand on.
+        rows: the steps.
+        checks: what must hold.
+        crossings: where compute takes over from memory.
+        growth: what context adds.
+        speculation: where it was measured.
+        median_abs_error: of the estimates, by format.
+        p90_abs_error: nine of ten estimates are closer, by format.
+        passed: whether every check does.
+        interrupted: whether it was stopped before it was done.
+    """
+
+    schema: str = "kvcalc.crosscheck/1"
+    device: str
+    title: str
+    threads: int
+    versions: Mapping[str, str]
+    date: str
+    gpu: str
+    ceilings: HardwareProfile
+    calibration: Calibration | None
+    rows: tuple[CrosscheckRow, ...]
+    checks: tuple[LoopCheck, ...]
+    crossings: tuple[BatchCrossing, ...] = ()
+    growth: tuple[ContextGrowth, ...] = ()
+    speculation: MeasuredSpeculation | None = None
+    median_abs_error: Mapping[str, float]
+    p90_abs_error: Mapping[str, float]
+    passed: bool
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()

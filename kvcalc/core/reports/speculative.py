@@ -1,0 +1,220 @@
+"""When speculation pays: the answer of ``kvcalc speculate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = [
+    "BatchLimit",
+    "DraftMemory",
+    "GammaRow",
+    "LargestDraft",
+    "MapCell",
+    "Pays",
+    "QuotedRule",
+    "SpeculativeReport",
+    "SpeculativeRow",
+]
+
+# Where over the batch speculation pays.
+Pays = Literal["never", "up to a batch", "from a batch on", "between two batches", "at every batch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeRow:
+    """Speculation at one batch, context and length of the draft.
+
+    Times are least times of a pass of one batch, everything overlapped; what is named ``serial`` is of operator after
+    operator.
+
+    Args:
+        batch: sequences.
+        context: tokens attended by the first new token, itself included.
+        gamma: levels of the draft.
+        draft_tokens: tokens drafted, gamma of a chain, the nodes of a tree.
+        acceptance_rate: the rate of acceptance; of a list by position the constant one that gives as many tokens.
+        expected_tokens_per_pass: what a verification gives on average, the target's own token included.
+        speedup: over plain decoding.
+        serial_speedup: the same of the serial times.
+        break_even_acceptance: the rate at which the speed-up is 1; none where no acceptance reaches it.
+        plain_s: one plain step of the target.
+        draft_s: all steps of the draft.
+        verify_s: one verification.
+        draft_ratio: c, a step of the draft over a plain step.
+        verify_ratio: v, a verification over a plain step.
+        verify_limiter: what limits the verification.
+        plain_tokens_per_s: of plain decoding, over the batch.
+        tokens_per_s: with speculation.
+        fits: whether the target and what speculation adds fit.
+        memory_needed_bytes: on the fullest GPU.
+    """
+
+    batch: int
+    context: int
+    gamma: int
+    draft_tokens: int
+    acceptance_rate: float
+    expected_tokens_per_pass: float
+    speedup: float
+    serial_speedup: float
+    break_even_acceptance: float | None
+    plain_s: float
+    draft_s: float
+    verify_s: float
+    draft_ratio: float
+    verify_ratio: float
+    verify_limiter: str
+    plain_tokens_per_s: float
+    tokens_per_s: float
+    fits: bool
+    memory_needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GammaRow:
+    """One length of the draft at the first batch and context."""
+
+    gamma: int
+    draft_tokens: int
+    expected_tokens_per_pass: float
+    speedup: float
+    serial_speedup: float
+    break_even_acceptance: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimit:
+    """From which to which batch speculation pays at one context.
+
+    Args:
+        context: tokens.
+        gamma: the length of the draft; none where the best is taken at each batch.
+        first_batch: the smallest batch at which it pays; none where it never does.
+        break_even_batch: the largest batch at which it pays; none where it never does, or never stops.
+        pays: in words.
+        serial_first_batch: the same of serial times: there linear layers can be compute-bound while the
+            cache is read.
+        serial_break_even_batch: the same.
+        serial_pays: the same.
+        largest_fitting_batch: the largest batch that fits with what speculation adds; 0 for none.
+    """
+
+    context: int
+    gamma: int | None
+    first_batch: int | None
+    break_even_batch: int | None
+    pays: Pays
+    serial_first_batch: int | None
+    serial_break_even_batch: int | None
+    serial_pays: Pays
+    largest_fitting_batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestDraft:
+    """The slowest draft that still pays at the first batch and context, whatever its length.
+
+    Args:
+        gamma: the length of its drafts.
+        draft_ratio: its step over a plain step of the target; 0 where not even a free draft pays.
+        step_s: the same in seconds.
+        parameters: what a dense draft may have that does nothing but multiply its weights, cache aside.
+        weight_format: the format of these weights.
+    """
+
+    gamma: int
+    draft_ratio: float
+    step_s: float
+    parameters: int
+    weight_format: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftMemory:
+    """What speculation adds to the memory of the fullest GPU, at the first row.
+
+    Args:
+        weight_bytes: weights of the draft.
+        kv_bytes: cache of the draft, for as many tokens as the target's.
+        lookahead_bytes: slots of the target's cache for the drafted tokens; for a recurrent state a copy for each of
+            them, to return to.
+        total_bytes: all three.
+    """
+
+    weight_bytes: int
+    kv_bytes: int
+    lookahead_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedRule:
+    """A rule that people quote, beside the exact answer.
+
+    Args:
+        name: the rule.
+        speedup: what it predicts; none where it only says yes or no.
+        pays: its verdict.
+        agrees: whether the exact verdict at the first row is the same.
+        why: where it misleads here.
+    """
+
+    name: str
+    speedup: float | None
+    pays: bool
+    agrees: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapCell:
+    """The speed-up at one batch and one rate of acceptance, at the first context."""
+
+    batch: int
+    acceptance: float
+    gamma: int
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeReport:
+    """Whether speculation pays, where it stops, and what it costs. The headline is that of the first row.
+
+    Args:
+        best_gamma: the length of the draft that is fastest; 0 where plain decoding is.
+        break_even_batch: the largest batch at which it pays at the first context; none where it never does or never
+            stops, as ``by_context`` says.
+        acceptance: the rate of each drafted position.
+    """
+
+    schema: str = "kvcalc.speculate/1"
+    model: str
+    draft: str | None
+    method: str
+    gpu: str
+    gpus: int
+    memory_bytes: int
+    formats: RunFormats
+    draft_formats: RunFormats | None
+    acceptance: tuple[float, ...]
+    batch: int
+    context: int
+    gamma: int
+    expected_tokens_per_pass: float
+    speedup: float
+    serial_speedup: float
+    break_even_acceptance: float | None
+    best_gamma: int
+    break_even_batch: int | None
+    rows: tuple[SpeculativeRow, ...]
+    by_gamma: tuple[GammaRow, ...]
+    by_context: tuple[BatchLimit, ...]
+    largest_draft: LargestDraft
+    memory: DraftMemory
+    rules: tuple[QuotedRule, ...]
+    map: tuple[MapCell, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,56 @@
+"""Bytes read to generate tokens: the answer of ``kvcalc traffic``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.common import RunFormats
+
+__all__ = ["TrafficReport", "TrafficRow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficRow:
+    """What has been read when so many tokens have been generated.
+
+    Args:
+        output_tokens: tokens generated for each sequence.
+        context: tokens of each sequence then.
+        kv_bytes: the cache of the batch then.
+        weight_bytes: weights read, once for each token of the batch together.
+        kv_read_bytes: cache read, by all sequences.
+        growth_exponent: d log(kv_read_bytes) / d log(output_tokens); none where nothing is read.
+    """
+
+    output_tokens: int
+    context: int
+    kv_bytes: int
+    weight_bytes: float
+    kv_read_bytes: int
+    growth_exponent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficReport:
+    """Bytes read to generate tokens after a prompt; those of the prompt's own pass are not among them.
+
+    Args:
+        levers: what was changed about the cache.
+        rows: the same figures at doublings of the output, the whole output last.
+    """
+
+    schema: str = "kvcalc.traffic/1"
+    model: str
+    formats: RunFormats
+    batch: int
+    prompt_tokens: int
+    output_tokens: int
+    levers: tuple[str, ...]
+    weight_bytes: float
+    kv_read_bytes: int
+    growth_exponent: float | None
+    kv_bytes: int
+    rows: tuple[TrafficRow, ...]
+    notes: tuple[str, ...] = ()

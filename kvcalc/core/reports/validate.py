@@ -1,0 +1,179 @@
+"""Prediction against measurement: the answer of ``kvcalc validate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Figures", "Outcome", "SourceFigures", "Status", "ValidateReport", "ValidateSummary"]
+
+# How a record stands to the prediction. Only the first three were held against one.
+Status = Literal["holds", "explained", "violates", "no profile", "excluded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One record, held against the prediction.
+
+    Args:
+        id: the record's name.
+        suite: its suite.
+        source: where it was printed, shortened.
+        first_hand: whether that is where it was measured.
+        quantity: what was measured: ``decode``, ``prefill``, ``ttft`` …, or the name of a printed number.
+        unit: of the numbers below: ``s``, ``B``, ``tokens`` …
+        status: how it stands to the prediction.
+        reason: the cause of a violation, or why it was not held against a prediction.
+        model: the catalogue's model, or the name as printed where there is none.
+        hardware: the catalogue's accelerator, likewise.
+        engine: the engine.
+        gpus: accelerators.
+        batch: sequences at once, where there are any.
+        measured: the measurement.
+        bound: the least it can be; of an exact prediction, none.
+        estimate: the prediction, where there is one.
+        estimate_least: lower end of its interval.
+        estimate_most: upper end.
+        calibration: where the estimate's parameters come from.
+        fitted: whether they were fitted to records of the same campaign, so that the error tells nothing.
+    """
+
+    id: str
+    suite: str
+    source: str
+    first_hand: bool
+    quantity: str
+    unit: str
+    status: Status
+    reason: str = ""
+    model: str = ""
+    hardware: str = ""
+    engine: str = ""
+    gpus: int = 1
+    batch: int | None = None
+    measured: float | None = None
+    bound: float | None = None
+    estimate: float | None = None
+    estimate_least: float | None = None
+    estimate_most: float | None = None
+    calibration: str = ""
+    fitted: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """The measured speed as a share of the bound: the bound's time over the measured; above 1 it beats it."""
+        return self.bound / self.measured if self.bound is not None and self.measured else None
+
+    @property
+    def error(self) -> float | None:
+        """The estimate's signed relative error: above 0 where it is larger than the measurement."""
+        if self.estimate is None or self.measured is None:
+            return None
+        if self.estimate == self.measured:
+            return 0.0
+        return self.estimate / self.measured - 1 if self.measured else float("inf")
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measurement lies in the estimate's interval."""
+        if self.measured is None or self.estimate_least is None or self.estimate_most is None:
+            return None
+        return self.estimate_least <= self.measured <= self.estimate_most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a group of records shows; shares and errors are fractions of one, and none where nothing was scored.
+
+    Args:
+        records: records in all.
+        held: those held against a bound or an exact prediction.
+        scored: those with an exact prediction, or an estimate whose parameters were not fitted to their campaign; the
+            errors are of these.
+        fitted: those with an estimate whose parameters were.
+        without_profile: those whose model, accelerator or format is in no profile.
+        without_calibration: those held against the bound alone.
+        excluded: those that cannot be used, each for a reason.
+        explained: those that beat the bound for a cause that was computed.
+        bound_violations: those that beat it without.
+        median_share: median of measured speed over bound.
+        least_share: the smallest.
+        most_share: the largest.
+        median_error: median signed error of the estimate.
+        p90_error: 90th percentile of the signed error.
+        median_abs_error: median of its size.
+        interval_coverage: share of the records inside their interval.
+    """
+
+    records: int
+    held: int
+    scored: int
+    fitted: int
+    without_profile: int
+    without_calibration: int
+    excluded: int
+    explained: int
+    bound_violations: int
+    median_share: float | None = None
+    least_share: float | None = None
+    most_share: float | None = None
+    median_error: float | None = None
+    p90_error: float | None = None
+    median_abs_error: float | None = None
+    interval_coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFigures:
+    """The records of one suite, source and quantity."""
+
+    suite: str
+    source: str
+    first_hand: bool
+    quantity: str
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateSummary:
+    """All suites together."""
+
+    records: int
+    held: int
+    scored: int
+    fitted: int
+    without_profile: int
+    without_calibration: int
+    excluded: int
+    explained: int
+    bound_violations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateReport:
+    """How far the predictions can be trusted.
+
+    Args:
+        records_file: the file whose records were held against them; none for the shipped ones.
+        summary: all suites together.
+        suites: each suite.
+        sources: each source of each suite, by quantity.
+        outcomes: each record.
+        notes: what should be known about the reading.
+    """
+
+    schema: str = "kvcalc.validate/1"
+    records_file: str | None
+    summary: ValidateSummary
+    suites: Mapping[str, Figures]
+    sources: tuple[SourceFigures, ...]
+    outcomes: tuple[Outcome, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether no record beats its bound without a cause."""
+        return self.summary.bound_violations == 0

@@ -1,0 +1,44 @@
+"""Which measurements were made together: what a fit must not see of those it is judged by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.evidence.names import engine_rules
+from kvcalc.evidence.record import short_source
+
+if TYPE_CHECKING:
+    from kvcalc.evidence.record import Record
+
+__all__ = ["campaign", "engine_of"]
+
+# Sources that gather the runs of many accelerators, engines and models, some of them in two files.
+_GATHERED = "ai-dynamo/aiconfigurator"
+_ENGINES = {"trtllm": "tensorrt-llm", "nvidia nim": "tensorrt-llm"}
+
+
+def engine_of(record: Record) -> str:
+    """Return the engine of a record as calibrations name it; kernels on their own run in none.
+
+    The Vulkan backend of llama.cpp is an engine of its own: on the same card it reaches other rates.
+    """
+    if record.suite == "kernels":
+        return "kernels"
+    name = engine_rules(record.engine).name
+    if name == "llama.cpp" and "vulkan" in record.engine.lower():
+        return "llama.cpp-vulkan"
+    return _ENGINES.get(name, name)
+
+
+def campaign(record: Record) -> str:
+    """Return the source of a record; of one that gathers many runs, with accelerator, engine, model and format.
+
+    Kernels of one file are told apart by what they do.
+    """
+    source = short_source(record.source)
+    if record.suite == "kernels":
+        return f"{source} {record.phase}"
+    if not source.startswith(_GATHERED):
+        return source
+    run = (_GATHERED, record.hardware, engine_of(record), record.model.rpartition("/")[2], record.weights or "")
+    return " ".join(run).strip().lower()

@@ -1,0 +1,166 @@
+"""Fitting a calibration to measurements: a search over few physical parameters, the same numbers from the same data."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.calibration import Interval
+from kvcalc.cost.estimate import reached_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.cost.estimate import PassTerms
+
+__all__ = ["Sample", "fit", "interval", "left_out", "sample_seconds"]
+
+# The search multiplies and divides one parameter at a time, by less and less.
+_STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
+_LEAST_SHARE, _MOST_SHARE, _LEAST_SECONDS = 0.01, 0.95, 1e-9
+# What a parameter must earn to move: this much of the mean error for each factor of e from where it began.
+_PULL = 0.002
+_DIGITS = 3
+# Of the ratios measured / estimate one in ten lies below the interval and one in ten above.
+_TAIL = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A measurement to fit to.
+
+    Args:
+        campaign: what was measured together: a source, or a part of one that gathers many.
+        measured_s: the measured time.
+        passes: what it was spent on: the terms of a pass, its bound and how many of them.
+        limiter: what limits them for most of their bound.
+    """
+
+    campaign: str
+    measured_s: float
+    passes: tuple[tuple[PassTerms, float, float], ...]
+    limiter: str
+
+
+def sample_seconds(sample: Sample, calibration: Calibration) -> float:
+    """Return the estimated time of a sample's passes, none below its bound."""
+    return sum(times * max(bound_s, reached_seconds(terms, calibration)) for terms, bound_s, times in sample.passes)
+
+
+def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> Calibration:
+    """Return the calibration whose estimates are nearest to the measured times.
+
+    The mean over samples of abs(log(estimate / measured)) is made least, where all samples of a campaign together weigh
+    as much as the square root of their number. A parameter that the samples say little of stays near its start: the
+    mean error must fall by 0.002 for it to move by a factor of e. One parameter at a time is multiplied or divided by
+    a factor as long as that helps, then by smaller ones; the result has three digits.
+
+    Args:
+        start: where the search begins; what is not free stays.
+        samples: the measurements.
+        free: names of parameters: ``layer_s``, ``link_share``, ``matrix.bandwidth_share``, ``attention.call_s`` …
+    """
+    names = tuple(free)
+    began = {name: _value(start, name) for name in names}
+    weights = _weights([sample.campaign for sample in samples])
+
+    def loss(values: Mapping[str, float]) -> float:
+        trial = _with(start, values)
+        error = sum(
+            weight * abs(math.log(sample_seconds(sample, trial) / sample.measured_s))
+            for sample, weight in zip(samples, weights, strict=True)
+        )
+        return error + _PULL * sum(abs(math.log(value / began[name])) for name, value in values.items())
+
+    best = _search(loss, began)
+    return _with(start, {name: _rounded(value) for name, value in best.items()})
+
+
+def _weights(campaigns: Sequence[str]) -> list[float]:
+    """Return weights of samples, by their campaigns, that add up to one."""
+    counts = Counter(campaigns)
+    whole = sum(math.sqrt(count) for count in counts.values())
+    return [1 / math.sqrt(counts[name]) / whole for name in campaigns]
+
+
+def _search(loss: Callable[[Mapping[str, float]], float], start: Mapping[str, float]) -> dict[str, float]:
+    values, least = dict(start), loss(start)
+    for step in _STEPS:
+        improved = True
+        while improved:
+            improved = False
+            for name in start:
+                for factor in (1 + step, 1 / (1 + step)):
+                    trial = {**values, name: _bounded(name, values[name] * factor)}
+                    found = loss(trial)
+                    if found < least * (1 - 1e-6):
+                        values, least, improved = trial, found, True
+    return values
+
+
+def _bounded(name: str, value: float) -> float:
+    return min(_MOST_SHARE, max(_LEAST_SHARE, value)) if name.endswith("share") else max(_LEAST_SECONDS, value)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}") if value > _LEAST_SECONDS else 0.0
+
+
+def _value(calibration: Calibration, name: str) -> float:
+    kind, dot, field = name.rpartition(".")
+    found: float = getattr(calibration.reach[kind] if dot else calibration, field)
+    return found
+
+
+def _with(calibration: Calibration, values: Mapping[str, float]) -> Calibration:
+    """Return a calibration with parameters replaced."""
+    own: dict[str, float] = {}
+    reach: dict[str, dict[str, float]] = {}
+    for name, value in values.items():
+        kind, dot, field = name.rpartition(".")
+        (reach.setdefault(kind, {}) if dot else own)[field] = value
+    changed = {kind: replace(calibration.reach[kind], **fields) for kind, fields in reach.items()}
+    return replace(calibration, reach={**calibration.reach, **changed}, **own)  # type: ignore[arg-type]
+
+
+def left_out(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> list[tuple[Sample, float]]:
+    """Return each sample with the ratio measured / estimate of a fit that has not seen its campaign.
+
+    With one campaign alone, the fit has seen it.
+    """
+    names = tuple(free)
+    found = []
+    for campaign in sorted({sample.campaign for sample in samples}):
+        others = [sample for sample in samples if sample.campaign != campaign] or samples
+        fitted = fit(start, others, names)
+        found += [
+            (sample, sample.measured_s / sample_seconds(sample, fitted))
+            for sample in samples
+            if sample.campaign == campaign
+        ]
+    return found
+
+
+def interval(ratios: Sequence[tuple[str, float]]) -> Interval:
+    """Return the interval that leaves a tenth of the ratios measured / estimate below it and a tenth above.
+
+    Each is given with its campaign, and campaigns weigh as in `fit`.
+
+    >>> interval([("a", ratio) for ratio in (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)])
+    Interval(low=0.8, high=1.6)
+    """
+    ordered = sorted(zip((ratio for _, ratio in ratios), _weights([name for name, _ in ratios]), strict=True))
+    low, high = (_quantile(ordered, share) for share in (_TAIL, 1 - _TAIL))
+    return Interval(low=_rounded(low), high=_rounded(high))
+
+
+def _quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:
+    reached = 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= share - 1e-9:
+            return value
+    return ordered[-1][0]

@@ -1,0 +1,210 @@
+"""From a record of a model's speed to the passes that the measured time was spent on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, KvcalcError
+from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
+from kvcalc.cost.roofline import step_time
+from kvcalc.evidence.cases import Case, Unusable, pass_of
+from kvcalc.evidence.names import exclusion, weights_in_name
+from kvcalc.evidence.setups import Setup, setup_of
+from kvcalc.plan.deployment import memory_needed
+
+if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.evidence.cases import Pass
+    from kvcalc.evidence.record import Record
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["case_in", "case_of", "most_held"]
+
+_MOST_SEQUENCES = 100_000
+
+
+def case_of(record: Record) -> Case | Unusable:
+    """Return a record of a model's speed as passes on an accelerator, or why it cannot be used."""
+    reason = exclusion(record)
+    if reason is not None:
+        return Unusable(status="excluded", reason=reason)
+    record = replace(record, weights=record.weights or weights_in_name(record.model))
+    try:
+        setup = setup_of(record)
+        return setup if isinstance(setup, Unusable) else _STEPS.get(record.phase, _unknown)(record, setup)
+    except KvcalcError as error:
+        return Unusable(status="excluded", reason=error.what)
+
+
+def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -> Case:
+    """Return a record as passes of a deployment that is known.
+
+    Raises:
+        InputError: a phase that is not known, or a record without what it takes.
+    """
+    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True, limited=False)
+    return _STEPS.get(record.phase, _unknown)(record, setup)
+
+
+def _unknown(record: Record, setup: Setup) -> Case:
+    del setup
+    raise InputError(f"the phase {record.phase!r} is not known")
+
+
+def _batch(record: Record) -> int:
+    if not record.batch:
+        raise InputError("the number of sequences at once was not printed")
+    return record.batch
+
+
+def _mean_context(record: Record) -> int:
+    """Return the mean context of the decode steps: after the prompt, half of what was generated."""
+    return record.depth_tokens + (record.prompt_tokens or 0) + 1 + (record.output_tokens or 0) // 2
+
+
+def _decode(record: Record, setup: Setup) -> Case:
+    batch, context = _batch(record), _mean_context(record)
+    running, told = float(batch), []
+    if record.is_time and record.ttft_s is not None and record.output_tokens:
+        # Little's law: a sequence decodes for output * step seconds and waits for its first token before
+        decoding_s = record.output_tokens * record.seconds_per_token
+        running = max(1.0, batch * decoding_s / (decoding_s + record.ttft_s))
+    held = most_held(setup.deployment, tokens=context, most=batch) if setup.limited else batch
+    if held < running:
+        told.append(f"the memory holds {held:,} of the {batch:,} sequences of {context:,} tokens at once")
+    together = max(1, min(int(running), held))
+    measured_s = record.seconds_per_token * (1 if record.is_time else together)
+    step = decode_step(batch=together, context=context)
+    return Case(
+        record=record,
+        variants=setup.variants,
+        passes=(pass_of(setup.deployment, step),),
+        measured_s=measured_s,
+        deployment=setup.deployment,
+        likely=_with_prompts(record, setup.deployment, held),
+        timing="one by one" if batch == 1 else "alone",
+        assumed=(*setup.assumed, *told),
+        bound_only=_unscored(setup) or _unread(record, setup, held),
+    )
+
+
+def _unread(record: Record, setup: Setup, together: int) -> str:
+    """Return why the prompts beside the steps cannot be told: they were not all read in the time of a request.
+
+    While a request waits for its first token and generates the others, an engine that computes everything reads as many
+    prompts as it holds sequences, and makes all those steps.
+    """
+    prompt, output = record.prompt_tokens, record.output_tokens
+    if not record.is_time or record.ttft_s is None or together == 1 or not prompt or not output:
+        return ""
+    work = (
+        pass_of(setup.deployment, prefill_pass(batch=1, prompt=prompt), times=together),
+        pass_of(setup.deployment, decode_step(batch=together, context=_mean_context(record)), times=output),
+    )
+    least = sum(step.times * step_time(step.cost, setup.variants[0]).ideal_s for step in work)
+    if record.ttft_s + output * record.seconds_per_token >= least:
+        return ""
+    return "its prompts cannot all have been read in that time: the engine kept them from earlier requests"
+
+
+def _with_prompts(record: Record, deployment: Deployment, together: int) -> tuple[Pass, ...]:
+    """Return the steps of a server that is kept full: in some of them prompts are read beside the tokens decoded.
+
+    While one sequence generates its tokens, the prompts of all the others are read, each whole and within a step.
+    """
+    prompt, output = record.prompt_tokens, record.output_tokens
+    if not record.is_time or together == 1 or not prompt or not output:
+        return ()
+    decoding = decode_step(batch=together, context=_mean_context(record))
+    prompts, more = divmod((together - 1) / output, 1)
+    steps = ((int(prompts), 1 - more), (int(prompts) + 1, more))
+    return tuple(
+        pass_of(deployment, decoding, *([prefill_pass(batch=count, prompt=prompt)] if count else ()), times=times)
+        for count, times in steps
+        if times
+    )
+
+
+def _unscored(setup: Setup) -> str:
+    return "" if setup.weights_known else "the weights' format was not printed"
+
+
+def _prefill(record: Record, setup: Setup) -> Case:
+    batch, prompt = _batch(record), _prompt(record)
+    group = TokenGroup(
+        sequences=batch, query_tokens=prompt, past_tokens=record.depth_tokens, encoder_pass=not record.depth_tokens
+    )
+    return Case(
+        record=record,
+        variants=setup.variants,
+        passes=(pass_of(setup.deployment, group),),
+        measured_s=record.seconds_per_token * (1 if record.is_time else prompt * batch),
+        deployment=setup.deployment,
+        assumed=setup.assumed,
+        bound_only=_unscored(setup),
+    )
+
+
+def _prompt(record: Record) -> int:
+    if not record.prompt_tokens:
+        raise InputError("the length of the prompt was not printed")
+    return record.prompt_tokens
+
+
+def _first_token(record: Record, setup: Setup) -> Case:
+    """A request's first token comes no sooner than its own prompt is read, whatever the others do."""
+    group = prefill_pass(batch=1, prompt=_prompt(record))
+    waits = "the time to first token includes waiting for others" if record.batch != 1 else ""
+    return Case(
+        record=record,
+        variants=setup.variants,
+        passes=(pass_of(setup.deployment, group),),
+        measured_s=record.seconds_per_token,
+        deployment=setup.deployment,
+        assumed=setup.assumed,
+        bound_only=waits or _unscored(setup),
+    )
+
+
+def _whole(record: Record, setup: Setup) -> Case:
+    """A batch of requests: their prompts, then a step for each further token.
+
+    Under a load whose concurrency was not printed, as many requests as the memory holds, mixed with each other.
+    """
+    prompt, output = _prompt(record), record.output_tokens or 1
+    deployment, told = setup.deployment, list(setup.assumed)
+    counted = prompt + output if record.counts_prompts else output
+    held = most_held(deployment, tokens=prompt + output, most=record.batch or _MOST_SEQUENCES)
+    if record.is_time:
+        held = 1
+        told.append("the time of a request is held against that of one alone")
+    elif record.batch is None:
+        told.append(f"the number of sequences at once was not printed: taken as {held:,}, the most that fit the memory")
+    elif held < record.batch:
+        told.append(f"the memory holds {held:,} of the {record.batch:,} requests of {prompt + output:,} tokens at once")
+    passes = [pass_of(deployment, prefill_pass(batch=held, prompt=prompt))]
+    if output > 1:
+        step = decode_step(batch=held, context=_mean_context(record))
+        passes.append(pass_of(deployment, step, times=output - 1))
+    return Case(
+        record=record,
+        variants=setup.variants,
+        passes=tuple(passes),
+        measured_s=record.seconds_per_token * (1 if record.is_time else held * counted),
+        deployment=deployment,
+        timing="alone" if held in (record.batch, 1) else "mixed",
+        assumed=tuple(told),
+        bound_only=_unscored(setup) if held == record.batch else "how many requests ran at once is not known",
+    )
+
+
+def most_held(deployment: Deployment, *, tokens: int, most: int) -> int:
+    """Return how many sequences of that many tokens fit beside the weights: 1 at least, no more than ``most``."""
+    if deployment.fits(memory_needed(deployment, tokens=tokens, batch=most)):
+        return most
+    empty, one = (memory_needed(deployment, tokens=tokens, batch=size) for size in (0, 1))
+    return max(1, (deployment.memory_bytes - empty) // max(1, one - empty))
+
+
+_STEPS = {"decode": _decode, "tpot": _decode, "prefill": _prefill, "ttft": _first_token, "end_to_end": _whole}

@@ -1,0 +1,181 @@
+"""Records from files: YAML lists of printed speeds, and CSV tables recognised by their columns."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import InputError, ProfileError
+from kvcalc.core.units import GIB, seconds_of
+from kvcalc.evidence.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["read_records", "shipped_records"]
+
+_TTFT = re.compile(r"silicon_ttft_ms=([0-9.]+)")
+_COUNT = re.compile(r"\s*([1-9]\d{0,4}) ?x ?(?=[a-zA-Z])")
+_NOT_TOLD = ("", "-", "auto", "default", "none", "unknown", "?", "n/a")
+_DEPTH = re.compile(r"depth (\d+)\b")
+_MOST_CSV_BYTES = 64 * 2**20
+
+
+def read_records(path: str | Path) -> tuple[Record, ...]:
+    """Return the records of a file.
+
+    A ``.csv`` is one of three tables, recognised by its columns: times of matrix products, times of decode attention,
+    or served latencies, as ai-dynamo/aiconfigurator publishes them. Any other file is YAML, see
+    `kvcalc.profiles.measurements`.
+
+    Raises:
+        ProfileError: a file that cannot be read or is not of such a form.
+        InputError: no file.
+    """
+    if not str(path).strip():
+        raise InputError("the name of the file is empty", hint="give a file of records")
+    path = Path(path)
+    return tuple(_csv_records(path)) if path.suffix.lower() == ".csv" else tuple(_yaml_records(path))
+
+
+def shipped_records() -> tuple[Record, ...]:
+    """Return the records that kvcalc ships, in the order of their files."""
+    folder = Path(__file__).parent / "records"
+    return tuple(record for path in sorted(folder.glob("*.yaml")) for record in read_records(path))
+
+
+def _yaml_records(path: Path) -> Iterator[Record]:
+    from kvcalc.profiles.measurements import SHAPE, read_measurements
+
+    for place, row in enumerate(read_measurements(path), start=1):
+        note = row["note"] or ""
+        printed_depth = _DEPTH.search(note) if row["phase"] == "prefill" and "at depth" not in note else None
+        size = row["model_size_gib"]
+        yield Record(
+            id=row["id"] or f"{path.stem} {place}",
+            phase=row["phase"].strip().lower(),
+            value=row["value"],
+            unit=row["unit"],
+            hardware=row["hardware"],
+            model=row["model"],
+            engine=row["engine"],
+            engine_version=row["engine_version"] or "",
+            weights=_printed(row["weight_format"]),
+            kv=_printed(row["kv_dtype"]),
+            devices=row["n_devices"] or row["tensor_parallel"] or _counted(row["hardware"]),
+            tensor=row["tensor_parallel"],
+            batch=row["batch"],
+            prompt_tokens=row["input_len"],
+            output_tokens=row["output_len"],
+            depth_tokens=row["depth"] or (int(printed_depth[1]) if printed_depth else 0),
+            ttft_s=row["ttft_s"] or _noted_ttft(note),
+            file_bytes=None if size is None else size * GIB,
+            note=note,
+            source=row["source_url"],
+            first_hand=row["provenance"].lower().startswith("first-hand"),
+            shape={name: row[name] for name in SHAPE if row[name] is not None},
+        )
+
+
+def _printed(name: str | None) -> str | None:
+    """Return a format, or none where what stands there says that it was left to the engine or is not known."""
+    return None if name is None or name.strip().lower() in _NOT_TOLD else name
+
+
+def _counted(hardware: str) -> int:
+    """Return how many accelerators a name such as ``8x H100`` counts."""
+    found = _COUNT.match(hardware)
+    return int(found[1]) if found else 1
+
+
+def _noted_ttft(note: str) -> float | None:
+    found = _TTFT.search(note)
+    return None if found is None else seconds_of(float(found[1]), "ms")
+
+
+def _csv_records(path: Path) -> Iterator[Record]:
+    import csv
+
+    try:
+        if path.stat().st_size > _MOST_CSV_BYTES:
+            raise ProfileError(f"the file has more than {_MOST_CSV_BYTES:,} bytes", where=str(path))
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            columns = set(reader.fieldnames or ())
+            read = next((read for needed, read in _TABLES if needed <= columns), None)
+            if read is None:
+                known = "; ".join(", ".join(sorted(needed)) for needed, _ in _TABLES)
+                raise ProfileError("the columns are of no known table", where=str(path), hint=f"known: {known}")
+            for row in reader:
+                try:
+                    yield from read(row, reader.line_num)
+                except (TypeError, ValueError, AttributeError) as error:
+                    where = f"{path}:{reader.line_num}"
+                    raise ProfileError(f"the row cannot be read: {error}"[:200], where=where) from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
+
+
+_AICONFIGURATOR = "ai-dynamo/aiconfigurator"
+
+
+def _kernel(row: dict[str, Any], line: int, phase: str, shape: dict[str, str], cache: str | None) -> Record:
+    sizes = {name: int(row[column]) for name, column in shape.items()}
+    return Record(
+        id=f"{phase}-{line}",
+        phase=phase,
+        value=float(row["latency_ms"]),
+        unit="ms",
+        hardware=row["device"],
+        engine=row["framework"].lower(),
+        engine_version=row["version"],
+        weights=row["gemm_dtype" if phase == "gemm" else "attn_dtype"],
+        kv=cache,
+        batch=sizes.get("batch"),
+        shape=sizes,
+        note=f"suspect; {row['kernel_source']}" if row.get("suspect_file") == "1" else row["kernel_source"],
+        source=f"{_AICONFIGURATOR}:{row['gpu']}/{row['framework'].lower()}/{row['version']}",
+        first_hand=True,
+    )
+
+
+def _gemm(row: dict[str, Any], line: int) -> Iterator[Record]:
+    yield _kernel(row, line, "gemm", {"m": "m", "n": "n", "k": "k"}, None)
+
+
+def _attention(row: dict[str, Any], line: int) -> Iterator[Record]:
+    shape = {"batch": "batch_size", "heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+             "window": "window_size", "past": "step", "new": "isl"}  # fmt: skip
+    yield _kernel(row, line, "attention", shape, row["kv_cache_dtype"])
+
+
+def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
+    del line
+    for phase, column in (("ttft", "silicon_ttft_ms"), ("tpot", "silicon_tpot_ms")):
+        yield Record(
+            id=f"{row['id']}/{phase}",
+            phase=phase,
+            value=float(row[column]),
+            unit="ms",
+            hardware=row["system"],
+            model=row["model_path"],
+            engine=row["backend"],
+            engine_version=row["backend_version"],
+            weights=row["gemm_quant_mode"] or row["precision"] or None,
+            devices=int(float(row["tp_size"]) * float(row["pp_size"])),
+            tensor=int(float(row["tp_size"])),
+            batch=int(float(row["batch_size"])),
+            prompt_tokens=int(row["isl"]),
+            output_tokens=int(row["osl"]),
+            ttft_s=seconds_of(float(row["silicon_ttft_ms"]), "ms"),
+            source=row["source"],
+            first_hand=True,
+        )
+
+
+_TABLES: tuple[tuple[frozenset[str], Callable[[dict[str, Any], int], Iterator[Record]]], ...] = (
+    (frozenset({"device", "framework", "version", "gemm_dtype", "m", "n", "k", "latency_ms"}), _gemm),
+    (frozenset({"device", "framework", "version", "attn_dtype", "num_heads", "step", "latency_ms"}), _attention),
+    (frozenset({"system", "model_path", "tp_size", "silicon_ttft_ms", "silicon_tpot_ms"}), _serving),
+)

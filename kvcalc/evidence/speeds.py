@@ -1,0 +1,78 @@
+"""The suites of measured times: kernels, decode, prefill and serving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.reports.validate import Outcome
+from kvcalc.evidence.cases import Unusable
+from kvcalc.evidence.estimates import estimate_case
+from kvcalc.evidence.gate import judge
+from kvcalc.evidence.kernels import kernel_case
+from kvcalc.evidence.names import slowness
+from kvcalc.evidence.passes import case_of
+from kvcalc.evidence.read import shipped_records
+from kvcalc.evidence.record import short_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvcalc.core.reports.validate import Status
+    from kvcalc.evidence.cases import Case
+    from kvcalc.evidence.record import Record
+
+__all__ = ["outcomes"]
+
+
+def outcomes(suite: str, records: Sequence[Record] | None) -> Iterator[Outcome]:
+    """Yield what becomes of each record of a suite: the given ones, or those that kvcalc ships."""
+    for record in shipped_records() if records is None else records:
+        if record.suite == suite:
+            yield _outcome(record)
+
+
+def _outcome(record: Record) -> Outcome:
+    case = kernel_case(record) if record.suite == "kernels" else case_of(record)
+    told = Outcome(
+        id=record.id,
+        suite=record.suite,
+        source=short_source(record.source),
+        first_hand=record.first_hand,
+        quantity=record.phase,
+        unit="s",
+        status="excluded",
+        model=record.model,
+        hardware=record.hardware,
+        engine=record.engine,
+        gpus=record.devices,
+        batch=record.batch,
+    )
+    if isinstance(case, Unusable):
+        return replace(told, status=case.status, reason=case.reason)
+    return _held(told, case)
+
+
+def _held(told: Outcome, case: Case) -> Outcome:
+    verdict = judge(case)
+    beaten: Status = "explained" if verdict.cause else "violates"
+    # the measurement that beats its bound for a cause says nothing of the estimate, which is never below the bound
+    estimate = None if verdict.beaten else estimate_case(case)
+    if estimate is not None:
+        told = replace(
+            told,
+            estimate=estimate.estimate_s,
+            estimate_least=estimate.low_s,
+            estimate_most=estimate.high_s,
+            calibration=estimate.calibration,
+            fitted=estimate.fitted,
+        )
+    return replace(
+        told,
+        status=beaten if verdict.beaten else "holds",
+        reason=verdict.cause or slowness(case.record) or "",
+        model=case.deployment.model.name if case.deployment is not None else told.model,
+        hardware=case.hardware.name,
+        measured=case.measured_s,
+        bound=verdict.bound_s,
+    )

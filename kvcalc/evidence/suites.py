@@ -1,0 +1,122 @@
+"""The suites: which there are, and the report on all of them.
+
+A suite is a module with a function ``outcomes(name, records)``: it holds the given records of its kind against the
+prediction, or its own where none are given (none at all where its records do not come from such files).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import groupby
+from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport, ValidateSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kvcalc.evidence.record import Record
+
+__all__ = ["SUITES", "figures", "run_suites"]
+
+SUITES = {
+    "bytes": "kvcalc.evidence.exact",
+    "kernels": "kvcalc.evidence.speeds",
+    "decode": "kvcalc.evidence.speeds",
+    "prefill": "kvcalc.evidence.speeds",
+    "serving": "kvcalc.evidence.speeds",
+    "logs": "kvcalc.evidence.exact",
+    "speculative": "kvcalc.evidence.speculative",
+}
+_COUNTS = ("records", "held", "scored", "fitted", "without_profile", "without_calibration", "excluded", "explained",
+           "bound_violations")  # fmt: skip
+
+
+def run_suites(
+    names: Sequence[str] = (), *, records: Sequence[Record] | None = None, records_file: str | None = None
+) -> ValidateReport:
+    """Return the report on the suites of those names, or on all.
+
+    Args:
+        names: suites; all of them if empty.
+        records: records to take in place of the shipped ones.
+        records_file: the file they were read from.
+
+    Raises:
+        InputError: no such suite.
+    """
+    for name in names:
+        if name not in SUITES:
+            hint = did_you_mean(name, SUITES) or f"suites: {', '.join(SUITES)}"
+            raise InputError(f"unknown suite {name!r}", hint=hint)
+    found: dict[str, tuple[Outcome, ...]] = {}
+    for name in names or SUITES:
+        outcomes = tuple(import_module(SUITES[name]).outcomes(name, records))
+        if outcomes or names:
+            found[name] = outcomes
+    every = tuple(outcome for outcomes in found.values() for outcome in outcomes)
+    whole = figures(every)
+    return ValidateReport(
+        records_file=records_file,
+        summary=ValidateSummary(**{name: getattr(whole, name) for name in _COUNTS}),
+        suites={name: figures(outcomes) for name, outcomes in found.items()},
+        sources=tuple(_by_source(every)),
+        outcomes=every,
+        notes=_repeated(every),
+    )
+
+
+def _repeated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    more = len(outcomes) - len({(outcome.suite, outcome.id) for outcome in outcomes})
+    return (f"{more:,} records have the id of another",) if more else ()
+
+
+def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:
+    def key(outcome: Outcome) -> tuple[str, str, bool, str]:
+        return outcome.suite, outcome.source, outcome.first_hand, outcome.quantity
+
+    order = {name: place for place, name in enumerate(SUITES)}
+    for (suite, source, first_hand, quantity), group in groupby(
+        sorted(outcomes, key=lambda outcome: (order[outcome.suite], *key(outcome))), key=key
+    ):
+        yield SourceFigures(
+            suite=suite, source=source, first_hand=first_hand, quantity=quantity, figures=figures(tuple(group))
+        )
+
+
+def figures(outcomes: Sequence[Outcome]) -> Figures:
+    """Return what a group of records shows."""
+    held = [outcome for outcome in outcomes if outcome.status in ("holds", "explained", "violates")]
+    estimated = [outcome for outcome in held if outcome.error is not None]
+    scored = [outcome for outcome in estimated if not outcome.fitted]
+    errors = [outcome.error for outcome in scored if outcome.error is not None]
+    shares = [outcome.share for outcome in held if outcome.share is not None]
+    covered = [outcome.covered for outcome in scored if outcome.covered is not None]
+    count = {status: sum(outcome.status == status for outcome in outcomes) for status in
+             ("explained", "violates", "no profile", "excluded")}  # fmt: skip
+    return Figures(
+        records=len(outcomes),
+        held=len(held),
+        scored=len(scored),
+        without_profile=count["no profile"],
+        fitted=len(estimated) - len(scored),
+        without_calibration=len(held) - len(estimated),
+        excluded=count["excluded"],
+        explained=count["explained"],
+        bound_violations=count["violates"],
+        median_share=median(shares) if shares else None,
+        least_share=min(shares, default=None),
+        most_share=max(shares, default=None),
+        median_error=median(errors) if errors else None,
+        p90_error=_p90(errors),
+        median_abs_error=median(abs(error) for error in errors) if errors else None,
+        interval_coverage=sum(covered) / len(covered) if covered else None,
+    )
+
+
+def _p90(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return quantiles(values, n=10, method="inclusive")[-1] if len(values) > 1 else values[0]

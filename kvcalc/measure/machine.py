@@ -1,0 +1,307 @@
+"""Micro-benchmarks: memory, matrices, attention over a cache, calls and layers, each costed by the same formulas."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kvcalc.core.cost_types import OpCost
+from kvcalc.core.errors import InputError
+from kvcalc.core.formats import FORMATS
+from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, Table
+from kvcalc.core.units import GIB, MIB, bytes_text, ceil_div
+from kvcalc.core.workload import Formats, decode_step
+from kvcalc.cost.attention import mixer_work
+from kvcalc.cost.linear import matrix_cost
+from kvcalc.cost.parameters import Matrix
+from kvcalc.measure.attention import attend
+from kvcalc.measure.clock import Timing, in_turn
+from kvcalc.measure.decoder import Decoder
+from kvcalc.measure.graphs import recorded
+from kvcalc.measure.library import torch_dtype
+from kvcalc.measure.weights import WeightMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kvcalc.measure.library import Device
+
+__all__ = ["Plan", "Probe", "joined", "probe_all"]
+
+_STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
+_ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 768 * MIB}
+_SMALL_SETS = tuple(MIB * 4**power for power in range(5))
+_SQUARE = {"cpu": 2048, "cuda": 8192}
+
+# Shapes of the matrices and heads of models from 60 million parameters to some billions.
+_MATRICES = {
+    "cpu": ((512, 2048), (2048, 8192), (8192, 2048)),
+    "cuda": ((4096, 6144), (4096, 28672), (14336, 4096), (8192, 57344)),
+}
+_BATCHES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+_HEADS = {"cpu": ((8, 8, 64), (32, 8, 64), (32, 8, 128)), "cuda": ((32, 8, 128), (64, 8, 128))}
+_CACHES = {
+    "cpu": ((1, 256), (1, 2048), (4, 512), (16, 256), (16, 1024)),
+    "cuda": ((1, 1024), (1, 16384), (8, 4096), (64, 2048), (64, 8192)),
+}
+_TINY_LAYERS = (4, 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How thoroughly a machine is measured.
+
+    Args:
+        formats: number formats.
+        stream_rounds: probes of each way to stream through memory.
+        rounds: repetitions of everything else.
+        small_sets: whether working sets that caches may hold are measured as well.
+    """
+
+    formats: tuple[str, ...]
+    stream_rounds: int = 20
+    rounds: int = 7
+    small_sets: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One micro-benchmark and its times.
+
+    Args:
+        kind: ``read``, ``write``, ``copy``, ``matrix``, ``attention``, ``call``, ``layer`` or ``step``.
+        name: its shape, in words.
+        format: number format.
+        op: what one call costs.
+        timing: times of one call.
+        working_set_bytes: what is passed through before anything is touched again.
+        batch: sequences, where it has any.
+        context: tokens attended, for attention.
+        allocated_kv_bytes: bytes of the cache that a call reads, as allocated.
+    """
+
+    kind: str
+    name: str
+    format: str
+    op: OpCost
+    timing: Timing
+    working_set_bytes: int = 0
+    batch: int | None = None
+    context: int | None = None
+    allocated_kv_bytes: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, int | None, int | None]:
+        """What tells it from others."""
+        return (self.kind, self.name, self.format, self.batch, self.context)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Case:
+    """A benchmark before it is timed: a call that does its work ``times`` times."""
+
+    probe: Callable[[Timing], Probe]
+    call: Callable[[], object]
+    times: int = 1
+    keep: list[Any] = field(default_factory=list)
+
+
+def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) -> Iterator[Probe]:
+    """Yield micro-benchmarks as they are done, those of a group timed in turn.
+
+    Args:
+        device: what is measured.
+        plan: how thoroughly.
+        progress: told what is measured next.
+
+    Raises:
+        InputError: too little free memory.
+    """
+    needed = 3 * _STREAM_BYTES[device.kind]
+    free = device.free_bytes()
+    if free < needed:
+        raise InputError(
+            f"a bench needs {bytes_text(needed)} of memory on {device.kind}, where {bytes_text(free)} are free",
+            hint="end other programs, or give --gpu and --calibration to crosscheck",
+        )
+    with torch.inference_mode():
+        progress("memory bandwidth")
+        yield from _timed(_streams(device, _STREAM_BYTES[device.kind]), device, plan.stream_rounds)
+        if plan.small_sets:
+            for size in _SMALL_SETS:
+                yield from _timed(_streams(device, size), device, plan.rounds)
+        for name in plan.formats:
+            progress(f"matrices in {name}")
+            yield from _timed([_square(device, name)], device, plan.rounds)
+            for inputs, outputs in _MATRICES[device.kind]:
+                yield from _timed(_matrices(device, name, inputs, outputs), device, plan.rounds)
+            progress(f"attention in {name}")
+            for heads in _HEADS[device.kind]:
+                yield from _timed(_attentions(device, name, heads), device, plan.rounds)
+            progress(f"calls and layers in {name}")
+            yield from _timed([_call(device, name)], device, plan.stream_rounds)
+            yield from _layers(device, name, plan.stream_rounds)
+
+
+def _timed(cases: Sequence[_Case], device: Device, rounds: int) -> Iterator[Probe]:
+    calls = [recorded(case.call, device)[0] for case in cases]
+    for case, timing in zip(cases, in_turn(calls, rounds=rounds, device=device), strict=True):
+        yield case.probe(Timing(samples_s=tuple(sample / case.times for sample in timing.samples_s)))
+    device.release()
+
+
+def _streams(device: Device, size: int) -> list[_Case]:
+    """Reading, writing and copying through a working set; small ones several times in a call."""
+    width = FORMATS["fp32"].block_bytes
+    numbers = torch.ones(size // width, device=device.kind)
+    other = torch.empty_like(numbers)
+    square = numbers.view(-1, 2048)
+    vector = torch.ones(2048, device=device.kind)
+    times = max(1, _SMALL_SETS[-1] // 4 // size)
+
+    def case(kind: str, name: str, work: Callable[[], object], moved: int, held: int) -> _Case:
+        def made(timing: Timing) -> Probe:
+            op = OpCost(name=name, part="other", unit="fp32", io_bytes=moved)
+            return Probe(kind=kind, name=name, format="fp32", op=op, timing=timing, working_set_bytes=held)
+
+        return _Case(probe=made, call=lambda: [work() for _ in range(times)], times=times)
+
+    return [
+        case("read", "sum of a vector", numbers.sum, size, size),
+        case("read", "matrix times a vector", lambda: torch.mv(square, vector), size, size),
+        case("write", "fill", lambda: other.fill_(1.0), size, size),
+        case("copy", "copy", lambda: other.copy_(numbers), 2 * size, 2 * size),
+    ]
+
+
+def _matrix_op(name: str, inputs: int, outputs: int, batch: int) -> OpCost:
+    matrix = Matrix(name="matrix", part="mlp", inputs=inputs, outputs=outputs, elements=inputs * outputs)
+    return matrix_cost(matrix, name="matrix", tokens=batch, layers=1, formats=_all(name), tensor=1)
+
+
+def _all(name: str) -> Formats:
+    """Formats that are all the same."""
+    found = FORMATS[name]
+    return Formats(weights=found, key=found, value=found, state=found, activations=found, hidden=found)
+
+
+def _square(device: Device, name: str) -> _Case:
+    side = _SQUARE[device.kind]
+    one, other = (torch.ones(side, side, device=device.kind, dtype=torch_dtype(name)) for _ in range(2))
+    op = _matrix_op(name, side, side, side)
+
+    def made(timing: Timing) -> Probe:
+        words = f"{side} x {side}"
+        return Probe(kind="matrix", name=words, format=name, op=op, timing=timing, batch=side,
+                     working_set_bytes=one.nbytes)  # fmt: skip
+
+    return _Case(probe=made, call=lambda: torch.mm(one, other))
+
+
+def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[_Case]:
+    """Matrices of one shape, as many as it takes for none to stay in a cache, with several batches."""
+    one = int(_matrix_op(name, inputs, outputs, 1).weight_bytes)
+    count = ceil_div(_ROTATED_BYTES[device.kind], one)
+    make = WeightMaker(torch_dtype(name), device)
+    weights = [make.linear(inputs, outputs) for _ in range(count)]
+
+    def case(batch: int) -> _Case:
+        vectors = make.tensor(batch, inputs, scale=1.0)
+        op = _matrix_op(name, inputs, outputs, batch)
+
+        def made(timing: Timing) -> Probe:
+            words = f"{inputs} x {outputs}"
+            return Probe(kind="matrix", name=words, format=name, op=op, timing=timing, batch=batch,
+                         working_set_bytes=count * one)  # fmt: skip
+
+        return _Case(probe=made, call=lambda: [weight(vectors) for weight in weights], times=count)
+
+    return [case(batch) for batch in _BATCHES[device.kind]]
+
+
+def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[_Case]:
+    heads, kv_heads, width = shape
+    dtype = torch_dtype(name)
+
+    def case(batch: int, context: int) -> _Case:
+        work = mixer_work(
+            Full(heads=heads, kv_heads=kv_heads, head_dim=width), decode_step(batch=batch, context=context), _all(name)
+        )
+        op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
+        count = ceil_div(_ROTATED_BYTES[device.kind], int(work.read_bytes))
+        caches = torch.randn(2, count, batch, kv_heads, context, width, device=device.kind, dtype=dtype)
+        queries = torch.randn(batch, heads, 1, width, device=device.kind, dtype=dtype)
+        pairs = list(zip(*caches, strict=True))
+
+        def made(timing: Timing) -> Probe:
+            words = f"{heads} heads on {kv_heads} of {width}"
+            return Probe(kind="attention", name=words, format=name, op=op, timing=timing, batch=batch, context=context,
+                         working_set_bytes=caches.nbytes, allocated_kv_bytes=caches.nbytes // count)  # fmt: skip
+
+        scale = 1 / math.sqrt(width)
+        return _Case(
+            probe=made, call=lambda: [attend(queries, *pair, scale=scale) for pair in pairs], times=count, keep=[caches]
+        )
+
+    return [case(batch, context) for batch, context in _CACHES[device.kind]]
+
+
+def _call(device: Device, name: str) -> _Case:
+    """A multiplication too small to take time of its own."""
+    make = WeightMaker(torch_dtype(name), device)
+    weight, vector, times = make.linear(16, 16), make.tensor(1, 16, scale=1.0), 100
+
+    def made(timing: Timing) -> Probe:
+        return Probe(kind="call", name="16 x 16", format=name, op=_matrix_op(name, 16, 16, 1), timing=timing, batch=1)
+
+    return _Case(probe=made, call=lambda: [weight(vector) for _ in range(times)], times=times)
+
+
+def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
+    """What a layer and a step take that has next to nothing to move: from two models of tiny layers."""
+    calls = []
+    for layers in _TINY_LAYERS:
+        decoder = Decoder(_tiny(layers), weights=name, device=device)
+        cache = decoder.new_cache(batch=1, capacity=16)
+        cache.fill()
+        tokens = torch.zeros(1, 1, dtype=torch.long, device=device.kind)
+        calls.append(recorded(partial(decoder.forward, tokens, cache), device)[0])
+    few, many = in_turn(calls, rounds=rounds, device=device, warm_up=3)
+    fewer, more = _TINY_LAYERS
+    layer = [
+        max(0.0, b - a) / (more - fewer) for a, b in zip(sorted(few.samples_s), sorted(many.samples_s), strict=True)
+    ]
+    step = [max(0.0, a - fewer * each) for a, each in zip(sorted(few.samples_s), layer, strict=True)]
+    for kind, samples in (("layer", layer), ("step", step)):
+        op = OpCost(name=kind, part="other", unit=name)
+        yield Probe(
+            kind=kind, name="next to nothing", format=name, op=op, timing=Timing(samples_s=tuple(samples)), batch=1
+        )
+
+
+def _tiny(layers: int) -> ModelProfile:
+    hidden = 64
+    layer = Block(mixers=(Full(heads=4, kv_heads=2, head_dim=16),), mlp=Gated(width=64), vector_parameters=2 * hidden)
+    return ModelProfile(
+        name="tiny",
+        architecture="tiny",
+        hidden_size=hidden,
+        context_limit=None,
+        blocks=(layer,) * layers,
+        embeddings=(Table(name="token", rows=64, width=hidden),),
+        head=Head(rows=64),
+        vector_parameters=hidden,
+    )
+
+
+def joined(before: Sequence[Probe], after: Sequence[Probe]) -> list[Probe]:
+    """Return probes with the times of both runs."""
+    later = {probe.key: probe for probe in after}
+    return [
+        replace(probe, timing=probe.timing.joined(later[probe.key].timing)) if probe.key in later else probe
+        for probe in before
+    ]

@@ -1,0 +1,83 @@
+"""The measured speed-up of speculative decoding, held against the prediction at measured acceptance and step times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from kvcalc.core.reports.measure import MeasuredSpeculation
+from kvcalc.cost.speculation import expected_tokens_at_rate, speedup
+from kvcalc.measure.decoder import Decoder
+from kvcalc.measure.scale import check_memory
+from kvcalc.measure.speculation import check_rollback, plain_decode, speculative_decode
+
+if TYPE_CHECKING:
+    from kvcalc.measure.library import Device
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["measured_speculation"]
+
+_PROMPT = 32
+_COUNT = 64
+_SEED = 3
+
+
+def measured_speculation(
+    target: Deployment, draft: Deployment, device: Device, *, gamma: int, acceptance: float, count: int = _COUNT
+) -> MeasuredSpeculation:
+    """Decode a sequence without and with a draft model and return both speeds.
+
+    Args:
+        target: the model.
+        draft: the draft model, in the same format.
+        device: where both run.
+        gamma: proposals for each pass of the target.
+        acceptance: how often a proposal is replaced with the token that the target will choose; random weights agree on
+            next to nothing.
+        count: tokens.
+
+    Raises:
+        InputError: too little memory, or models of other tokens.
+        UnsupportedError: a model whose cache forgets, or with layers that the loop does not build.
+    """
+    for deployment in (target, draft):
+        check_rollback(deployment.model)
+    for deployment in (target, draft):
+        check_memory(
+            deployment.model,
+            deployment.formats,
+            batch=1,
+            context=_PROMPT + count + gamma + 1,
+            free_bytes=device.free_bytes(),
+            device=device.kind,
+        )
+    name = target.formats.weights.name
+    model, small = (Decoder(found.model, weights=name, device=device) for found in (target, draft))
+    prompt = torch.randint(0, model.vocabulary, (_PROMPT,), generator=torch.Generator().manual_seed(_SEED)).tolist()
+    plain_decode(model, prompt, count=4)
+    plain = plain_decode(model, prompt, count=count)
+    found = speculative_decode(
+        model, small, prompt, count=count, gamma=gamma, hinted=plain.tokens, acceptance=acceptance, seed=_SEED
+    )
+    rate = found.accepted / found.drafted if found.drafted else 0.0
+    step, drafted, verified = (sum(times) / len(times) for times in (plain.target_s, found.draft_s, found.target_s))
+    expected = expected_tokens_at_rate(rate, gamma)
+    made = found.accepted + len(found.target_s)
+    return MeasuredSpeculation(
+        target=target.model.name,
+        draft=draft.model.name,
+        format=name,
+        gamma_tokens=gamma,
+        acceptance=rate,
+        tokens_per_pass=made / len(found.target_s),
+        expected_tokens_per_pass=expected,
+        draft_s=drafted,
+        verify_s=verified,
+        plain_s=step,
+        measured_speedup=(made / found.seconds) / (len(plain.target_s) / plain.seconds),
+        predicted_speedup=speedup(
+            expected=expected, gamma=gamma, draft_ratio=drafted / step, verify_ratio=verified / step
+        ),
+        identical=found.tokens == plain.tokens,
+    )

@@ -1,0 +1,207 @@
+"""Side by side: the same quantities of several deployments, or of several accelerators alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.hardware import HardwareProfile
+from kvcalc.core.reports.compare import ComparedSide, CompareReport, CompareRow
+from kvcalc.cost.roofline import ridge_flop_per_byte
+from kvcalc.plan.decode import decode_row
+from kvcalc.plan.deployment import default_context
+from kvcalc.plan.fit import fit_report
+from kvcalc.plan.prefill import prefill_row
+from kvcalc.plan.size import size_report
+from kvcalc.plan.steps import hardware_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.compare import CompareValue
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Side", "compare_report"]
+
+# What is compared, and which end of it is the better one.
+_BETTER = {
+    "size.weights.parameters": "",
+    "size.weights.active_parameters": "",
+    "size.weights.total_bytes": "lower",
+    "size.kv.bytes_per_token": "lower",
+    "size.kv.bytes_per_sequence": "lower",
+    "size.kv.total_bytes": "lower",
+    "decode.memory_needed_bytes": "lower",
+    "decode.fits": "",
+    "fit.max_batch": "higher",
+    "fit.max_context": "higher",
+    "decode.tokens_per_s": "higher",
+    "decode.tokens_per_s_per_sequence": "higher",
+    "decode.ideal_s": "lower",
+    "decode.limiter": "",
+    "decode.intensity_flop_per_byte": "",
+    "prefill.ideal_s": "lower",
+    "prefill.limiter": "",
+    "decode.joules_per_token": "lower",
+    "decode.usd_per_million_tokens": "lower",
+    "gpu.memory_bytes": "higher",
+    "gpu.memory_bandwidth_bytes_per_s": "higher",
+    "gpu.board_power_w": "lower",
+    "gpu.price_per_hour_usd": "lower",
+}
+_PHASES = ("decode.", "prefill.")
+_MOST_SIDES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of what is compared.
+
+    Args:
+        label: what tells it from the others.
+        subject: a model as it is run, or an accelerator alone.
+        context: tokens attended, and tokens of the prompt; 4,096 or the model's limit where left out.
+        batch: sequences.
+    """
+
+    label: str
+    subject: Deployment | HardwareProfile
+    context: int | None = None
+    batch: int = 1
+
+
+def compare_report(sides: Sequence[Side], *, engine: str = "vllm") -> CompareReport:
+    """Return the quantities of several sides, with differences and ratios to the first, and the best of each.
+
+    Args:
+        sides: what is compared, the first as the measure of the others.
+        engine: whose memory model says how many sequences fit.
+
+    Raises:
+        InputError: fewer than two sides, or accelerators among models.
+    """
+    if not 1 < len(sides) <= _MOST_SIDES:
+        hint = f"name from two to {_MOST_SIDES} models, accelerators, formats or deployments"
+        raise InputError("there is nothing to compare it with" if len(sides) == 1
+                         else f"{len(sides)} sides cannot be compared", hint=hint)  # fmt: skip
+    alone = [isinstance(side.subject, HardwareProfile) for side in sides]
+    if any(alone) != all(alone):
+        raise InputError(
+            "accelerators cannot be compared with models", hint="give the models a --gpu, or leave them out"
+        )
+    notes: dict[str, None] = {}
+    found = [_quantities(side, engine, notes) for side in sides]
+    fits = [values.get("decode.fits") is not False for values in found]
+    names = list(dict.fromkeys(name for values in found for name in values))
+    known = [name for name in _BETTER if name in names]
+    own = [name for name in names if name not in _BETTER]  # peaks and ridge points, by format
+    return CompareReport(
+        sides=tuple(_shown(side) for side in sides),
+        rows=tuple(_row(name, [values.get(name) for values in found], fits) for name in (*known, *own)),
+        notes=tuple(notes),
+    )
+
+
+def _shown(side: Side) -> ComparedSide:
+    subject = side.subject
+    if isinstance(subject, HardwareProfile):
+        return ComparedSide(label=side.label, model="", gpu=subject.name, gpus=1, batch=side.batch, context=0)
+    return ComparedSide(
+        label=side.label,
+        model=subject.model.name,
+        gpu="" if subject.hardware is None else subject.hardware.name,
+        gpus=subject.parallel.gpus,
+        batch=side.batch,
+        context=_context(side, subject),
+    )
+
+
+def _context(side: Side, deployment: Deployment) -> int:
+    return default_context(deployment.model) if side.context is None else side.context
+
+
+def _row(quantity: str, values: Sequence[CompareValue], fits: Sequence[bool]) -> CompareRow:
+    better = _BETTER.get(quantity, "higher" if quantity.startswith("gpu.peak") else "")
+    counted = [_number(value) for value in values]
+    first = counted[0]
+    shown = [
+        value if fit or not quantity.startswith(_PHASES) else None for value, fit in zip(counted, fits, strict=True)
+    ]
+    candidates = [value for value in shown if value is not None]
+    best: tuple[int, ...] = ()
+    if better and candidates and len(set(counted)) > 1:
+        end = min(candidates) if better == "lower" else max(candidates)
+        best = tuple(place for place, value in enumerate(shown) if value == end)
+    return CompareRow(
+        quantity=quantity,
+        better=better,
+        values=tuple(values),
+        differences=tuple(None if value is None or first is None else value - first for value in counted),
+        ratios=tuple(None if value is None or not first else value / first for value in counted),
+        best=best,
+    )
+
+
+def _number(value: CompareValue) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _quantities(side: Side, engine: str, notes: dict[str, None]) -> dict[str, CompareValue]:
+    """Return what a side has, and add what a reader should know of it to the notes."""
+    subject = side.subject
+    if isinstance(subject, HardwareProfile):
+        return _hardware(subject)
+    context = _context(side, subject)
+    sizes = size_report(subject, context=context, batch=side.batch)
+    notes |= dict.fromkeys(sizes.notes)
+    found: dict[str, CompareValue] = {
+        "size.weights.parameters": sizes.weights.parameters,
+        "size.weights.active_parameters": sizes.weights.active_parameters,
+        "size.weights.total_bytes": sizes.weights.total_bytes,
+        "size.kv.bytes_per_token": sizes.kv.bytes_per_token,
+        "size.kv.bytes_per_sequence": sizes.kv.bytes_per_sequence,
+        "size.kv.total_bytes": sizes.kv.total_bytes,
+    }
+    if subject.hardware is None:
+        return found
+    notes |= dict.fromkeys(hardware_notes(subject))
+    return found | _speeds(subject, context, side.batch) | _room(subject, context, side.batch, engine, notes)
+
+
+def _speeds(deployment: Deployment, context: int, batch: int) -> dict[str, CompareValue]:
+    step = decode_row(deployment, batch=batch, context=context)
+    first = prefill_row(deployment, batch=1, prompt=context)
+    wanted = [name.removeprefix("decode.") for name in _BETTER if name.startswith("decode.")]
+    return {
+        **{f"decode.{name}": getattr(step, name) for name in wanted},
+        "prefill.ideal_s": first.ideal_s,
+        "prefill.limiter": first.limiter,
+    }
+
+
+def _room(
+    deployment: Deployment, context: int, batch: int, engine: str, notes: dict[str, None]
+) -> dict[str, CompareValue]:
+    try:
+        room = fit_report(deployment, engine=engine, context=context, batch=batch)
+    except UnsupportedError as error:
+        notes[f"{engine}: {error}"] = None
+        return {}
+    notes[f"fit is that of {room.engine}, started for the model's longest sequence"] = None
+    return {"fit.max_batch": room.max_batch, "fit.max_context": room.max_context}
+
+
+def _hardware(hardware: HardwareProfile) -> dict[str, CompareValue]:
+    bandwidth = hardware.memory_bandwidth_bytes_per_s
+    return {
+        "gpu.memory_bytes": hardware.usable_memory_bytes,
+        "gpu.memory_bandwidth_bytes_per_s": bandwidth,
+        "gpu.board_power_w": hardware.board_power_w,
+        "gpu.price_per_hour_usd": hardware.price_per_hour_usd,
+        **{f"gpu.peak_flop_per_s.{unit}": peak for unit, peak in hardware.peak_flop_per_s.items()},
+        **{
+            f"gpu.ridge_flop_per_byte.{unit}": ridge_flop_per_byte(peak, bandwidth)
+            for unit, peak in hardware.peak_flop_per_s.items()
+        },
+    }

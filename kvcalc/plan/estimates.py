@@ -1,0 +1,94 @@
+"""Which calibration an estimate is made with, and what a reader should know of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.reports.speed import EstimatedWith
+from kvcalc.cost.estimate import estimate_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.cost_types import StepCost
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "estimated_with", "likely_engines"]
+
+# Engines in the order in which they are taken where none is asked for. Calibrations of others (kernels on their own)
+# are for their own records.
+_ENGINES = ("vllm", "tensorrt-llm", "sglang", "gpt-fast", "llama.cpp", "llama.cpp-vulkan")
+
+
+def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
+    """Return how closely a calibration belongs to an accelerator: 2 by its name, 1 by its generation, 0 not at all.
+
+    An accelerator that has calibrations by its name is no member of its generation.
+    """
+    if hardware.name in calibration.applies_to:
+        return 2
+    return int(bool(hardware.architecture) and hardware.architecture in calibration.applies_to)
+
+
+def best_calibration(
+    calibrations: Iterable[Calibration], hardware: HardwareProfile, engines: Sequence[str]
+) -> Calibration | None:
+    """Return the calibration that applies to an accelerator, or none: by its name before by its generation.
+
+    Args:
+        calibrations: those to choose from.
+        hardware: the accelerator.
+        engines: the engines whose calibrations are wanted, the first preferred.
+    """
+    fitting = [found for found in calibrations if found.engine in engines and applies(found, hardware)]
+    return min(fitting, key=lambda found: (-applies(found, hardware), engines.index(found.engine)), default=None)
+
+
+def likely_engines(deployment: Deployment) -> tuple[str, ...]:
+    """Return the engines that a deployment is estimated in where none is named, the first preferred.
+
+    Weights in a format of GGUF files are taken to run in llama.cpp.
+    """
+    if not _is_gguf(deployment):
+        return _ENGINES
+    return tuple(sorted(_ENGINES, key=lambda name: not name.startswith("llama.cpp")))
+
+
+def _is_gguf(deployment: Deployment) -> bool:
+    weights = deployment.formats.weights
+    return weights.block_elements > 1 and weights.unit == "int8" and not weights.name.startswith("int")
+
+
+def estimate_fields(
+    cost: StepCost, hardware: HardwareProfile, calibration: Calibration | None
+) -> dict[str, float | None]:
+    """Return the fields of a report's row that hold the estimate; none of them is set without a calibration."""
+    if calibration is None:
+        return {}
+    found = estimate_time(cost, hardware, calibration)
+    return {"estimate_s": found.estimate_s, "estimate_low_s": found.low_s, "estimate_high_s": found.high_s}
+
+
+def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
+    """Return what a report says of its calibration."""
+    if calibration is None:
+        return None
+    measured = calibration.measured
+    return EstimatedWith(
+        name=calibration.name, engine=calibration.engine, measured_on=measured.device, date=measured.date
+    )
+
+
+def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> tuple[str, ...]:
+    """Return a note where no calibration applies or one that does not apply is used."""
+    hardware = deployment.hardware
+    if hardware is None:
+        return ()
+    if calibration is None:
+        return (f"no calibration applies to {hardware.name}: the bound alone; --calibration takes one of your own",)
+    if not applies(calibration, hardware):
+        places = ", ".join(calibration.applies_to)
+        return (f"the calibration {calibration.name} is of {places}, not of {hardware.name}: its estimate is a guess",)
+    return ()

@@ -1,0 +1,177 @@
+"""Expectations on figures of reports: finding a figure by its name, and holding it against what was asked for."""
+
+from __future__ import annotations
+
+from math import isclose
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
+from kvcalc.core.units import number_text, parse_bytes, parse_count, parse_rate, parse_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OPERATORS", "better_end", "field_of", "outcome"]
+
+# What an expectation may ask for, with the words of a message.
+OPERATORS = {
+    "min": "at least",
+    "max": "at most",
+    "equals": "equal to",
+    "not": "other than",
+    "in": "one of",
+    "within": "within",
+}
+_LEAST_DIFFERENCE = 1e-9
+# Endings of fields of which more, or less, is better; the first that matches counts.
+_HIGHER = ("tokens_per_s", "tokens_per_s_per_sequence", "per_gib", "max_batch", "max_context", "max_concurrency",
+           "kv_capacity_tokens", "kv_bytes_available", "num_blocks", "kv_headroom", "fits", "speedup", "flop_per_s",
+           "expected_tokens_per_pass", "prefix_hit_ratio")  # fmt: skip
+_LOWER = ("bytes", "bytes_per_token", "bytes_per_sequence", "_s", "joules_per_token", "usd_per_million_tokens",
+          "min_gpus", "preemptions", "p50", "p90", "p95", "p99", "mean")  # fmt: skip
+# The rows of a report, which need no name where there is one alone.
+_LISTS = ("rows", "points")
+
+
+def better_end(field: str) -> str:
+    """Return which end of a figure is the better one: ``higher``, ``lower`` or an empty string.
+
+    >>> better_end("decode.tokens_per_s"), better_end("size.kv.bytes_per_token"), better_end("size.batch")
+    ('higher', 'lower', '')
+    """
+    if field.endswith(_HIGHER):
+        return "higher"
+    return "lower" if field.endswith(_LOWER) else ""
+
+
+def field_of(report: Mapping[str, Any], path: str) -> Any:
+    """Return the figure of a report by its dotted name; the one row of a report needs no name.
+
+    Raises:
+        InputError: no such field, or several rows.
+
+    >>> field_of({"kv": {"total_bytes": 8}}, "kv.total_bytes"), field_of({"rows": [{"batch": 2}]}, "batch")
+    (8, 2)
+    """
+    found: Any = report
+    for step in path.split("."):
+        found = _step(found, step, path)
+    return found
+
+
+def _step(found: Any, step: str, path: str) -> Any:
+    if isinstance(found, list):
+        if step.isdigit() and int(step) < len(found):
+            return found[int(step)]
+        raise InputError(f"{path!r}: there are {len(found)} entries, and {step!r} is none of them")
+    if not isinstance(found, dict):
+        raise InputError(f"{path!r}: there is nothing below {step!r}")
+    if step in found:
+        return found[step]
+    rows = next((found[name] for name in _LISTS if isinstance(found.get(name), list)), None)
+    if rows is not None and len(rows) == 1 and step in rows[0]:
+        return rows[0][step]
+    if rows is not None and len(rows) > 1 and step in rows[0]:
+        raise InputError(f"{path!r} is a field of each of {len(rows)} rows", hint=f"name one: rows.0.{path}")
+    known = [*found, *(rows[0] if rows else ())]
+    raise InputError(f"there is no field {path!r}", hint=did_you_mean(step, known) or f"fields: {', '.join(known)}")
+
+
+def outcome(actual: Any, expected: Any, field: str) -> tuple[bool, str]:
+    """Return whether a figure is as expected, and the expectation in words.
+
+    Args:
+        actual: the figure.
+        expected: a value that it must equal, or a mapping of `OPERATORS` that must all hold; numbers may have units.
+        field: its name, whose ending says the unit.
+
+    Raises:
+        InputError: an expectation that cannot be read, or that does not fit the figure.
+
+    >>> outcome(30.0, {"min": 25, "max": "4e1"}, "decode.tokens_per_s")
+    (True, 'at least 25 and at most 40')
+    >>> outcome(0.05, {"min": "10%"}, "kv_headroom"), outcome(True, True, "fits")
+    ((False, 'at least 0.1'), (True, 'True'))
+    """
+    if not isinstance(expected, dict):
+        value = _value(expected, actual, field)
+        return _equal(actual, value, 0), _text(value)
+    unknown = [key for key in expected if key not in OPERATORS]
+    if unknown or not set(expected) - {"within"}:
+        hint = did_you_mean(str(unknown[0]), OPERATORS) if unknown else "add equals"
+        raise InputError(f"an expectation is a value or has {', '.join(OPERATORS)}, not {expected}", hint=hint)
+    slack = _number(expected.get("within", 0), "share")
+    verdicts, words = [], []
+    for key, asked in expected.items():
+        if key == "within":
+            continue
+        values = [
+            _value(each, actual, field) for each in (asked if key == "in" and isinstance(asked, list) else [asked])
+        ]
+        verdicts.append(_holds(key, actual, values, slack))
+        words.append(f"{OPERATORS[key]} {' or '.join(_text(value) for value in values)}")
+    if slack:
+        words.append(f"within {slack:.4g} of it")
+    return all(verdicts), " and ".join(words)
+
+
+def _holds(key: str, actual: Any, values: list[Any], slack: float) -> bool:
+    if key in ("equals", "in"):
+        return any(_equal(actual, value, slack) for value in values)
+    if key == "not":
+        return not _equal(actual, values[0], slack)
+    if isinstance(actual, bool) or not isinstance(actual, int | float):
+        return False
+    limit: float = values[0]
+    return actual >= limit if key == "min" else actual <= limit
+
+
+def _equal(actual: Any, value: Any, slack: float) -> bool:
+    if isinstance(actual, bool) or isinstance(value, bool):
+        return actual is value
+    if isinstance(actual, int) and isinstance(value, int) and not slack:
+        return actual == value
+    if isinstance(actual, int | float) and isinstance(value, int | float):
+        return isclose(actual, value, rel_tol=max(slack, _LEAST_DIFFERENCE), abs_tol=0)
+    return bool(actual == value)
+
+
+def _value(asked: Any, actual: Any, field: str) -> Any:
+    """Return what is asked for, a text of a number with its unit as a number in the field's own unit."""
+    numeric = isinstance(actual, int | float) and not isinstance(actual, bool)
+    if isinstance(asked, str) and (numeric or actual is None):
+        try:
+            return _number(asked, field)
+        except KvcalcError as error:
+            if numeric:
+                raise InputError(f"{field}: {error.what}", hint=error.hint) from None
+            return asked
+    if numeric and (asked is None or isinstance(asked, bool | list | dict)):
+        raise InputError(f"{field} is a number, and {asked!r} is none")
+    if isinstance(actual, bool) and not isinstance(asked, bool):
+        raise InputError(f"{field} is true or false, not {asked!r}")
+    if isinstance(asked, list | dict):
+        raise InputError(f"{field}: {asked!r} is not a value that a figure can have")
+    return asked
+
+
+def _number(asked: Any, field: str) -> float:
+    if isinstance(asked, int | float) and not isinstance(asked, bool):
+        return asked
+    text = str(asked).strip()
+    if text.endswith("%"):
+        return parse_count(text[:-1]) / 100 if text[:-1].isdigit() else float(text[:-1]) / 100
+    if "bytes" in field and not field.endswith("_per_s"):
+        return parse_bytes(text)
+    if field.endswith(("bytes_per_s", "flop_per_s")):
+        return parse_rate(text)
+    if field.endswith(("_s", ".p50", ".p90", ".p95", ".p99", ".mean")) and not field.endswith("_per_s"):
+        return parse_seconds(text)
+    try:
+        return float(text)
+    except ValueError:
+        return parse_count(text)
+
+
+def _text(value: Any) -> str:
+    return number_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

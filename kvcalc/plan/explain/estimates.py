@@ -1,0 +1,73 @@
+"""Explaining the estimate of a pass: each operator at the rates reached, and what passes, layers and calls take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
+from kvcalc.plan.explain.text import number, total
+from kvcalc.plan.steps import required_hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.cost.estimate import PassTerms
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.steps import TimedStep
+
+__all__ = ["estimate_steps"]
+
+
+def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibration) -> Iterator[ExplainedStep]:
+    """Return the steps from the terms of a pass to its estimate and interval."""
+    hardware = required_hardware(deployment)
+    found, terms = estimate_time(step.cost, hardware, calibration), pass_terms(step.cost, hardware)
+    reached_s, sources = reached_seconds(terms, calibration), (f"calibration {calibration.name}",)
+    yield ExplainedStep(
+        quantity="reached_s",
+        formula="step_s + layers x layer_s + sum over the operators of calls x call_s + max(FLOP / peak / flop_share, "
+        "bytes / bandwidth / bandwidth_share) + collectives x collective_s + bytes / rate / link_share",
+        expression=total(_terms(terms, calibration)),
+        value=reached_s,
+        unit="s",
+        sources=sources,
+    )
+    limited = "compute" if step.time.limiter == "compute" else "memory"
+    spread = calibration.compute_interval if limited == "compute" else calibration.memory_interval
+    values = (
+        ("estimate_s", "reached_s", 1, found.estimate_s),
+        ("estimate_low_s", f"{limited}_interval.low x reached_s", spread.low, found.low_s),
+        ("estimate_high_s", f"{limited}_interval.high x reached_s", spread.high, found.high_s),
+    )
+    for quantity, words, multiple, value in values:
+        yield ExplainedStep(
+            quantity=quantity,
+            formula=f"max(bound, {words})",
+            expression=f"max({number(step.time.latency_s)}, {number(multiple)} * {number(reached_s)})",
+            value=value,
+            unit="s",
+            sources=sources,
+        )
+
+
+def _terms(terms: PassTerms, calibration: Calibration) -> Iterator[str]:
+    """Return what a pass takes at the rates reached, without what is zero."""
+    if calibration.step_s:
+        yield number(calibration.step_s)
+    if calibration.layer_s:
+        yield f"{terms.layers} * {number(calibration.layer_s)}"
+    for (kind, unit), operators in terms.operators.items():
+        reach = calibration.reach_of(kind, unit)
+        for compute, memory, calls in operators:
+            if reach.call_s:
+                yield f"{calls} * {number(reach.call_s)}"
+            if compute or memory:
+                yield (
+                    f"max({number(compute)} / {number(reach.flop_share)}, "
+                    f"{number(memory)} / {number(reach.bandwidth_share)})"
+                )
+    if terms.collectives:
+        yield f"{terms.collectives} * {number(calibration.collective_s)}"
+        yield f"{number(terms.link_s)} / {number(calibration.link_share)}"

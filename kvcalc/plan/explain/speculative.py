@@ -1,0 +1,156 @@
+"""Explaining speculation: the passes of a round, what a round gives, and what it adds to the memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.core.workload import decode_step
+from kvcalc.cost.speculation import tree_acceptance
+from kvcalc.plan.deployment import default_context
+from kvcalc.plan.explain.text import ASKED, number, total
+from kvcalc.plan.explain.times import time_steps
+from kvcalc.plan.speculative.memory import draft_memory
+from kvcalc.plan.speculative.report import ask
+from kvcalc.plan.steps import timed_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvcalc.core.speculation import DraftTree
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative.options import SpeculationOptions
+    from kvcalc.plan.speculative.passes import Outcome, Passes
+
+__all__ = ["explain_speculation"]
+
+_LEVIATHAN = "Leviathan et al. 2023, arXiv 2211.17192, equation 1 and theorem 3.8"
+_TREES = "Chen et al. 2024 (Sequoia), arXiv 2402.12374, section 3.1"
+
+
+def explain_speculation(
+    target: Deployment,
+    draft: Deployment | None,
+    options: SpeculationOptions,
+    *,
+    batch: int,
+    context: int | None,
+) -> tuple[ExplainedStep, ...]:
+    """Return the steps behind the first row of a speculation report, which has the first length asked for."""
+    length = default_context(target.model) if context is None else context
+    asked = ask(target, draft, options)
+    outcome = asked.asked_for(batch, length, options.gammas[0] if options.gammas else None)
+    by_depth = options.acceptance.by_depth(outcome.gamma)
+    return (
+        *_pass_steps(asked.passes, outcome.tree, batch=batch, context=length),
+        *_round_steps(outcome, by_depth, constant=options.acceptance.constant),
+        _memory_step(asked.passes, outcome.tree, batch=batch, context=length),
+    )
+
+
+def _pass_steps(passes: Passes, tree: DraftTree, *, batch: int, context: int) -> Iterator[ExplainedStep]:
+    """Return the times of a plain step, a verification and each kind of step of the draft."""
+    yield from _timed("plain", passes.target, batch, context, 1)
+    yield from _timed("verify", passes.target, batch, context, tree.nodes + 1)
+    runs = passes.drafter.runs(len(tree.level_widths))
+    if runs is None:
+        return
+    steps = passes.drafter.steps(tree)
+    for tokens in dict.fromkeys(steps):
+        yield from _timed(_draft_name(tokens), runs, batch, context, tokens)
+    times = passes.draft_times(batch, context, tree)
+    yield ExplainedStep(
+        quantity="draft_s",
+        formula="sum of the draft's steps",
+        expression=total(number(time.latency_s) for time in times),
+        value=sum(time.latency_s for time in times),
+        unit="s",
+    )
+
+
+def _draft_name(tokens: int) -> str:
+    return "draft" if tokens == 1 else f"draft of {tokens}"
+
+
+def _timed(name: str, runs: Deployment, batch: int, context: int, query_tokens: int) -> Iterator[ExplainedStep]:
+    group = decode_step(batch=batch, context=context, query_tokens=query_tokens)
+    for step in time_steps(runs, timed_step(runs, group)):
+        yield replace(step, quantity=f"{name}.{step.quantity}")
+
+
+def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> Iterator[ExplainedStep]:
+    """Return what a round gives, and its time over that of a plain step."""
+    times = outcome.times
+    if times.steps:
+        yield ExplainedStep(
+            quantity="draft_ratio",
+            formula="c = draft_s / steps / plain_s",
+            expression=f"{number(times.draft_s)} / {times.steps} / {number(times.plain_s)}",
+            value=times.draft_ratio,
+            unit="plain steps",
+        )
+    yield ExplainedStep(
+        quantity="verify_ratio",
+        formula="v = verify_s / plain_s",
+        expression=f"{number(times.verify_s)} / {number(times.plain_s)}",
+        value=times.verify_ratio,
+        unit="plain steps",
+    )
+    yield _expected_step(outcome, by_depth, constant=constant)
+    yield ExplainedStep(
+        quantity="break_even_tokens_per_pass",
+        formula="steps x c + v, which E reaches at the break-even acceptance",
+        expression=f"{times.steps} * {number(times.draft_ratio)} + {number(times.verify_ratio)}",
+        value=times.steps * times.draft_ratio + times.verify_ratio,
+        unit="tokens",
+        sources=(_LEVIATHAN,),
+    )
+    yield ExplainedStep(
+        quantity="speedup",
+        formula="E / (steps x c + v)",
+        expression=f"{number(outcome.expected_tokens)} / "
+        f"({times.steps} * {number(times.draft_ratio)} + {number(times.verify_ratio)})",
+        value=outcome.speedup,
+        unit="times",
+        sources=(_LEVIATHAN,),
+    )
+
+
+def _expected_step(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> ExplainedStep:
+    formula, source = "1 + a1 + a1 a2 + ...", _LEVIATHAN
+    products = [" * ".join(number(rate) for rate in by_depth[: place + 1]) for place in range(len(by_depth))]
+    expression = total(("1", *products))
+    if constant and outcome.tree.is_chain and by_depth[0] < 1:
+        formula = "E = (1 - alpha^(gamma + 1)) / (1 - alpha)"
+        expression = f"(1 - {number(by_depth[0])} ** {outcome.gamma + 1}) / (1 - {number(by_depth[0])})"
+    elif not outcome.tree.is_chain:
+        formula, source = "E = 1 + the sum over the nodes of the product of acceptances that lead to them", _TREES
+        expression = total(("1", *_path_products(outcome.tree, by_depth)))
+    return ExplainedStep(
+        quantity="expected_tokens_per_pass",
+        formula=formula,
+        expression=expression,
+        value=outcome.expected_tokens,
+        unit="tokens",
+        sources=(source, ASKED),
+    )
+
+
+def _path_products(tree: DraftTree, by_depth: Sequence[float]) -> list[str]:
+    products: list[str] = []
+    for parent, share in zip(tree.parents, tree_acceptance(tree, by_depth), strict=True):
+        before = "" if parent < 0 else f"{products[parent]} * "
+        products.append(before + number(share))
+    return products
+
+
+def _memory_step(passes: Passes, tree: DraftTree, *, batch: int, context: int) -> ExplainedStep:
+    added = draft_memory(passes.target, passes.drafter, tree, batch=batch, context=context)
+    return ExplainedStep(
+        quantity="memory.total_bytes",
+        formula="weights of the draft + its cache + slots for drafted tokens, on the fullest GPU",
+        expression=f"{added.weight_bytes} + {added.kv_bytes} + {added.lookahead_bytes}",
+        value=added.total_bytes,
+        unit="B",
+    )

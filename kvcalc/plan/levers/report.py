@@ -1,0 +1,157 @@
+"""The rows of ``kvcalc levers``: each lever alone, or chosen ones added one after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.reports.levers import LeverRow, LeversReport
+from kvcalc.core.units import GIB
+from kvcalc.cost.cache import cache_bytes
+from kvcalc.cost.roofline import step_time
+from kvcalc.cost.sharding import rank_cache_bytes
+from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, rank_weights
+from kvcalc.plan.levers.catalogue import LEVERS, ChosenLever, apply_levers, parse_levers
+from kvcalc.plan.levers.headlines import headline_rows
+from kvcalc.plan.levers.layout import plain_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.levers.layout import Layout
+
+__all__ = ["levers_report"]
+
+# From what trained weights take as they are to what they cannot take.
+_HARDER = ("yes", "fine-tuning", "no")
+
+
+class _Question:
+    """A deployment at one context and batch, and its cache without levers."""
+
+    def __init__(self, deployment: Deployment, *, context: int, batch: int, longest: int) -> None:
+        self.deployment, self.context, self.batch, self.longest = deployment, context, batch, longest
+        self.plain = plain_layout(deployment.model, deployment.formats, deployment.parallel)
+
+    def row(self, layout: Layout, *, lever: str, cuts: str, retrofit: str, quality: str, remark: str = "") -> LeverRow:
+        held = layout.held_bytes(context=self.context, batch=self.batch)
+        before = self.plain.held_bytes(context=self.context, batch=self.batch)
+        reads = layout.read_bytes(context=self.context, batch=self.batch)
+        reads_before = self.plain.read_bytes(context=self.context, batch=self.batch)
+        on_host = round(layout.host_share * held)
+        aside = layout.reserved_bytes(context=self.context, batch=self.batch, longest=self.longest)
+        speed, density = self._speed(layout, held - on_host)
+        return LeverRow(
+            lever=lever,
+            cuts=cuts,
+            applies=not remark,
+            kv_total_bytes=held - on_host,
+            host_bytes=on_host,
+            reserved_bytes=aside - round(layout.host_share * aside),
+            read_total_bytes=reads,
+            kv_factor=before / held if held else 1.0,
+            read_factor=reads_before / reads if reads else None,
+            retrofit=retrofit,
+            quality=quality,
+            tokens_per_s=speed,
+            tokens_per_s_per_gib=density,
+            remark=remark,
+        )
+
+    def _speed(self, layout: Layout, held: int) -> tuple[float | None, float | None]:
+        """Return the bound on tokens/s, and over the memory of weights and cache; none for another model's weights.
+
+        Over several GPUs the cache is taken to be spread as it would be without levers.
+        """
+        hardware = self.deployment.hardware
+        if hardware is None or not layout.own_weights or layout.host_share:
+            return None, None
+        cost = layout.step_cost(context=self.context, batch=self.batch)
+        speed = cost.tokens / step_time(cost, hardware).ideal_s
+        weights = rank_weights(self._with_model(layout))
+        spread = rank_cache_bytes(layout.model, layout.formats, layout.parallel, tokens=self.context, batch=self.batch)
+        whole = cache_bytes(layout.model, self.context, layout.formats)
+        logical = self.batch * (whole.growing + whole.state + whole.cross)
+        memory = layout.parallel.gpus * (weights + (held * spread / logical if logical else 0))
+        return speed, speed * GIB / memory
+
+    def _with_model(self, layout: Layout) -> Deployment:
+        same = layout.model == self.deployment.model
+        return replace(
+            self.deployment,
+            model=layout.model,
+            formats=layout.formats,
+            own_weights=self.deployment.own_weights and same,
+        )
+
+
+def levers_report(
+    deployment: Deployment, *, context: int | None = None, batch: int = 1, levers: str = "", longest: int | None = None
+) -> LeversReport:
+    """Return the cache with each lever, or with chosen ones added one after another.
+
+    Args:
+        deployment: model, formats, parallel sizes and, for speeds, the accelerator.
+        context: tokens of each sequence.
+        batch: sequences.
+        levers: chosen levers, as `parse_levers` reads them; each known one alone where left out.
+        longest: tokens that memory is set aside for where it is not paged; the model's limit where left out.
+
+    Raises:
+        InputError: a context or batch below one, or a chosen lever that has nothing to act on.
+    """
+    tokens = default_context(deployment.model) if context is None else context
+    notes = list(check_context(deployment.model, tokens))
+    check_batch(batch)
+    reach = max(tokens, longest or deployment.model.context_limit or tokens)
+    ask = _Question(deployment, context=tokens, batch=batch, longest=reach)
+    chosen = parse_levers(levers)
+    base = ask.row(ask.plain, lever="none", cuts="", retrofit="yes", quality="the model as it is")
+    if deployment.parallel.gpus > 1:
+        notes.append("bytes held are logical; bytes read are those of all GPUs together, replicas included")
+    rows = (base, *(_added(ask, chosen, notes) if chosen else _each(ask, notes)))
+    return LeversReport(
+        model=deployment.model.name,
+        formats=format_names(deployment.formats),
+        context=tokens,
+        batch=batch,
+        longest_tokens=reach,
+        gpu=None if deployment.hardware is None else deployment.hardware.name,
+        gpus=deployment.parallel.gpus,
+        rows=rows,
+        headlines=headline_rows(),
+        notes=(*notes, *deployment.model.notes),
+    )
+
+
+def _added(ask: _Question, chosen: tuple[ChosenLever, ...], notes: list[str]) -> Iterator[LeverRow]:
+    """Yield a row for each lever together with those before it."""
+    for count in range(1, len(chosen) + 1):
+        layout, told = apply_levers(ask.deployment, chosen[:count], context=ask.context)
+        levers = [each.lever for each in chosen[:count]]
+        yield ask.row(
+            layout,
+            lever=" + ".join(each.text for each in chosen[:count]),
+            cuts=" + ".join(dict.fromkeys(lever.cuts for lever in levers)),
+            retrofit=max((lever.retrofit for lever in levers), key=_HARDER.index),
+            quality=levers[-1].quality,
+        )
+    notes += told
+
+
+def _each(ask: _Question, notes: list[str]) -> Iterator[LeverRow]:
+    """Yield a row for each known lever alone, also for those that the model has nothing for."""
+    for lever in LEVERS.values():
+        (chosen,) = parse_levers(lever.name)
+        told: tuple[str, ...] = ()
+        try:
+            layout, told = apply_levers(ask.deployment, (chosen,), context=ask.context)
+            remark = ""
+        except InputError as error:
+            layout, remark = ask.plain, error.what
+        notes += told
+        yield ask.row(
+            layout, lever=lever.name, cuts=lever.cuts, retrofit=lever.retrofit, quality=lever.quality, remark=remark
+        )

@@ -1,0 +1,53 @@
+"""What speculation adds to a GPU's memory, and how large a batch still fits beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.reports.speculative import DraftMemory
+from kvcalc.cost.sharding import rank_cache
+from kvcalc.plan.deployment import memory_needed
+
+if TYPE_CHECKING:
+    from kvcalc.core.speculation import DraftTree
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative.methods import Drafter
+
+__all__ = ["draft_memory", "largest_fitting_batch"]
+
+_MOST_BATCH = 2**24
+
+
+def draft_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> DraftMemory:
+    """Return what draft and drafted tokens need on the fullest GPU.
+
+    The slots that are looked ahead are one for each drafted token, in windowed layers too: a rejection must leave the
+    window as it was. A recurrent state cannot be cut back, so each drafted token needs a copy of it (vLLM 0.32,
+    MambaSpec.num_speculative_blocks).
+    """
+    gamma = len(tree.level_widths)
+    runs = drafter.runs(gamma)
+    weights = drafter.weight_bytes(gamma)
+    cache = 0
+    if runs is not None and drafter.keeps_cache:
+        held = rank_cache(runs.model, runs.formats, runs.parallel, tokens=context + tree.nodes, batch=batch)
+        cache = held.growing + held.state + held.cross
+    ahead = rank_cache(target.model, target.formats, target.parallel, tokens=tree.nodes, batch=batch)
+    lookahead = ahead.growing + tree.nodes * ahead.state
+    return DraftMemory(
+        weight_bytes=weights, kv_bytes=cache, lookahead_bytes=lookahead, total_bytes=weights + cache + lookahead
+    )
+
+
+def largest_fitting_batch(target: Deployment, drafter: Drafter, tree: DraftTree, *, context: int) -> int:
+    """Return the largest batch that fits with what speculation adds; 0 where none does."""
+
+    def fits(batch: int) -> bool:
+        added = draft_memory(target, drafter, tree, batch=batch, context=context).total_bytes
+        return target.fits(memory_needed(target, tokens=context, batch=batch) + added)
+
+    low, high = 0, _MOST_BATCH + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,192 @@
+"""What draft and verification cost at a batch and context: every time is `timed_step`'s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from kvcalc.core.workload import decode_step
+from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, speedup, tree_acceptance
+from kvcalc.plan.steps import timed_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.core.cost_types import StepTime
+    from kvcalc.core.speculation import DraftTree
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative.acceptance import Acceptance
+    from kvcalc.plan.speculative.methods import Drafter
+
+__all__ = ["Kind", "Outcome", "Passes", "Ratios", "Speculation"]
+
+# Which time of a pass: a sequence passes all pipeline stages, so that the ideal one is the sum over them.
+Kind = Literal["latency_s", "serial_s"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Times of a round, and the same over a plain step of the target.
+
+    Args:
+        plain_s: a plain step.
+        draft_s: all steps of the draft.
+        verify_s: the verification.
+        steps: how many the draft takes.
+    """
+
+    plain_s: float
+    draft_s: float
+    verify_s: float
+    steps: int
+
+    @property
+    def draft_ratio(self) -> float:
+        """A step of the draft over a plain step: c."""
+        return self.draft_s / self.steps / self.plain_s if self.steps else 0.0
+
+    @property
+    def verify_ratio(self) -> float:
+        """The verification over a plain step: v."""
+        return self.verify_s / self.plain_s
+
+    def speedup(self, expected: float) -> float:
+        """Return the speed over plain decoding for so many tokens a pass."""
+        return speedup(
+            expected=expected, gamma=self.steps, draft_ratio=self.draft_ratio, verify_ratio=self.verify_ratio
+        )
+
+    def break_even(self, tree: DraftTree) -> float | None:
+        """Return the rate of acceptance at which the speed-up is 1."""
+        return break_even_rate(
+            tree=tree, gamma=self.steps, draft_ratio=self.draft_ratio, verify_ratio=self.verify_ratio
+        )
+
+
+class Passes:
+    """Times of the passes of a target and its draft, each computed once.
+
+    Args:
+        target: the model that verifies.
+        drafter: what drafts.
+    """
+
+    def __init__(self, target: Deployment, drafter: Drafter) -> None:
+        self.target = target
+        self.drafter = drafter
+        self._found: dict[tuple[int, int, int, int], StepTime] = {}
+        self._steps: dict[DraftTree, tuple[int, ...]] = {}
+
+    def target_time(self, batch: int, context: int, query_tokens: int) -> StepTime:
+        """Return the time of a pass of the target over so many new tokens of each sequence, all with logits."""
+        return self._time(self.target, batch, context, query_tokens, 0)
+
+    def draft_times(self, batch: int, context: int, tree: DraftTree) -> tuple[StepTime, ...]:
+        """Return the time of each step of the draft; none where nothing runs."""
+        gamma = len(tree.level_widths)
+        runs = self.drafter.runs(gamma)
+        if runs is None:
+            return ()
+        if tree not in self._steps:
+            self._steps[tree] = self.drafter.steps(tree)
+        return tuple(self._time(runs, batch, context, tokens, gamma) for tokens in self._steps[tree])
+
+    def ratios(self, batch: int, context: int, tree: DraftTree, kind: Kind = "latency_s") -> Ratios:
+        """Return the times of a round at a batch and context."""
+        steps = self.draft_times(batch, context, tree)
+        return Ratios(
+            plain_s=getattr(self.target_time(batch, context, 1), kind),
+            draft_s=sum(getattr(time, kind) for time in steps),
+            verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
+            steps=len(steps),
+        )
+
+    def _time(self, runs: Deployment, batch: int, context: int, query_tokens: int, gamma: int) -> StepTime:
+        key = (batch, context, query_tokens, gamma)
+        if key not in self._found:
+            group = decode_step(batch=batch, context=context, query_tokens=query_tokens)
+            self._found[key] = timed_step(runs, group).time
+        return self._found[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A round at a batch and context: what was drafted, what it takes, and what it gives."""
+
+    tree: DraftTree
+    times: Ratios
+    expected_tokens: float
+
+    @property
+    def gamma(self) -> int:
+        """Levels of the draft."""
+        return len(self.tree.level_widths)
+
+    @property
+    def speedup(self) -> float:
+        """Speed over plain decoding."""
+        return self.times.speedup(self.expected_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What is asked: passes, acceptance, and the shape of a draft of each length.
+
+    Args:
+        passes: times of target and draft.
+        acceptance: how often drafted tokens are accepted.
+        shape: the tree of a draft with so many levels, for the acceptance of each level.
+        gammas: lengths to choose from.
+    """
+
+    passes: Passes
+    acceptance: Acceptance
+    shape: Callable[[tuple[float, ...]], DraftTree]
+    gammas: tuple[int, ...]
+
+    def at(
+        self,
+        batch: int,
+        context: int,
+        gamma: int,
+        *,
+        acceptance: Acceptance | None = None,
+        kind: Kind = "latency_s",
+    ) -> Outcome:
+        """Return a round of a given length; with another acceptance where one is given."""
+        by_depth = (acceptance or self.acceptance).by_depth(gamma)
+        tree = self.shape(by_depth)
+        return Outcome(
+            tree=tree,
+            times=self.passes.ratios(batch, context, tree, kind),
+            expected_tokens=_expected(tree, by_depth),
+        )
+
+    def best(
+        self, batch: int, context: int, *, acceptance: Acceptance | None = None, kind: Kind = "latency_s"
+    ) -> Outcome:
+        """Return the round of the length that is fastest, the shortest of equals."""
+        return max(
+            (self.at(batch, context, gamma, acceptance=acceptance, kind=kind) for gamma in self.gammas),
+            key=lambda found: (found.speedup, -found.gamma),
+        )
+
+    def asked_for(
+        self,
+        batch: int,
+        context: int,
+        gamma: int | None,
+        *,
+        acceptance: Acceptance | None = None,
+        kind: Kind = "latency_s",
+    ) -> Outcome:
+        """Return the round of a given length, or the best where none is given."""
+        if gamma is None:
+            return self.best(batch, context, acceptance=acceptance, kind=kind)
+        return self.at(batch, context, gamma, acceptance=acceptance, kind=kind)
+
+
+@lru_cache(maxsize=1024)
+def _expected(tree: DraftTree, by_depth: tuple[float, ...]) -> float:
+    return expected_tokens_of_tree(tree, tree_acceptance(tree, by_depth))

@@ -1,0 +1,56 @@
+"""A draft model on the accelerators of its target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.plan.deployment import deploy, most_heads
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["place_draft"]
+
+
+def place_draft(
+    target: Deployment,
+    model: ModelProfile,
+    *,
+    weights: str | None = None,
+    kv: str | None = None,
+    activations: str | None = None,
+    tensor: int | None = None,
+) -> Deployment:
+    """Return a draft model on its target's accelerators.
+
+    It is spread over the target's tensor-parallel ranks, over fewer where it has fewer heads, and not cut into pipeline
+    stages.
+
+    Args:
+        target: the deployment of the target.
+        model: the draft model.
+        weights: its weight format; the checkpoint's own where left out.
+        kv: format of its cache.
+        activations: format its matrices are multiplied in.
+        tensor: its own number of tensor-parallel ranks.
+
+    Raises:
+        InputError: more ranks than the target has, or than heads.
+        UnknownNameError: no such format.
+    """
+    ranks = target.parallel.tensor
+    if tensor is not None and not 1 <= tensor <= ranks:
+        raise InputError(f"a draft on {tensor} tensor-parallel ranks of {ranks}", hint="from 1 to those of the target")
+    spread = tensor or min(ranks, most_heads(model) or ranks)
+    same = spread == ranks
+    return deploy(
+        model,
+        hardware=target.hardware,
+        parallel=replace(target.parallel, tensor=spread, pipeline=1, expert=target.parallel.expert if same else 1),
+        weights=weights,
+        kv=kv,
+        activations=activations,
+    )

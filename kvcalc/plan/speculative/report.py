@@ -1,0 +1,234 @@
+"""The report of ``kvcalc speculate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.model import Mixture
+from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
+from kvcalc.cost.parameters import parameters
+from kvcalc.cost.speculation import rate_for
+from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, memory_needed
+from kvcalc.plan.speculative.acceptance import Acceptance
+from kvcalc.plan.speculative.limits import batch_limit, largest_draft
+from kvcalc.plan.speculative.memory import draft_memory
+from kvcalc.plan.speculative.methods import drafter
+from kvcalc.plan.speculative.passes import Passes, Speculation
+from kvcalc.plan.speculative.rules import quoted_rules
+from kvcalc.plan.steps import hardware_notes, required_hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative.options import SpeculationOptions
+    from kvcalc.plan.speculative.passes import Outcome
+
+__all__ = ["ask", "speculation_report"]
+
+_MAP_BATCHES = tuple(2**power for power in range(11))
+_MAP_RATES = tuple(step / 10 for step in range(1, 11))
+_FEWEST_MAP_BATCHES, _MOST_MAP_BATCHES = 3, 24
+# Rows that a vocabulary may be padded by: what llama.cpp lets a draft's differ (SPEC_VOCAB_MAX_SIZE_DIFFERENCE).
+_MOST_PADDING = 128
+
+
+def speculation_report(
+    target: Deployment,
+    draft: Deployment | None,
+    options: SpeculationOptions,
+    *,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+) -> SpeculativeReport:
+    """Return whether speculation pays for each batch, context and length of the draft, and where it stops.
+
+    Args:
+        target: the model that verifies, on its accelerators.
+        draft: the draft model on the same accelerators, or a head's own profile.
+        options: how is drafted.
+        batches: sequences decoded together.
+        contexts: tokens attended by the first new token, itself included.
+
+    Raises:
+        InputError: no accelerator, numbers that cannot be, or a draft whose vocabulary is another.
+        UnknownNameError: no such method.
+    """
+    lengths = (default_context(target.model),) if contexts is None else tuple(contexts)
+    for batch in batches:
+        check_batch(batch)
+    hardware = required_hardware(target)
+    for length in lengths:
+        check_context(target.model, length)
+    asked = ask(target, draft, options)
+    way = asked.passes.drafter
+    warnings = _draft_notes(target, draft, lengths)
+    gammas: tuple[int | None, ...] = options.gammas or (None,)
+    outcomes = [
+        (batch, context, asked.asked_for(batch, context, gamma))
+        for context in lengths
+        for batch in batches
+        for gamma in gammas
+    ]
+    batch, context, first = outcomes[0]
+    best = asked.best(batch, context)
+    limits = tuple(batch_limit(asked, length, gammas[0]) for length in lengths)
+    rows = tuple(_row(asked, *found) for found in outcomes)
+    return SpeculativeReport(
+        model=target.model.name,
+        gpu=hardware.name,
+        gpus=target.parallel.gpus,
+        memory_bytes=target.memory_bytes,
+        formats=format_names(target.formats),
+        notes=(*warnings, *_shape_notes(first, options), *way.notes, *_target_notes(target, lengths)),
+        draft=None if draft is None else draft.model.name,
+        method=way.method,
+        draft_formats=None if draft is None else format_names(draft.formats),
+        acceptance=options.acceptance.by_depth(first.gamma),
+        batch=batch,
+        context=context,
+        gamma=first.gamma,
+        expected_tokens_per_pass=rows[0].expected_tokens_per_pass,
+        speedup=rows[0].speedup,
+        serial_speedup=rows[0].serial_speedup,
+        break_even_acceptance=rows[0].break_even_acceptance,
+        best_gamma=best.gamma if best.speedup > 1 else 0,
+        break_even_batch=limits[0].break_even_batch,
+        rows=rows,
+        by_gamma=tuple(_gamma_row(asked, batch, context, gamma) for gamma in asked.gammas),
+        by_context=limits,
+        largest_draft=largest_draft(asked, batch, context),
+        memory=draft_memory(target, way, first.tree, batch=batch, context=context),
+        rules=quoted_rules(asked.passes, first, best, rate=rows[0].acceptance_rate, batch=batch),
+        map=_map(asked, batches, context, gammas[0]),
+    )
+
+
+def ask(target: Deployment, draft: Deployment | None, options: SpeculationOptions) -> Speculation:
+    """Return target, draft, acceptance and the shapes of drafts, put together.
+
+    Raises:
+        InputError: a draft that is missing or not taken, or acceptance that is not known for a length asked for.
+        UnknownNameError: no such method.
+    """
+    return Speculation(
+        passes=Passes(target, drafter(options.method, target, draft, layers=options.draft_layers)),
+        acceptance=options.acceptance,
+        shape=options.shape(),
+        gammas=options.lengths(),
+    )
+
+
+def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> SpeculativeRow:
+    target, way, times = asked.passes.target, asked.passes.drafter, outcome.times
+    serial = asked.passes.ratios(batch, context, outcome.tree, "serial_s")
+    added = draft_memory(target, way, outcome.tree, batch=batch, context=context).total_bytes
+    needed = memory_needed(target, tokens=context, batch=batch) + added
+    return SpeculativeRow(
+        batch=batch,
+        context=context,
+        gamma=outcome.gamma,
+        draft_tokens=outcome.tree.nodes,
+        acceptance_rate=_rate(asked, outcome),
+        expected_tokens_per_pass=outcome.expected_tokens,
+        speedup=outcome.speedup,
+        serial_speedup=serial.speedup(outcome.expected_tokens),
+        break_even_acceptance=times.break_even(outcome.tree),
+        plain_s=times.plain_s,
+        draft_s=times.draft_s,
+        verify_s=times.verify_s,
+        draft_ratio=times.draft_ratio,
+        verify_ratio=times.verify_ratio,
+        verify_limiter=asked.passes.target_time(batch, context, outcome.tree.nodes + 1).limiter,
+        plain_tokens_per_s=batch / times.plain_s,
+        tokens_per_s=batch * outcome.expected_tokens / (times.draft_s + times.verify_s),
+        fits=target.fits(needed),
+        memory_needed_bytes=needed,
+    )
+
+
+def _rate(asked: Speculation, outcome: Outcome) -> float:
+    """Return the constant rate of acceptance that gives a round's tokens."""
+    if asked.acceptance.constant:
+        return asked.acceptance.rates[0]
+    found = rate_for(outcome.expected_tokens, outcome.tree)
+    return 1.0 if found is None else found
+
+
+def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> GammaRow:
+    outcome = asked.at(batch, context, gamma)
+    return GammaRow(
+        gamma=gamma,
+        draft_tokens=outcome.tree.nodes,
+        expected_tokens_per_pass=outcome.expected_tokens,
+        speedup=outcome.speedup,
+        serial_speedup=asked.at(batch, context, gamma, kind="serial_s").speedup,
+        break_even_acceptance=outcome.times.break_even(outcome.tree),
+    )
+
+
+def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | None) -> tuple[MapCell, ...]:
+    """Return speed-ups over batch and acceptance; over doubling batches where too few or too many were asked for."""
+    shown = tuple(batches) if _FEWEST_MAP_BATCHES <= len(batches) <= _MOST_MAP_BATCHES else _MAP_BATCHES
+    cells = []
+    for batch in shown:
+        for rate in _MAP_RATES:
+            constant = Acceptance(rates=(rate,), constant=True)
+            outcome = asked.asked_for(batch, context, gamma, acceptance=constant)
+            cells.append(MapCell(batch=batch, acceptance=rate, gamma=outcome.gamma, speedup=outcome.speedup))
+    return tuple(cells)
+
+
+def _target_notes(target: Deployment, lengths: Sequence[int]) -> tuple[str, ...]:
+    beyond = dict.fromkeys(note for tokens in lengths for note in check_context(target.model, tokens))
+    stages = target.parallel.pipeline
+    passed = (f"{stages} pipeline stages: times are of one batch that passes all of them",) if stages > 1 else ()
+    mixed = any(isinstance(block.mlp, Mixture) for block in target.model.block_counts)
+    routed = (
+        ("experts of a verification are those of independent tokens; tokens of a draft may share more",)
+        if mixed
+        else ()
+    )
+    return (*beyond, *passed, *routed, *hardware_notes(target), *target.model.notes)
+
+
+def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence[int]) -> tuple[str, ...]:
+    """Return what is legal but foolish in a choice of draft.
+
+    Raises:
+        InputError: its vocabulary is another.
+    """
+    if draft is None:
+        return ()
+    notes = []
+    small, large = (sum(parameters(side.model).values()) for side in (draft, target))
+    if small >= large:
+        notes.append(f"the draft {draft.model.name} is not smaller than the target {target.model.name}: it cannot pay")
+    heads = [side.model.head for side in (draft, target)]
+    rows = [head.rows for head in heads if head is not None]
+    if len(rows) == len(heads) and rows[0] != rows[1]:
+        counted = f"{draft.model.name} has {rows[0]:,} tokens and {target.model.name} {rows[1]:,}"
+        if abs(rows[0] - rows[1]) > _MOST_PADDING:
+            raise InputError(
+                f"vocabularies differ: {counted}", hint="a draft must be of the target's family, with its tokenizer"
+            )
+        notes.append(f"{counted}: taken for padding of the same vocabulary")
+    limit = draft.model.context_limit
+    notes += [
+        f"context {tokens:,} is beyond the {limit:,} tokens that the draft {draft.model.name} was made for"
+        for tokens in lengths
+        if limit is not None and tokens > limit
+    ]
+    return tuple(notes)
+
+
+def _shape_notes(first: Outcome, options: SpeculationOptions) -> tuple[str, ...]:
+    found = []
+    if options.acceptance.constant:
+        found.append("acceptance is taken to be independent of the position; a list by position says otherwise")
+    if not first.tree.is_chain:
+        found.append(
+            "tree: each further child is taken to be accepted as often as the first, once those before it failed"
+        )
+    return tuple(found)

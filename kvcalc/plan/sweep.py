@@ -1,0 +1,93 @@
+"""Grids of questions: which combinations there are, in which order, and how they are cut into tasks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Grid", "SweepTask"]
+
+_MOST_POINTS = 100_000_000
+# Points of one task: a part of a second of work, and few enough to hold their rows.
+_MOST_OF_A_TASK = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTask:
+    """Some points of a grid that are computed together.
+
+    Args:
+        number: its place, from 0.
+        point: the values of the outer axes.
+        cells: the values of the inner axes; the task is their product.
+    """
+
+    number: int
+    point: Mapping[str, Any]
+    cells: Mapping[str, Sequence[Any]]
+
+    @property
+    def points(self) -> int:
+        """How many points it has."""
+        return math.prod(len(values) for values in self.cells.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """All combinations of the values of some axes, the last axis varying fastest.
+
+    Args:
+        outer: axes whose every combination is a task of its own, by name.
+        inner: axes that one task runs through, the first of them in pieces if they are long.
+
+    Raises:
+        InputError: an axis without values, or more than a hundred million points.
+
+    >>> grid = Grid(outer={"gpu": ["a", "b"]}, inner={"context": [1, 2], "batch": [1, 2, 3]})
+    >>> grid.points, [(task.number, task.point["gpu"], task.points) for task in grid.tasks()]
+    (12, [(0, 'a', 6), (1, 'b', 6)])
+    """
+
+    outer: Mapping[str, Sequence[Any]]
+    inner: Mapping[str, Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        for name, values in (*self.outer.items(), *self.inner.items()):
+            if not values:
+                raise InputError(f"{name} has no values")
+        if self.points > _MOST_POINTS:
+            raise InputError(f"a grid of {self.points:,} points", hint=f"{_MOST_POINTS:,} at most: take larger steps")
+
+    @property
+    def points(self) -> int:
+        """How many combinations there are."""
+        return math.prod(len(values) for values in (*self.outer.values(), *self.inner.values()))
+
+    @property
+    def number_of_tasks(self) -> int:
+        """How many tasks `tasks` yields."""
+        return math.prod(len(values) for values in self.outer.values()) * len(self._pieces())
+
+    def tasks(self) -> Iterator[SweepTask]:
+        """Yield the tasks in order."""
+        pieces, number = self._pieces(), 0
+        for values in product(*self.outer.values()):
+            point = dict(zip(self.outer, values, strict=True))
+            for cells in pieces:
+                yield SweepTask(number=number, point=point, cells=cells)
+                number += 1
+
+    def _pieces(self) -> list[dict[str, Sequence[Any]]]:
+        """Return the inner axes, the first of them cut so that no piece has more points than a task should."""
+        if not self.inner:
+            return [{}]
+        (first, values), *others = self.inner.items()
+        size = max(1, _MOST_OF_A_TASK // math.prod(len(each) for _, each in others))
+        return [{first: values[start : start + size], **dict(others)} for start in range(0, len(values), size)]

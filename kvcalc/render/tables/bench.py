@@ -1,0 +1,83 @@
+"""The tables of ``kvcalc bench``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.reports.measure import BenchReport, BenchRow
+    from kvcalc.render.layout import Part
+
+__all__ = ["machine_text", "parts", "reach_lines"]
+
+
+def machine_text(report: object) -> str:
+    """Return what was measured: device, threads, versions, day."""
+    threads = getattr(report, "threads", 0)
+    versions = getattr(report, "versions", {})
+    told = [f"{threads} threads"] if threads else []
+    told += [f"{name} {version}" for name, version in versions.items()]
+    return f"{getattr(report, 'title', '')}  ({', '.join([*told, getattr(report, 'date', '')])})"
+
+
+def parts(report: BenchReport) -> list[Part]:
+    """Return ceilings, benchmarks and the calibration."""
+    ceilings: list[tuple[str, ...]] = [
+        ("memory bandwidth", rate_text(report.hardware.memory_bandwidth_bytes_per_s), "the fastest stream of all")
+    ]
+    ceilings += [
+        (f"peak {name}", flop_rate_text(rate), "the fastest multiplication")
+        for name, rate in report.hardware.peak_flop_per_s.items()
+    ]
+    shown: list[Part] = [heading(f"Measured: {machine_text(report)}"), facts(ceilings), Text()]
+    groups = (
+        ("Streams through memory", ("read", "write", "copy")),
+        ("Matrices", ("matrix",)),
+        ("Attention over a cache", ("attention",)),
+    )
+    for title, kinds in groups:
+        rows = [row for row in report.rows if row.kind in kinds]
+        if rows:
+            shown += [heading(title), _table(rows), Text()]
+    if report.calibration is not None:
+        shown += [heading("What operators reach of the ceilings"), reach_lines(report.calibration)]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _table(rows: list[BenchRow]) -> Part:
+    lines = [
+        [
+            row.kind if row.kind == row.name else f"{row.kind}: {row.name}",
+            row.format,
+            "" if row.batch is None else number_text(row.batch),
+            "" if row.context is None else number_text(row.context),
+            bytes_text(row.working_set_bytes),
+            seconds_text(row.measured_s),
+            f"{row.median_s / row.measured_s - 1:+.0%}",
+            "" if row.bytes_per_s is None else rate_text(row.bytes_per_s),
+            "" if not row.flop or row.flop_per_s is None else flop_rate_text(row.flop_per_s),
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+        ]
+        for row in rows
+    ]
+    columns = ["benchmark", "format", "batch", "context", "set", "time", "median", "bytes/s", "FLOP/s", "x bound"]
+    return grid(columns, lines, left=2)
+
+
+def reach_lines(calibration: Calibration) -> Part:
+    """Return the parameters of a calibration."""
+    rows: list[tuple[str, ...]] = [
+        (name, f"{reach.bandwidth_share:.0%} of bandwidth, {reach.flop_share:.0%} of peak")
+        for name, reach in calibration.reach.items()
+        if ":" in name
+    ]
+    rows += [
+        ("a layer besides", seconds_text(calibration.layer_s)),
+        ("a step besides", seconds_text(calibration.step_s)),
+    ]
+    return facts(rows)

@@ -1,0 +1,62 @@
+"""The table of ``kvcalc check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.units import number_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.checks import ChecksReport
+    from kvcalc.render.layout import Part
+
+__all__ = ["parts"]
+
+
+def parts(report: ChecksReport) -> list[Part]:
+    """Return each assertion with its outcome, what changed, and the verdict last."""
+    rows = [
+        ["ok" if check.passed else "FAILED", check.name, _value(check.actual), _expected(check.expected)]
+        for check in report.checks
+    ]
+    shown: list[Part] = [grid(["", "check", "is", "expected"], rows, left=2)]
+    if report.changes:
+        changed = [
+            [
+                "WORSE" if change.worse else "",
+                change.name,
+                _value(change.before),
+                _value(change.after),
+                _ratio(change.ratio),
+            ]
+            for change in report.changes
+        ]
+        shown += [Text(), heading("Changed since then"), grid(["", "check", "was", "is", "times"], changed, left=2)]
+    shown.append(Text())
+    shown += [Text(f"{check.where}: {check.message}", style="red") for check in report.checks if not check.passed]
+    shown += [Text(f"{change.where}: {change.message}", style="red") for change in report.changes if change.worse]
+    return [*shown, _verdict(report), *note_lines(report.notes)]
+
+
+def _verdict(report: ChecksReport) -> Text:
+    held = f"{len(report.checks) - report.failures} of {len(report.checks)} hold"
+    worse = f", {report.regressions} got worse" if report.regressions else ""
+    return Text(held + worse, style="bold green" if report.passed else "bold red")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return number_text(value)
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:,.3g}"
+
+
+def _expected(expected: Any) -> str:
+    if isinstance(expected, dict):
+        return ", ".join(f"{key} {value}" for key, value in expected.items())
+    return "" if expected is None else _value(expected)

@@ -1,0 +1,150 @@
+"""The tables of ``kvcalc crosscheck``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.bench import machine_text, reach_lines
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow, MeasuredSpeculation
+    from kvcalc.render.layout import Part
+
+__all__ = ["parts"]
+
+
+def parts(report: CrosscheckReport) -> list[Part]:
+    """Return checks, steps, crossings, growth and what the estimates are worth."""
+    shown: list[Part] = [heading(f"Measured: {machine_text(report)}"), *_ceilings(report), Text()]
+    shown += [heading("Checks"), *_checks(report), Text()]
+    shown += [heading("Decode steps: bytes"), _bytes(report), Text(), heading("Decode steps: time"), _times(report)]
+    if report.median_abs_error:
+        shown += [Text(), heading("Error of the estimates"), _errors(report)]
+    if report.crossings:
+        shown += [Text(), heading("Batch from which on compute limits a step"), _crossings(report)]
+    if report.growth:
+        shown += [Text(), heading("What a token of context adds to a step"), _growth(report)]
+    if report.speculation is not None:
+        shown += [Text(), heading("Speculative decoding"), _speculation(report.speculation)]
+    if report.calibration is not None:
+        shown += [Text(), heading("What operators reach of the ceilings"), reach_lines(report.calibration)]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _ceilings(report: CrosscheckReport) -> list[Part]:
+    hardware = report.ceilings
+    peaks = ", ".join(f"{name} {flop_rate_text(rate)}" for name, rate in hardware.peak_flop_per_s.items())
+    return [Text(f"ceilings of {hardware.name}: memory {rate_text(hardware.memory_bandwidth_bytes_per_s)}, {peaks}")]
+
+
+def _checks(report: CrosscheckReport) -> list[Part]:
+    lines: list[Part] = []
+    for check in report.checks:
+        mark, style = ("ok    ", "") if check.passed else ("FAILED", "bold red")
+        lines.append(Text(f"{mark}  {check.name}: {check.detail}", style=style))
+    return lines
+
+
+def _where(row: CrosscheckRow) -> list[str]:
+    return [row.model, row.format, number_text(row.batch), number_text(row.context)]
+
+
+def _bytes(report: CrosscheckReport) -> Part:
+    rows = [
+        [
+            *_where(row),
+            f"{row.predicted_kv_bytes:,}",
+            f"{row.allocated_kv_bytes:,}",
+            f"{row.predicted_weight_bytes:,}",
+            f"{row.allocated_weight_bytes:,}",
+            bytes_text(row.predicted_kv_bytes + row.predicted_weight_bytes),
+        ]
+        for row in report.rows
+    ]
+    columns = ["model", "format", "batch", "context", "cache, B", "allocated, B", "weights, B", "allocated, B", "both"]
+    return grid(columns, rows, left=2)
+
+
+def _times(report: CrosscheckReport) -> Part:
+    rows = [
+        [
+            *_where(row),
+            seconds_text(row.bound_s),
+            "-" if row.estimate_s is None else seconds_text(row.estimate_s),
+            seconds_text(row.measured_s),
+            f"{row.median_s / row.measured_s - 1:+.0%}",
+            f"{row.ratio:.2f}",
+            f"{row.serial_ratio:.2f}",
+            "-" if row.estimate_error is None else f"{row.estimate_error:+.0%}",
+            row.cause or ("in cache" if row.cache_resident else ""),
+        ]
+        for row in report.rows
+    ]
+    columns = [
+        "model", "format", "batch", "context", "bound", "estimate", "measured", "median", "x bound", "x serial",
+        "off", "reason",
+    ]  # fmt: skip
+    return grid(columns, rows, left=2)
+
+
+def _errors(report: CrosscheckReport) -> Part:
+    return facts(
+        [
+            (name, f"median {error:.1%}, nine of ten below {report.p90_abs_error[name]:.1%}")
+            for name, error in report.median_abs_error.items()
+        ]
+    )
+
+
+def _crossings(report: CrosscheckReport) -> Part:
+    rows = [
+        [
+            found.model,
+            found.format,
+            number_text(found.context),
+            *(
+                f"above {found.largest_batch:,}" if batch is None else f"{batch:.1f}"
+                for batch in (found.bound_batch, found.estimate_batch, found.measured_batch)
+            ),
+        ]
+        for found in report.crossings
+    ]
+    return grid(["model", "format", "context", "by the bound", "by the estimate", "measured"], rows, left=2)
+
+
+def _growth(report: CrosscheckReport) -> Part:
+    rows = [
+        [
+            found.model,
+            found.format,
+            number_text(found.batch),
+            f"{found.from_context:,} to {found.to_context:,}",
+            seconds_text(found.bound_s_per_token),
+            "-" if found.estimate_s_per_token is None else seconds_text(found.estimate_s_per_token),
+            seconds_text(found.measured_s_per_token),
+        ]
+        for found in report.growth
+    ]
+    return grid(["model", "format", "batch", "context", "bound", "estimate", "measured"], rows, left=2)
+
+
+def _speculation(found: MeasuredSpeculation) -> Part:
+    return facts(
+        [
+            (
+                "target, draft",
+                f"{found.target}, {found.draft} in {found.format}",
+                f"{found.gamma_tokens} proposals a pass",
+            ),
+            ("acceptance", f"{found.acceptance:.2f}", "of the proposals looked at"),
+            ("tokens a pass", f"{found.tokens_per_pass:.2f}", f"{found.expected_tokens_per_pass:.2f} expected"),
+            ("plain step", seconds_text(found.plain_s)),
+            ("draft pass", seconds_text(found.draft_s)),
+            ("verification", seconds_text(found.verify_s)),
+            ("speed-up, measured", f"{found.measured_speedup:.2f}"),
+            ("speed-up, predicted", f"{found.predicted_speedup:.2f}", "at that acceptance and these times"),
+        ]
+    )

@@ -1,0 +1,87 @@
+"""The table of ``kvcalc levers``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.words import formats_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.levers import HeadlineRow, LeverRow, LeversReport
+    from kvcalc.render.layout import Part
+
+__all__ = ["parts"]
+
+_ASSUMED = (
+    "Layers are taken as shared out evenly over two encoders and two local decoders. The paper's own memory and speed\n"
+    "were not at hand, nor which workload each factor is of."
+)
+
+
+def parts(report: LeversReport) -> list[Part]:
+    """Return a row for each lever, what each asks for and may cost, and the published factors taken apart."""
+    title = (
+        f"Ways to shrink the cache of {report.model}: {number_text(report.context)} tokens, batch"
+        f" {number_text(report.batch)}  ({formats_text(report.formats)})"
+    )
+    acting = [row for row in report.rows if row.applies]
+    shown: list[Part] = [heading(title), _bytes(report, acting), Text(), *_asks(acting)]
+    idle = [row for row in report.rows if not row.applies]
+    if idle:
+        shown += [Text(), heading("Nothing to act on"), *(Text(f"  {row.lever}: {row.remark}") for row in idle)]
+    if any("resolution" in row.cuts for row in acting):
+        shown += [Text(), *_headlines(report.headlines)]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> Part:
+    columns = ["lever", "cuts", "held", "less", "reserved", "read a step", "less", "retrofit"]
+    if report.gpu is not None:
+        columns += ["tokens/s", "tok/s/GiB"]
+    cells = []
+    for row in rows:
+        host = f" + {bytes_text(row.host_bytes)} on the host" if row.host_bytes else ""
+        cells.append(
+            [
+                row.lever,
+                row.cuts,
+                bytes_text(row.kv_total_bytes) + host,
+                f"{row.kv_factor:.3g}x",
+                bytes_text(row.reserved_bytes),
+                bytes_text(row.read_total_bytes),
+                "" if row.read_factor is None else f"{row.read_factor:.3g}x",
+                row.retrofit,
+                *([_optional(row.tokens_per_s), _optional(row.tokens_per_s_per_gib)] if report.gpu is not None else []),
+            ]
+        )
+    return grid(columns, cells, left=2)
+
+
+def _optional(value: float | None) -> str:
+    return "-" if value is None else number_text(value)
+
+
+def _asks(rows: Sequence[LeverRow]) -> list[Part]:
+    lines = [[row.lever, row.quality] for row in rows if row.lever != "none"]
+    return [heading("What it may cost"), grid(["lever", "quality"], lines, left=2)] if lines else []
+
+
+def _headlines(headlines: Sequence[HeadlineRow]) -> list[Part]:
+    rows = [
+        [
+            row.claim,
+            f"{row.prompt_tokens:,} in, {row.output_tokens:,} out",
+            f"{row.published_factor:,.0f}",
+            f"{row.memory_factor:.1f}",
+            f"{row.throughput_factor:.1f}",
+        ]
+        for row in headlines
+    ]
+    columns = ["published throughput over memory", "workload", "factor", "memory", "throughput left"]
+    title = heading("A headline taken apart: memory follows from the architecture")
+    return [title, grid(columns, rows, left=2), Text(_ASSUMED)]

@@ -1,0 +1,105 @@
+"""The table of ``kvcalc solve``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, number_text, rate_text, seconds_text, usd_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.words import formats_text
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
+    from kvcalc.render.layout import Part
+
+__all__ = ["parts"]
+
+_NAMES = {
+    "batch": "sequences",
+    "context": "tokens of each",
+    "gpus": "GPUs",
+    "bandwidth": "memory bandwidth",
+    "price": "price of a GPU-hour",
+    "acceptance": "acceptance of drafted tokens",
+    "speedup": "speed-up",
+    "memory_bytes": "memory of the cache",
+    "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_sequence": "tokens/s of a sequence",
+    "ttft_s": "time to first token",
+    "usd_per_million_tokens": "a million tokens",
+}
+
+
+def parts(report: SolveReport) -> list[Part]:
+    """Return the answer, what it is made of, and the constraints with the one that binds."""
+    row = report.rows[0]
+    where = f" on {row.gpus} x {row.gpu}" if row.gpu else ""
+    title = f"{row.model}{where}, {report.engine}  ({formats_text(report.formats)})"
+    return [
+        _verdict(row),
+        Text(),
+        heading(title),
+        facts(_facts(row)),
+        *_constraints(row),
+        *note_lines(report.notes),
+    ]
+
+
+def _verdict(row: SolveRow) -> Text:
+    name = _NAMES[row.unknown]
+    if row.answer is None:
+        return Text(f"NO ANSWER for {name}: {row.reason}", style="bold red")
+    return Text(f"{row.extreme} {name}: {_amount(row.unknown, row.answer)}", style="bold green")
+
+
+def _amount(quantity: str, value: float) -> str:
+    if quantity == "bandwidth":
+        return rate_text(value)
+    if quantity in ("price", "usd_per_million_tokens"):
+        return usd_text(value)
+    if quantity == "memory_bytes":
+        return bytes_text(value)
+    if quantity == "acceptance":
+        return f"{value:.4g}"
+    return seconds_text(value) if quantity == "ttft_s" else number_text(value)
+
+
+def _facts(row: SolveRow) -> list[tuple[str, ...]]:
+    sizes = {"tensor": row.tensor, "pipeline": row.pipeline, "expert": row.expert, "data": row.data}
+    spread = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+    told: list[tuple[str, ...]] = [
+        ("batch, context", f"{number_text(row.batch)} x {number_text(row.context)} tokens"),
+        ("GPUs", number_text(row.gpus), spread),
+    ]
+    if row.tokens_per_s is not None and row.tokens_per_s_per_sequence is not None:
+        told.append(
+            ("tokens/s at most", number_text(row.tokens_per_s), "" if row.fits else "does not fit: hypothetical")
+        )
+        told.append(("  per sequence", number_text(row.tokens_per_s_per_sequence)))
+    if row.usd_per_million_tokens is not None:
+        told.append(("a million tokens at least", usd_text(row.usd_per_million_tokens)))
+    if row.answer is not None:
+        told.append(("what stops there", row.reason.replace("_", " ")))
+    return told
+
+
+def _constraints(row: SolveRow) -> list[Part]:
+    if not row.constraints:
+        return []
+    there = "next" if row.answer is not None else "further"
+    rows = [
+        [
+            _NAMES[found.quantity],
+            f"{found.relation} {_amount(found.quantity, found.target)}",
+            _cell(found, found.reached),
+            _cell(found, found.beyond),
+            "binds" if found.binds else "",
+        ]
+        for found in row.constraints
+    ]
+    return [Text(), grid(["what must hold", "bound", "here", there, ""], rows)]
+
+
+def _cell(found: SolveConstraint, value: float | None) -> str:
+    return "-" if value is None else _amount(found.quantity, value)

@@ -1,0 +1,180 @@
+"""The tables of ``kvcalc speculate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.terminal import heat_map
+from kvcalc.render.words import formats_text, gpus_text
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.speculative import BatchLimit, SpeculativeReport
+    from kvcalc.render.layout import Part
+
+__all__ = ["parts"]
+
+_LIMITED = {
+    "never": "never pays",
+    "at every batch": "at every batch",
+    "from a batch on": "from batch {first} on",
+    "up to a batch": "up to batch {last}",
+    "between two batches": "from batch {first} to {last}",
+}
+
+
+def parts(report: SpeculativeReport) -> list[Part]:
+    """Return the verdict, its numbers, rows, lengths, batches, quoted rules and the map over batch and acceptance."""
+    row = report.rows[0]
+    verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
+    where = f"batch {number_text(report.batch)}, context {number_text(report.context)}, gamma {report.gamma}"
+    drafted = f"{report.method}, {report.draft}" if report.draft else report.method
+    title = f"Speculation ({drafted}): {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
+    shown: list[Part] = [
+        Text(f"{verdict}: {_times(report.speedup)} plain decoding at {where}", style="bold"),
+        Text(),
+        heading(title),
+        facts(_facts(report)),
+    ]
+    if not row.fits:
+        shown.insert(1, Text(f"DOES NOT FIT: this needs {bytes_text(row.memory_needed_bytes)} of a GPU", style="bold"))
+    if len(report.rows) > 1:
+        shown += [Text(), heading("Rows"), _rows(report)]
+    shown += [Text(), heading(f"Lengths of the draft at batch {number_text(report.batch)}"), _lengths(report)]
+    shown += [Text(), heading("Where over the batch it pays"), _limits(report)]
+    shown += [Text(), heading("Quoted rules, beside the exact answer"), *_rules(report)]
+    shown += [
+        Text(),
+        heading(f"Speed-up over batch and acceptance at context {number_text(report.context)}"),
+        _map(report),
+    ]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f} times"
+
+
+def _rate(value: float | None) -> str:
+    return "does not break even at any" if value is None else f"breaks even at {value:.3f}"
+
+
+def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
+    row, memory, largest = report.rows[0], report.memory, report.largest_draft
+    rates = ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(report.acceptance))
+    best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
+    bound = "bound of plain decoding"
+    ahead = bytes_text(memory.lookahead_bytes)
+    return [
+        ("acceptance", rates, _rate(report.break_even_acceptance)),
+        ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
+        ("speed-up", f"{report.speedup:.3f}", "of ideal times: everything overlapped"),
+        ("  serial", f"{report.serial_speedup:.3f}", "of serial times: operator after operator"),
+        ("tokens/s at most", number_text(row.tokens_per_s), f"{number_text(row.plain_tokens_per_s)} {bound}"),
+        ("plain step", seconds_text(row.plain_s), ""),
+        ("draft", seconds_text(row.draft_s), f"c = {row.draft_ratio:.3f} plain steps each")
+        if row.draft_s
+        else ("draft", "nothing runs", ""),
+        ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
+        ("best gamma", best, ""),
+        ("pays", _limit(report.by_context[0]), ""),
+        (
+            "largest draft that pays",
+            f"c = {largest.draft_ratio:.3f}" if largest.draft_ratio else "none",
+            f"{count_text(largest.parameters)} parameters in {largest.weight_format} that do nothing but multiply, "
+            f"gamma {largest.gamma}" if largest.draft_ratio else "not even a free one",
+        ),
+        (
+            "memory added",
+            bytes_text(memory.total_bytes),
+            f"weights {bytes_text(memory.weight_bytes)}, cache {bytes_text(memory.kv_bytes)}, slots {ahead}",
+        ),
+    ]  # fmt: skip
+
+
+def _limit(limit: BatchLimit, *, serial: bool = False) -> str:
+    first = limit.serial_first_batch if serial else limit.first_batch
+    last = limit.serial_break_even_batch if serial else limit.break_even_batch
+    text = _LIMITED[limit.serial_pays if serial else limit.pays]
+    return text.format(first=number_text(first or 0), last=number_text(last or 0))
+
+
+def _rows(report: SpeculativeReport) -> Part:
+    columns = [
+        "batch",
+        "context",
+        "gamma",
+        "tokens/pass",
+        "speed-up",
+        "serial",
+        "breaks even",
+        "c",
+        "v",
+        "tokens/s",
+        "fits",
+    ]
+    rows = [
+        [
+            number_text(row.batch),
+            number_text(row.context),
+            number_text(row.gamma),
+            f"{row.expected_tokens_per_pass:.2f}",
+            f"{row.speedup:.3f}",
+            f"{row.serial_speedup:.3f}",
+            "-" if row.break_even_acceptance is None else f"{row.break_even_acceptance:.3f}",
+            f"{row.draft_ratio:.3f}",
+            f"{row.verify_ratio:.3f}",
+            number_text(row.tokens_per_s),
+            "yes" if row.fits else "no",
+        ]
+        for row in report.rows
+    ]
+    return grid(columns, rows, left=0)
+
+
+def _lengths(report: SpeculativeReport) -> Part:
+    columns = ["gamma", "drafted", "tokens/pass", "speed-up", "serial", "breaks even"]
+    rows = [
+        [
+            number_text(row.gamma),
+            number_text(row.draft_tokens),
+            f"{row.expected_tokens_per_pass:.2f}",
+            f"{row.speedup:.3f}",
+            f"{row.serial_speedup:.3f}",
+            "-" if row.break_even_acceptance is None else f"{row.break_even_acceptance:.3f}",
+        ]
+        for row in report.by_gamma
+    ]
+    return grid(columns, rows, left=0)
+
+
+def _limits(report: SpeculativeReport) -> Part:
+    columns = ["context", "gamma", "ideal times", "serial times", "fits up to batch"]
+    rows = [
+        [
+            number_text(limit.context),
+            "best" if limit.gamma is None else number_text(limit.gamma),
+            _limit(limit),
+            _limit(limit, serial=True),
+            number_text(limit.largest_fitting_batch),
+        ]
+        for limit in report.by_context
+    ]
+    return grid(columns, rows, left=0)
+
+
+def _rules(report: SpeculativeReport) -> list[Part]:
+    shown: list[Part] = []
+    for rule in report.rules:
+        said = "" if rule.speedup is None else f", {_times(rule.speedup)}"
+        verdict = f"it {'pays' if rule.pays else 'does not pay'}{said}"
+        shown.append(Text(f"{rule.name}: {verdict}{'' if rule.agrees else '; wrong here'}"))
+        shown.append(Text(f"    {rule.why}", style="dim"))
+    return shown
+
+
+def _map(report: SpeculativeReport) -> Part:
+    cells = {(f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup for cell in report.map}
+    return Text(heat_map(cells, across="acceptance", down="batch", middle=1.0))

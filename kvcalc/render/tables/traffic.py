@@ -1,0 +1,47 @@
+"""The table and chart of ``kvcalc traffic``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, number_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.terminal import line_chart
+from kvcalc.render.words import formats_text
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.traffic import TrafficReport
+    from kvcalc.render.layout import Part
+
+__all__ = ["parts"]
+
+
+def parts(report: TrafficReport) -> list[Part]:
+    """Return a row for each doubling of the output, and weights and cache read on logarithmic axes."""
+    rows = [
+        [
+            number_text(row.output_tokens),
+            number_text(row.context),
+            bytes_text(row.kv_bytes),
+            bytes_text(row.weight_bytes),
+            bytes_text(row.kv_read_bytes),
+            "-" if row.growth_exponent is None else f"{row.growth_exponent:.2f}",
+        ]
+        for row in report.rows
+    ]
+    columns = ["tokens", "context", "cache then", "weights read", "cache read", "exponent"]
+    changed = f"; {', '.join(report.levers)}" if report.levers else ""
+    title = (
+        f"Bytes read to generate {number_text(report.output_tokens)} tokens after {number_text(report.prompt_tokens)}:"
+        f" {report.model}, batch {number_text(report.batch)}  ({formats_text(report.formats)}{changed})"
+    )
+    meaning = "exponent: d log(cache read) / d log(tokens); 2 grows with the square, 1 in proportion"
+    chart: list[Part] = []
+    if len(report.rows) > 1:
+        lines: dict[str, list[tuple[float, float]]] = {
+            "weights": [(row.output_tokens, row.weight_bytes) for row in report.rows],
+            "cache": [(row.output_tokens, row.kv_read_bytes) for row in report.rows if row.kv_read_bytes],
+        }
+        chart = [Text(), Text(line_chart(lines, x="tokens", y="B read", log=True))]
+    return [heading(title), grid(columns, rows, left=0), Text(meaning), *chart, *note_lines(report.notes)]

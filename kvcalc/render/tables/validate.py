@@ -1,0 +1,143 @@
+"""The table of ``kvcalc validate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import number_text, seconds_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport
+    from kvcalc.render.layout import Part
+
+__all__ = ["COLUMNS", "figure_cells", "parts"]
+
+# What is printed of a group of records, in the order of `figure_cells`.
+COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
+_MOST_SHOWN = 20
+_SECOND_HAND = " (2nd)"
+_SOURCE_WIDTH = 32
+_BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
+
+
+def parts(report: ValidateReport) -> list[Part]:
+    """Return what was found in all, each suite, each source, and every record that beats its bound."""
+    whole = report.summary
+    shown: list[Part] = [
+        heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")
+    ]
+    shown.append(
+        facts(
+            [
+                ("records", number_text(whole.records)),
+                ("held against a bound", number_text(whole.held), "or an exact prediction"),
+                ("beat it", number_text(whole.bound_violations), "without a cause"),
+                ("beat it for a cause", number_text(whole.explained), "that is computed, see below"),
+                (
+                    "with an estimate",
+                    number_text(whole.scored),
+                    "not fitted to their campaign: the errors below are of these",
+                ),
+                ("used in a fit", number_text(whole.fitted), "their errors are not counted"),
+                ("bound alone", number_text(whole.without_calibration), "no calibration applies"),
+                ("without a profile", number_text(whole.without_profile), "not held against anything"),
+                ("not usable", number_text(whole.excluded), "each for a reason, see below"),
+            ]
+        )
+    )
+    suites = [(name, *figure_cells(figures)) for name, figures in report.suites.items()]
+    shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites)]
+    for suite in report.suites:
+        rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
+        shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", *_BY_SOURCE], rows, left=2)]
+    shown += _beaten(report)
+    slow = _reasons(report, "holds")
+    if slow:
+        shown += [Text(), heading("Why some are far from the prediction"), facts(slow)]
+    reasons = _reasons(report, "no profile", "excluded")
+    if reasons:
+        shown += [Text(), heading("Not held against a prediction"), facts(reasons)]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _source_cells(entry: SourceFigures) -> tuple[str, ...]:
+    cells = dict(zip(COLUMNS, figure_cells(entry.figures), strict=True))
+    source = _short(entry.source, _SOURCE_WIDTH if entry.first_hand else _SOURCE_WIDTH - len(_SECOND_HAND))
+    return f"{source}{'' if entry.first_hand else _SECOND_HAND}", entry.quantity, *(cells[name] for name in _BY_SOURCE)
+
+
+def _short(source: str, width: int) -> str:
+    """Return a long source without its owner, its repository, or its middle; ``--json`` has the whole."""
+    name = source
+    for mark in "/:":
+        name = name if len(name) <= width else name.partition(mark)[2] or name
+    half = (width - 1) // 2
+    return name if len(name) <= width else f"{name[:half]}…{name[-half:]}"
+
+
+def figure_cells(figures: Figures) -> tuple[str, ...]:
+    """Return the figures of a group of records as text, in the order of `COLUMNS`."""
+    return (
+        f"{figures.records:,}",
+        f"{figures.held:,}",
+        f"{figures.bound_violations:,}",
+        f"{figures.explained:,}",
+        _percent(figures.median_share),
+        f"{figures.scored:,}",
+        f"{figures.fitted:,}",
+        _percent(figures.median_error, signed=True),
+        _percent(figures.p90_error, signed=True),
+        _percent(figures.median_abs_error),
+        _percent(figures.interval_coverage),
+    )
+
+
+def _percent(value: float | None, *, signed: bool = False) -> str:
+    if value is None:
+        return "-"
+    return f"{value:+.1%}" if signed else f"{value:.1%}"
+
+
+def _beaten(report: ValidateReport) -> list[Part]:
+    shown: list[Part] = []
+    unexplained = [outcome for outcome in report.outcomes if outcome.status == "violates"]
+    if unexplained:
+        rows = [_violation(outcome) for outcome in unexplained[:_MOST_SHOWN]]
+        columns = ["record", "what", "on", "batch", "measured", "bound", "of bound"]
+        shown += [Text(), Text("BEATEN WITHOUT A CAUSE", style="bold red"), grid(columns, rows, left=3)]
+        if len(unexplained) > _MOST_SHOWN:
+            shown.append(Text(f"and {len(unexplained) - _MOST_SHOWN} more; --json lists them"))
+    causes = _reasons(report, "explained")
+    if causes:
+        shown += [Text(), heading("Beat the bound for a cause"), facts(causes)]
+    return shown
+
+
+def _violation(outcome: Outcome) -> tuple[str, ...]:
+    on = f"{outcome.gpus} x {outcome.hardware}" if outcome.gpus > 1 else outcome.hardware
+    return (
+        outcome.id,
+        f"{outcome.model} {outcome.quantity}".strip(),
+        on,
+        "-" if outcome.batch is None else f"{outcome.batch:,}",
+        _amount(outcome.measured, outcome.unit),
+        _amount(outcome.bound if outcome.bound is not None else outcome.estimate, outcome.unit),
+        _percent(outcome.share),
+    )
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return seconds_text(value) if unit == "s" else f"{number_text(value)} {unit}"
+
+
+def _reasons(report: ValidateReport, *statuses: str) -> list[tuple[str, ...]]:
+    """Return how many records have each reason, the most frequent first."""
+    counts: dict[str, int] = {}
+    for outcome in report.outcomes:
+        if outcome.status in statuses and outcome.reason:
+            counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
+    return [(f"{count:,}", reason) for reason, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))]

@@ -1,0 +1,91 @@
+"""The highest load at which limits hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["HighestRate", "highest_rate"]
+
+# A load at which requests come so far apart that each is served alone.
+_LEAST_RATE = 1e-6
+# Doublings after which a load that still holds is taken to hold always: the whole trace comes at once.
+_MOST_DOUBLINGS = 24
+_LEAST_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighestRate:
+    """What a search found.
+
+    Args:
+        rate_per_s: the highest rate that held; 0 where even requests served alone broke a limit.
+        above_rate_per_s: the lowest rate that did not hold; none where all held.
+        tried: rates tried.
+    """
+
+    rate_per_s: float
+    above_rate_per_s: float | None
+    tried: int
+
+
+def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, tolerance: float) -> HighestRate:
+    """Search for the highest rate at which something holds that holds at all lower rates.
+
+    Doubles or halves from a first guess until one rate holds and the next does not, then halves the ratio between them
+    until it is within the tolerance.
+
+    Args:
+        holds: whether it holds at a rate.
+        start_per_s: the first guess.
+        tolerance: how much higher, as a share, the lowest rate that breaks may be than the highest that holds.
+
+    Raises:
+        InputError: a tolerance below a hundredth of a percent, or a guess that is no rate.
+
+    >>> highest_rate(lambda rate: rate <= 5, start_per_s=1, tolerance=0.5)
+    HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
+    """
+    if not _LEAST_TOLERANCE <= tolerance < math.inf:
+        raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_LEAST_TOLERANCE:g} or more")
+    if not 0 < start_per_s < math.inf:
+        raise InputError(f"a search cannot start at {start_per_s:g} requests a second")
+    tried = 0
+
+    def tell(rate: float) -> bool:
+        nonlocal tried
+        tried += 1
+        return holds(rate)
+
+    low, high = _around(tell, start_per_s)
+    if not low:
+        return HighestRate(rate_per_s=0.0, above_rate_per_s=_LEAST_RATE, tried=tried)
+    while low * (1 + tolerance) < high < math.inf:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if tell(middle) else (low, middle)
+    return HighestRate(rate_per_s=low, above_rate_per_s=None if high == math.inf else high, tried=tried)
+
+
+def _around(holds: Callable[[float], bool], start: float) -> tuple[float, float]:
+    """Return a rate that holds, 0 if none does, and one that does not, infinity if all do."""
+    if holds(start):
+        low = start
+        for _ in range(_MOST_DOUBLINGS):
+            if not holds(2 * low):
+                return low, 2 * low
+            low *= 2
+        return low, math.inf
+    if not holds(_LEAST_RATE):
+        return 0.0, _LEAST_RATE
+    high = start
+    while high / 2 > _LEAST_RATE:
+        if holds(high / 2):
+            return high / 2, high
+        high /= 2
+    return _LEAST_RATE, high

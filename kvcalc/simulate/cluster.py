@@ -1,0 +1,330 @@
+"""Several replicas: who gets a request, and prefill and decode on replicas of their own.
+
+Replicas know nothing of each other. A cluster keeps them in step: a request is dealt out when every replica has run all
+steps that begin before it arrives, so that the load that decides is the load at that moment.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.simulate.runs import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.runs import Run, Served
+    from kvcalc.simulate.serving import Replica
+    from kvcalc.simulate.workload import FollowUps
+
+__all__ = ["ROUTINGS", "Cluster", "Disaggregated", "Pending", "Routing", "Server", "Transfer", "serve"]
+
+Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
+ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
+
+# Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen:
+# without such a bound a system prompt that all share would send everything to one replica.
+_MOST_UNEQUAL = 8
+# Less than any step takes.
+_LEAST_STEP_S = 1e-15
+
+
+class Server(Protocol):
+    """What requests are sent to: a cluster, or prefill and decode apart."""
+
+    @property
+    def next_s(self) -> float:
+        """When the next step begins; infinite where there is nothing to do."""
+
+    def submit(self, request: Request) -> None:
+        """Take a request, after all steps that begin before it arrives."""
+
+    def step(self) -> None:
+        """Run the step that begins next."""
+
+    def drain(self) -> None:
+        """Run until everything that was submitted has finished."""
+
+
+class Cluster:
+    """Replicas that requests are dealt to.
+
+    Args:
+        replicas: one or more.
+        routing: ``round-robin``; ``least-loaded``: the fewest requests waiting and running; ``prefix-aware``: the most
+            prompt tokens in its cache, among replicas that do not have many more requests than the least loaded.
+    """
+
+    def __init__(self, replicas: Sequence[Replica], *, routing: Routing = "round-robin") -> None:
+        if routing not in ROUTINGS:
+            hint = did_you_mean(routing, ROUTINGS) or f"routings: {', '.join(ROUTINGS)}"
+            raise InputError(f"routing {routing!r} is not known", hint=hint)
+        self.replicas = tuple(replicas)
+        self._routing = routing
+        self._dealt = 0
+
+    @property
+    def next_s(self) -> float:
+        """When the next step begins; infinite where there is nothing to do."""
+        return min((replica.next_s for replica in self.replicas), default=math.inf)
+
+    def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
+        """Deal a request, after all steps that begin before it arrives."""
+        self.advance(request.arrival_s)
+        chosen = self._chosen(request)
+        if computed_tokens:
+            chosen.submit_computed(request, computed_tokens=computed_tokens)
+        else:
+            chosen.submit(request)
+        self._dealt += 1
+
+    def _chosen(self, request: Request) -> Replica:
+        if self._routing == "round-robin":
+            return self.replicas[self._dealt % len(self.replicas)]
+        least = min(replica.outstanding for replica in self.replicas)
+        if self._routing == "least-loaded":
+            return next(replica for replica in self.replicas if replica.outstanding == least)
+        allowed = [replica for replica in self.replicas if replica.outstanding <= least + _MOST_UNEQUAL]
+        return max(allowed, key=lambda replica: (replica.prefix_hit(request), -replica.outstanding))
+
+    def advance(self, until_s: float) -> None:
+        """Run all steps that begin before a time."""
+        for replica in self.replicas:
+            replica.advance(until_s)
+
+    def step(self) -> None:
+        """Run the step that begins next."""
+        replica = min(self.replicas, key=lambda replica: replica.next_s)
+        replica.advance(max(replica.next_s + _LEAST_STEP_S, math.nextafter(replica.next_s, math.inf)))
+
+    def drain(self) -> None:
+        """Run until everything that was submitted has finished."""
+        for replica in self.replicas:
+            replica.drain()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """How the cache of a prompt gets from a prefill to a decode replica.
+
+    Args:
+        bytes_for: bytes that the fullest rank sends for a prompt of so many tokens.
+        bytes_per_s: rate of its link, which sends one prompt after another.
+        latency_s: time of the shortest message.
+    """
+
+    bytes_for: Callable[[int], int]
+    bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.bytes_per_s > 0 and 0 <= self.latency_s < math.inf):
+            raise InputError("a transfer needs a rate above 0 and a latency of 0 or more")
+
+
+class Disaggregated:
+    """Prefill on some replicas, decode on others.
+
+    A prefill replica gives the first token and sends the prompt's cache; a decode replica gives the other tokens. The
+    blocks of a prefill replica are free when it has given the token, not when they have been sent.
+
+    Args:
+        make: makes the replica of a number, told by the observer it is given; those that prefill come first.
+        prefills: replicas that prefill.
+        decodes: replicas that decode.
+        routing: how requests are dealt among either.
+        transfer: how the cache gets from one to the other.
+        observer: who is told, of whole requests.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, Observer], Replica],
+        *,
+        prefills: int,
+        decodes: int,
+        routing: Routing,
+        transfer: Transfer,
+        observer: Observer,
+    ) -> None:
+        self._transfer, self._observer = transfer, observer
+        self._first: dict[str, Served] = {}
+        self._whole: dict[str, Request] = {}
+        self._arriving: list[tuple[float, int, Request]] = []
+        self._sent = 0
+        self._link_free_s = [0.0] * prefills
+        relays = [_Relay(observer, partial(self._prefilled, number)) for number in range(prefills)]
+        self.prefill = Cluster([make(number, relay) for number, relay in enumerate(relays)], routing=routing)
+        relay = _Relay(observer, self._decoded)
+        self.decode = Cluster([make(prefills + number, relay) for number in range(decodes)], routing=routing)
+
+    @property
+    def next_s(self) -> float:
+        """When the next step begins or the next cache arrives."""
+        arrives_s = self._arriving[0][0] if self._arriving else math.inf
+        return min(self.prefill.next_s, self.decode.next_s, arrives_s)
+
+    def submit(self, request: Request) -> None:
+        """Send a request to prefill, after all steps that begin before it arrives."""
+        self.prefill.advance(request.arrival_s)
+        self._deliver(request.arrival_s)
+        self._whole[request.name] = request
+        self.prefill.submit(replace(request, output_tokens=1))
+
+    def step(self) -> None:
+        """Run the step that begins next."""
+        self._deliver(min(self.prefill.next_s, self.decode.next_s))
+        if self.prefill.next_s <= self.decode.next_s:
+            self.prefill.step()
+        else:
+            self.decode.step()
+
+    def drain(self) -> None:
+        """Run until everything that was submitted has finished."""
+        self.prefill.drain()
+        self._deliver(math.inf)
+        self.decode.drain()
+
+    def _deliver(self, until_s: float) -> None:
+        """Hand over the caches that arrive up to a time; later ones may still be overtaken."""
+        while self._arriving and self._arriving[0][0] <= until_s:
+            _, _, request = heapq.heappop(self._arriving)
+            self.decode.submit(request, computed_tokens=request.prompt_tokens - 1)
+
+    def _prefilled(self, replica: int, served: Served) -> None:
+        request = self._whole.pop(served.request.name)
+        if request.output_tokens == served.output_tokens:
+            self._observer.finished(served._replace(request=request))
+            return
+        tokens = request.prompt_tokens
+        starts_s = max(self._link_free_s[replica], served.finish_s)
+        self._link_free_s[replica] = starts_s + self._transfer.bytes_for(tokens) / self._transfer.bytes_per_s
+        arrives_s = self._link_free_s[replica] + self._transfer.latency_s
+        self._first[request.name] = served._replace(request=request)
+        following = replace(
+            request, arrival_s=arrives_s, prompt_tokens=tokens + 1, output_tokens=request.output_tokens - 1, prompt=()
+        )
+        self._sent += 1
+        heapq.heappush(self._arriving, (arrives_s, self._sent, following))
+
+    def _decoded(self, served: Served) -> None:
+        first = self._first.pop(served.request.name)
+        self._observer.gap(first.request, served.first_token_s - first.first_token_s)
+        self._observer.finished(
+            first._replace(
+                finish_s=served.finish_s,
+                output_tokens=first.output_tokens + served.output_tokens,
+                preemptions=first.preemptions + served.preemptions,
+            )
+        )
+
+
+class _Relay(Observer):
+    """Passes on what a cluster tells, but takes the finished requests itself."""
+
+    def __init__(self, observer: Observer, finished: Callable[[Served], None]) -> None:
+        self._observer, self._finished = observer, finished
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        self._observer.runs(runs)
+
+    def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
+        self._observer.admitted(request, at_s, cached_tokens)
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        self._observer.preempted(request, at_s)
+
+    def gap(self, request: Request, seconds: float) -> None:
+        self._observer.gap(request, seconds)
+
+    def finished(self, served: Served) -> None:
+        self._finished(served)
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        self._observer.refused(request, at_s, reason)
+
+
+class Pending(Observer):
+    """Requests that have not been submitted: those that wait for nobody, in order, and those that follow an answer.
+
+    Args:
+        source: the requests, or a source some of whose requests follow others; of either, one is taken ahead.
+
+    Raises:
+        InputError: a request that comes before the one ahead of it.
+    """
+
+    def __init__(self, source: Iterable[Request] | FollowUps) -> None:
+        self._source = None if isinstance(source, Iterable) else source
+        self._starts = iter(source) if isinstance(source, Iterable) else source.starts()
+        self._coming: list[tuple[float, int, bool, Request]] = []
+        self._number = 0
+        self._last_s = 0.0
+        self._take_start()
+
+    @property
+    def follows(self) -> bool:
+        """Whether requests may follow answers."""
+        return self._source is not None
+
+    @property
+    def due_s(self) -> float:
+        """When the next request comes that is known of; infinite where none is."""
+        return self._coming[0][0] if self._coming else math.inf
+
+    def take(self) -> Request:
+        """Return the next request."""
+        _, _, is_start, request = heapq.heappop(self._coming)
+        if is_start:
+            self._take_start()
+        return request
+
+    def finished(self, served: Served) -> None:
+        """Ask for the request that follows."""
+        following = None if self._source is None else self._source.follow(served.request, served.finish_s)
+        if following is not None:
+            self._put(following, is_start=False)
+
+    def _take_start(self) -> None:
+        request = next(self._starts, None)
+        if request is None:
+            return
+        if not request.arrival_s >= self._last_s:
+            raise InputError(
+                f"request {request.name} comes at {request.arrival_s} s, before the one ahead of it",
+                hint="requests are served in the order of their arrival, from 0 s on",
+            )
+        self._last_s = request.arrival_s
+        self._put(request, is_start=True)
+
+    def _put(self, request: Request, *, is_start: bool) -> None:
+        self._number += 1
+        heapq.heappush(self._coming, (request.arrival_s, self._number, is_start, request))
+
+
+def serve(server: Server, pending: Pending) -> None:
+    """Serve requests until all have finished.
+
+    Args:
+        server: who serves them.
+        pending: the requests; where they follow answers, it must be among the observers of the server.
+    """
+    if not pending.follows:
+        while pending.due_s < math.inf:
+            server.submit(pending.take())
+        server.drain()
+        return
+    # a request that follows may come before any other replica's next step: no replica may run ahead
+    while min(pending.due_s, server.next_s) < math.inf:
+        if pending.due_s <= server.next_s:
+            server.submit(pending.take())
+        else:
+            server.step()
+    server.drain()

@@ -1,0 +1,307 @@
+"""``kvcalc check``: assertions, matrices, exit codes, reports for machines, changes since an earlier run."""
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+import kvcalc
+from kvcalc.cli.main import main
+from kvcalc.cli.runner import report_names
+
+ROOT = Path(__file__).parents[2]
+CHECKS = """\
+defaults: {gpu: h100-sxm}
+checks:
+- name: chat
+  model: llama2-70b
+  gpus: 4
+  batch: 8
+  expect:
+    fits: true
+    kv_bytes_per_token: 327680
+    decode.tokens_per_s_per_sequence: {min: 30}
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run the command in an empty folder on a file with some text; returns code, output and messages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def go(text, *arguments, file="kvcalc.checks.yaml"):
+        if text is not None:
+            Path(file).write_text(text, encoding="utf-8")
+        with pytest.raises(SystemExit) as done:
+            main(["check", *arguments])
+        printed = capsys.readouterr()
+        return done.value.code, printed.out, printed.err
+
+    return go
+
+
+def _one(expect, setup="model: llama3.1-8b"):
+    return f"checks:\n- {{{setup}, gpu: h100-sxm, expect: {{{expect}}}}}\n"
+
+
+def test_what_holds_passes_and_says_so(run):
+    code, out, _ = run(CHECKS, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["passed"]
+    assert [check["name"] for check in report["checks"]] == [
+        "chat: fits",
+        "chat: kv_bytes_per_token",
+        "chat: decode.tokens_per_s_per_sequence",
+    ]
+    deployment = kvcalc.deployment("llama2-70b", gpu="h100-sxm", gpus=4)
+    speed = kvcalc.decode(deployment, batches=[8]).rows[0].tokens_per_s_per_sequence
+    assert [check["actual"] for check in report["checks"]] == [True, 327680, speed]
+
+
+def test_what_does_not_hold_fails_with_its_line(run):
+    code, out, _ = run(CHECKS.replace("327680", "327681"))
+    assert code == 1
+    assert "FAILED  chat: kv_bytes_per_token" in out
+    assert "kvcalc.checks.yaml:9: size.kv.bytes_per_token is 327,680, expected 327,681" in out
+    assert "2 of 3 hold" in out
+
+
+@pytest.mark.parametrize(
+    ("expect", "holds"),
+    [
+        ("kv_headroom: {min: 10%}", True),
+        ("kv_headroom: {min: 0.999}", False),
+        ("size.weights.total_bytes: {max: 15GiB}", True),
+        ("size.weights.total_bytes: {max: 15GB}", False),
+        ("prefill.ideal_s: {max: 70ms}", True),
+        ("prefill.ideal_s: {max: 60ms}", False),
+        ("decode.tokens_per_s: {equals: 220, within: 5%}", True),
+        ("decode.tokens_per_s: {equals: 220, within: 1%}", False),
+        ("decode.limiter: memory", True),
+        ("decode.limiter: {not: memory}", False),
+        ("decode.limiter: {in: [compute, memory]}", True),
+        ("decode.rows.0.shares.memory: 1", True),
+        ("roofline.ridge_flop_per_byte.bf16: {min: 295, max: 296}", True),
+        ("max_concurrency: {min: 3}", True),
+        ("fit.min_gpus: {max: 1}", True),
+        ("decode.usd_per_million_tokens: null", True),
+        ("decode.usd_per_million_tokens: {min: 0}", False),
+        ("solve.rows.0.answer: {min: 8k}", True),
+    ],
+)  # fmt: skip
+def test_any_field_of_any_report_can_be_asserted(run, expect, holds):
+    setup = "model: llama3.1-8b, context: '?', batch: 8" if "solve" in expect else "model: llama3.1-8b"
+    code, out, err = run(_one(expect, setup))
+    assert code == (0 if holds else 1), out + err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (_one("fitz: true"), "'fitz' is no field"),
+        (_one("decode.token_per_s: 1"), "did you mean tokens_per_s"),
+        (_one("kv_bytes_per_token: {mim: 1}"), "did you mean min"),
+        (_one("kv_bytes_per_token: {min: 5 apples}"), "unknown unit"),
+        (_one("fits: 3"), "true or false"),
+        (_one("size.kv: 1"), "not one figure"),
+        (_one("fits: true", "model: lama2-70b"), "did you mean"),
+        (_one("fits: true", "model: llama2-70b, kv-dtyp: fp8"), "did you mean kv_dtype"),
+        (_one("fits: true", "model: llama2-70b, gpus: many"), "takes a number"),
+        (_one("fits: true", "model: llama2-70b, gpus: [1, 2]"), "matrix"),
+        (_one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {gpu: h100}"), "list of values"),
+        (_one("decode.flop: {min: 1}", "model: llama2-70b, batch: '1,2'"), "each of 2 rows"),
+        (_one("", "model: llama2-70b"), "expects nothing"),
+        ("checks: []", "there are no checks"),
+        ("check: []", "did you mean checks"),
+        ("checks:\n- {model: llama2-70b, expects: {fits: true}}\n", "expects nothing"),
+        ("checks: [1]", "mapping"),
+        ("checks:\n- {model: x, model: y}\n", "kvcalc.checks.yaml:2"),
+        ("", "no mapping"),
+    ],
+)
+def test_mistakes_are_told_with_file_and_line(run, text, told):
+    code, out, err = run(text)
+    assert code == 2
+    assert told in err
+    assert "kvcalc.checks.yaml" in err
+    assert not out
+
+
+def test_a_matrix_is_every_combination(run):
+    text = """\
+checks:
+- name: m
+  matrix: {model: [llama3.1-8b, qwen3-8b], batch: 1-4*2}
+  expect: {size.kv.total_bytes: {min: 1}}
+"""
+    code, out, _ = run(text, "--json")
+    checks = json.loads(out)["checks"]
+    assert code == 0
+    assert len(checks) == 6
+    assert checks[-1]["name"] == "m [model=qwen3-8b, batch=4]: size.kv.total_bytes"
+    assert checks[2]["actual"] == 4 * checks[0]["actual"]
+
+
+def test_a_prompt_is_the_context_unless_it_is_said(run):
+    code, out, _ = run(_one("prefill.prompt: 1000, decode.context: 1000", "model: llama3.1-8b, context: 1000"))
+    assert code == 0, out
+    code, out, _ = run(
+        _one("prefill.prompt: 10, decode.context: 1000", "model: llama3.1-8b, context: 1000, prompt: 10")
+    )
+    assert code == 0, out
+
+
+def test_defaults_count_only_where_a_report_has_them(run):
+    text = "defaults: {gpu: h100-sxm, max-model-len: 8192, prompt: 10}\n" + _one(
+        "kv_bytes_per_token: 131072, prefill.prompt: 10"
+    )
+    assert run(text)[0] == 0
+
+
+def test_junit_xml_has_a_case_for_each_assertion(run):
+    code, _, _ = run(CHECKS.replace("327680", "1"), "--junit", "checks.xml")
+    suite = ET.parse("checks.xml").getroot().find("testsuite")  # noqa: S314  our own file
+    assert code == 1
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    failed = [case for case in suite if case.find("failure") is not None]
+    assert [(case.get("file"), case.get("line")) for case in failed] == [("kvcalc.checks.yaml", "9")]
+
+
+def test_github_gets_annotations_and_a_summary(run, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    code, out, err = run(CHECKS.replace("327680", "1").replace("chat", "'a,b: 100%'"), "--github", "--json")
+    assert code == 1
+    assert "::error file=kvcalc.checks.yaml,line=9,title=a%2Cb%3A 100%25%3A kv_bytes_per_token::" in err
+    assert json.loads(out)["failures"] == 1
+    assert "2 of 3 hold" in Path("summary.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("output", ["jsonl", "csv", "md"])
+def test_every_output_has_a_line_for_each_assertion(run, output):
+    code, out, _ = run(CHECKS, "--output", output)
+    assert code == 0
+    assert sum("chat: " in line for line in out.splitlines()) == 3
+
+
+def test_what_got_worse_fails(run):
+    _, out, _ = run(CHECKS, "--json")
+    Path("old.json").write_text(out, encoding="utf-8")
+    assert run(CHECKS, "--against", "old.json")[0] == 0
+    wider = CHECKS.replace("gpus: 4", "gpus: 4\n  set: kv_heads=64").replace(
+        "kv_bytes_per_token: 327680", "kv_bytes_per_token: {min: 1}"
+    )
+    grown = wider.replace("{min: 1}", "{max: 10MB}")
+    code, out, _ = run(grown, "--against", "old.json")
+    assert code == 1
+    assert "size.kv.bytes_per_token grew 8x: 327,680 -> 2,621,440" in out
+    report = json.loads(run(grown, "--against", "old.json", "--json")[1])
+    assert report["regressions"] == 2
+    assert [change["worse"] for change in report["changes"]] == [True, True]
+
+
+def test_a_little_worse_is_tolerated_and_better_is_no_regression(run):
+    text = _one("decode.tokens_per_s: {min: 1}")
+    _, out, _ = run(text, "--json")
+    old = json.loads(out)
+    for factor, tolerance, code in ((1.005, "1%", 0), (1.005, "0.001", 1), (0.5, "0", 0)):
+        old["checks"][0]["actual"] = json.loads(out)["checks"][0]["actual"] * factor
+        Path("old.json").write_text(json.dumps(old), encoding="utf-8")
+        assert run(text, "--against", "old.json", "--tolerance", tolerance)[0] == code
+
+
+def test_checks_that_came_or_went_are_told(run):
+    _, out, _ = run(CHECKS, "--json")
+    Path("old.json").write_text(out, encoding="utf-8")
+    code, out, _ = run(
+        CHECKS.replace("fits: true", "fit.min_gpus: 3").replace("gpus: 4", "gpus: 4\n  max_model_len: 4096"),
+        "--against",
+        "old.json",
+    )
+    assert code == 0, out
+    assert "chat: fits: not checked any more" in out
+    assert "chat: fit.min_gpus: new" in out
+
+
+@pytest.mark.parametrize("old", ["[]", "{", '{"schema": "kvcalc.size/1"}', '{"schema": "kvcalc.check/1", "checks": 3}'])
+def test_an_earlier_run_that_is_none_is_refused(run, old):
+    Path("old.json").write_text(old, encoding="utf-8")
+    code, _, err = run(CHECKS, "--against", "old.json")
+    assert code == 2
+    assert "old.json" in err
+
+
+def test_figures_can_be_recorded_without_being_asserted(run):
+    text = "checks:\n- {model: llama3.1-8b, record: [size.kv.bytes_per_token]}\n"
+    code, out, _ = run(text, "--json")
+    assert code == 0
+    assert json.loads(out)["checks"][0]["actual"] == 131072
+
+
+def test_init_writes_one_file_that_passes_and_is_not_overwritten(run, tmp_path):
+    assert run(None, "--init")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["kvcalc.checks.yaml"]
+    code, out, _ = run(None)
+    assert code == 0, out
+    assert run(None, "--init")[0] == 2
+    shown = (ROOT / "docs" / "examples" / "kvcalc.checks.yaml").read_text(encoding="utf-8")
+    assert Path("kvcalc.checks.yaml").read_text(encoding="utf-8") == shown
+
+
+def test_without_a_file_the_hint_says_what_to_do(run):
+    code, _, err = run(None)
+    assert code == 2
+    assert "--init" in err
+
+
+def test_the_schema_takes_the_example_and_refuses_mistakes(run):
+    _, out, _ = run(None, "--schema")
+    schema = json.loads(out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for file in (ROOT / "docs" / "examples" / "kvcalc.checks.yaml", ROOT / "tests" / "kvcalc.checks.yaml"):
+        assert not list(validator.iter_errors(yaml.safe_load(file.read_text(encoding="utf-8")))), file
+    for wrong in (
+        "checks: []",
+        "checks: [{model: x}]",
+        "checks: [{modle: x, expect: {fits: true}}]",
+        "checks: [{expect: {fits: {mim: 1}}}]",
+    ):
+        assert list(validator.iter_errors(yaml.safe_load(wrong))), wrong
+
+
+def test_every_report_with_figures_can_be_asserted():
+    assert {"size", "decode", "prefill", "roofline", "fit", "solve"} <= set(report_names())
+
+
+def test_a_hundred_checks_take_less_than_a_second_of_cpu(tmp_path):
+    file = tmp_path / "many.yaml"
+    text = "defaults: {gpu: h100-sxm}\nchecks:\n- model: llama3.1-8b\n  matrix: {batch: 1-50, context: [4096, 8192]}\n"
+    file.write_text(text + "  expect: {fits: true, decode.tokens_per_s: {min: 1}}\n", encoding="utf-8")
+    script = "import sys, time\nfrom kvcalc.cli.main import main\ntry:\n main(sys.argv[1:])\nexcept SystemExit as done:\n print(done.code, time.process_time(), file=sys.stderr)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    least = float("inf")
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", script, "check", str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        code, seconds = done.stderr.split()
+        assert code == "0"
+        least = min(least, float(seconds))
+    assert least < 2, "one second on an idle machine"
+
+
+def test_the_projects_own_checks_hold(run):
+    code, out, err = run(None, str(ROOT / "tests" / "kvcalc.checks.yaml"))
+    assert code == 0, out + err

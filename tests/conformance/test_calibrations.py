@@ -1,0 +1,73 @@
+"""The shipped calibrations are what the records give, and the errors that are claimed are reached on held-out ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kvcalc.profiles.catalog import shipped_folder
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.validate import Outcome
+
+TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
+TOOLS = Path(__file__).parents[1] / "tools"
+
+pytestmark = pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH is not set")
+
+
+def tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def judged() -> tuple[Outcome, ...]:
+    """Return the records with an estimate whose fit has not seen them."""
+    return tuple(outcome for outcome in tool("write_estimates").estimated(TRUTH) if not outcome.fitted)
+
+
+def test_the_same_records_give_the_shipped_calibrations() -> None:
+    texts = tool("write_calibrations").calibration_texts(TRUTH)
+    shipped = {path.stem: path.read_text(encoding="utf-8") for path in shipped_folder("calibration").glob("*.yaml")}
+    assert texts == shipped
+
+
+def test_the_page_is_what_the_records_give() -> None:
+    writer = tool("write_estimates")
+    assert writer.PAGE.read_text(encoding="utf-8") == writer.page(TRUTH)
+
+
+# Records that judge, and the median size of their error at most: what was reached, and a little room for a record more.
+REACHED = [
+    ("kernels", None, 500, 0.13),
+    ("decode", 1, 30, 0.14),
+    ("decode", None, 90, 0.13),
+    ("serving", None, 80, 0.10),
+    ("prefill", None, 25, 0.28),
+]
+
+
+@pytest.mark.parametrize(("suite", "batch", "fewest", "most"), REACHED)
+def test_held_out_records_are_estimated_as_claimed(suite: str, batch: int | None, fewest: int, most: float) -> None:
+    found = [outcome for outcome in judged() if outcome.suite == suite and batch in (None, outcome.batch)]
+    assert len(found) >= fewest
+    assert median(abs(outcome.error) for outcome in found) <= most
+
+
+def test_most_held_out_records_lie_in_their_interval() -> None:
+    assert 0.75 <= sum(bool(outcome.covered) for outcome in judged()) / len(judged()) <= 0.85
+
+
+def test_no_estimate_is_below_the_bound() -> None:
+    assert all(outcome.estimate >= outcome.bound * (1 - 1e-9) for outcome in tool("write_estimates").estimated(TRUTH))

@@ -1,0 +1,192 @@
+"""Write docs/estimates.md: ``KVCALC_TRUTH=FOLDER python tests/tools/write_estimates.py``.
+
+What calibrations say is read from their files; the errors are those of the records in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from kvcalc import api
+from kvcalc.sources import shipped_calibrations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.reports.validate import Outcome
+
+PAGE = Path(__file__).parents[2] / "docs" / "estimates.md"
+FILES = ("speeds.yaml", "gemm.csv", "attention.csv", "serving.csv")
+
+INTRODUCTION = """# Estimates
+
+A bound says what no measurement can beat. An estimate says what an engine is likely to take: the bound corrected by rates that were
+measured, printed with an interval and the name of the calibration.
+
+```
+kvcalc decode --model llama3.1-8b --gpu h100-sxm --estimate
+kvcalc prefill --model llama3.1-8b --gpu m4-max-40 --weights q4_0 --calibration llama.cpp-apple
+```
+
+`--estimate` takes the calibration that applies to the accelerator: by its name, else by its generation. Weights in a format of GGUF
+files are taken to run in llama.cpp, others in the first there is of vLLM, TensorRT-LLM, SGLang, gpt-fast and llama.cpp. `--calibration`
+takes another by its name below, or a file of one's own in the same form. Where none applies there is no estimate, and a note says so.
+In JSON: `rows[].estimate_s`, `estimate_low_s`, `estimate_high_s`, for decoding `estimate_tokens_per_s`, and `calibration`.
+
+## The form
+
+One formula for every pass, in `kvcalc.cost.estimate`:
+
+    step_s + layers x layer_s
+      + sum over operators of (calls x call_s + max(FLOP / (flop_share x peak), bytes / (bandwidth_share x bandwidth)))
+      + collectives x collective_s + bytes / (link_share x rate)
+
+and never less than the bound. Operators, their FLOP, bytes and calls are those of the bound (`docs/formulas.md`); activations in and out
+count, as in the serial time. A pass through pipeline stages takes the sum of its stages.
+
+| parameter | meaning |
+| --- | --- |
+| `reach.KIND.bandwidth_share` | share of the memory's peak bandwidth that an operator reaches when memory limits it |
+| `reach.KIND.flop_share` | share of the dense peak FLOP/s of its arithmetic format when that limits it |
+| `reach.KIND.call_s` | time of one call that moves and computes next to nothing |
+| `layer_s` | time of a layer besides its operators' bytes and FLOP: launches, norms, positions |
+| `step_s` | time of a pass besides its layers: scheduling, sampling, the host |
+| `collective_s`, `link_share` | time of a collective besides its bytes, and the share of the link's rate that these reach |
+| `memory_interval`, `compute_interval` | measured / estimated time of four of five records, for passes limited by memory or links, and by FLOP/s |
+
+KIND is `matrix` (all linear layers and the head), `attention` (what reads and writes the cache), `experts` (routed ones), or one of them
+in one arithmetic format: `matrix:fp8`. A kind that is not named reaches what `matrix` does.
+"""
+
+SPLIT = """
+## How they are fitted and judged
+
+Records are split by whole campaigns: a source, or of one that gathers the runs of many accelerators, engines and models, each of these
+runs; a campaign that is in two files is one. Parameters are fitted to the campaigns under *fitted to*, the others judge them and the fit
+does not see them. `kvcalc validate` says of each record which it is: errors and coverage count those alone that the fit has not seen.
+
+The fit makes the mean over records of abs(log(estimate / measured)) least; all records of a campaign together weigh as much as the
+square root of their number. It multiplies one parameter at a time by a factor, then by smaller ones, and a parameter that the records
+say little of stays near where it began. No share may exceed 0.95, a little above what kernels that stream large operands reach of their
+bandwidth (0.938, matrix-vector products on an L40S). Matrices and attention of engines that serve many requests are fitted to kernels on
+their own, and only the rest to the steps of the engine. The same records give the same bytes (`tests/tools/write_calibrations.py`).
+
+The interval is that of 20 or more held-out records with the same limiter; where they are fewer it is widened to that of all records, each
+of the training as a fit without its campaign has it. On held-out records its coverage is therefore near four fifths by construction; on
+records of other sources it is a prediction.
+
+A served step is estimated as its server runs it: full, so that while one sequence generates its tokens the prompts of the others are read,
+each whole and within a step. A request whose prompts and steps cannot have been computed in the time it took (their bound is longer) was
+served from a prefix cache and gets no estimate. The time to first token under load is waiting and is not estimated.
+"""
+
+LIMITS = """
+## Limits
+
+- A calibration is of the versions its records were measured with. On a new card builds differ much: the first published runs of DGX Spark
+  (llama.cpp discussion 16578) are slower, in both phases, than those that its calibration is fitted to.
+- Prefill in llama.cpp is estimated worst: builds and backends differ most there, and few sources print prompts of more than 2,048 tokens.
+  On RTX cards attention's share of FLOP/s is taken from DGX Spark with flash attention; without it, long prompts take longer.
+- Mixtures of experts in gpt-fast are judged by a calibration that has seen dense models alone, and take longer than it says.
+- TensorRT-LLM's runs of gpt-oss-120b on H100 take many times their bound; nothing in their source says why, and the estimate is far off.
+- SGLang has one campaign, and nothing judges it. Radeon, Pascal, Turing and Ampere cards have few records each, and wide intervals.
+- NVIDIA cards multiply GGUF's quantised files in 8-bit integers; where a user does not say `--activations int8`, the same FLOP/s are
+  taken as a share of the 16-bit peak.
+- Kernels on their own (`kernels-*`) estimate matrix products and decode attention of one call, not models. Operands that stay in the
+  last-level cache are faster; kernels that are launched from Python one by one are slower by their launch.
+"""
+
+
+def percent(value: float, *, signed: bool = False) -> str:
+    return f"{value:+.1%}" if signed else f"{value:.1%}"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    marks = ["---"] * left + ["---:"] * (len(columns) - left)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (columns, marks, *rows))
+
+
+def parameter_rows(found: Calibration) -> Iterable[list[str]]:
+    """Return what a calibration says, one kind of operator a line."""
+    times = [f"{value * 1e6:.4g}" for value in (found.step_s, found.layer_s, found.collective_s)]
+    for place, (kind, reach) in enumerate(found.reach.items()):
+        own = [found.name, ", ".join(found.applies_to)] if not place else ["", ""]
+        rest = [*times, f"{found.link_share:.4g}"] if not place else [""] * 4
+        shares = [f"{reach.bandwidth_share:.4g}", f"{reach.flop_share:.4g}", f"{reach.call_s * 1e6:.4g}"]
+        yield [*own, kind, *shares, *rest]
+
+
+def parameters() -> str:
+    columns = ["calibration", "applies to", "kind", "bandwidth", "FLOP/s", "call, µs", "step, µs", "layer, µs",
+               "collective, µs", "link"]  # fmt: skip
+    rows = [row for found in shipped_calibrations() for row in parameter_rows(found)]
+    return "\n## The calibrations\n\nShares are of peak rates.\n\n" + table(columns, rows, left=3)
+
+
+def split() -> str:
+    rows = [
+        (
+            found.name,
+            str(found.measured.records),
+            "; ".join(found.measured.trained_on),
+            "; ".join(found.measured.held_out),
+        )
+        for found in shipped_calibrations()
+    ]
+    return "\n" + table(("calibration", "records", "fitted to", "judged by"), rows, left=4)
+
+
+def error_cells(found: Sequence[Outcome]) -> list[str]:
+    held = [outcome for outcome in found if not outcome.fitted]
+    errors = [outcome.error for outcome in held if outcome.error is not None]
+    own = [abs(outcome.error) for outcome in found if outcome.fitted and outcome.error is not None]
+    if not errors:
+        return ["0", "", "", "", str(len(own)), percent(median(own))]
+    inside = sum(bool(outcome.covered) for outcome in held) / len(held)
+    judged = [str(len(held)), percent(median(errors), signed=True), percent(median(map(abs, errors))), percent(inside)]
+    return [*judged, str(len(own)), percent(median(own)) if own else ""]
+
+
+def grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...]]) -> list[list[str]]:
+    groups: dict[tuple[str, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(outcome)
+    return [[*names, *error_cells(found)] for names, found in sorted(groups.items())]
+
+
+def quantity(outcome: Outcome) -> str:
+    if outcome.suite == "kernels":
+        return outcome.quantity
+    return f"{outcome.quantity}, {'one sequence' if outcome.batch == 1 else 'several'}"
+
+
+def estimated(folder: Path) -> list[Outcome]:
+    """Return the records of the folder that have an estimate, each run once."""
+    found: dict[tuple[object, ...], Outcome] = {}
+    for name in FILES:
+        for outcome in api.validate(records=folder / name).outcomes:
+            if outcome.error is not None and outcome.calibration:
+                found.setdefault((outcome.calibration, outcome.batch, outcome.measured, outcome.bound), outcome)
+    return list(found.values())
+
+
+def errors(folder: Path) -> str:
+    outcomes = estimated(folder)
+    columns = ["", "judged", "error", "\\|error\\|", "inside", "fitted", "\\|error\\|"]
+    text = "\n## Errors\n\nMedians over records: estimate / measured - 1, its size, and the share of records inside the interval; beside it\n"
+    text += "the size of the error on the records that the parameters were fitted to.\n\n"
+    text += table(columns, grouped(outcomes, lambda outcome: (quantity(outcome),)))
+    text += "\n" + table(["calibration", *columns], grouped(outcomes, lambda o: (o.calibration, quantity(o))), left=2)
+    return text
+
+
+def page(folder: Path) -> str:
+    return INTRODUCTION + parameters() + SPLIT + split() + errors(folder) + LIMITS
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(Path(os.environ["KVCALC_TRUTH"])), encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Write docs/validation.md from what `kvcalc validate` finds: ``python tests/tools/write_validation.py``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvcalc import api
+from kvcalc.evidence.names import listed_rules
+from kvcalc.render.tables.validate import COLUMNS, figure_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kvcalc.core.reports.validate import ValidateReport
+
+PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
+
+INTRODUCTION = """# Validation
+
+`kvcalc validate` holds what kvcalc computes against what others measured, and exits with 1 if a measurement beats its bound
+without a cause. This page is written from its output by `tests/tools/write_validation.py`; a test keeps it current.
+
+The records ship with kvcalc (`kvcalc/evidence/records`, `kvcalc/evidence/facts`): numbers as they were printed, each with its
+source. `--records FILE` takes others: a YAML list with the keys `id`, `phase` (`decode`, `prefill`, `end_to_end`, `ttft`,
+`tpot`), `value`, `unit`, `hardware`, `model`, `weight_format`, `engine`, `batch`, `input_len`, `output_len`, `n_devices`,
+`tensor_parallel`, `source_url`, or one of three CSV tables, recognised by their columns (matrix products, decode attention,
+served latencies). `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` and `--html FILE` draw every record over its bound.
+`kvcalc check --measured 3000tok/s --model … --gpu …` asks the same of a single figure.
+
+## What the figures mean
+
+- **of bound**: the bound's time over the measured time, so the speed reached as a share of the fastest possible. The table gives the
+  median. Above 100 % a measurement beats its bound.
+- **beaten**: records above 100 % without a cause. There must be none.
+- **caused**: records above 100 % for a cause that is computed; with it the measurement holds. Nothing is widened.
+- **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to their campaign. **error** is the
+  median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its size, **inside** the share of records inside
+  the interval that is meant to hold four of five. **fitted** are records of campaigns that the parameters were fitted to: they do not count.
+- **held** are records held against a bound or an exact number; the others have no profile or are left out, see below.
+- `speculative` are published speed-ups: ratios of two times, which no bound holds for.
+- `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
+
+What a record does not print is taken so that the bound holds whatever it was: of several accelerators that a name may mean the fastest;
+as many sequences as the memory holds, where the load was not printed or is larger; of a served request's steps only the tokens decoded, by
+as many sequences as decode at once by Little's law. A checkpoint whose weight format was not printed is taken in its own, and gets no
+estimate. Files of llama.cpp are spelled out tensor by tensor; a record that prints the file's size confirms it.
+"""
+
+CAUSES = """
+## Measurements that beat their bound, and why
+
+A cause is a computation, not a tolerance: what may lie in the last-level cache from one run to the next is not read again; a batch whose
+tokens share experts reads fewer than expected under uniform routing; a cache whose format was not printed may have 8 bits; weights may be
+multiplied in their own narrower format. The bound with that cause holds.
+"""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    marks = ["---"] * left + ["---:"] * (len(columns) - left)
+    lines = [columns, marks, *rows]
+    return "".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |\n" for line in lines)
+
+
+def reasons(report: ValidateReport, status: str) -> list[tuple[str, str]]:
+    counted = Counter(outcome.reason for outcome in report.outcomes if outcome.status == status and outcome.reason)
+    return [
+        (reason, f"{count:,}") for reason, count in sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))
+    ]
+
+
+def page() -> str:
+    report = api.validate()
+    text = INTRODUCTION
+    text += f"\n## Suites\n\n{len(report.outcomes):,} shipped records.\n\n"
+    text += table(("suite", *COLUMNS), ((name, *figure_cells(figures)) for name, figures in report.suites.items()))
+    for suite in report.suites:
+        rows = [
+            (entry.source, entry.quantity, *figure_cells(entry.figures))
+            for entry in report.sources
+            if entry.suite == suite
+        ]
+        text += f"\n### {suite}, by source\n\n" + table(("source", "of", *COLUMNS), rows, left=2)
+    text += CAUSES + "\n" + table(("cause", "records"), reasons(report, "explained"))
+    text += "\n## Records that are left out\n\nBy the pattern of their id, in any file:\n\n"
+    text += table(("records", "why"), listed_rules("excluded"), left=2)
+    text += "\nAnd whatever runs a model, on an accelerator or in a format that kvcalc has no profile of: it is counted, not guessed.\n"
+    text += "\n## Single sequences far slower than their bound\n\n"
+    text += "Steps of one sequence of a dense model reach 40 % of their bound or more, except the following. The reasons follow from the\n"
+    text += "shape of the step; no source measured them.\n\n"
+    text += table(("records", "why"), listed_rules("slow"), left=2)
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,176 @@
+"""Sweeps: the same rows as the reports themselves, from one process, several, or a cluster; stopped and resumed."""
+
+import csv
+import json
+import os
+import signal
+
+import pytest
+
+import kvcalc
+from kvcalc.api import Sweep, sweep, sweep_columns
+from kvcalc.core.errors import InputError, UnknownNameError
+from kvcalc.render.records import records
+
+DECODE = Sweep(
+    axes={"model": ("llama3.1-8b",), "gpu": ("h100-sxm", "h200"), "context": (1024, 8192), "batch": (1, 8, 64)}
+)
+FIT = Sweep(
+    report="fit", axes={"model": ("llama3.1-8b",), "gpu": ("rtx-4090", "h200"), "gpus": (1, 2, 4, 3), "batch": (1, 8)}
+)
+
+
+def _deployment(**options):
+    return kvcalc.deployment("llama3.1-8b", **options)
+
+
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_rows_are_those_of_the_report(gpu):
+    rows = sweep(DECODE).rows[gpu * 6 : gpu * 6 + 6]
+    wanted = records(
+        kvcalc.decode(_deployment(gpu=("h100-sxm", "h200")[gpu]), batches=(1, 8, 64), contexts=(1024, 8192))
+    )
+    for row, want in zip(rows, wanted, strict=True):
+        for name, value in want.items():
+            if name not in ("gpus", "experts"):
+                assert row[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
+
+
+def test_prefill_size_and_fit_are_swept_too():
+    axes = {"model": ("llama3.1-8b",), "gpu": ("h200",), "batch": (1, 8)}
+    prefill = sweep(Sweep(report="prefill", axes=axes | {"prompt": (512, 1024)}))
+    assert [(row["prompt"], row["batch"]) for row in prefill.rows] == [(512, 1), (512, 8), (1024, 1), (1024, 8)]
+    size = sweep(Sweep(report="size", axes=axes | {"context": (100,)}))
+    assert [row["kv.total_bytes"] for row in size.rows] == [100 * 131_072, 800 * 131_072]
+    assert [row["fits"] for row in sweep(FIT).rows[:2]] == [False, False]
+
+
+def test_a_point_without_an_answer_says_why_and_the_others_have_theirs():
+    found = sweep(FIT)
+    failed = [row for row in found.rows if row["error"]]
+    assert len(found.rows) == found.points == 16
+    assert {row["gpus"] for row in failed} == {3}
+    assert all("not shared evenly by 3" in row["error"] for row in failed)
+    assert found.notes == ("4 points have no answer; the column error says why",)
+
+
+def test_formats_are_swept():
+    rows = sweep(Sweep(axes={"model": ("llama3.1-8b",), "gpu": ("h200",), "kv_dtype": ("bf16", "fp8")})).rows
+    assert [row["kv_read_bytes"] / rows[1]["kv_read_bytes"] for row in rows] == [2, 1]
+
+
+def test_processes_give_the_same_rows_in_the_same_order():
+    assert sweep(FIT, workers=2) == sweep(FIT)
+
+
+@pytest.mark.parametrize(
+    ("axes", "error"),
+    [
+        ({"model": ("llama3.1-9b",), "gpu": ("h200",)}, UnknownNameError),
+        ({"model": ("llama3.1-8b",), "gpu": ("h201",)}, UnknownNameError),
+        ({"model": ("llama3.1-8b",)}, InputError),
+        ({"model": ("llama3.1-8b",), "gpu": ("h200",), "batch": ()}, InputError),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_computed(axes, error):
+    with pytest.raises(error):
+        sweep(Sweep(axes=axes))
+
+
+def test_a_report_that_cannot_be_swept_is_refused():
+    with pytest.raises(InputError) as error:
+        Sweep(report="decoed", axes={})
+    assert error.value.hint == "did you mean decode?"
+
+
+def _saved(path):
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            return [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
+    if path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        rows = pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path, ending):
+    path, whole = tmp_path / f"rows.{ending}", tmp_path / f"whole.{ending}"
+    sweep(FIT, save=whole)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done, of):
+        assert of == 8
+        if done == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        sweep(FIT, save=path, progress=stop)
+    assert not path.exists()
+    with pytest.raises(InputError, match="was stopped"):
+        sweep(FIT, save=path)
+    with pytest.raises(InputError, match="other options"):
+        sweep(DECODE, save=path, resume=True)
+    told = []
+    report = sweep(FIT, save=path, resume=True, progress=lambda done, of: told.append((done, of)))
+    assert told == [(done, 8) for done in range(4, 9)]
+    assert (report.rows, report.saved, report.points) == ((), str(path), 16)
+    assert path.read_bytes() == whole.read_bytes()
+    rows = [{name: value for name, value in row.items() if value is not None} for row in sweep(FIT).rows]
+    if ending == "csv":
+        rows = [{name: str(value) for name, value in row.items() if value != ""} for row in rows]
+    assert _saved(path) == rows
+    assert sorted(found.name for found in tmp_path.iterdir()) == sorted([path.name, whole.name])
+
+
+@pytest.mark.parametrize("name", ["rows", "rows.xlsx", "rows.csv.gz"])
+def test_a_file_of_another_kind_is_refused(tmp_path, name):
+    with pytest.raises(InputError, match="rows are saved as"):
+        sweep(FIT, save=tmp_path / name)
+
+
+def test_resuming_nothing_is_refused():
+    with pytest.raises(InputError, match="was not saved"):
+        sweep(FIT, resume=True)
+
+
+def test_a_cluster_whose_worker_is_killed_loses_nothing_and_counts_nothing_twice():
+    distributed = pytest.importorskip("distributed")
+    many = Sweep(
+        report="fit",
+        axes={
+            "model": ("llama3.1-8b",),
+            "gpu": ("h200",),
+            "gpus": (1, 2, 4, 8),
+            "batch": range(1, 5),
+            "kv_dtype": ("bf16", "fp8"),
+        },
+    )
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs="CRITICAL"
+    ) as cluster:
+        victim = next(iter(cluster.workers.values())).pid
+        found = []
+        for number, columns in sweep_columns(many, scheduler=cluster.scheduler_address, in_order=False):
+            if len(found) == 2:
+                os.kill(victim, signal.SIGKILL)
+            found.append((number, columns))
+        assert not _alive(victim)
+    assert [number for number, _ in sorted(found, key=lambda each: each[0])] == list(range(many.grid.number_of_tasks))
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for _, columns in sorted(found, key=lambda each: each[0])
+        for row in zip(*columns.values(), strict=True)
+    ]
+    assert tuple(rows) == sweep(many).rows
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

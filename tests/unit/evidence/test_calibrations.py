@@ -1,0 +1,135 @@
+"""The shipped calibrations: valid, found by accelerator and engine, and judged by records that they have not seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kvcalc
+from kvcalc.evidence.campaigns import campaign, engine_of
+from kvcalc.evidence.estimates import estimate_case, estimated_passes
+from kvcalc.evidence.families import FAMILIES, fit_families
+from kvcalc.evidence.kernels import kernel_case
+from kvcalc.evidence.passes import case_of
+from kvcalc.evidence.read import shipped_records
+from kvcalc.plan.estimates import best_calibration
+from kvcalc.profiles.catalog import names, shipped_folder
+from kvcalc.profiles.loader import load_calibration_file
+from kvcalc.profiles.writer import profile_yaml
+from kvcalc.sources import find_calibration, shipped_calibrations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvcalc.evidence.cases import Case
+    from kvcalc.evidence.record import Record
+
+SHIPPED = {found.name: found for found in shipped_calibrations()}
+RECORDS = {record.id: record for record in shipped_records()}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_calibration_is_valid_and_reads_back(name: str, tmp_path: Path) -> None:
+    path = shipped_folder("calibration") / f"{name}.yaml"
+    assert load_calibration_file(path) == SHIPPED[name]
+    again = tmp_path / "again.yaml"
+    again.write_text(profile_yaml(SHIPPED[name]), encoding="utf-8")
+    assert load_calibration_file(again) == SHIPPED[name]
+
+
+def test_there_is_one_for_each_family_and_none_has_seen_its_judges() -> None:
+    assert set(names("calibration")) == set(SHIPPED) == {family.name for family in FAMILIES}
+    for family in FAMILIES:
+        measured = SHIPPED[family.name].measured
+        assert measured.trained_on
+        assert not [name for name in measured.trained_on if family.judges(name)]
+        assert all(family.judges(name) for name in measured.held_out)
+        assert measured.records >= len(measured.trained_on)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_interval_holds_the_estimate(name: str) -> None:
+    for spread in (SHIPPED[name].memory_interval, SHIPPED[name].compute_interval):
+        assert spread.low <= 1 <= spread.high
+
+
+@pytest.mark.parametrize(
+    ("gpu", "weights", "expected"),
+    [
+        ("h100-sxm", None, "vllm-hopper"),
+        ("h100-sxm", "q4_k", "llama.cpp-cuda"),
+        ("b200", None, "vllm-blackwell"),
+        ("a100-80gb", None, "gpt-fast-ampere"),
+        ("rtx-4090", None, "llama.cpp-rtx"),
+        ("dgx-spark", None, "llama.cpp-dgx-spark"),
+        ("m4-max-40", "q4_0", "llama.cpp-apple"),
+        ("rx-7900-xtx", "q4_0", "llama.cpp-radeon"),
+        ("tpu-v5e", None, None),
+    ],
+)
+def test_the_calibration_is_chosen_by_accelerator_and_weights(
+    gpu: str, weights: str | None, expected: str | None
+) -> None:
+    found = find_calibration(kvcalc.deployment("llama3.1-8b", gpu=gpu, weights=weights))
+    assert (found.name if found is not None else None) == expected
+
+
+def test_kernels_on_their_own_estimate_no_model() -> None:
+    hopper = kvcalc.load_hardware("h100-sxm")
+    found = best_calibration(SHIPPED.values(), hopper, ("kernels",))
+    assert found is not None
+    assert found.name == "kernels-hopper"
+
+
+def test_the_accelerators_name_comes_before_its_generation() -> None:
+    spark = kvcalc.load_hardware("dgx-spark")
+    generation = replace(SHIPPED["llama.cpp-rtx"], engine="llama.cpp")
+    found = best_calibration([generation, SHIPPED["llama.cpp-dgx-spark"]], spark, ("llama.cpp",))
+    assert found is SHIPPED["llama.cpp-dgx-spark"]
+
+
+def _case(record: Record) -> Case:
+    found = kernel_case(record) if record.suite == "kernels" else case_of(record)
+    assert not hasattr(found, "reason"), found
+    return found  # type: ignore[return-value]
+
+
+def test_runs_gathered_in_one_source_are_told_apart() -> None:
+    served = [record for record in RECORDS.values() if record.phase == "tpot"]
+    assert len({campaign(record) for record in served}) > len({record.source for record in served}) - 1
+    other = replace(served[0], engine="sglang")
+    assert campaign(other) != campaign(served[0])
+    assert campaign(replace(served[0], id="again", value=1.0)) == campaign(served[0])
+
+
+def test_the_backend_is_part_of_the_engine() -> None:
+    spark = next(record for record in RECORDS.values() if record.engine.startswith("llama.cpp"))
+    assert engine_of(replace(spark, engine="llama.cpp (CUDA)")) == "llama.cpp"
+    assert engine_of(replace(spark, engine="llama.cpp (Vulkan, PR)")) == "llama.cpp-vulkan"
+
+
+def test_a_served_step_is_estimated_with_the_prompts_of_others() -> None:
+    record = next(r for r in RECORDS.values() if r.phase == "tpot" and r.batch and r.batch > 4 and r.output_tokens)
+    steps = estimated_passes(_case(record))
+    assert sum(step.times for step in steps) == pytest.approx(1)
+    read = sum(step.times * sum(g.tokens for g in step.groups[1:]) for step in steps)
+    running = steps[0].groups[0].sequences
+    assert read == pytest.approx((running - 1) * record.prompt_tokens / record.output_tokens)
+
+
+def test_prompts_that_cannot_have_been_read_are_not_estimated() -> None:
+    record = next(r for r in RECORDS.values() if r.phase == "tpot" and r.batch and r.batch > 4 and r.ttft_s)
+    assert estimate_case(_case(record)) is not None
+    quick = replace(record, value=record.value / 20, ttft_s=1e-6)
+    assert "prompts cannot all have been read" in _case(quick).bound_only
+    assert estimate_case(_case(quick)) is None
+
+
+def test_a_fit_of_shipped_records_is_the_same_twice() -> None:
+    cases = [_case(record) for record in RECORDS.values() if "dgx-spark" in record.source and record.phase == "decode"]
+    family = [one for one in FAMILIES if one.name == "llama.cpp-dgx-spark"]
+    first, second = (fit_families(cases, family) for _ in range(2))
+    assert first == second
+    assert first[0].reach["matrix:int8"].bandwidth_share > 0.6

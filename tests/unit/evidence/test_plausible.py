@@ -1,0 +1,72 @@
+"""Whether a figure from anywhere can be."""
+
+import json
+
+import pytest
+
+from kvcalc import api
+from kvcalc.cli.main import main
+
+MODEL = ("--model", "llama3.1-8b", "--gpu", "h100-sxm")
+
+
+def run(measured, *arguments):
+    with pytest.raises(SystemExit) as done:
+        main(["check", "--measured", measured, *MODEL, *arguments])
+    return done.value.code
+
+
+@pytest.fixture
+def bound():
+    deployment = api.deployment("llama3.1-8b", gpu="h100-sxm")
+    return api.decode(deployment, batches=[32], contexts=[2048]).rows[0].tokens_per_s
+
+
+@pytest.mark.parametrize(("share", "code", "verdict"), [(0.71, 0, "plausible: 71%"), (2.2, 1, "impossible: 2.2x")])
+def test_a_share_of_the_bound(bound, share, code, verdict, capsys):
+    assert run(f"{bound * share}tok/s", "--batch", "32", "--context", "2048") == code
+    assert f"{verdict} {'of' if code == 0 else 'above'} the bandwidth bound" in capsys.readouterr().out
+
+
+def test_a_rate_of_each_user_and_a_time_are_the_same_claim(bound, capsys):
+    claims = (f"{bound / 2}tok/s", f"{bound / 64}tok/s/user", f"{1000 * 64 / bound}ms")
+    for claim in claims:
+        assert run(claim, "--batch", "32", "--context", "2048") == 0
+        assert "plausible: 50%" in capsys.readouterr().out
+
+
+def test_a_prefill(capsys):
+    least = api.prefill(api.deployment("llama3.1-8b", gpu="h100-sxm"), prompts=[4096]).rows[0].ideal_s
+    assert run(f"{least * 2}s", "--phase", "prefill", "--prompt", "4096") == 0
+    assert "50% of the compute bound" in capsys.readouterr().out
+    assert run(f"{least / 2}s", "--phase", "prefill", "--prompt", "4096") == 1
+
+
+def test_json(capsys):
+    assert run("1000ktok/s", "--json") == 1
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert {"name", "passed", "expected", "actual"} <= set(check)
+    assert check["passed"] is False
+
+
+def test_narrower_formats_that_would_make_it_possible_are_named(bound, capsys):
+    assert run(f"{bound * 1.3}tok/s", "--batch", "32", "--context", "2048") == 1
+    assert "--weights fp8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("measured", "arguments", "told"),
+    [
+        ("fast", (), "not a speed"),
+        ("0tok/s", (), "not a positive speed"),
+        ("-5tok/s", (), "not a positive speed"),
+        ("12parsec", (), "neither a rate of tokens nor a time"),
+        ("12ms", ("--phase", "training"), "unknown phase"),
+        ("12ms", ("--prompt", "5"), "no prompt"),
+        ("12ms", ("--phase", "prefill", "--context", "5"), "no context"),
+        ("12ms", ("--batch", "1,2"), "one number"),
+    ],
+)
+def test_bad_input(measured, arguments, told, capsys):
+    assert run(measured, *arguments) == 2
+    assert told in capsys.readouterr().err

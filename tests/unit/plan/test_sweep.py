@@ -1,0 +1,46 @@
+"""Grids: every combination once, in order, in tasks that are not too large."""
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcalc.core.errors import InputError
+from kvcalc.plan.sweep import Grid
+
+AXES = st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3)
+
+
+def _points(task):
+    """The points of a task, in order."""
+    return [(tuple(task.point.values()), cell) for cell in product(*task.cells.values())]
+
+
+@given(outer=AXES, inner=AXES)
+def test_every_combination_comes_once_and_in_order(outer, inner):
+    grid = Grid(outer=outer, inner=inner)
+    tasks = list(grid.tasks())
+    found = [point for task in tasks for point in _points(task)]
+    assert found == list(product(product(*outer.values()), product(*inner.values())))
+    assert len(found) == grid.points == sum(task.points for task in tasks)
+    assert [task.number for task in tasks] == list(range(grid.number_of_tasks))
+
+
+def test_a_long_axis_is_cut():
+    grid = Grid(outer={}, inner={"context": range(100_000), "batch": range(10)})
+    tasks = list(grid.tasks())
+    assert len(tasks) == grid.number_of_tasks == math.ceil(100_000 / 1638)
+    assert max(task.points for task in tasks) <= 16_384
+    assert [context for task in tasks for context in task.cells["context"]] == list(range(100_000))
+
+
+def test_a_grid_without_end_is_refused():
+    with pytest.raises(InputError, match="1,000,000,000,000 points"):
+        Grid(outer={"a": range(10**6)}, inner={"b": range(10**6)})
+
+
+def test_an_axis_without_values_is_refused():
+    with pytest.raises(InputError, match="gpu has no values"):
+        Grid(outer={"gpu": ()}, inner={})
