@@ -83,7 +83,7 @@ def _gemm(record: Record) -> tuple[OpCost, OpCost | None]:
 def _attention(record: Record) -> OpCost:
     """Return one query for each sequence over its past: the cache read once, queries in and results out."""
     heads, kv_heads, dim, past, new = _sizes(record, "heads", "kv_heads", "head_dim", "past", "new")
-    batch, tokens = record.batch or 1, past + new
+    batch, tokens = record.batch or 1, min(past + new, record.shape.get("window") or past + new)
     cache, query = _format(record.kv), _format(record.weights)
     return OpCost(
         name="attention",

@@ -18,6 +18,7 @@ from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import RESIDENT_TIMES, calibration_of, ceilings, drift, noise_notes, today
 from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.machine import Plan, joined
+from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import timed_steps
 from kvcalc.plan.steps import timed_step
 
@@ -87,6 +88,15 @@ def crosscheck_report(
         UnsupportedError: a layer that the loop does not build.
         KeyboardInterrupt: before a step was measured.
     """
+    for deployment in asked.deployments:
+        check_memory(
+            deployment.model,
+            deployment.formats,
+            batch=max(asked.batches),
+            context=max(asked.contexts),
+            free_bytes=device.free_bytes(),
+            device=device.kind,
+        )
     checks: list[LoopCheck] = []
     if asked.check:
         for model in dict.fromkeys(deployment.model.name for deployment in asked.deployments):
@@ -182,11 +192,11 @@ def _row(step: Step, hardware: HardwareProfile, calibration: Calibration | None)
         measured_s=timing.low_s,
         least_s=timing.least_s,
         median_s=timing.median_s,
-        repetitions=len(timing.samples_s),
+        samples_s=timing.samples_s,
         ratio=timing.low_s / timed.time.ideal_s,
         serial_ratio=timing.low_s / timed.time.serial_s,
         estimate_error=None if estimate is None else estimate.estimate_s / timing.low_s - 1,
-        experts_touched=step.experts,
+        touched_experts=step.experts,
         cache_resident=moved < RESIDENT_TIMES * cache,
         cause="",
     )
@@ -212,8 +222,8 @@ def _cause(row: CrosscheckRow, deployment: Deployment, cache_bytes_held: int) ->
         for block in deployment.model.blocks
         if isinstance(block.mlp, Mixture)
     )
-    if row.experts_touched is not None and row.experts_touched < expected:
-        return f"its tokens used {row.experts_touched} experts, fewer than the {expected:.1f} expected"
+    if row.touched_experts is not None and row.touched_experts < expected:
+        return f"its tokens used {row.touched_experts} experts, fewer than the {expected:.1f} expected"
     return ""
 
 

@@ -16,6 +16,7 @@ def test_what_users_write_runs() -> None:
     assert limiter == "memory"
     assert code.time_to_first_token_s(1000) > 0
     assert round(code.ridge_points()["bf16"]) == 206
+    assert code.batch_up_to_which_speculation_pays(512) > 8
     assert code.largest_batch(40 * 2**30) > 1
     assert any("512 + 64" in line for line in code.explained())
     assert code.bytes_read("fp8") * 2 == code.bytes_read("") == 524_288 * 4096 * 4097 // 2
