@@ -52,6 +52,26 @@ def trusted() -> float | None:
     return report.suites["decode"].median_share
 
 
+def bytes_read(levers: str) -> int:
+    """Cache read to generate 4,096 tokens, with ways to shrink it."""
+    report: kvcalc.TrafficReport = kvcalc.traffic(
+        kvcalc.deployment("llama2-7b"), output_tokens=4096, with_levers=levers
+    )
+    return report.kv_read_bytes
+
+
+def held_with_levers() -> dict[str, int]:
+    """Bytes of the cache with each way to shrink it."""
+    report: kvcalc.LeversReport = kvcalc.levers(kvcalc.deployment("llama2-7b"), context=4096)
+    return {row.lever: row.kv_total_bytes for row in report.rows}
+
+
+def projections() -> tuple[int, int]:
+    """Tokens that a layer of a small decoder projects without and with a cache."""
+    report = kvcalc.demo_kv_cache(shape=kvcalc.DecoderShape(layers=1, heads=2, kv_heads=1))
+    return report.projections_without, report.projections_with
+
+
 def refused(name: str) -> str:
     """What a user is told of a model that is not known."""
     try:
