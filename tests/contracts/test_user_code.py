@@ -22,6 +22,9 @@ def test_what_users_write_runs() -> None:
     assert code.bytes_read("fp8") * 2 == code.bytes_read("") == 524_288 * 4096 * 4097 // 2
     assert code.held_with_levers()["gqa"] * 4 == code.held_with_levers()["none"]
     assert code.projections() == (250, 22)
+    assert code.is_plausible("1000tok/s")
+    assert not code.is_plausible("10000tok/s")
+    assert 0.4 < code.trusted() < 0.8
     assert "did you mean llama2-70b" in code.refused("lama2-70b")
     assert code.fewest_gpus("llama3.1-70b", "h200") == 2
     assert code.better_format() == (1,)
