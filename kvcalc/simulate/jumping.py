@@ -313,16 +313,12 @@ def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
     >>> steps_before(25, 10, 0, 100), steps_before(30, 10, 10, 100), steps_before(31, 10, 10, 100)
     (3, 2, 3)
     """
-
-    def taken(count: int) -> int:
-        return first * count + slope * (count * (count - 1) // 2)
-
-    if taken(steps - 1) < gap:
+    if first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) < gap:
         return steps
     linear = 2.0 * first - slope
-    found = max(1, int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap))))
-    while taken(found) < gap:
+    found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
+    while first * found + slope * (found * (found - 1) // 2) < gap:
         found += 1
-    while taken(found - 1) >= gap:
+    while found > 1 and first * (found - 1) + slope * ((found - 1) * (found - 2) // 2) >= gap:
         found -= 1
     return found
