@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
@@ -22,7 +22,24 @@ __all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "
 _ENGINES = ("vllm", "tensorrt-llm", "sglang", "gpt-fast", "llama.cpp", "llama.cpp-vulkan")
 
 
-def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
+class Applicable(Protocol):
+    """What belongs to an engine and to accelerators, as a calibration does."""
+
+    @property
+    def engine(self) -> str:
+        """The engine."""
+        ...
+
+    @property
+    def applies_to(self) -> tuple[str, ...]:
+        """Accelerators or their generations."""
+        ...
+
+
+T = TypeVar("T", bound=Applicable)
+
+
+def applies(calibration: Applicable, hardware: HardwareProfile) -> int:
     """Return how closely a calibration belongs to an accelerator: 2 by its name, 1 by its generation, 0 not at all.
 
     An accelerator that has calibrations by its name is no member of its generation.
@@ -32,9 +49,7 @@ def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
     return int(bool(hardware.architecture) and hardware.architecture in calibration.applies_to)
 
 
-def best_calibration(
-    calibrations: Iterable[Calibration], hardware: HardwareProfile, engines: Sequence[str]
-) -> Calibration | None:
+def best_calibration(calibrations: Iterable[T], hardware: HardwareProfile, engines: Sequence[str]) -> T | None:
     """Return the calibration that applies to an accelerator, or none: by its name before by its generation.
 
     Args:

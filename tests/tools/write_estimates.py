@@ -6,11 +6,13 @@ What calibrations say is read from their files; the errors are those of the reco
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from kvcalc import api
+from kvcalc.core.model import Mixture
 from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
@@ -159,10 +161,16 @@ def grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...
     return [[*names, *error_cells(found)] for names, found in sorted(groups.items())]
 
 
+@cache
+def mixture(name: str) -> bool:
+    return any(isinstance(block.mlp, Mixture) for block in api.load_model(name).block_counts)
+
+
 def quantity(outcome: Outcome) -> str:
     if outcome.suite == "kernels":
         return outcome.quantity
-    return f"{outcome.quantity}, {'one sequence' if outcome.batch == 1 else 'several'}"
+    layers = "mixture of experts" if mixture(outcome.model) else "dense"
+    return f"{outcome.quantity}, {'one sequence' if outcome.batch == 1 else 'several'}, {layers}"
 
 
 def estimated(folder: Path) -> list[Outcome]:
@@ -181,6 +189,7 @@ def errors(folder: Path) -> str:
     text = "\n## Errors\n\nMedians over records: estimate / measured - 1, its size, and the share of records inside the interval; beside it\n"
     text += "the size of the error on the records that the parameters were fitted to.\n\n"
     text += table(columns, grouped(outcomes, lambda outcome: (quantity(outcome),)))
+    text += "\nAll of a suite:\n\n" + table(columns, grouped(outcomes, lambda outcome: (outcome.suite,)))
     text += "\n" + table(["calibration", *columns], grouped(outcomes, lambda o: (o.calibration, quantity(o))), left=2)
     return text
 
