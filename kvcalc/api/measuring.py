@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
+from kvcalc.core.units import ceil_div
 from kvcalc.sources import load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def bench(
     *,
     device: str = "auto",
     formats: Sequence[str] = ("bf16", "fp32"),
+    gpu: str | Path | HardwareProfile | None = None,
     rounds: int = 20,
     small_sets: bool = True,
     progress: Callable[[str], None] = lambda _: None,
@@ -39,6 +41,7 @@ def bench(
     Args:
         device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.
         formats: of bf16, fp16 and fp32.
+        gpu: ceilings that bounds and calibration stand on; those reached here where left out.
         rounds: repetitions of each benchmark; a third of them for matrices and attention.
         small_sets: whether working sets that caches may hold are measured as well.
         progress: told what is measured next.
@@ -47,6 +50,7 @@ def bench(
         InputError: torch is not installed, the device is not there, or too little memory is free.
     """
     _check_rounds(rounds)
+    against = None if gpu is None else load_hardware(gpu)
     found = _device(device)
     from kvcalc.measure.bench import bench_report
     from kvcalc.measure.library import torch_dtype
@@ -57,8 +61,8 @@ def bench(
         raise InputError("no format is given", hint="give --weights bf16,fp32")
     for name in names:
         torch_dtype(name)
-    plan = Plan(formats=names, stream_rounds=rounds, rounds=max(3, rounds // 3), small_sets=small_sets)
-    return bench_report(found, plan, progress=progress)
+    plan = Plan(formats=names, stream_rounds=rounds, rounds=ceil_div(rounds, 3), small_sets=small_sets)
+    return bench_report(found, plan, progress=progress, against=against)
 
 
 def crosscheck(

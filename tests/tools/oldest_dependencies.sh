@@ -9,10 +9,11 @@ trap 'rm -rf "$work"' EXIT
 import re, sys, tomllib
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
-wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-for requirement in wanted:
-    name, least = re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement).groups()
-    print(f"{name}=={least}")
+extras = project["optional-dependencies"]
+for requirement in [*project["dependencies"], *extras["parquet"], *extras["cluster"], *extras["test"]]:
+    found = re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
+    if found:  # not the project's own extras
+        print(f"{found[1]}=={found[2]}")
 PY
 cat "$work/constraints.txt"
 "$python" -m venv "$work/venv"

@@ -78,7 +78,8 @@ class BenchReport:
         threads: threads that worked, on a CPU.
         versions: torch, driver, system.
         date: day of the measurement.
-        hardware: the ceilings as an accelerator profile.
+        hardware: the ceilings that were reached, as an accelerator profile.
+        gpu: the ceilings that bounds and calibration stand on: a profile's name.
         calibration: what operators reach of them.
         rows: the micro-benchmarks.
         interrupted: whether it was stopped before it was done.
@@ -91,6 +92,7 @@ class BenchReport:
     versions: Mapping[str, str]
     date: str
     hardware: HardwareProfile
+    gpu: str
     calibration: Calibration | None
     rows: tuple[BenchRow, ...]
     interrupted: bool = False

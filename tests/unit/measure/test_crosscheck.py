@@ -11,12 +11,13 @@ from kvcalc.cli.main import main
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.hardware import HardwareProfile
-from kvcalc.measure import attention, crosscheck, library
+from kvcalc.measure import attention, library
 from kvcalc.measure.bench import bench_report
 from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
 from kvcalc.measure.library import Device, find_device
 from kvcalc.measure.machine import Plan
+from kvcalc.measure.verdicts import byte_checks, cause
 from kvcalc.plan.deployment import deploy
 
 from .models import MODELS
@@ -77,16 +78,16 @@ def test_what_the_cache_may_hold_is_excused_and_told():
 def test_fewer_experts_than_expected_are_a_cause():
     row = report_on("experts", hardware=SLOW, batches=(3,), contexts=(8,)).rows[0]
     fewer = replace(row, touched_experts=2, cause="")
-    assert "2 experts, fewer than" in crosscheck._cause(fewer, deployed(MODELS["experts"]), 0)
-    assert crosscheck._cause(replace(row, touched_experts=12, cause=""), deployed(MODELS["experts"]), 0) == ""
+    assert "2 experts, fewer than" in cause(fewer, deployed(MODELS["experts"]), 0)
+    assert cause(replace(row, touched_experts=12, cause=""), deployed(MODELS["experts"]), 0) == ""
 
 
 def test_bytes_that_differ_fail():
     rows = report_on("GQA").rows
     cache = [replace(rows[0], allocated_kv_bytes=rows[0].allocated_kv_bytes + 1), *rows[1:]]
     weights = [replace(rows[0], allocated_weight_bytes=1), *rows[1:]]
-    assert [check.passed for check in crosscheck._byte_checks(cache)] == [False, True]
-    assert [check.passed for check in crosscheck._byte_checks(weights)] == [True, False]
+    assert [check.passed for check in byte_checks(cache)] == [False, True]
+    assert [check.passed for check in byte_checks(weights)] == [True, False]
 
 
 @pytest.mark.parametrize("name", ["GQA", "MLA", "sliding window"])
@@ -146,7 +147,7 @@ def test_what_was_measured_before_an_interruption_is_kept():
 
 
 def test_an_interruption_before_the_first_step_is_passed_on():
-    def stop(step):
+    def stop(_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
