@@ -192,7 +192,15 @@ def _sequence(order: int, request: Mapping[str, Any], where: str) -> ServedSeque
     )
 
 
-def _whole(mapping: Mapping[str, Any], name: str, where: str, *, default: int | None = None, least: int = 0) -> int:
+def _whole(
+    mapping: Mapping[str, Any],
+    name: str,
+    where: str,
+    *,
+    default: int | None = None,
+    least: int = 0,
+    most: int = _MOST,
+) -> int:
     """Return a whole number of a scenario.
 
     Raises:
