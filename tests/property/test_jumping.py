@@ -161,7 +161,7 @@ def test_under_a_thousand_preemptions() -> None:
     setup = ServingSetup(limits=limits, num_blocks=250, groups=(FULL,), timer=TIMERS["llama3.1-8b ideal"])
     load = [
         Request(name=f"r{index}", arrival_s=index / 100, prompt_tokens=20 + index * 37 % 400, output_tokens=50 + index * 53 % 300)
-        for index in range(700)
+        for index in range(1100)
     ]
     told = held_equal(setup, load)
     assert sum(event[0] == "preempted" for event in told.events) >= 1000
