@@ -90,8 +90,7 @@ class ServingRun:
 
     def _replica(self, number: int, observer: Observer) -> Replica:
         told = _Told([observer, self.each[number]]) if self.each else observer
-        stepped = self.serving.exact_steps or self.setup.limits.prefix_caching
-        return (Replica if stepped else JumpingReplica)(self.setup, told)
+        return (Replica if self.serving.exact_steps else JumpingReplica)(self.setup, told)
 
     def _transfer(self) -> Transfer:
         """Return how caches get from prefill to decode: over the network, or else the accelerators' own link."""
