@@ -208,5 +208,5 @@ class _Refusals(Observer):
         """Return what a user should know."""
         if not self._count:
             return ()
-        first = f"request {self._first}"
-        return (first if self._count == 1 else f"{self._count:,} requests can never run; the first: {first}",)
+        several = f"; {self._count:,} requests cannot" if self._count > 1 else ""
+        return (f"request {self._first}{several}",)
