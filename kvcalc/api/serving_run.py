@@ -137,7 +137,7 @@ class ServingRun:
             summary=metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus),
             replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
-            distribution={f"{name}_s": tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
+            percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
             notes=(*self.refusals.notes(), *_exactness(metrics), *deployment.model.notes),
         )
 
@@ -153,8 +153,8 @@ class ServingRun:
             output_tokens=metrics.generated_tokens,
             preemptions=found.preemptions,
             prefix_hit_ratio=found.prefix_hit_ratio,
-            cache_occupancy=found.cache_occupancy * share,
-            busy=found.busy * share,
+            cache_used_share=found.cache_used_share * share,
+            busy_share=found.busy_share * share,
         )
 
 
@@ -203,8 +203,11 @@ class _Refusals(Observer):
         """Take in a request that can never run."""
         del at_s
         self._count += 1
-        self._first = self._first or f"request {request.name}: {reason}"
+        self._first = self._first or f"{request.name} can never run: {reason}"
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user should know."""
-        return (f"{self._count:,} requests can never run: {self._first}",) if self._count else ()
+        if not self._count:
+            return ()
+        first = f"request {self._first}"
+        return (first if self._count == 1 else f"{self._count:,} requests can never run; the first: {first}",)

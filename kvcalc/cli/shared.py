@@ -30,6 +30,7 @@ __all__ = [
     "explain_first",
     "memory",
     "number",
+    "numbers",
     "one_count",
     "progress",
     "required",
@@ -61,6 +62,19 @@ def words(text: str | None, what: str) -> tuple[str, ...] | None:
     if not all(found):
         raise InputError(f"{what}: {text!r} has an empty name", hint="names are separated by single commas")
     return found
+
+
+def numbers(text: str | None, what: str) -> tuple[float, ...] | None:
+    """Return the numbers of a list option whose numbers need not be whole, or none where it was not given.
+
+    Raises:
+        InputError: not numbers.
+    """
+    names = words(text, what)
+    try:
+        return None if names is None else tuple(map(float, names))
+    except ValueError:
+        raise InputError(f"{what}: {text!r} is not a list of numbers", hint="for example 1,2.5,4") from None
 
 
 def one_count(text: str | None, what: str) -> int | None:

@@ -53,12 +53,11 @@ def command(
     from kvcalc.cli.shared import command_output, draw, emit, progress, required, tell_gpu, tell_rates
 
     shown = command_output(output, json=json)
+    model = required(model, "model", "for example --model llama3.1-8b")
+    gpu = required(gpu, "gpu", "for example --gpu h200")
     load = load_of(load_options)
     serving = serving_of(serving_options, engine, engine_options, deployment_options)
-    gpu = required(gpu, "gpu", "for example --gpu h100-sxm")
-    deployment = api.deployment(
-        required(model, "model", "for example --model llama3.1-8b"), gpu=gpu, **deployment_options
-    )
+    deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
     capacity = None
     if find_capacity:

@@ -33,7 +33,7 @@ ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 # without such a bound a system prompt that all share would send everything to one replica.
 _MOST_UNEQUAL = 8
 # Less than any step takes.
-_INSTANT_S = 1e-15
+_LEAST_STEP_S = 1e-15
 
 
 class Server(Protocol):
@@ -102,7 +102,7 @@ class Cluster:
     def step(self) -> None:
         """Run the step that begins next."""
         replica = min(self.replicas, key=lambda replica: replica.next_s)
-        replica.advance(max(replica.next_s + _INSTANT_S, math.nextafter(replica.next_s, math.inf)))
+        replica.advance(max(replica.next_s + _LEAST_STEP_S, math.nextafter(replica.next_s, math.inf)))
 
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""

@@ -63,6 +63,11 @@ class MixerWork:
             window = getattr(mixer, "window", None)
             self.chunk, self.of_chunk = _counts(window), self._count_coefficients(window)
 
+    def chunks(self, chunks: Sequence[tuple[int, int]]) -> Work:
+        """Return the sums of the three numbers over some chunks."""
+        one, two, three = zip(*[self.chunk(tokens, past) for tokens, past in chunks], strict=True)
+        return sum(one), sum(two), sum(three)
+
     def _decode_coefficients(self, mixer: Mixer, caps: Sequence[int], periods: Sequence[int]) -> list[list[float]]:
         """Return, for each of a step's sums, the work that goes with it: read off at the knees and between them."""
         coefficients = [[0.0] * 3 for _ in range(2 + len(caps) + len(periods))]
