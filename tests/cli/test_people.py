@@ -147,3 +147,12 @@ def test_runs_side_by_side_do_not_disturb_each_other(tmp_path):
     assert [run.returncode for run in runs] == [0] * 4, outputs
     assert len({out for out, _ in outputs}) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["c.svg"]
+
+
+def test_a_file_that_cannot_be_written_is_told_by_its_own_name(tmp_path, capsys):
+    target = tmp_path / "missing" / "out.yaml"
+    code, out, err = _run(
+        ["models", "import", str(ROOT / "model_profiles" / "llama2-70b.yaml"), "-o", str(target)], capsys
+    )
+    assert (code, out) == (2, "")
+    assert err == f"error: No such file or directory: {target}\n"
