@@ -33,7 +33,7 @@ ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 # without such a bound a system prompt that all share would send everything to one replica.
 _MOST_UNEQUAL = 8
 # Less than any step takes.
-_INSTANT_S = 1e-15
+_LEAST_STEP_S = 1e-15
 
 
 class Server(Protocol):
@@ -102,7 +102,7 @@ class Cluster:
     def step(self) -> None:
         """Run the step that begins next."""
         replica = min(self.replicas, key=lambda replica: replica.next_s)
-        replica.advance(max(replica.next_s + _INSTANT_S, math.nextafter(replica.next_s, math.inf)))
+        replica.advance(max(replica.next_s + _LEAST_STEP_S, math.nextafter(replica.next_s, math.inf)))
 
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""
@@ -173,6 +173,8 @@ class Disaggregated:
 
     def submit(self, request: Request) -> None:
         """Send a request to prefill, after all steps that begin before it arrives."""
+        if request.name in self._whole or request.name in self._first:
+            raise InputError(f"two requests named {request.name} are under way at once", hint="names are unique")
         self.prefill.advance(request.arrival_s)
         self._deliver(request.arrival_s)
         self._whole[request.name] = request

@@ -206,7 +206,7 @@ class Metrics(Observer):
         tokens_per_s = _ratio(self.output_tokens, makespan_s)
         return ServingSummary(
             requests=self.requests,
-            refused=self.refusals,
+            refused_requests=self.refusals,
             makespan_s=makespan_s,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
@@ -221,22 +221,27 @@ class Metrics(Observer):
             output_tokens_per_s_per_gpu=tokens_per_s / gpus,
             output_tokens_per_s_per_gib=_ratio(tokens_per_s * GIB, memory_bytes),
             goodput_requests_per_s=_ratio(self.attained, makespan_s) if self._limits else None,
-            slo_attainment=_ratio(self.attained, self.requests) if self._limits else None,
+            slo_share=_ratio(self.attained, self.requests) if self._limits else None,
             preemptions=self.preemptions,
             recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens),
             prefix_hit_ratio=_ratio(self.hit_tokens, self.prompt_tokens),
-            cache_occupancy=self._occupancy(makespan_s),
-            cache_peak=_ratio(self.most_blocks, self._blocks),
-            cache_waste=1 - _ratio(self._held_s, self._block_s * self._block_size) if self._block_s else 0.0,
-            busy=_ratio(self._busy_s, makespan_s * self._replicas),
-            mean_running=_ratio(self._running_s, makespan_s * self._replicas),
-            most_running=self.most_running,
+            cache_used_share=self._occupancy(makespan_s),
+            cache_peak_share=_ratio(self.most_blocks, self._blocks),
+            cache_waste_share=self._waste(),
+            busy_share=_ratio(self._busy_s, makespan_s * self._replicas),
+            mean_running_requests=_ratio(self._running_s, makespan_s * self._replicas),
+            most_running_requests=self.most_running,
             steps=self.steps,
             limiter_shares=self._limiter_shares(),
         )
 
     def _occupancy(self, makespan_s: float) -> float:
         return _ratio(self._block_s, makespan_s * self._blocks * self._replicas)
+
+    def _waste(self) -> float:
+        """Return the share of places without a token; tokens in shared blocks count for each sequence."""
+        places_s = self._block_s * self._block_size
+        return max(0.0, 1 - _ratio(self._held_s, places_s)) if places_s else 0.0
 
     def _limiter_shares(self) -> Mapping[str, float]:
         return {name: _ratio(taken_s, self._busy_s) for name, taken_s in sorted(self._limiters.items())}

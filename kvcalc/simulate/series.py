@@ -87,9 +87,9 @@ class Series(Observer):
         return SeriesRow(
             start_s=start_s,
             end_s=end_s,
-            running=sums[_RUNNING] / length_s,
-            waiting=sums[_WAITING] / length_s,
-            cache_occupancy=sums[_BLOCKS] / (length_s * self._blocks),
+            running_requests=sums[_RUNNING] / length_s,
+            waiting_requests=sums[_WAITING] / length_s,
+            cache_used_share=sums[_BLOCKS] / (length_s * self._blocks),
             output_tokens_per_s=sums[_TOKENS] / length_s,
             ttft_s=sums[_FIRST_S] / sums[_FIRSTS] if sums[_FIRSTS] else None,
             inter_token_s=sums[_GAP_S] / sums[_GAPS] if sums[_GAPS] else None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.cache import BlockGroup, Cache
     from kvcalc.simulate.scheduler import Step
+    from kvcalc.simulate.stretches import Stretch
     from kvcalc.simulate.timer import StepTimer
 
 __all__ = ["Drafting", "Job", "Replica", "ServingSetup"]
@@ -91,10 +92,21 @@ class Job(ServedSequence):
         base: where a replica that jumps keeps its computed tokens: less the clock.
         place: its place in the running list there; another one each time it is admitted, and negative when it left.
         joined: the clock when it got its first token there.
+        left: the blocks of its own that it left when it lost them, there.
     """
 
     __slots__ = (
-        "admitted", "arrival", "base", "cached", "decoding", "first_token", "joined", "last_token", "place", "random",
+        "admitted",
+        "arrival",
+        "base",
+        "cached",
+        "decoding",
+        "first_token",
+        "joined",
+        "last_token",
+        "left",
+        "place",
+        "random",
         "request",
     )  # fmt: skip
 
@@ -115,6 +127,7 @@ class Job(ServedSequence):
         self.cached = 0
         self.decoding = False
         self.base = self.place = self.joined = 0
+        self.left: Stretch | None = None
         self.random: Random | None = None
 
 

@@ -15,7 +15,7 @@ from kvcalc import api
 from kvcalc.cli.main import COMMANDS, main
 
 # Print profile files, schemas or "valid", not reports.
-WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate"}
+WITHOUT_JSON = {"completion", "models import", "models schema", "models validate", "gpus schema", "gpus validate"}
 # Run PyTorch: their examples run where it is installed, and must where KVCALC_TORCH says so.
 WITH_TORCH = {"bench", "crosscheck"}
 CONFIG = {
