@@ -202,8 +202,11 @@ class _Refusals(Observer):
         """Take in a request that can never run."""
         del at_s
         self._count += 1
-        self._first = self._first or f"request {request.name}: {reason}"
+        self._first = self._first or f"{request.name} can never run: {reason}"
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user should know."""
-        return (f"{self._count:,} requests can never run: {self._first}",) if self._count else ()
+        if not self._count:
+            return ()
+        several = f"; {self._count:,} requests cannot" if self._count > 1 else ""
+        return (f"request {self._first}{several}",)

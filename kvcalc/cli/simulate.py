@@ -58,12 +58,11 @@ def command(
     if steps is not None:
         emit(api.replay_steps(steps), shown)
         return
+    model = required(model, "model", "for example --model llama3.1-8b")
+    gpu = required(gpu, "gpu", "for example --gpu h200")
     load = load_of(load_options)
     serving = serving_of(serving_options, engine, engine_options, deployment_options)
-    gpu = required(gpu, "gpu", "for example --gpu h100-sxm")
-    deployment = api.deployment(
-        required(model, "model", "for example --model llama3.1-8b"), gpu=gpu, **deployment_options
-    )
+    deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
     capacity = None
     if find_capacity:

@@ -78,7 +78,7 @@ def command(
 ) -> None:
     """A report at every point of a grid: models, accelerators, parallelism, batch, context, load.
 
-    Example: kvcalc sweep --model llama3.1-8b --gpu h100-sxm,h200,b200 --batch 1-64*2 --context 8192 --output csv
+    Example: kvcalc sweep --model llama3.1-8b --gpu h100-sxm,h200,b200 --batch 1-64*2 --context 8192
     """
     from kvcalc import api
     from kvcalc.cli.serving_options import simulation_values

@@ -15,8 +15,8 @@ __all__ = ["HighestRate", "highest_rate"]
 
 # A load at which requests come so far apart that each is served alone.
 _LEAST_RATE = 1e-6
-# Doublings after which a load that still holds is taken to hold always: the whole trace comes at once.
-_MOST_DOUBLINGS = 24
+# A load that still holds here is taken to hold always: the whole trace comes at once.
+_MOST_RATE = 1e9
 _LEAST_TOLERANCE = 1e-4
 
 
@@ -49,7 +49,7 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
     Raises:
         InputError: a tolerance below a hundredth of a percent, or a guess that is no rate.
 
-    >>> highest_rate(lambda rate: rate <= 5, start_per_s=1, tolerance=0.5)
+    >>> highest_rate(lambda rate: rate <= 5, start_per_s=1.0, tolerance=0.5)
     HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
     """
     if not _LEAST_TOLERANCE <= tolerance < math.inf:
@@ -76,7 +76,7 @@ def _around(holds: Callable[[float], bool], start: float) -> tuple[float, float]
     """Return a rate that holds, 0 if none does, and one that does not, infinity if all do."""
     if holds(start):
         low = start
-        for _ in range(_MOST_DOUBLINGS):
+        while 2 * low <= _MOST_RATE:
             if not holds(2 * low):
                 return low, 2 * low
             low *= 2
