@@ -14,7 +14,15 @@ from kvcalc.simulate.serving import sums_of
 from kvcalc.simulate.timer import TICKS_PER_S, RooflineTimer
 
 # dense, experts, latent attention with an index, windows, chunks, states beside attention, shared caches
-MODELS = ("llama3.1-8b", "qwen3-30b-a3b", "deepseek-v3.2", "gpt-oss-20b", "llama4-scout", "qwen3-next-80b-a3b", "gemma-3n-e4b")
+MODELS = (
+    "llama3.1-8b",
+    "qwen3-30b-a3b",
+    "deepseek-v3.2",
+    "gpt-oss-20b",
+    "llama4-scout",
+    "qwen3-next-80b-a3b",
+    "gemma-3n-e4b",
+)
 SHAPES = ((1, 1), (2, 1), (1, 2))
 TIMERS = {
     (name, tp, pp): (deployment, {kind: RooflineTimer(deployment, kind=kind) for kind in ("ideal", "serial")})
@@ -27,14 +35,19 @@ CHUNKS = st.tuples(st.integers(2, 3000), st.one_of(st.just(0), st.integers(1, 90
 
 
 @settings(max_examples=150, deadline=None)
-@given(case=st.sampled_from(sorted(TIMERS)), contexts=st.lists(CONTEXTS, max_size=40), chunks=st.lists(CHUNKS, max_size=3))
-def test_equal_to_the_one_formula(case: tuple[str, int, int], contexts: list[int], chunks: list[tuple[int, int, int]]) -> None:
+@given(
+    case=st.sampled_from(sorted(TIMERS)), contexts=st.lists(CONTEXTS, max_size=40), chunks=st.lists(CHUNKS, max_size=3)
+)
+def test_equal_to_the_one_formula(
+    case: tuple[str, int, int], contexts: list[int], chunks: list[tuple[int, int, int]]
+) -> None:
     if not contexts and not chunks:
         return
     deployment, timers = TIMERS[case]
     groups = [TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1) for context in contexts]
     groups += [
-        TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past, logit_tokens=logits) for tokens, past, logits in chunks
+        TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past, logit_tokens=logits)
+        for tokens, past, logits in chunks
     ]
     cost = forward_cost(deployment.model, groups, deployment.formats, parallel=deployment.parallel)
     expected = step_time(cost, deployment.hardware)
@@ -64,7 +77,9 @@ def test_a_line_holds_as_long_as_it_says(case: tuple[str, int, int], contexts: l
         for step in (1, 2, 7, 50):
             held = [timer.caps, timer.periods]
             crossed = any(context <= cap < context + step for context in contexts for cap in held[0])
-            crossed |= any((context - 1) // period != (context + step - 1) // period for context in contexts for period in held[1])
+            crossed |= any(
+                (context - 1) // period != (context + step - 1) // period for context in contexts for period in held[1]
+            )
             if step < steps and not crossed:
                 later = sums_of([context + step for context in contexts], timer)
                 assert timer.line(count, count, later, slopes, ())[0] == first + slope * step
