@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        bench,
         check_measured,
         compare,
+        crosscheck,
         decode,
         demo_drift,
         demo_kv_cache,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.lessons import DecoderShape
     from kvcalc.core.reports.levers import LeversReport
+    from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.size import SizeReport
@@ -56,8 +59,10 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "BenchReport",
     "CheckReport",
     "CompareReport",
+    "CrosscheckReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -77,8 +82,10 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
+    "bench",
     "check_measured",
     "compare",
+    "crosscheck",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -107,8 +114,10 @@ __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "bench",
         "check_measured",
         "compare",
+        "crosscheck",
         "decode",
         "demo_drift",
         "demo_kv_cache",
@@ -140,6 +149,7 @@ _HOME = {
     "core.reports.fit": ("FitReport",),
     "core.reports.lessons": ("DecoderShape",),
     "core.reports.levers": ("LeversReport",),
+    "core.reports.measure": ("BenchReport", "CrosscheckReport"),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.size": ("SizeReport",),

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from kvcalc.core.errors import KvcalcError, did_you_mean
+from kvcalc.core.units import print_bytes_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "load_command", "main"]
 
 # Name and first line of help of each command. A command is the function ``command`` of the module of its name, or the
 # Typer ``app`` of a module with subcommands; a test holds these lines against the docstrings.
@@ -40,9 +41,44 @@ COMMANDS = {
     "validate": "Predictions held against published measurements: none may beat its bound.",
     "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
     "crosscheck": "Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.",
+    "completion": "Completion of commands, options, models and accelerators for a shell.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }
+
+
+def _units_option() -> TyperOption:
+    """Return the option of every command that prints tables: in which units their bytes stand."""
+
+    def choose(ctx: Any, parameter: Any, value: str) -> None:
+        del ctx, parameter
+        print_bytes_as(value)
+
+    told = "Bytes in tables: iec (GiB) or si (GB); JSON and CSV stay in bytes."
+    return TyperOption(
+        param_decls=["--units"], default="iec", expose_value=False, callback=choose, help=told, show_default=True
+    )
+
+
+def load_command(name: str) -> Any:
+    """Return a command as the command line library has it.
+
+    Raises:
+        KvcalcError: there is none of that name.
+    """
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
+        raise KvcalcError(f"unknown command {name!r}", hint=hint)
+    module = import_module(f"kvcalc.cli.{name}")
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(**_PLAIN)
+        app.command(name)(module.command)
+    found = get_command(app)
+    for command in (found, *getattr(found, "commands", {}).values()):
+        if any(parameter.name == "output" for parameter in command.params):
+            command.params.append(_units_option())
+    return found
 
 
 class _Commands(TyperGroup):
@@ -52,15 +88,7 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  the same
-        if cmd_name not in COMMANDS:
-            hint = did_you_mean(cmd_name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
-            raise KvcalcError(f"unknown command {cmd_name!r}", hint=hint)
-        module = import_module(f"kvcalc.cli.{cmd_name}")
-        app = getattr(module, "app", None)
-        if app is None:
-            app = typer.Typer(**_PLAIN)
-            app.command(cmd_name)(module.command)
-        return get_command(app)
+        return load_command(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  the same
         with formatter.section("Commands"):

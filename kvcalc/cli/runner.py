@@ -144,9 +144,14 @@ def _typed(name: str, value: Any, annotation: Any) -> Any:
     if str in kinds:
         return str(value)
     try:
-        return int(value) if float not in kinds and float(value) == int(value) else kinds[0](value)
+        number = float(value)
+        if float in kinds:
+            return number
+        if number == int(number):
+            return int(number)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} takes a number, not {value!r}") from None
+        pass
+    raise InputError(f"{name} takes a {'' if float in kinds else 'whole '}number, not {value!r}")
 
 
 def _kinds(annotation: Any) -> list[Any]:

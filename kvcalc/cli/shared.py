@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import parse_counts
-from kvcalc.core.units import parse_bytes
+from kvcalc.core.units import parse_bytes, print_bytes_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -101,7 +101,10 @@ def command_output(output: str, *, json: bool) -> str:
 
     if json and output not in ("table", "json"):
         raise InputError(f"--json and --output {output} contradict each other")
-    return "json" if json else check_output(output)
+    shown = "json" if json else check_output(output)
+    if shown != "table":
+        print_bytes_as("iec")  # --units is for readers: what programs read stays the same
+    return shown
 
 
 def emit(report: Any, output: str, explained: Callable[[], Sequence[ExplainedStep]] | None = None) -> None:

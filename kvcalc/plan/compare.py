@@ -38,6 +38,7 @@ _BETTER = {
     "fit.max_context": "higher",
     "decode.tokens_per_s": "higher",
     "decode.tokens_per_s_per_sequence": "higher",
+    "decode.tokens_per_s_per_gib": "higher",
     "decode.ideal_s": "lower",
     "decode.limiter": "",
     "decode.intensity_flop_per_byte": "",

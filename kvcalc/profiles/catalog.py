@@ -38,6 +38,8 @@ class Entry:
 @cache
 def shipped_folder(kind: Kind) -> Path:
     """Return the folder of kvcalc's own profiles: inside the package, or beside it in a checkout."""
+    if kind == "calibration":
+        return Path(__file__).parent / "calibrations"
     package = Path(__file__).parents[1]
     inside = package / _FOLDER[kind]
     return inside if inside.is_dir() else package.parent / _FOLDER[kind]

@@ -111,7 +111,9 @@ def _expanded(document: Document, path: str, entry: Any, defaults: dict[str, Any
         name: _cells(document, f"{path}.matrix.{name}", name, values)
         for name, values in _settings(document, f"{path}.matrix", data.get("matrix") or {}).items()
     }
-    name = str(data.get("name") or settings.get("model") or f"check {place + 1}")
+    name = data.get("name") or settings.get("model") or f"check {place + 1}"
+    if not isinstance(name, str):
+        raise ProfileError(f"a check's name is text, not {name!r}", where=document.place(f"{path}.name"))
     checks = []
     for cell in product(*matrix.values()):
         chosen = dict(zip(matrix, cell, strict=True))

@@ -31,6 +31,8 @@ def write_whole(path: str | Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(content)  # a pipe or a device is written to as it is
         return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -14,7 +15,9 @@ from kvcalc import api
 from kvcalc.cli.main import COMMANDS, main
 
 # Print profile files, schemas or "valid", not reports.
-WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate"}
+WITHOUT_JSON = {"completion", "models import", "models schema", "models validate", "gpus schema", "gpus validate"}
+# Run PyTorch: their examples run where it is installed, and must where KVCALC_TORCH says so.
+WITH_TORCH = {"bench", "crosscheck"}
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -86,6 +89,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def _skip_without_torch(name):
+    if name in WITH_TORCH and not os.environ.get("KVCALC_TORCH"):
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
+
+
 def _run(arguments):
     with pytest.raises(SystemExit) as done:
         main(arguments)
@@ -94,6 +102,7 @@ def _run(arguments):
 
 @every_command
 def test_the_example_runs(name, folder, capsys):
+    _skip_without_torch(name)
     profile = api.load_hardware("h100-sxm") if name.startswith("gpus") else api.load_model("llama2-70b")
     (folder / "my-profile.yaml").write_text(api.profile_text(profile), encoding="utf-8")
     program, *arguments = shlex.split(_example(name))
@@ -106,6 +115,7 @@ def test_the_example_runs(name, folder, capsys):
 
 @every_command
 def test_the_example_prints_one_json_object(name, folder, capsys):
+    _skip_without_torch(name)
     if name in WITHOUT_JSON:
         return
     assert folder.is_dir()

@@ -8,8 +8,10 @@ import kvcalc
 import kvcalc.api
 
 PUBLIC = [
+    "BenchReport",
     "CheckReport",
     "CompareReport",
+    "CrosscheckReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -29,8 +31,10 @@ PUBLIC = [
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
+    "bench",
     "check_measured",
     "compare",
+    "crosscheck",
     "decode",
     "demo_drift",
     "demo_kv_cache",

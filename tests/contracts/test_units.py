@@ -86,7 +86,9 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
-    r"|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs)|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+    r"|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records"
+    r"|violations)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
+    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Ratios and distances without a unit, and what says which one of several.
 RATIO = re.compile(
@@ -101,6 +103,11 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    "Outcome.measured",
+    "Outcome.bound",
+    "Outcome.estimate",
+    "Outcome.estimate_least",
+    "Outcome.estimate_most",
     # the unit stands in the quantity beside them
     "CompareRow.differences",
     "CompareRow.ratios",

@@ -35,10 +35,56 @@ def largest_batch(memory_bytes: int) -> int:
     return kvcalc.fit(kvcalc.deployment("gemma-3-27b"), kv_memory_bytes=memory_bytes, context=8192).max_batch
 
 
+def batch_up_to_which_speculation_pays(context: int) -> int | None:
+    """The largest batch at which a small draft of 5 tokens still helps; none where it always or never does."""
+    target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
+    report: kvcalc.SpeculativeReport = kvcalc.speculate(
+        target, "llama3.1-8b", acceptance=[0.9, 0.85, 0.8, 0.75, 0.7], gammas=[5], contexts=[context]
+    )
+    return report.break_even_batch
+
+
 def explained() -> list[str]:
     """Formulas with their numbers."""
     steps = kvcalc.explain("size", kvcalc.deployment("deepseek-v3"), context=4096)
     return [f"{step.quantity} = {step.expression}" for step in steps]
+
+
+def likely_seconds() -> float | None:
+    """How long a decode step is likely to take, where a calibration applies."""
+    report = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), batches=[8], estimate=True)
+    return report.rows[0].estimate_s
+
+
+def is_plausible(claim: str) -> bool:
+    """Whether a speed that someone claims is possible."""
+    return kvcalc.check_measured(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), claim, batch=8).passed
+
+
+def trusted() -> float | None:
+    """The median share of the bound that decoding reaches."""
+    report: kvcalc.ValidateReport = kvcalc.validate(suites=["decode"])
+    return report.suites["decode"].median_share
+
+
+def bytes_read(levers: str) -> int:
+    """Cache read to generate 4,096 tokens, with ways to shrink it."""
+    report: kvcalc.TrafficReport = kvcalc.traffic(
+        kvcalc.deployment("llama2-7b"), output_tokens=4096, with_levers=levers
+    )
+    return report.kv_read_bytes
+
+
+def held_with_levers() -> dict[str, int]:
+    """Bytes of the cache with each way to shrink it."""
+    report: kvcalc.LeversReport = kvcalc.levers(kvcalc.deployment("llama2-7b"), context=4096)
+    return {row.lever: row.kv_total_bytes for row in report.rows}
+
+
+def projections() -> tuple[int, int]:
+    """Tokens that a layer of a small decoder projects without and with a cache."""
+    report = kvcalc.demo_kv_cache(shape=kvcalc.DecoderShape(layers=1, heads=2, kv_heads=1))
+    return report.projections_without, report.projections_with
 
 
 def refused(name: str) -> str:

@@ -29,6 +29,7 @@ _NAMES = {
     "fit.max_context": "longest context",
     "decode.tokens_per_s": "tokens/s at most",
     "decode.tokens_per_s_per_sequence": "  per sequence",
+    "decode.tokens_per_s_per_gib": "  per GiB used",
     "decode.ideal_s": "decode step at least",
     "decode.limiter": "  limited by",
     "decode.intensity_flop_per_byte": "  FLOP/B",

@@ -31,6 +31,7 @@ def test_quantities_are_those_of_the_reports(capsys):
         deployment = kvcalc.deployment(name, gpu="h100-sxm")
         step = kvcalc.decode(deployment, batches=[8], contexts=[8192]).rows[0]
         assert rows["decode.tokens_per_s"]["values"][place] == step.tokens_per_s
+        assert rows["decode.tokens_per_s_per_gib"]["values"][place] == step.tokens_per_s_per_gib
         assert rows["fit.max_batch"]["values"][place] == kvcalc.fit(deployment, context=8192, batch=8).max_batch
         assert (
             rows["size.kv.total_bytes"]["values"][place]
