@@ -12,7 +12,7 @@ from kvcalc.core.units import parse_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.deployment import format_names
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
-from kvcalc.simulate.jumping import JumpingReplica
+from kvcalc.simulate.jumping import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.runs import Observer
@@ -90,8 +90,7 @@ class ServingRun:
 
     def _replica(self, number: int, observer: Observer) -> Replica:
         told = _Told([observer, self.each[number]]) if self.each else observer
-        stepped = self.serving.exact_steps or self.setup.limits.prefix_caching
-        return (Replica if stepped else JumpingReplica)(self.setup, told)
+        return replica(self.setup, told, exact_steps=self.serving.exact_steps)
 
     def _transfer(self) -> Transfer:
         """Return how caches get from prefill to decode: over the network, or else the accelerators' own link."""
@@ -209,5 +208,5 @@ class _Refusals(Observer):
         """Return what a user should know."""
         if not self._count:
             return ()
-        first = f"request {self._first}"
-        return (first if self._count == 1 else f"{self._count:,} requests can never run; the first: {first}",)
+        several = f"; {self._count:,} requests cannot" if self._count > 1 else ""
+        return (f"request {self._first}{several}",)

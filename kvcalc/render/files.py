@@ -7,7 +7,18 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["write_whole"]
+__all__ = ["beside", "write_whole"]
+
+
+def beside(path: Path) -> Path:
+    """Return where a file is written before it stands in its place.
+
+    Raises:
+        OSError: the folder does not exist.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return path.with_name(f".{path.name}.part")
 
 
 def write_whole(path: str | Path, content: bytes) -> None:

@@ -173,6 +173,8 @@ class Disaggregated:
 
     def submit(self, request: Request) -> None:
         """Send a request to prefill, after all steps that begin before it arrives."""
+        if request.name in self._whole or request.name in self._first:
+            raise InputError(f"two requests named {request.name} are under way at once", hint="names are unique")
         self.prefill.advance(request.arrival_s)
         self._deliver(request.arrival_s)
         self._whole[request.name] = request

@@ -248,6 +248,8 @@ class JumpingReplica(Replica):
         self._blocked = left > 0 and self._blocks_head()
         if step.scheduled:
             self._note_admissions(step)
+            for job in step.scheduled:
+                self._number(job)
         return step
 
     def _head_waits(self) -> bool:
@@ -290,11 +292,6 @@ class JumpingReplica(Replica):
             job.known = job.computed + 1
             job.last_token = self.now
             self.cache.catch_up(job)
-
-    def _note_admissions(self, step: Step[Job]) -> None:
-        super()._note_admissions(step)
-        for job in (*step.new, *step.resumed):
-            self._number(job)
 
     def _number(self, job: Job) -> None:
         self._admissions += 1

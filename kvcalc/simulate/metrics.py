@@ -227,7 +227,7 @@ class Metrics(Observer):
             prefix_hit_ratio=_ratio(self.hit_tokens, self.prompt_tokens),
             cache_used_share=self._occupancy(makespan_s),
             cache_peak_share=_ratio(self.most_blocks, self._blocks),
-            cache_waste_share=1 - _ratio(self._held_s, self._block_s * self._block_size) if self._block_s else 0.0,
+            cache_waste_share=self._waste(),
             busy_share=_ratio(self._busy_s, makespan_s * self._replicas),
             mean_running_requests=_ratio(self._running_s, makespan_s * self._replicas),
             most_running_requests=self.most_running,
@@ -237,6 +237,11 @@ class Metrics(Observer):
 
     def _occupancy(self, makespan_s: float) -> float:
         return _ratio(self._block_s, makespan_s * self._blocks * self._replicas)
+
+    def _waste(self) -> float:
+        """Return the share of places without a token; tokens in shared blocks count for each sequence."""
+        places_s = self._block_s * self._block_size
+        return max(0.0, 1 - _ratio(self._held_s, places_s)) if places_s else 0.0
 
     def _limiter_shares(self) -> Mapping[str, float]:
         return {name: _ratio(taken_s, self._busy_s) for name, taken_s in sorted(self._limiters.items())}

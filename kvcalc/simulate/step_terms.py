@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixer
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["AffineTerm", "MixerWork", "StepTerms", "Work", "step_terms"]
+__all__ = ["AffineTerm", "Counts", "MixerWork", "StepTerms", "step_terms"]
 
 # Quantities of an operator, in the order in which works give the first three.
 _FLOP, _BYTES, _MOVED = range(3)
 Work = tuple[float, float, float]
+Counts = tuple[int, int, int]
 Affine = tuple[float, float, float]
 
 
@@ -55,15 +56,15 @@ class MixerWork:
         self, mixer: Mixer, of: Callable[[TokenGroup], Work], *, caps: Sequence[int], periods: Sequence[int]
     ) -> None:
         self._of = of
-        self._known: dict[tuple[int, int], Work] = {}
+        self._known: dict[tuple[int, int], Counts] = {}
         self.decode = tuple(zip(*self._decode_coefficients(mixer, caps, periods), strict=True))
-        self.chunk: Callable[[int, int], Work] = self._look_up
+        self.chunk: Callable[[int, int], Counts] = self._look_up
         self.of_chunk: tuple[Work, Work, Work] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         if isinstance(mixer, Full | Sliding | Shared) and getattr(mixer, "indexer", None) is None:
             window = getattr(mixer, "window", None)
             self.chunk, self.of_chunk = _counts(window), self._count_coefficients(window)
 
-    def chunks(self, chunks: Sequence[tuple[int, int]]) -> Work:
+    def chunks(self, chunks: Sequence[tuple[int, int]]) -> Counts:
         """Return the sums of the three numbers over some chunks."""
         one, two, three = zip(*[self.chunk(tokens, past) for tokens, past in chunks], strict=True)
         return sum(one), sum(two), sum(three)
@@ -94,10 +95,12 @@ class MixerWork:
     def _at(self, context: int) -> Work:
         return self._of(TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1))
 
-    def _look_up(self, tokens: int, past: int) -> Work:
+    def _look_up(self, tokens: int, past: int) -> Counts:
         found = self._known.get((tokens, past))
         if found is None:
-            found = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
+            flop, compulsory, moved = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
+            # whole numbers, so that sums do not depend on their order
+            found = round(flop), round(compulsory), round(moved)
             self._known[tokens, past] = found
         return found
 
@@ -110,7 +113,7 @@ class MixerWork:
         return (flop, 0, 0), (0, read, write), (0, read + reread, write)
 
 
-def _counts(window: int | None) -> Callable[[int, int], Work]:
+def _counts(window: int | None) -> Callable[[int, int], Counts]:
     """Return a function that counts a chunk's pairs, the past tokens it reads and the tokens it writes."""
     if window is None:
         return lambda tokens, past: (tokens * past + tokens * (tokens + 1) // 2, past, tokens)

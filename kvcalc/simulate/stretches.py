@@ -137,7 +137,7 @@ class StretchCache:
         self.take(missing)
 
     def take(self, blocks: int) -> None:
-        """Take blocks for sequences that are caught up later: first those that hold nothing, then those kept longest."""
+        """Take blocks for sequences that are caught up later: those that hold nothing, then those kept longest."""
         self.free -= blocks
         kept = blocks - self._fresh
         self._fresh = max(-kept, 0)

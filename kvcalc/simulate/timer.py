@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.simulate.step_terms import AffineTerm, Work
+    from kvcalc.simulate.step_terms import AffineTerm, Counts
 
 __all__ = [
     "NEVER",
@@ -137,7 +137,9 @@ def _term(term: AffineTerm) -> _Term:
     )
 
 
-def _firsts(terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], works: Sequence[Work]) -> list[int]:
+def _firsts(
+    terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], works: Sequence[Counts]
+) -> list[int]:
     """Return the ticks of each term in one step, with each mixer's work for its chunks."""
     firsts = []
     count, contexts = sums[0], sums[1]

@@ -210,3 +210,9 @@ def test_a_routing_that_is_not_known_is_hinted_at():
 def test_a_transfer_at_no_rate_is_refused(rate, latency):
     with pytest.raises(InputError):
         Transfer(bytes_for=int, bytes_per_s=rate, latency_s=latency)
+
+
+def test_two_requests_of_one_name_are_refused_where_they_are_told_apart_by_it():
+    (request,) = _requests([(0.0, 10, 5)])
+    with pytest.raises(InputError, match="two requests named 0"):
+        _apart([request, request])
