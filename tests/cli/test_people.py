@@ -156,3 +156,38 @@ def test_a_file_that_cannot_be_written_is_told_by_its_own_name(tmp_path, capsys)
     )
     assert (code, out) == (2, "")
     assert err == f"error: No such file or directory: {target}\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "same"),
+    [
+        ("memory_bandwidth_bytes_per_s=4TB/s", "memory_bandwidth_bytes_per_s=4e12"),
+        ("memory_bytes=40GiB", "memory_bytes=42949672960"),
+        ("peak_flop_per_s.bf16=500TFLOP/s", "peak_flop_per_s.bf16=5e14"),
+        ("context_limit=1k", "context_limit=1000"),
+    ],
+)
+def test_a_setting_may_have_its_unit(setting, same, capsys):
+    arguments = [
+        "decode",
+        "--model",
+        "llama3.1-8b",
+        "--gpu",
+        "h100-sxm",
+        "--context",
+        "2000",
+        "--batch",
+        "512",
+        "--json",
+    ]
+    one, other = (json.loads(_run([*arguments, "--set", text], capsys)[1]) for text in (setting, same))
+    assert one["rows"] == other["rows"]
+    assert one["memory_bytes"] == other["memory_bytes"]
+    assert len(one["notes"]) == len(other["notes"])
+
+
+@pytest.mark.parametrize("setting", ["memory_bandwidth_bytes_per_s=fast", "memory_bytes=40 apples"])
+def test_a_setting_with_no_unit_that_there_is_is_refused(setting, capsys):
+    code, out, err = _run(["decode", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--set", setting], capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
