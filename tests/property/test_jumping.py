@@ -76,7 +76,7 @@ class Kept(Observer):
 
 def requests(seed: int, *, count: int, rate: float, shared: bool, even: bool) -> list[Request]:
     """A load: prompts of their own, or conversations with a common beginning; arrivals at random, or on a grid."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311  a load
     now, made = 0.0, []
     talks: dict[int, tuple[Segment, ...]] = {}
     for index in range(count):
