@@ -231,9 +231,12 @@ class JumpingReplica(Replica):
         clock, cache, blocks = self._clock, self.cache, self._blocks
         if blocks.moving:
             blocks.next_event(clock)
+        if not work:
+            advanced, _, taken = blocks.take(clock, 1, cache.free)
+            cache.take(taken)
+            return advanced > 0
         asked = [cache.missing(job, tokens=job.computed + tokens) for job, tokens in work]
-        free = cache.free - sum([max(blocks, 0) for blocks in asked])
-        advanced, _, taken = blocks.take(clock, 1, free)
+        advanced, _, taken = blocks.take(clock, 1, cache.free - sum([max(each, 0) for each in asked]))
         if not advanced:
             return False
         cache.take(taken)
