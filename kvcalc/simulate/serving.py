@@ -29,7 +29,7 @@ __all__ = ["Drafting", "Job", "Replica", "ServingSetup"]
 # Runs are handed on in batches of so many.
 _RUNS_AT_ONCE = 4096
 # Streams of requests that share nothing: far from any that a workload names.
-_PRIVATE_STREAMS = 2**60
+_PRIVATE_STREAMS = 2**59
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
