@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from kvcalc.core.requests import Segment
 from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.cache import GroupedCache
+from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
-from kvcalc.simulate.serving import Job, Replica, sums_of
+from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.stretches import StretchCache
-from kvcalc.simulate.timer import SECONDS_PER_TICK
+from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
     from kvcalc.core.requests import Request

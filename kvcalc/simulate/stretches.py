@@ -15,7 +15,7 @@ from kvcalc.core.units import ceil_div
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kvcalc.simulate.serving import Job
+    from kvcalc.simulate.jobs import Job
 
 __all__ = ["Hit", "Stretch", "StretchCache"]
 
