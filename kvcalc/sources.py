@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnknownNameError
-from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.model import ModelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.calibration import Calibration
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model", "shipped_calibrations"]
@@ -47,7 +47,7 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
     """Return an accelerator: by catalogue name, alias or profile file; arguments and errors as `load_model`."""
     from kvcalc.profiles.loader import load_hardware_file, override_hardware
 
-    if isinstance(source, HardwareProfile):
+    if not isinstance(source, str | Path):
         return override_hardware(source, settings)
     path = _as_path(source, _PROFILE_SUFFIXES)
     if path is not None:
