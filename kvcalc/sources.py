@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnknownNameError
+from kvcalc.profiles.reader import expanded
 from kvcalc.core.model import ModelProfile
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
     """Return the path that a source names, or none where it is a name to look up."""
     if not str(source).strip():
         return None
-    path = Path(source).expanduser()
+    path = expanded(source)
     if isinstance(source, Path) or path.suffix.lower() in suffixes:
         return path
     if "/" in str(source) or "\\" in str(source) or str(source).startswith("."):
