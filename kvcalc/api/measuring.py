@@ -125,10 +125,11 @@ def crosscheck(
     speculation = None
     if draft is not None:
         _check_speculation(gamma, acceptance)
+        drafting = load_model(draft)
         small = _cut(
-            load_model(draft),
+            drafting,
             deployments[0].formats.weights.name,
-            None,
+            None if layers is None else min(layers, drafting.layers),
             fit_memory_bytes,
             batch=1,
             context=max(contexts),

@@ -17,7 +17,6 @@ from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.runs import Observer
 from kvcalc.simulate.series import Series
-from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.timer import ConstantTimer, RooflineTimer
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.cluster import Server
     from kvcalc.simulate.metrics import Limit
-    from kvcalc.simulate.serving import ServingSetup
+    from kvcalc.simulate.serving import Replica, ServingSetup
     from kvcalc.simulate.timer import StepTimer
     from kvcalc.simulate.workload import FollowUps
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
     "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
-    "crosscheck": "Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.",
+    "crosscheck": "Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.",
     "completion": "Completion of commands, options, models and accelerators for a shell.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",

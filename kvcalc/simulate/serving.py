@@ -89,6 +89,7 @@ class Job(ServedSequence):
 
     Attributes:
         decoding: whether it got a token since it was admitted last.
+        end: tokens it has when it finishes.
         base: where a replica that jumps keeps its computed tokens: less the clock.
         place: its place in the running list there; another one each time it is admitted, and negative when it left.
         joined: the clock when it got its first token there.
@@ -101,6 +102,7 @@ class Job(ServedSequence):
         "base",
         "cached",
         "decoding",
+        "end",
         "first_token",
         "joined",
         "last_token",
@@ -126,6 +128,7 @@ class Job(ServedSequence):
         self.last_token = 0
         self.cached = 0
         self.decoding = False
+        self.end = 0
         self.base = self.place = self.joined = 0
         self.left: Stretch | None = None
         self.random: Random | None = None
@@ -275,7 +278,8 @@ class Replica:
         longest = self.limits.max_model_len
         if job.prompt_tokens >= longest:
             return f"its prompt of {job.prompt_tokens:,} tokens leaves no room in sequences of {longest:,} tokens"
-        tokens = min(job.last_known, longest) - 1
+        job.end = min(job.last_known, longest)
+        tokens = job.end - 1
         if tokens > self._surely_held and self.setup.blocks_for(tokens) > self.cache.usable:
             return f"the cache does not hold its {tokens:,} tokens"
         return ""

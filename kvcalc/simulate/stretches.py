@@ -132,9 +132,12 @@ class StretchCache:
 
     def append(self, sequence: Job, *, tokens: int) -> None:
         """Give a sequence the blocks it lacks."""
-        missing = self.missing(sequence, tokens=tokens)
-        self._tables[sequence].held += missing
-        self.take(missing)
+        self.give(sequence, self.missing(sequence, tokens=tokens))
+
+    def give(self, sequence: Job, blocks: int) -> None:
+        """Give a sequence blocks."""
+        self._tables[sequence].held += blocks
+        self.take(blocks)
 
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later: those that hold nothing, then those kept longest."""

@@ -126,6 +126,29 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path, ending):
     assert sorted(found.name for found in tmp_path.iterdir()) == sorted([path.name, whole.name])
 
 
+def test_a_sweep_over_a_trace_that_has_changed_is_not_resumed(tmp_path):
+    trace, path = tmp_path / "trace.csv", tmp_path / "rows.csv"
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,3\n"
+    swept = Sweep(
+        report="simulate",
+        axes={"model": ("llama3.1-8b",), "gpu": ("h200",), "replicas": (1, 2)},
+        options={"trace": str(trace)},
+    )
+
+    def stop(done, of):
+        raise KeyboardInterrupt(done, of)
+
+    trace.write_text(head)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(swept, save=path, workers=1, progress=stop)
+    trace.write_text(head + "1,20,4\n")
+    with pytest.raises(InputError, match="other options"):
+        sweep(swept, save=path, workers=1, resume=True)
+    trace.write_text(head)
+    sweep(swept, save=path, workers=1, resume=True)
+    assert [row["summary.requests"] for row in _saved(path)] == ["1", "1"]
+
+
 @pytest.mark.parametrize("name", ["rows", "rows.xlsx", "rows.csv.gz"])
 def test_a_file_of_another_kind_is_refused(tmp_path, name):
     with pytest.raises(InputError, match="rows are saved as"):
