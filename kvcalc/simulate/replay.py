@@ -9,7 +9,8 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Segment
 from kvcalc.core.units import ceil_div
 from kvcalc.simulate.cache import PagedCache
-from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
+from kvcalc.simulate.scheduler import Limits, Scheduler
+from kvcalc.simulate.sequences import ServedSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,6 +29,7 @@ __all__ = [
     "Line",
     "RooflineTimer",
     "StepTimer",
+    "sums_of",
     "ticks",
 ]
 
@@ -79,6 +80,16 @@ class StepTimer(Protocol):
             chunks: of each other sequence the new tokens, 2 or more, and those in the cache before; with any, only
                 the first step is meant.
         """
+
+
+def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
+    """Return what a timer asks of the sequences with one new token: see `StepTimer.line`."""
+    return (
+        len(contexts),
+        sum(contexts),
+        *(sum(min(context, cap) for context in contexts) for cap in timer.caps),
+        *(sum((context - 1) % period + 1 for context in contexts) for period in timer.periods),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ from kvcalc.core.workload import TokenGroup
 from kvcalc.cost.estimate import estimate_time
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
-from kvcalc.simulate.serving import sums_of
-from kvcalc.simulate.timer import TICKS_PER_S, EstimateTimer, RooflineTimer, StepTimer
+from kvcalc.simulate.timer import TICKS_PER_S, EstimateTimer, RooflineTimer, StepTimer, sums_of
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
