@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnknownNameError
-from kvcalc.profiles.reader import expanded
 from kvcalc.core.model import ModelProfile
+from kvcalc.profiles.reader import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
