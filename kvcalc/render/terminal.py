@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.roofline import RooflineReport
 
-__all__ = ["heat_map", "line_chart", "roofline_chart"]
+__all__ = ["heat_map", "line_chart", "overlap_chart", "roofline_chart"]
 
 # Plotille prints a tick every ten columns and every row: with these steps the ticks fall on round numbers.
 _TICK_COLUMNS = 10
@@ -27,6 +27,8 @@ _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _LINE_TICKS, _LINE_ROWS = 6, 16
 # Below the middle, and then each shade over the part of the way from there to the largest value.
 _SHADES = " ░▒▓█"
+_BOTH, _FIRST, _SECOND = "█", "▒", "░"
+_BAR_COLUMNS = 60
 
 
 def roofline_chart(report: RooflineReport) -> str:
@@ -200,3 +202,31 @@ def _shade(value: float, middle: float, top: float) -> str:
         return _SHADES[0]
     steps = len(_SHADES) - 1
     return _SHADES[min(steps, 1 + math.floor(steps * (value - middle) / (top - middle)))]
+
+
+def overlap_chart(
+    bars: Mapping[str, tuple[float, float]], *, first: str, second: str, columns: int = _BAR_COLUMNS
+) -> str:
+    """Return a bar for each pair of numbers, on one scale from zero: full over the smaller, shaded up to the larger.
+
+    Args:
+        bars: for each name its two numbers, zero or more; one above zero takes a column at least.
+        first: what the first number is.
+        second: what the second is.
+        columns: columns of the largest number.
+
+    >>> print(overlap_chart({"a": (4, 4), "topk": (4, 2), "c": (1, 3)}, first="held", second="read", columns=4))
+    a     ████
+    topk  ██▒▒
+    c     █░░
+    █ held and read  ▒ held  ░ read
+    """
+    top = max((size for pair in bars.values() for size in pair), default=0) or 1
+    indent = max(map(len, bars), default=0) + 2
+    lines = []
+    for name, pair in bars.items():
+        held, read = (math.ceil(round(columns * size / top, 1)) for size in pair)
+        both = min(held, read)
+        shown = _BOTH * both + _FIRST * (held - both) + _SECOND * (read - both)
+        lines.append(f"{name:<{indent}}{shown}".rstrip())
+    return "\n".join([*lines, f"{_BOTH} {first} and {second}  {_FIRST} {first}  {_SECOND} {second}"])
