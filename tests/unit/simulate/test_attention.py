@@ -106,3 +106,9 @@ def test_the_same_seed_gives_the_same_report_and_another_one_another_text():
 def test_what_makes_no_sense_is_refused(asked, says):
     with pytest.raises(kvcalc.InputError, match=says):
         kvcalc.demo_kv_cache(**asked)
+
+
+def test_a_refusal_counts_the_scores_that_would_be_computed():
+    squares = sum(length * length for length in range(512, 1024))
+    with pytest.raises(kvcalc.InputError, match=f"{2 * 4 * squares:,} attention scores"):
+        kvcalc.demo_kv_cache(prompt_tokens=512, output_tokens=512)
