@@ -95,7 +95,7 @@ def crosscheck(
         layers: cut each model to so many layers.
         fit_memory_bytes: cut each model to as many layers as fit, cache included.
         gpu: ceilings that bounds stand on; those that a short bench reaches where left out.
-        calibration: what estimates stand on; one that the bench fits before and after where left out.
+        calibration: what estimates stand on; the one that the bench fits where both are left out.
         draft: a draft model, to measure speculative decoding of the first model with.
         gamma: its proposals for each pass.
         acceptance: how often a proposal is made right.

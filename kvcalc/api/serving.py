@@ -35,7 +35,7 @@ class Serving:
         kv_memory_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out (see `kvcalc.fit`).
         num_blocks: blocks of a replica's cache, the null block included, whatever the memory.
         policy: ``fcfs`` or ``priority``.
-        step_times: ``ideal``, ``serial``, or a duration such as ``20ms`` for every step.
+        step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
         replicas: engines that requests are dealt to, each on the deployment's GPUs.
         routing: ``round-robin``, ``least-loaded`` or ``prefix-aware``.
         prefill_replicas: engines that only prefill; the others then only decode.

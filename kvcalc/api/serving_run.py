@@ -18,7 +18,8 @@ from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.runs import Observer
 from kvcalc.simulate.series import Series
 from kvcalc.simulate.setup import serving_setup
-from kvcalc.simulate.timer import ConstantTimer, RooflineTimer
+from kvcalc.simulate.timer import ConstantTimer, EstimateTimer, RooflineTimer
+from kvcalc.sources import find_calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,11 +168,16 @@ def _timer(deployment: Deployment, step_times: str) -> StepTimer:
     kinds: dict[str, Literal["ideal", "serial"]] = {"ideal": "ideal", "serial": "serial"}
     if step_times in kinds:
         return RooflineTimer(deployment, kind=kinds[step_times])
+    if step_times == "estimate":
+        calibration = find_calibration(deployment)
+        if calibration is None:
+            raise InputError("no calibration applies to this deployment", hint="ideal gives the bound alone")
+        return EstimateTimer(deployment, calibration)
     try:
         step_s = parse_seconds(step_times)
     except InputError:
         raise InputError(
-            f"step times {step_times!r} are not known", hint="ideal, serial, or a duration such as 20ms"
+            f"step times {step_times!r} are not known", hint="ideal, serial, estimate, or a duration such as 20ms"
         ) from None
     return ConstantTimer(step_s=step_s)
 

@@ -33,7 +33,7 @@ def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
     where = str(scenario) if isinstance(scenario, str | Path) else ""
     content = _read(where) if where else scenario
     if not isinstance(content, dict) or not isinstance(content.get("inputs"), dict):
-        raise InputError("no scenario: it has no inputs", where=where, hint="docs/simulate.md shows the form")
+        raise InputError("no scenario: it has no inputs", where=where, hint="docs/scheduler.md shows the form")
     try:
         steps, totals = replay(content["inputs"])
     except InputError as error:

@@ -51,7 +51,7 @@ SERVING: dict[str, Any] = {
     ],
     "policy": Annotated[str | None, Option("--policy", help="Who is served first: fcfs or priority.")],
     "step_times": Annotated[
-        str | None, Option("--step-times", help="Time of a step: ideal, serial, or a duration such as 20ms.")
+        str | None, Option("--step-times", help="Time of a step: ideal, serial, estimate, or a duration such as 20ms.")
     ],
     "replicas": Annotated[int | None, Option("--replicas", help="Engines that requests are dealt to, each on --gpus.")],
     "routing": Annotated[str | None, Option("--routing", help="round-robin, least-loaded or prefix-aware.")],

@@ -41,7 +41,7 @@ class Questions:
         contexts: tokens attended.
         rounds: repetitions of a step.
         hardware: ceilings; none for those that a bench reaches here.
-        calibration: what estimates stand on; none for one that a bench fits before and after.
+        calibration: what estimates stand on; none for the one that the bench fits, if there is a bench.
         check: whether the loop itself is checked first.
     """
 
@@ -151,7 +151,7 @@ def _measured(
     speculation: Callable[[], MeasuredSpeculation] | None,
 ) -> _Measured:
     """Bench, steps, bench; what was done before an interruption."""
-    benched = asked.hardware is None or asked.calibration is None
+    benched = asked.hardware is None
     plan = Plan(
         formats=tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments)),
         stream_rounds=asked.rounds,

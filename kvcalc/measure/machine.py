@@ -237,7 +237,7 @@ def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[Case
 
 def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[Case]:
     heads, kv_heads, width = shape
-    dtype = torch_dtype(name)
+    make = WeightMaker(torch_dtype(name), device)
 
     def case(batch: int, context: int) -> Case:
         work = mixer_work(
@@ -245,8 +245,8 @@ def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[
         )
         op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
         count = ceil_div(_ROTATED_BYTES[device.kind], int(work.read_bytes))
-        caches = torch.randn(2, count, batch, kv_heads, context, width, device=device.kind, dtype=dtype)
-        queries = torch.randn(batch, heads, 1, width, device=device.kind, dtype=dtype)
+        caches = make.tensor(2, count, batch, kv_heads, context, width, scale=1.0)
+        queries = make.tensor(batch, heads, 1, width, scale=1.0)
         pairs = list(zip(*caches, strict=True))
 
         def made(timing: Timing) -> Probe:
@@ -279,7 +279,7 @@ def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
     for layers in _TINY_LAYERS:
         decoder = Decoder(_tiny(layers), weights=name, device=device)
         cache = decoder.new_cache(batch=1, capacity=16)
-        cache.fill()
+        cache.fill(decoder.make)
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device.kind)
         calls.append(recorded(partial(decoder.forward, tokens, cache), device)[0])
     few, many = in_turn(calls, rounds=rounds, device=device, warm_up=3)

@@ -155,7 +155,7 @@ def _prepare(decoder: Decoder, batch: int, context: int, device: Device) -> _Pre
     before = device.allocated_bytes()
     cache = decoder.new_cache(batch=batch, capacity=context)
     after = device.allocated_bytes()
-    cache.fill()
+    cache.fill(decoder.make)
     generator = torch.Generator().manual_seed(batch * context)
     tokens = torch.randint(0, decoder.vocabulary, (batch, 1), generator=generator).to(device.kind)
     run = decoder.new_pass(tokens, cache, touched=[])

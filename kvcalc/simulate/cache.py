@@ -12,7 +12,7 @@ from kvcalc.simulate.blocks import BlockPool, BlockTable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.simulate.scheduler import ServedSequence
+    from kvcalc.simulate.sequences import ServedSequence
 
 __all__ = ["BlockGroup", "Cache", "CountingCache", "GroupedCache", "PagedCache"]
 

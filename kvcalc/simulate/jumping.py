@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from kvcalc.core.requests import Segment
 from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.cache import GroupedCache
+from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
-from kvcalc.simulate.serving import Job, Replica, sums_of
+from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.stretches import StretchCache
-from kvcalc.simulate.timer import SECONDS_PER_TICK
+from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
     from kvcalc.core.requests import Request
@@ -231,9 +232,12 @@ class JumpingReplica(Replica):
         clock, cache, blocks = self._clock, self.cache, self._blocks
         if blocks.moving:
             blocks.next_event(clock)
+        if not work:
+            advanced, _, taken = blocks.take(clock, 1, cache.free)
+            cache.take(taken)
+            return advanced > 0
         asked = [cache.missing(job, tokens=job.computed + tokens) for job, tokens in work]
-        free = cache.free - sum([max(blocks, 0) for blocks in asked])
-        advanced, _, taken = blocks.take(clock, 1, free)
+        advanced, _, taken = blocks.take(clock, 1, cache.free - sum([max(each, 0) for each in asked]))
         if not advanced:
             return False
         cache.take(taken)

@@ -9,7 +9,8 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Segment
 from kvcalc.core.units import ceil_div
 from kvcalc.simulate.cache import PagedCache
-from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
+from kvcalc.simulate.scheduler import Limits, Scheduler
+from kvcalc.simulate.sequences import ServedSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,8 @@ Record = dict[str, Any]
 # Where the tokens that a request generates stand in its stream.
 _GENERATED = 500_000
 # Streams of requests that name none: far from any that a scenario names.
-_OWN_STREAMS = 2**40
-_MOST = 10**12
+_OWN_STREAMS = 2**41
+_MOST_TOKENS = 10**12
 _MOST_STEPS = 10**6
 
 
@@ -33,7 +34,7 @@ def replay(inputs: Mapping[str, Any]) -> tuple[list[Record], Record]:
 
     Args:
         inputs: ``scheduler`` (options), ``block_size``, ``num_gpu_blocks`` and ``requests``, as engines' scenarios
-            are recorded: see ``docs/simulate.md``.
+            are recorded: see ``docs/scheduler.md``.
     """
     return _Replay(inputs).run()
 
@@ -199,7 +200,7 @@ def _whole(
     *,
     default: int | None = None,
     least: int = 0,
-    most: int = _MOST,
+    most: int = _MOST_TOKENS,
 ) -> int:
     """Return a whole number of a scenario.
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
+from kvcalc.core.calibration import Calibration, kind_of
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Mixture, Shared, Sliding, counted
 from kvcalc.core.workload import TokenGroup
@@ -167,19 +168,23 @@ class StepTerms:
     periods: tuple[int, ...]
 
 
-def step_terms(deployment: Deployment, *, kind: Literal["ideal", "serial"]) -> StepTerms:
+def step_terms(deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration) -> StepTerms:
     """Return the structure of the times that `step_time` gives for a deployment's steps.
 
     Args:
         deployment: the model, its formats, how it is spread, the accelerator.
-        kind: ``ideal`` for ``StepTime.latency_s``, ``serial`` for ``StepTime.serial_s``.
+        kind: ``ideal`` for ``StepTime.latency_s``, ``serial`` for ``StepTime.serial_s``, or a calibration for
+            `reached_seconds`.
 
     Raises:
         InputError: no accelerator, or data-parallel copies.
         UnsupportedError: attention whose costs have no such structure, or an encoder.
     """
     reader = _Reader(deployment)
-    maxima = reader.ideal() if kind == "ideal" else reader.serial()
+    if isinstance(kind, Calibration):
+        maxima = reader.reached(kind)
+    else:
+        maxima = reader.ideal() if kind == "ideal" else reader.serial()
     return StepTerms(maxima=tuple(maxima), works=reader.works, caps=reader.caps, periods=reader.periods)
 
 
@@ -280,6 +285,27 @@ class _Reader:
                 _add_affine(wire, operator, lambda op: op.collective_bytes, 1 / link.bytes_per_s)
                 _add_affine(wire, operator, lambda op: op.collective_steps, link.latency_s or 0)
                 yield (wire,)
+
+    def reached(self, calibration: Calibration) -> Iterator[tuple[AffineTerm, ...]]:
+        """Yield a maximum for each operator at the rates reached, and what passes, layers, calls and links take."""
+        bandwidth, link = self._hardware.memory_bandwidth_bytes_per_s, self._link
+        constant = self._term("")
+        for terms in (constant.with_logits, constant.without_logits):
+            terms[0] += calibration.step_s + len(self._deployment.model.blocks) * calibration.layer_s
+        for operator in (operator for stage in self._stages for operator in stage):
+            if operator.cost.collective_steps:
+                if link is not None:
+                    _add_affine(constant, operator, lambda op: op.calls, calibration.collective_s)
+                    rate = link.bytes_per_s * calibration.link_share
+                    _add_affine(constant, operator, lambda op: op.collective_bytes, 1 / rate)
+                continue
+            reach = calibration.reach_of(kind_of(operator.cost), operator.cost.unit)
+            _add_affine(constant, operator, lambda op: op.calls, reach.call_s)
+            compute, memory = self._term("compute"), self._term("memory")
+            self._add(compute, operator, _FLOP, 1 / (self._hardware.peak(operator.cost.unit) * reach.flop_share))
+            self._add(memory, operator, _MOVED, 1 / (bandwidth * reach.bandwidth_share))
+            yield compute, memory
+        yield (constant,)
 
     def _term(self, limiter: str) -> AffineTerm:
         return AffineTerm(limiter=limiter, decode=[0.0] * (2 + len(self.caps) + len(self.periods)))

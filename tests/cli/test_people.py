@@ -191,3 +191,31 @@ def test_a_setting_with_no_unit_that_there_is_is_refused(setting, capsys):
     code, out, err = _run(["decode", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--set", setting], capsys)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_the_overview_needs_no_library_and_is_what_the_library_prints(words):
+    script = (
+        "import sys\nfrom kvcalc.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "assert not {'typer', 'rich', 'yaml'} & set(sys.modules)\n"
+        "from kvcalc.cli.app import run\nrun(['--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    once, twice = done.stdout[: len(done.stdout) // 2], done.stdout[len(done.stdout) // 2 :]
+    assert once == twice
+    assert all(name in once for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/model", "~nosuchuser/config.json", "~", "~/nothing.yaml"])
+def test_a_home_that_there_is_not_is_no_traceback(name, capsys):
+    code, out, err = _run(["size", "--model", name], capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+def test_no_home_is_known_at_all(monkeypatch, capsys):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", str)
+    code, _, err = _run(["size", "--model", "llama2-70b", "--json"], capsys)
+    assert code == 0, err

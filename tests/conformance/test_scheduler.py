@@ -31,7 +31,10 @@ def test_condensed_scenarios(name: str) -> None:
     report = api.replay_steps({"inputs": case["inputs"]})
     rows = [row for line in case["rows"] for row in line]
     told = [
-        [sum(step["scheduled"].values()), *(step[key] for key in ("running", "waiting", "free_blocks", "free_blocks_end"))]
+        [
+            sum(step["scheduled"].values()),
+            *(step[key] for key in ("running", "waiting", "free_blocks", "free_blocks_end")),
+        ]
         for step in report.steps
     ]
     assert told[: len(rows)] == rows

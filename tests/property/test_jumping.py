@@ -37,7 +37,12 @@ TIMERS = {
     "constant": ConstantTimer(step_s=0.01),
     **{
         f"{name} {kind}": RooflineTimer(api.deployment(name, gpu="a100-80gb"), kind=kind)
-        for name, kind in (("llama3.1-8b", "ideal"), ("llama3.1-8b", "serial"), ("gpt-oss-20b", "ideal"), ("llama4-scout", "serial"))
+        for name, kind in (
+            ("llama3.1-8b", "ideal"),
+            ("llama3.1-8b", "serial"),
+            ("gpt-oss-20b", "ideal"),
+            ("llama4-scout", "serial"),
+        )
     },
 }
 
@@ -71,7 +76,7 @@ class Kept(Observer):
 
 def requests(seed: int, *, count: int, rate: float, shared: bool, even: bool) -> list[Request]:
     """A load: prompts of their own, or conversations with a common beginning; arrivals at random, or on a grid."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311  a load
     now, made = 0.0, []
     talks: dict[int, tuple[Segment, ...]] = {}
     for index in range(count):
@@ -141,7 +146,7 @@ def held_equal(setup: ServingSetup, load: list[Request]) -> Kept:
     even=st.booleans(),
 )
 def test_every_decision_and_time(
-    seed: int, timer: str, layout: str, budget: int, num_blocks: int, max_num_seqs: int, policy: Any, preemption: Any,
+    *, seed: int, timer: str, layout: str, budget: int, num_blocks: int, max_num_seqs: int, policy: Any, preemption: Any,
     threshold: int, reserve: bool, watermark: int, rate: float, shared: bool, even: bool,
 ) -> None:  # fmt: skip
     groups = LAYOUTS[layout]
@@ -160,7 +165,12 @@ def test_under_a_thousand_preemptions() -> None:
     limits = Limits(max_num_batched_tokens=512, max_num_seqs=64, max_model_len=4096, reserve_full_prompt=False)
     setup = ServingSetup(limits=limits, num_blocks=250, groups=(FULL,), timer=TIMERS["llama3.1-8b ideal"])
     load = [
-        Request(name=f"r{index}", arrival_s=index / 100, prompt_tokens=20 + index * 37 % 400, output_tokens=50 + index * 53 % 300)
+        Request(
+            name=f"r{index}",
+            arrival_s=index / 100,
+            prompt_tokens=20 + index * 37 % 400,
+            output_tokens=50 + index * 53 % 300,
+        )
         for index in range(1100)
     ]
     told = held_equal(setup, load)

@@ -25,6 +25,6 @@ class StepsReport:
 
     name: str
     steps: tuple[Mapping[str, Any], ...]
-    totals: Mapping[str, int]
+    totals: Mapping[str, Any]
     schema: str = "kvcalc.steps/1"
     notes: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ def test_rows_are_those_of_the_report(gpu):
     )
     for row, want in zip(rows, wanted, strict=True):
         for name, value in want.items():
-            if name not in ("gpus", "experts"):
+            if name not in ("gpus", "experts") and (name in row or value is not None):
                 assert row[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
 
 
