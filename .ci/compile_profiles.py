@@ -9,6 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+
 class CompileProfiles(BuildHookInterface):
     """Called by the build of a wheel; the definition of what a profile is stays in the package."""
 

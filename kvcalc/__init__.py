@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        Load,
+        Serving,
+        Sweep,
+        bench,
         check_measured,
         compare,
+        crosscheck,
         decode,
         demo_drift,
         demo_kv_cache,
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
         draft_deployment,
         explain,
         explain_speculation,
+        find_capacity,
         fit,
         levers,
         load_hardware,
@@ -32,9 +38,11 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         side,
+        simulate_serving,
         size,
         solve,
         speculate,
+        sweep,
         traffic,
         validate,
     )
@@ -46,18 +54,23 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.lessons import DecoderShape
     from kvcalc.core.reports.levers import LeversReport
+    from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.core.reports.simulate import SimulateReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.solve import SolveReport
     from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.core.reports.sweep import SweepReport
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.core.reports.validate import ValidateReport
 
 __all__ = [
+    "BenchReport",
     "CheckReport",
     "CompareReport",
+    "CrosscheckReport",
     "DecodeReport",
     "DecoderShape",
     "FitReport",
@@ -65,20 +78,27 @@ __all__ = [
     "InputError",
     "KvcalcError",
     "LeversReport",
+    "Load",
     "ModelProfile",
     "PrefillReport",
     "ProfileError",
     "ReconcileReport",
     "RooflineReport",
+    "Serving",
+    "SimulateReport",
     "SizeReport",
     "SolveReport",
     "SpeculativeReport",
+    "Sweep",
+    "SweepReport",
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
     "ValidateReport",
+    "bench",
     "check_measured",
     "compare",
+    "crosscheck",
     "decode",
     "demo_drift",
     "demo_kv_cache",
@@ -88,6 +108,7 @@ __all__ = [
     "draft_deployment",
     "explain",
     "explain_speculation",
+    "find_capacity",
     "fit",
     "levers",
     "load_hardware",
@@ -96,9 +117,11 @@ __all__ = [
     "reconcile",
     "roofline",
     "side",
+    "simulate_serving",
     "size",
     "solve",
     "speculate",
+    "sweep",
     "traffic",
     "validate",
 ]
@@ -107,8 +130,13 @@ __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "Load",
+        "Serving",
+        "Sweep",
+        "bench",
         "check_measured",
         "compare",
+        "crosscheck",
         "decode",
         "demo_drift",
         "demo_kv_cache",
@@ -118,6 +146,7 @@ _HOME = {
         "draft_deployment",
         "explain",
         "explain_speculation",
+        "find_capacity",
         "fit",
         "levers",
         "load_hardware",
@@ -126,9 +155,11 @@ _HOME = {
         "reconcile",
         "roofline",
         "side",
+        "simulate_serving",
         "size",
         "solve",
         "speculate",
+        "sweep",
         "traffic",
         "validate",
     ),
@@ -140,13 +171,16 @@ _HOME = {
     "core.reports.fit": ("FitReport",),
     "core.reports.lessons": ("DecoderShape",),
     "core.reports.levers": ("LeversReport",),
+    "core.reports.measure": ("BenchReport", "CrosscheckReport"),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
+    "core.reports.simulate": ("SimulateReport",),
     "core.reports.size": ("SizeReport",),
     "core.reports.solve": ("SolveReport",),
     "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
     "core.reports.validate": ("ValidateReport",),
+    "core.reports.sweep": ("SweepReport",),
     "core.reports.traffic": ("TrafficReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}

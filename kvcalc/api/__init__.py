@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kvcalc.api.serving import Serving, find_capacity, simulate_serving
     from kvcalc.api.shown import chart, chart_runtime, report_data
     from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
+    from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "profile_text",
     "reconcile",
     "report_data",
+    "replay_steps",
     "roofline",
     "side",
     "simulate_serving",
@@ -115,6 +117,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "serving": ("Serving", "find_capacity", "simulate_serving"),
     "shown": ("chart", "chart_runtime", "report_data"),
+    "steps": ("replay_steps",),
     "speculation": ("draft_deployment", "explain_speculation", "speculate"),
     "sweeps": ("Sweep", "sweep", "sweep_columns"),
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Load"]
 
-_DEFAULT_REQUESTS = 1000
+_MANY_REQUESTS = 1000
 _MOST_REQUESTS = 100_000_000
 _PROCESSES = ("trace", "closed", "poisson", "gamma", "constant", "ramp")
 
@@ -201,7 +201,7 @@ class Load:
 
     @property
     def _many(self) -> int:
-        return self.requests or _DEFAULT_REQUESTS
+        return self.requests or _MANY_REQUESTS
 
     def _lengths(self, name: str) -> Lengths:
         return self._read_lengths(getattr(self, name), name)

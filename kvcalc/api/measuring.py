@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.formats import parse_format
+from kvcalc.core.units import ceil_div
 from kvcalc.sources import load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def bench(
     *,
     device: str = "auto",
     formats: Sequence[str] = ("bf16", "fp32"),
+    gpu: str | Path | HardwareProfile | None = None,
     rounds: int = 20,
     small_sets: bool = True,
     progress: Callable[[str], None] = lambda _: None,
@@ -38,6 +41,7 @@ def bench(
     Args:
         device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.
         formats: of bf16, fp16 and fp32.
+        gpu: ceilings that bounds and calibration stand on; those reached here where left out.
         rounds: repetitions of each benchmark; a third of them for matrices and attention.
         small_sets: whether working sets that caches may hold are measured as well.
         progress: told what is measured next.
@@ -46,15 +50,19 @@ def bench(
         InputError: torch is not installed, the device is not there, or too little memory is free.
     """
     _check_rounds(rounds)
+    against = None if gpu is None else load_hardware(gpu)
     found = _device(device)
     from kvcalc.measure.bench import bench_report
     from kvcalc.measure.library import torch_dtype
     from kvcalc.measure.machine import Plan
 
-    for name in formats:
+    names = _format_names(formats)
+    if not names:
+        raise InputError("no format is given", hint="give --weights bf16,fp32")
+    for name in names:
         torch_dtype(name)
-    plan = Plan(formats=tuple(formats), stream_rounds=rounds, rounds=max(3, rounds // 3), small_sets=small_sets)
-    return bench_report(found, plan, progress=progress)
+    plan = Plan(formats=names, stream_rounds=rounds, rounds=ceil_div(rounds, 3), small_sets=small_sets)
+    return bench_report(found, plan, progress=progress, against=against)
 
 
 def crosscheck(
@@ -87,7 +95,7 @@ def crosscheck(
         layers: cut each model to so many layers.
         fit_memory_bytes: cut each model to as many layers as fit, cache included.
         gpu: ceilings that bounds stand on; those that a short bench reaches where left out.
-        calibration: what estimates stand on; one that the bench fits before and after where left out.
+        calibration: what estimates stand on; the one that the bench fits where both are left out.
         draft: a draft model, to measure speculative decoding of the first model with.
         gamma: its proposals for each pass.
         acceptance: how often a proposal is made right.
@@ -113,14 +121,15 @@ def crosscheck(
     def deployed(model: ModelProfile, name: str | None) -> Deployment:
         return _cut(model, name, layers, fit_memory_bytes, batch=max(batches), context=max(contexts))
 
-    deployments = tuple(deployed(model, name) for model in profiles for name in formats or (None,))
+    deployments = tuple(deployed(model, name) for model in profiles for name in _format_names(formats or ()) or (None,))
     speculation = None
     if draft is not None:
         _check_speculation(gamma, acceptance)
+        drafting = load_model(draft)
         small = _cut(
-            load_model(draft),
+            drafting,
             deployments[0].formats.weights.name,
-            None,
+            None if layers is None else min(layers, drafting.layers),
             fit_memory_bytes,
             batch=1,
             context=max(contexts),
@@ -144,6 +153,10 @@ def _device(name: str) -> Device:
     return find_device(name)
 
 
+def _format_names(formats: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(parse_format(name).name for name in formats))
+
+
 def _check_rounds(rounds: int) -> None:
     if not _LEAST_ROUNDS <= rounds <= _MOST_ROUNDS:
         raise InputError(f"--rounds must be from {_LEAST_ROUNDS} to {_MOST_ROUNDS:,}, not {rounds}")
@@ -163,10 +176,12 @@ def _cut(
     from kvcalc.measure.decoder import check_supported
     from kvcalc.measure.library import FORMATS_MEASURED, torch_dtype
     from kvcalc.measure.scale import fit_layers, with_layers
-    from kvcalc.plan.deployment import check_context, deploy
+    from kvcalc.plan.deployment import deploy
 
     check_supported(model)
-    check_context(model, context)
+    positions = [table.rows for table in model.embeddings[1:]]
+    if positions and context > positions[0]:
+        raise InputError(f"context {context:,} is beyond the {positions[0]:,} positions of {model.name}")
     chosen = name or (model.dtype if model.dtype in FORMATS_MEASURED else FORMATS_MEASURED[0])
     torch_dtype(chosen)
     if layers is not None:
@@ -186,6 +201,9 @@ def _speculation(
 
     for deployment in (target, draft):
         check_rollback(deployment.model)
+    known, drafted = (deployment.model.embeddings[0].rows for deployment in (target, draft))
+    if known != drafted:
+        raise InputError(f"the draft {draft.model.name} knows {drafted:,} tokens and {target.model.name} {known:,}")
     return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
 
 

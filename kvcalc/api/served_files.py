@@ -73,8 +73,8 @@ class _Rows(Observer):
 
     def finished(self, served: Served) -> None:
         """Write a request that has finished."""
-        found, request = latencies(served), served.request
-        tpot_s = None if math.isnan(found["tpot"]) else found["tpot"]
+        request = served.request
+        ttft_s, tpot_s, e2e_s, queue_s = latencies(served)
         self._add(
             (
                 request.name,
@@ -86,10 +86,10 @@ class _Rows(Observer):
                 served.output_tokens,
                 served.cached_tokens,
                 served.preemptions,
-                found["queue"],
-                found["ttft"],
-                tpot_s,
-                found["e2e"],
+                queue_s,
+                ttft_s,
+                None if math.isnan(tpot_s) else tpot_s,
+                e2e_s,
                 None,
             )
         )

@@ -35,7 +35,7 @@ class Serving:
         kv_memory_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out (see `kvcalc.fit`).
         num_blocks: blocks of a replica's cache, the null block included, whatever the memory.
         policy: ``fcfs`` or ``priority``.
-        step_times: ``ideal``, ``serial``, or a duration such as ``20ms`` for every step.
+        step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
         replicas: engines that requests are dealt to, each on the deployment's GPUs.
         routing: ``round-robin``, ``least-loaded`` or ``prefix-aware``.
         prefill_replicas: engines that only prefill; the others then only decode.
@@ -99,7 +99,7 @@ def simulate_serving(
 
     run = ServingRun(deployment, serving or Serving())
     if capacity is not None and isinstance(load, Load):
-        load = load.at_rate(capacity.rate_per_s or capacity.above_rate_per_s or 1.0)
+        load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
     with ExitStack() as files:
         watching = list(observers)
         if save_requests is not None:
@@ -163,17 +163,17 @@ def find_capacity(
     found = highest_rate(holds, start_per_s=load.rate or 1.0, tolerance=tolerance)
     return Capacity(
         slo=serving.slo,
-        rate_per_s=found.rate_per_s,
-        above_rate_per_s=found.above_rate_per_s,
-        tolerance=tolerance,
+        requests_per_s=found.rate_per_s,
+        above_requests_per_s=found.above_rate_per_s,
+        tolerance_share=tolerance,
         runs=found.tried,
         broken=broken[-1],
     )
 
 
 def _capacity_notes(capacity: Capacity) -> tuple[str, ...]:
-    if not capacity.rate_per_s:
+    if not capacity.requests_per_s:
         return (f"no load keeps {capacity.broken}: requests served one at a time break it",)
-    if capacity.above_rate_per_s is None:
+    if capacity.above_requests_per_s is None:
         return ("the limits held at every rate tried: the load is too short to find where they break",)
     return ("a limit that breaks at one rate is taken to break at every higher one",)

@@ -12,14 +12,14 @@ from kvcalc.core.units import parse_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.deployment import format_names
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
-from kvcalc.simulate.jumping import JumpingReplica
+from kvcalc.simulate.jumping import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.runs import Observer
 from kvcalc.simulate.series import Series
-from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.setup import serving_setup
-from kvcalc.simulate.timer import ConstantTimer, RooflineTimer
+from kvcalc.simulate.timer import ConstantTimer, EstimateTimer, RooflineTimer
+from kvcalc.sources import find_calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.cluster import Server
     from kvcalc.simulate.metrics import Limit
-    from kvcalc.simulate.serving import ServingSetup
+    from kvcalc.simulate.serving import Replica, ServingSetup
     from kvcalc.simulate.timer import StepTimer
     from kvcalc.simulate.workload import FollowUps
 
@@ -90,8 +90,7 @@ class ServingRun:
 
     def _replica(self, number: int, observer: Observer) -> Replica:
         told = _Told([observer, self.each[number]]) if self.each else observer
-        stepped = self.serving.exact_steps or self.setup.limits.prefix_caching
-        return (Replica if stepped else JumpingReplica)(self.setup, told)
+        return replica(self.setup, told, exact_steps=self.serving.exact_steps)
 
     def _transfer(self) -> Transfer:
         """Return how caches get from prefill to decode: over the network, or else the accelerators' own link."""
@@ -137,7 +136,7 @@ class ServingRun:
             summary=metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus),
             replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
-            distribution={f"{name}_s": tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
+            percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
             notes=(*self.refusals.notes(), *_exactness(metrics), *deployment.model.notes),
         )
 
@@ -153,8 +152,8 @@ class ServingRun:
             output_tokens=metrics.generated_tokens,
             preemptions=found.preemptions,
             prefix_hit_ratio=found.prefix_hit_ratio,
-            cache_occupancy=found.cache_occupancy * share,
-            busy=found.busy * share,
+            cache_used_share=found.cache_used_share * share,
+            busy_share=found.busy_share * share,
         )
 
 
@@ -169,11 +168,16 @@ def _timer(deployment: Deployment, step_times: str) -> StepTimer:
     kinds: dict[str, Literal["ideal", "serial"]] = {"ideal": "ideal", "serial": "serial"}
     if step_times in kinds:
         return RooflineTimer(deployment, kind=kinds[step_times])
+    if step_times == "estimate":
+        calibration = find_calibration(deployment)
+        if calibration is None:
+            raise InputError("no calibration applies to this deployment", hint="ideal gives the bound alone")
+        return EstimateTimer(deployment, calibration)
     try:
         step_s = parse_seconds(step_times)
     except InputError:
         raise InputError(
-            f"step times {step_times!r} are not known", hint="ideal, serial, or a duration such as 20ms"
+            f"step times {step_times!r} are not known", hint="ideal, serial, estimate, or a duration such as 20ms"
         ) from None
     return ConstantTimer(step_s=step_s)
 
@@ -203,8 +207,11 @@ class _Refusals(Observer):
         """Take in a request that can never run."""
         del at_s
         self._count += 1
-        self._first = self._first or f"request {request.name}: {reason}"
+        self._first = self._first or f"{request.name} can never run: {reason}"
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user should know."""
-        return (f"{self._count:,} requests can never run: {self._first}",) if self._count else ()
+        if not self._count:
+            return ()
+        several = f"; {self._count:,} requests cannot" if self._count > 1 else ""
+        return (f"request {self._first}{several}",)

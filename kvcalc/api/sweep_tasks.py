@@ -115,7 +115,7 @@ def _rows(report: Any) -> Columns:
 
 
 def _as_columns(rows: list[dict[str, Any]]) -> Columns:
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row if name != "schema")
     return {name: [row.get(name) for row in rows] for name in names}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from kvcalc.cli.measuring import Device, Rounds, WriteCalibration, WriteGpu
+from kvcalc.cli.measuring import Ceilings, Device, Rounds, WriteCalibration, WriteGpu
 from kvcalc.cli.options import Json, Output, takes_charts
 
 Weights = Annotated[str, Option("--weights", help="Formats that are measured, of bf16, fp16 and fp32.")]
@@ -16,6 +16,7 @@ Weights = Annotated[str, Option("--weights", help="Formats that are measured, of
 def command(
     device: Device = "auto",
     weights: Weights = "bf16,fp32",
+    gpu: Ceilings = None,
     rounds: Rounds = 20,
     write_gpu: WriteGpu = None,
     write_calibration: WriteCalibration = None,
@@ -34,7 +35,7 @@ def command(
 
     shown = command_output(output, json=json)
     check_folders((write_gpu, write_calibration, *chart_files.values()))
-    report = api.bench(device=device, formats=listed(weights), rounds=rounds, progress=tell)
+    report = api.bench(device=device, formats=listed(weights), gpu=gpu, rounds=rounds, progress=tell)
     emit(report, shown)
     write_profiles(report.hardware, report.calibration, {"gpu": write_gpu, "calibration": write_calibration})
     draw(report, chart_files)

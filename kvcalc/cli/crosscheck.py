@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from kvcalc.cli.measuring import Device, Rounds, WriteCalibration, WriteGpu
+from kvcalc.cli.measuring import Ceilings, Device, Rounds, WriteCalibration, WriteGpu
 from kvcalc.cli.options import Batches, Calibration, Json, Output, Set, takes_charts
 
 Models = Annotated[str, Option("--model", "-m", help="Models: catalogue names, files, or a list of them.")]
@@ -16,7 +16,6 @@ Weights = Annotated[
 ]
 Layers = Annotated[int | None, Option("--layers", help="Cut each model to so many layers.")]
 FitMemory = Annotated[str | None, Option("--fit-memory", help="Cut each model to what fits: 2GiB.")]
-Ceilings = Annotated[str | None, Option("--gpu", help="Ceilings of the bounds; those of a short bench where left out.")]
 Draft = Annotated[str | None, Option("--draft", help="Measure speculative decoding of the first model with this one.")]
 Gamma = Annotated[int, Option("--gamma", help="Proposals for each pass of the target.")]
 Acceptance = Annotated[float, Option("--acceptance", help="How often a proposal is made right.")]
@@ -47,7 +46,7 @@ def command(
     *,
     chart_files: dict[str, str | None],
 ) -> None:
-    """Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.
+    """Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.
 
     Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
     """

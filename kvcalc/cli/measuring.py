@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
 
 __all__ = [
+    "Ceilings",
     "Device",
     "Rounds",
     "WriteCalibration",
@@ -30,6 +31,9 @@ __all__ = [
 
 Device = Annotated[str, Option("--device", help="cpu, cuda, or auto for a GPU where there is one.")]
 Rounds = Annotated[int, Option("--rounds", help="Repetitions, made in turn.")]
+Ceilings = Annotated[
+    str | None, Option("--gpu", help="Ceilings that bounds stand on; those measured here where left out.")
+]
 WriteGpu = Annotated[
     str | None, Option("--write-gpu", metavar="FILE", help="Write the ceilings as a profile for --gpu.")
 ]

@@ -31,6 +31,7 @@ __all__ = [
     "takes_lesson",
     "takes_load",
     "takes_serving",
+    "takes_swept",
 ]
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
@@ -168,6 +169,13 @@ def takes_serving(command: Callable[..., None]) -> Callable[..., None]:
     from kvcalc.cli.serving_options import SERVING
 
     return _taking(command, "serving_options", SERVING)
+
+
+def takes_swept(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of simulations that a sweep does not vary; the command gets them as ``simulation_options``."""
+    from kvcalc.cli.serving_options import SWEPT
+
+    return _taking(command, "simulation_options", SWEPT)
 
 
 def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> Callable[..., None]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.units import parse_rate, parse_seconds
+from kvcalc.core.units import parse_bytes, parse_rate, parse_seconds
 
 if TYPE_CHECKING:
     from kvcalc.api import Load, Serving
 
-__all__ = ["LOAD", "SERVING", "load_of", "serving_of"]
+__all__ = ["LOAD", "SERVING", "SWEPT", "load_of", "serving_of", "simulation_values"]
 
 # The names are the fields of `kvcalc.api.Load`.
 LOAD: dict[str, Any] = {
@@ -51,7 +51,7 @@ SERVING: dict[str, Any] = {
     ],
     "policy": Annotated[str | None, Option("--policy", help="Who is served first: fcfs or priority.")],
     "step_times": Annotated[
-        str | None, Option("--step-times", help="Time of a step: ideal, serial, or a duration such as 20ms.")
+        str | None, Option("--step-times", help="Time of a step: ideal, serial, estimate, or a duration such as 20ms.")
     ],
     "replicas": Annotated[int | None, Option("--replicas", help="Engines that requests are dealt to, each on --gpus.")],
     "routing": Annotated[str | None, Option("--routing", help="round-robin, least-loaded or prefix-aware.")],
@@ -68,6 +68,11 @@ SERVING: dict[str, Any] = {
 }
 
 
+# What a sweep varies, with options of its own.
+_VARIED = ("rate", "seed", "prompt", "replicas", "routing")
+SWEPT = {name: option for name, option in (LOAD | SERVING).items() if name not in _VARIED}
+
+
 def load_of(options: dict[str, Any]) -> Load:
     """Return the load that the options describe.
 
@@ -75,15 +80,8 @@ def load_of(options: dict[str, Any]) -> Load:
         InputError: options that contradict each other, or are out of range.
     """
     from kvcalc import api
-    from kvcalc.cli.shared import one_count
 
-    given = {name: value for name, value in options.items() if value is not None}
-    if "think_s" in given:
-        given["think_s"] = parse_seconds(given["think_s"])
-    for name in ("requests", "system_tokens"):
-        if name in given:
-            given[name] = one_count(given[name], name.replace("_", "-"))
-    return api.Load(**given)
+    return api.Load(**simulation_values(options))
 
 
 def serving_of(
@@ -95,13 +93,31 @@ def serving_of(
         InputError: an engine whose scheduler is not modelled, or options out of range.
     """
     from kvcalc import api
-    from kvcalc.cli.shared import engine_settings, memory
+    from kvcalc.cli.shared import engine_settings
 
     if engine != "vllm":
         raise InputError(f"the scheduler of engine {engine!r} is not modelled", hint="leave out --engine: it is vllm")
+    settings = engine_settings(engine, engine_options, deployment_options)
+    return api.Serving(options=settings, **simulation_values(options))
+
+
+def simulation_values(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a load or of serving that were given, as numbers in base units.
+
+    Raises:
+        InputError: no number of that kind.
+    """
+    from kvcalc.cli.shared import one_count
+
     given = {name: value for name, value in options.items() if value is not None}
-    if "kv_memory_bytes" in given:
-        given["kv_memory_bytes"] = memory(given["kv_memory_bytes"])
-    if "transfer_bytes_per_s" in given:
-        given["transfer_bytes_per_s"] = parse_rate(given["transfer_bytes_per_s"])
-    return api.Serving(options=engine_settings(engine, engine_options, deployment_options), **given)
+    for name, read in (
+        ("think_s", parse_seconds),
+        ("kv_memory_bytes", parse_bytes),
+        ("transfer_bytes_per_s", parse_rate),
+    ):
+        if name in given:
+            given[name] = read(given[name])
+    for name in ("requests", "system_tokens"):
+        if name in given:
+            given[name] = one_count(given[name], name.replace("_", "-"))
+    return given

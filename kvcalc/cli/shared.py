@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import parse_counts
-from kvcalc.core.units import parse_bytes
+from kvcalc.core.units import parse_bytes, print_bytes_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "command_output",
+    "count_from_zero",
     "counts",
     "draw",
     "emit",
@@ -30,6 +31,7 @@ __all__ = [
     "explain_first",
     "memory",
     "number",
+    "numbers",
     "one_count",
     "progress",
     "required",
@@ -63,6 +65,19 @@ def words(text: str | None, what: str) -> tuple[str, ...] | None:
     return found
 
 
+def numbers(text: str | None, what: str) -> tuple[float, ...] | None:
+    """Return the numbers of a list option whose numbers need not be whole, or none where it was not given.
+
+    Raises:
+        InputError: not numbers.
+    """
+    names = words(text, what)
+    try:
+        return None if names is None else tuple(map(float, names))
+    except ValueError:
+        raise InputError(f"{what}: {text!r} is not a list of numbers", hint="for example 1,2.5,4") from None
+
+
 def one_count(text: str | None, what: str) -> int | None:
     """Return the number of an option that takes one.
 
@@ -77,6 +92,18 @@ def one_count(text: str | None, what: str) -> int | None:
     return None if found is None else found[0]
 
 
+def count_from_zero(text: str, what: str) -> int:
+    """Return the number of an option that takes one, which may be zero.
+
+    Raises:
+        InputError: a list, or a number below zero.
+    """
+    stripped = text.strip()
+    if stripped.startswith("-"):
+        raise InputError(f"{what} must be 0 or more, not {text!r}")
+    return one_count(text, what) or 0 if stripped.strip("0") or not stripped else 0
+
+
 def command_output(output: str, *, json: bool) -> str:
     """Return the output format that the two options ask for.
 
@@ -87,7 +114,10 @@ def command_output(output: str, *, json: bool) -> str:
 
     if json and output not in ("table", "json"):
         raise InputError(f"--json and --output {output} contradict each other")
-    return "json" if json else check_output(output)
+    shown = "json" if json else check_output(output)
+    if shown != "table":
+        print_bytes_as("iec")  # --units is for readers: what programs read stays the same
+    return shown
 
 
 def emit(report: Any, output: str, explained: Callable[[], Sequence[ExplainedStep]] | None = None) -> None:

@@ -12,6 +12,7 @@ _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder),
 Model = Annotated[str | None, Option("--model", "-m", help=_MODEL)]
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
 Engine = Annotated[str, Option("--engine", help="vllm: the engine whose scheduler and cache are simulated.")]
+Steps = Annotated[str | None, Option("--steps", metavar="FILE", help="Replay a recorded scenario on a step clock.")]
 Find = Annotated[bool, Option("--find-capacity", help="Search for the highest rate at which all of --slo holds.")]
 Tolerance = Annotated[float, Option("--tolerance", help="--find-capacity: how close, as a share of the rate.")]
 SaveRequests = Annotated[
@@ -31,6 +32,7 @@ def command(
     model: Model = None,
     gpu: Gpu = None,
     engine: Engine = "vllm",
+    steps: Steps = None,
     find_capacity: Find = False,
     tolerance: Tolerance = 0.01,
     save_requests: SaveRequests = None,
@@ -53,12 +55,14 @@ def command(
     from kvcalc.cli.shared import command_output, draw, emit, progress, required, tell_gpu, tell_rates
 
     shown = command_output(output, json=json)
+    if steps is not None:
+        emit(api.replay_steps(steps), shown)
+        return
+    model = required(model, "model", "for example --model llama3.1-8b")
+    gpu = required(gpu, "gpu", "for example --gpu h200")
     load = load_of(load_options)
     serving = serving_of(serving_options, engine, engine_options, deployment_options)
-    gpu = required(gpu, "gpu", "for example --gpu h100-sxm")
-    deployment = api.deployment(
-        required(model, "model", "for example --model llama3.1-8b"), gpu=gpu, **deployment_options
-    )
+    deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
     capacity = None
     if find_capacity:

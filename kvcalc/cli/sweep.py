@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Json, Output, Set
+from kvcalc.cli.options import Json, Output, Set, takes_swept
+from kvcalc.core.errors import InputError
 
 Models = Annotated[str, Option("--model", "-m", help="Models, separated by commas.")]
 Gpus = Annotated[str | None, Option("--gpu", help="Accelerators, separated by commas.")]
@@ -15,7 +16,10 @@ Report = Annotated[
 ]
 Batches = Annotated[str | None, Option("--batch", help="Sequences: a list (1,8,32) or a range (1-256*2).")]
 Contexts = Annotated[str | None, Option("--context", help="Tokens attended: a list or a range (1024-33792+1024).")]
-Prompts = Annotated[str | None, Option("--prompt", help="prefill: tokens of each prompt: a list or a range.")]
+Prompts = Annotated[
+    str | None,
+    Option("--prompt", help="prefill: tokens of each prompt: a list or a range. simulate: their distribution."),
+]
 Number = Annotated[str | None, Option("--gpus", help="How many: a list or a range.")]
 Tensor = Annotated[str | None, Option("--tensor-parallel", "--tp", help="Ranks that split each layer: a list.")]
 Pipeline = Annotated[str | None, Option("--pipeline-parallel", "--pp", help="Stages that split the layers: a list.")]
@@ -24,6 +28,12 @@ Data = Annotated[str | None, Option("--data-parallel", "--dp", help="Copies of t
 Kv = Annotated[str | None, Option("--kv-dtype", help="Cache formats, separated by commas.")]
 Weights = Annotated[str | None, Option("--weights", help="Weight format, with exceptions: bf16,experts=mxfp4.")]
 Activations = Annotated[str | None, Option("--activations", help="Format the matrices are multiplied in.")]
+Rates = Annotated[str | None, Option("--rate", help="simulate: requests a second, separated by commas: 1,2.5,4.")]
+Seeds = Annotated[str | None, Option("--seed", help="simulate: seeds, separated by commas.")]
+Replicas = Annotated[str | None, Option("--replicas", help="simulate: engines: a list or a range.")]
+Routings = Annotated[str | None, Option("--routing", help="simulate: routings, separated by commas.")]
+BatchedTokens = Annotated[str | None, Option("--max-num-batched-tokens", help="simulate: tokens of a step: a list.")]
+Sequences = Annotated[str | None, Option("--max-num-seqs", help="simulate: sequences of a step: a list.")]
 Save = Annotated[
     str | None, Option("--save", metavar="FILE", help="Write the rows to a .csv, .jsonl or .parquet file.")
 ]
@@ -34,6 +44,7 @@ Workers = Annotated[
 Scheduler = Annotated[str | None, Option("--scheduler", help="A Dask cluster that does the work: tcp://HOST:PORT.")]
 
 
+@takes_swept
 def command(
     model: Models,
     gpu: Gpus = None,
@@ -50,19 +61,28 @@ def command(
     weights: Weights = None,
     activations: Activations = None,
     settings: Set = None,
+    rate: Rates = None,
+    seed: Seeds = None,
+    replicas: Replicas = None,
+    routing: Routings = None,
+    max_num_batched_tokens: BatchedTokens = None,
+    max_num_seqs: Sequences = None,
     save: Save = None,
     resume: Resume = False,
     workers: Workers = None,
     scheduler: Scheduler = None,
     json: Json = False,
     output: Output = "table",
+    *,
+    simulation_options: dict[str, Any],
 ) -> None:
     """A report at every point of a grid: models, accelerators, parallelism, batch, context, load.
 
-    Example: kvcalc sweep --model llama3.1-8b --gpu h100-sxm,h200,b200 --batch 1-64*2 --context 8192 --output csv
+    Example: kvcalc sweep --model llama3.1-8b --gpu h100-sxm,h200,b200 --batch 1-64*2 --context 8192
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, emit, emit_blocks, progress, words
+    from kvcalc.cli.serving_options import simulation_values
+    from kvcalc.cli.shared import command_output, counts, emit, emit_blocks, numbers, progress, words
 
     shown = command_output(output, json=json)
     places = {
@@ -75,11 +95,27 @@ def command(
         "expert_parallel": counts(expert_parallel, "expert-parallel"),
         "data_parallel": counts(data_parallel, "data-parallel"),
     }
-    cells = {"context": counts(context, "context"), "prompt": counts(prompt, "prompt"), "batch": counts(batch, "batch")}
+    cells = {"context": counts(context, "context"), "batch": counts(batch, "batch")}
+    runs = {
+        "rate": numbers(rate, "rate"),
+        "seed": None if seed is None else tuple(map(int, numbers(seed, "seed") or ())),
+        "replicas": counts(replicas, "replicas"),
+        "routing": words(routing, "routing"),
+        "max_num_batched_tokens": counts(max_num_batched_tokens, "max-num-batched-tokens"),
+        "max_num_seqs": counts(max_num_seqs, "max-num-seqs"),
+    }
+    options = simulation_values(simulation_options)
+    if report == "simulate":
+        options |= {} if prompt is None else {"prompt": prompt}
+        axes: dict[str, Any] = places | runs
+    else:
+        axes = places | cells | {"prompt": counts(prompt, "prompt")}
+        refuse_foreign(report, options | {name: value for name, value in runs.items() if value is not None})
     swept = api.Sweep(
         report=report,
-        axes={name: values for name, values in (places | cells).items() if values is not None},
+        axes={name: values for name, values in axes.items() if values is not None},
         deployment={"weights": weights, "activations": activations, "settings": tuple(settings or ())},
+        options=options,
     )
     where: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
     if save is None and shown in ("csv", "jsonl"):
@@ -88,3 +124,14 @@ def command(
     with progress("points") as told:
         found = api.sweep(swept, save=save, resume=resume, progress=told, **where)
     emit(found, shown)
+
+
+def refuse_foreign(report: str, given: dict[str, Any]) -> None:
+    """Refuse options of simulations in a sweep of another report.
+
+    Raises:
+        InputError: there are some.
+    """
+    if given:
+        name = next(iter(given)).removesuffix("_s").removesuffix("_bytes").replace("_", "-")
+        raise InputError(f"--{name} is an option of simulations, not of {report}", hint="add --report simulate")

@@ -7,6 +7,7 @@ unit (bytes, seconds, FLOP, tokens), with the unit in its name.
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 
 from kvcalc.core.errors import InputError
 
@@ -29,6 +30,7 @@ __all__ = [
     "parse_rate",
     "parse_seconds",
     "parse_speed",
+    "print_bytes_as",
     "rate_text",
     "seconds_of",
     "seconds_text",
@@ -41,6 +43,8 @@ SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
 MILLISECOND = 1e-3
 
+# What a reader wants to see; the numbers of reports are in base units whatever it is.
+_SI_BYTES: ContextVar[bool] = ContextVar("_SI_BYTES", default=False)
 _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
@@ -182,13 +186,25 @@ def _scaled(value: float, prefixes: dict[str, int], unit: str, digits: int) -> s
     return f"{text} {prefix}{unit}".rstrip()
 
 
-def bytes_text(value: float, *, si: bool = False) -> str:
-    """Print bytes with the unit, IEC unless SI is asked for.
+def print_bytes_as(units: str) -> None:
+    """Choose the units that `bytes_text` prints from now on in this context: ``iec`` (GiB) or ``si`` (GB).
+
+    Raises:
+        InputError: neither.
+    """
+    if units not in ("iec", "si"):
+        raise InputError(f"--units {units!r} are no units", hint="iec (GiB, 1024) or si (GB, 1000)")
+    _SI_BYTES.set(units == "si")
+
+
+def bytes_text(value: float, *, si: bool | None = None) -> str:
+    """Print bytes with the unit: IEC unless SI is asked for, here or by `print_bytes_as`.
 
     >>> bytes_text(327680), bytes_text(671088640000, si=True), bytes_text(512)
     ('320.00 KiB', '671.09 GB', '512 B')
     """
-    return _scaled(value, _SI if si else _IEC, "B", 2)
+    wanted = _SI_BYTES.get() if si is None else si
+    return _scaled(value, _SI if wanted else _IEC, "B", 2)
 
 
 def label_bytes(si_bytes: float) -> int:

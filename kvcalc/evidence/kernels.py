@@ -39,13 +39,14 @@ def kernel_case(record: Record) -> Case | Unusable:
         return Unusable(status="no profile", reason=f"no profile of the accelerator {record.hardware!r}")
     try:
         op, narrow = _gemm(record) if record.phase == "gemm" else (_attention(record), None)
+        measured_s = _seconds(record, op.flop)
     except KvcalcError as error:
         return Unusable(status="excluded", reason=error.what)
     return Case(
         record=record,
         variants=found,
         passes=(_alone(op),),
-        measured_s=_seconds(record, op.flop),
+        measured_s=measured_s,
         narrow=(_alone(narrow),) if narrow is not None else (),
     )
 
@@ -82,7 +83,7 @@ def _gemm(record: Record) -> tuple[OpCost, OpCost | None]:
 def _attention(record: Record) -> OpCost:
     """Return one query for each sequence over its past: the cache read once, queries in and results out."""
     heads, kv_heads, dim, past, new = _sizes(record, "heads", "kv_heads", "head_dim", "past", "new")
-    batch, tokens = record.batch or 1, past + new
+    batch, tokens = record.batch or 1, min(past + new, record.shape.get("window") or past + new)
     cache, query = _format(record.kv), _format(record.weights)
     return OpCost(
         name="attention",

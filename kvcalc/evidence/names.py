@@ -35,7 +35,7 @@ __all__ = [
     "weights_in_name",
 ]
 
-_VENDORS = re.compile(r"^(nvidia|amd|apple|intel|google|aws) ")
+_VENDORS = re.compile(r"^((nvidia|amd|apple|intel|google|aws|geforce|radeon|tesla) )+")
 _STORED = re.compile(
     r"[-_.](fp8|nvfp4|fp4|mxfp4|awq|gptq|int[48]|w8a8|w[48]a16|iq4_(?:nl|xs)|q\d_(?:[01]|k(?:_[sml])?)|bf16|f16|fp16)"
     r"(?:[-.]gguf|-dynamic)?$"

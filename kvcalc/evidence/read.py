@@ -110,9 +110,12 @@ def _csv_records(path: Path) -> Iterator[Record]:
             for row in reader:
                 try:
                     yield from read(row, reader.line_num)
-                except (TypeError, ValueError, AttributeError) as error:
+                except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                     where = f"{path}:{reader.line_num}"
-                    raise ProfileError(f"the row cannot be read: {error}"[:200], where=where) from None
+                    what = (
+                        f"the column {error} is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
+                    )
+                    raise ProfileError(f"the row: {what}"[:200], where=where) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
 

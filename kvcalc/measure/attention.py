@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupedAttention", "HeadsCache", "Pass", "attend", "causal_mask", "normalised"]
 
 _ROTARY_BASE = 10_000.0
-_EPSILON = 1e-6
+_LEAST_SQUARE = 1e-6
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,12 +72,12 @@ def normalised(vectors: Any, weight: Any, bias: Any = None) -> Any:
     if weight is None:
         return torch.nn.functional.layer_norm(vectors, vectors.shape[-1:])
     if bias is not None:
-        return torch.nn.functional.layer_norm(vectors, vectors.shape[-1:], weight, bias, _EPSILON)
+        return torch.nn.functional.layer_norm(vectors, vectors.shape[-1:], weight, bias, _LEAST_SQUARE)
     width = weight.shape[0]
     if width == vectors.shape[-1]:
-        return torch.nn.functional.rms_norm(vectors, (width,), weight, _EPSILON)
+        return torch.nn.functional.rms_norm(vectors, (width,), weight, _LEAST_SQUARE)
     pieces = vectors.unflatten(-1, (-1, width))
-    return torch.nn.functional.rms_norm(pieces, (width,), weight, _EPSILON).flatten(-2)
+    return torch.nn.functional.rms_norm(pieces, (width,), weight, _LEAST_SQUARE).flatten(-2)
 
 
 def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: float, sinks: Any = None) -> Any:

@@ -11,12 +11,15 @@ from kvcalc.measure.machine import Plan, Probe, probe_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.measure.library import Device
 
 __all__ = ["bench_report", "measured_probes"]
 
 
-def bench_report(device: Device, plan: Plan, *, progress: Callable[[str], None]) -> BenchReport:
+def bench_report(
+    device: Device, plan: Plan, *, progress: Callable[[str], None], against: HardwareProfile | None = None
+) -> BenchReport:
     """Return what a device reaches: the benchmarks, its ceilings, and the calibration fitted to them.
 
     What was measured before an interruption is kept.
@@ -25,13 +28,15 @@ def bench_report(device: Device, plan: Plan, *, progress: Callable[[str], None])
         device: what is measured.
         plan: how thoroughly.
         progress: told what is measured next.
+        against: ceilings that bounds and calibration stand on; those reached here where left out.
 
     Raises:
         InputError: too little free memory.
         KeyboardInterrupt: before a ceiling was known.
     """
     probes, interrupted = measured_probes(device, plan, progress=progress)
-    hardware = ceilings(device, probes)
+    reached = ceilings(device, probes)
+    hardware = against or reached
     complete = {probe.format for probe in probes if probe.kind == "attention"}
     calibration = calibration_of(device, hardware, probes) if complete else None
     notes = [*noise_notes(probes), *_note_of_versions(device)]
@@ -43,7 +48,8 @@ def bench_report(device: Device, plan: Plan, *, progress: Callable[[str], None])
         threads=device.threads,
         versions=device.versions,
         date=today(),
-        hardware=hardware,
+        hardware=reached,
+        gpu=hardware.name,
         calibration=calibration,
         rows=bench_rows(probes, hardware, calibration),
         interrupted=interrupted,

@@ -189,6 +189,7 @@ def _row(probe: Probe, hardware: HardwareProfile, calibration: Calibration | Non
         estimate_s=estimate,
         measured_s=measured,
         median_s=timing.median_s,
+        samples_s=timing.samples_s,
         ratio=measured / bound if bound else None,
         bytes_per_s=op.moved_bytes / measured if op.moved_bytes and measured else None,
         flop_per_s=op.flop / measured if op.flop and measured else None,

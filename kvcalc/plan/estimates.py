@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
@@ -22,7 +22,24 @@ __all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "
 _ENGINES = ("vllm", "tensorrt-llm", "sglang", "gpt-fast", "llama.cpp", "llama.cpp-vulkan")
 
 
-def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
+class Applicable(Protocol):
+    """What belongs to an engine and to accelerators, as a calibration does."""
+
+    @property
+    def engine(self) -> str:
+        """The engine."""
+        ...
+
+    @property
+    def applies_to(self) -> tuple[str, ...]:
+        """Accelerators or their generations."""
+        ...
+
+
+T = TypeVar("T", bound=Applicable)
+
+
+def applies(calibration: Applicable, hardware: HardwareProfile) -> int:
     """Return how closely a calibration belongs to an accelerator: 2 by its name, 1 by its generation, 0 not at all.
 
     An accelerator that has calibrations by its name is no member of its generation.
@@ -32,9 +49,7 @@ def applies(calibration: Calibration, hardware: HardwareProfile) -> int:
     return int(bool(hardware.architecture) and hardware.architecture in calibration.applies_to)
 
 
-def best_calibration(
-    calibrations: Iterable[Calibration], hardware: HardwareProfile, engines: Sequence[str]
-) -> Calibration | None:
+def best_calibration(calibrations: Iterable[T], hardware: HardwareProfile, engines: Sequence[str]) -> T | None:
     """Return the calibration that applies to an accelerator, or none: by its name before by its generation.
 
     Args:
@@ -82,7 +97,7 @@ def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
 
 
 def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> tuple[str, ...]:
-    """Return a note where no calibration applies or one that does not apply is used."""
+    """Return a note where no calibration applies, one that does not apply is used, or one of kernels alone."""
     hardware = deployment.hardware
     if hardware is None:
         return ()
@@ -91,4 +106,7 @@ def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> t
     if not applies(calibration, hardware):
         places = ", ".join(calibration.applies_to)
         return (f"the calibration {calibration.name} is of {places}, not of {hardware.name}: its estimate is a guess",)
+    if calibration.engine == "kernels":
+        told = "what steps and layers take beside them is left out"
+        return (f"the calibration {calibration.name} is of kernels: {told}",)
     return ()

@@ -347,7 +347,8 @@ def _solve_batch(start: _Trial, question: _Question) -> _Solution:
 
 def _solve_context(start: _Trial, question: _Question) -> _Solution:
     """The longest context, up to the model's limit or the max-model-len that was asked for."""
-    limit = question.options.max_model_len or start.deployment.model.context_limit or _MOST_CONTEXT
+    known = question.options.max_model_len or start.deployment.model.context_limit
+    limit = known or _MOST_CONTEXT
 
     def at(tokens: int) -> _Trial:
         return replace(start, context=tokens)
@@ -355,6 +356,8 @@ def _solve_context(start: _Trial, question: _Question) -> _Solution:
     tokens = _longest(lambda length: question.holds(at(length)), limit, start.deployment)
     if tokens == 0:
         return _Solution(answer=None, trial=at(1), beyond=None)
+    if tokens == limit and known is None:
+        return _Solution(answer=None, trial=start, beyond=None, stop="nothing bounds the context")
     if tokens == limit:
         return _Solution(answer=tokens, trial=at(tokens), beyond=None, stop="context_limit")
     return _Solution(answer=tokens, trial=at(tokens), beyond=at(tokens + 1))

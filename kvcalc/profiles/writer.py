@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["profile_yaml"]
 
-_SCHEMA = "# yaml-language-server: $schema=../kvcalc/profiles/schemas/{}.schema.json\n"
+_SCHEMA = "# yaml-language-server: $schema={}/schemas/{}.schema.json\n"
+_BESIDE = {"calibration": ".."}  # where the shipped ones stand; the others are in folders beside the package
 
 
 class _Dumper(yaml.SafeDumper):
@@ -47,4 +48,4 @@ def profile_yaml(profile: ModelProfile | HardwareProfile | Calibration) -> str:
     else:
         kind, document = "model", model_to_document(profile)
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
-    return _SCHEMA.format(kind) + text
+    return _SCHEMA.format(_BESIDE.get(kind, "../kvcalc/profiles"), kind) + text

@@ -237,10 +237,15 @@ class BlockClock:
 
         Returns how many steps that are, and the blocks taken less those given back: in the first, and in all of them.
         """
-        first = self.needed(clock)
         if self._moving:
-            return self._take_and_give(clock, steps, free, first)
-        taken = first if steps == 1 else sum([phases.total(clock, steps) for phases in self._takes])
+            return self._take_and_give(clock, steps, free, self.needed(clock))
+        first = taken = 0
+        for phases in self._takes:
+            size, of = phases.size, phases.of
+            start = clock % size
+            first += of[start]
+            end = start + steps
+            taken += sum(of[start:end]) if end <= size else phases.total(clock, steps)
         while steps and taken > free:
             steps -= 1
             taken -= self.needed(clock + steps)

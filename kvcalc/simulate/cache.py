@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import ceil_div
@@ -12,13 +12,16 @@ from kvcalc.simulate.blocks import BlockPool, BlockTable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.simulate.scheduler import ServedSequence
+    from kvcalc.simulate.sequences import ServedSequence
 
-__all__ = ["BlockGroup", "Cache", "GroupedCache", "PagedCache"]
+__all__ = ["BlockGroup", "Cache", "CountingCache", "GroupedCache", "PagedCache"]
 
 
 class Cache(Protocol):
-    """What the scheduler needs of a cache; tokens are those a sequence shall hold."""
+    """What the scheduler needs of a cache.
+
+    A hit is what a sequence could share, as `find_prefix` returned it; ``tokens`` are those a sequence shall hold.
+    """
 
     @property
     def free(self) -> int:
@@ -28,26 +31,45 @@ class Cache(Protocol):
     def usable(self) -> int:
         """Blocks that can have an owner."""
 
-    def find_prefix(self, sequence: ServedSequence) -> tuple[Sequence[int], int]:
+    def find_prefix(self, sequence: Any) -> tuple[Any, int]:
         """Return what a waiting sequence could share, and how many tokens that is."""
 
-    def can_allocate(self, hit: Sequence[int], *, tokens: int, spare: int) -> bool:
+    def can_allocate(self, hit: Any, *, tokens: int, spare: int) -> bool:
         """Whether a waiting sequence that shares a hit would fit, with some blocks to spare."""
 
-    def allocate(self, sequence: ServedSequence, hit: Sequence[int], *, tokens: int) -> None:
+    def allocate(self, sequence: Any, hit: Any, *, tokens: int) -> None:
         """Give a waiting sequence its blocks."""
 
-    def can_append(self, sequence: ServedSequence, *, tokens: int) -> bool:
+    def can_append(self, sequence: Any, *, tokens: int) -> bool:
         """Whether a running sequence can hold so many tokens."""
 
-    def append(self, sequence: ServedSequence, *, tokens: int) -> None:
+    def append(self, sequence: Any, *, tokens: int) -> None:
         """Give a running sequence the blocks it lacks."""
 
-    def hash_blocks(self, sequence: ServedSequence, *, tokens: int) -> None:
+    def hash_blocks(self, sequence: Any, *, tokens: int) -> None:
         """Keep the full blocks among its first tokens for later prompts."""
 
-    def deallocate(self, sequence: ServedSequence) -> None:
+    def deallocate(self, sequence: Any) -> None:
         """Take all its blocks."""
+
+
+class CountingCache(Cache, Protocol):
+    """What a replica that jumps needs beside."""
+
+    def missing(self, sequence: Any, *, tokens: int) -> int:
+        """Return the blocks that a sequence lacks, less those it needs no more."""
+
+    def give(self, sequence: Any, blocks: int) -> None:
+        """Give a sequence blocks, or take some back where the number is negative."""
+
+    def take(self, blocks: int) -> None:
+        """Take blocks for sequences that are caught up later; a negative number gives some back."""
+
+    def held_by(self, sequence: Any) -> int:
+        """Return the blocks of a sequence."""
+
+    def catch_up(self, sequence: Any) -> None:
+        """Note the blocks of a sequence that has computed its tokens one by one while only their sum was kept."""
 
 
 class PagedCache:
@@ -213,9 +235,12 @@ class GroupedCache:
 
     def append(self, sequence: ServedSequence, *, tokens: int) -> None:
         """Take back the blocks that a sequence needs no more, and give it those it lacks."""
-        missing = self.missing(sequence, tokens=tokens)
-        self.free -= missing
-        self._held[sequence] += missing
+        self.give(sequence, self.missing(sequence, tokens=tokens))
+
+    def give(self, sequence: ServedSequence, blocks: int) -> None:
+        """Give a sequence blocks, or take some back where the number is negative."""
+        self.free -= blocks
+        self._held[sequence] += blocks
 
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later; a negative number gives some back."""

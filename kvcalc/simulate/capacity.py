@@ -15,8 +15,8 @@ __all__ = ["HighestRate", "highest_rate"]
 
 # A load at which requests come so far apart that each is served alone.
 _LEAST_RATE = 1e-6
-# Doublings after which a load that still holds is taken to hold always: the whole trace comes at once.
-_MOST_DOUBLINGS = 24
+# A load that still holds here is taken to hold always: the whole trace comes at once.
+_MOST_RATE = 1e9
 _LEAST_TOLERANCE = 1e-4
 
 
@@ -49,8 +49,8 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
     Raises:
         InputError: a tolerance below a hundredth of a percent, or a guess that is no rate.
 
-    >>> highest_rate(lambda rate: rate <= 5, start_per_s=1, tolerance=0.5)
-    HighestRate(rate_per_s=4.0, above_rate_per_s=5.65685424949238, tried=5)
+    >>> highest_rate(lambda rate: rate <= 5, start_per_s=1.0, tolerance=0.5)
+    HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
     """
     if not _LEAST_TOLERANCE <= tolerance < math.inf:
         raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_LEAST_TOLERANCE:g} or more")
@@ -63,28 +63,29 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
         tried += 1
         return holds(rate)
 
-    low, high = 0.0, math.inf
-    rate = start_per_s
-    for _ in range(_MOST_DOUBLINGS):
-        if tell(rate):
-            low = rate
-            if high < math.inf:
-                break
-            rate *= 2
-        else:
-            if high == math.inf and not low and not tell(_LEAST_RATE):
-                return HighestRate(rate_per_s=0.0, above_rate_per_s=_LEAST_RATE, tried=tried)
-            high = rate
-            if low:
-                break
-            rate /= 2
-    if high == math.inf:
-        return HighestRate(rate_per_s=low, above_rate_per_s=None, tried=tried)
-    low = low or _LEAST_RATE
-    while high > low * (1 + tolerance):
+    low, high = _around(tell, start_per_s)
+    if not low:
+        return HighestRate(rate_per_s=0.0, above_rate_per_s=_LEAST_RATE, tried=tried)
+    while low * (1 + tolerance) < high < math.inf:
         middle = math.sqrt(low * high)
-        if tell(middle):
-            low = middle
-        else:
-            high = middle
-    return HighestRate(rate_per_s=low, above_rate_per_s=high, tried=tried)
+        low, high = (middle, high) if tell(middle) else (low, middle)
+    return HighestRate(rate_per_s=low, above_rate_per_s=None if high == math.inf else high, tried=tried)
+
+
+def _around(holds: Callable[[float], bool], start: float) -> tuple[float, float]:
+    """Return a rate that holds, 0 if none does, and one that does not, infinity if all do."""
+    if holds(start):
+        low = start
+        while 2 * low <= _MOST_RATE:
+            if not holds(2 * low):
+                return low, 2 * low
+            low *= 2
+        return low, math.inf
+    if not holds(_LEAST_RATE):
+        return 0.0, _LEAST_RATE
+    high = start
+    while high / 2 > _LEAST_RATE:
+        if holds(high / 2):
+            return high / 2, high
+        high /= 2
+    return _LEAST_RATE, high

@@ -14,18 +14,23 @@ from math import sqrt
 from operator import add
 from typing import TYPE_CHECKING
 
+from kvcalc.core.requests import Segment
 from kvcalc.simulate.advancing import BlockClock, Contexts
+from kvcalc.simulate.cache import GroupedCache
+from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
-from kvcalc.simulate.serving import Job, Replica, sums_of
-from kvcalc.simulate.timer import SECONDS_PER_TICK
+from kvcalc.simulate.serving import Replica
+from kvcalc.simulate.stretches import StretchCache
+from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
-    from kvcalc.simulate.cache import GroupedCache
+    from kvcalc.core.requests import Request
+    from kvcalc.simulate.cache import CountingCache
     from kvcalc.simulate.runs import Observer
     from kvcalc.simulate.serving import ServingSetup
 
-__all__ = ["JumpingReplica"]
+__all__ = ["JumpingReplica", "replica"]
 
 
 class JumpingReplica(Replica):
@@ -36,9 +41,13 @@ class JumpingReplica(Replica):
         observer: who is told what happens.
     """
 
-    cache: GroupedCache
+    cache: CountingCache
 
     def __init__(self, setup: ServingSetup, observer: Observer) -> None:
+        # sequences whose output later prompts may hold, by the stream that they generate
+        self._publishing: dict[int, list[Job]] = {}
+        self._ahead = 0
+        self._in_line = setup.limits.policy == "fcfs"
         super().__init__(setup, observer)
         self._clock = 0
         self._admissions = 0
@@ -47,10 +56,33 @@ class JumpingReplica(Replica):
         self._blocked = False
         # a step did not reach every sequence, so the next one does not follow for all of them
         self._passed_over = False
-        self._in_line = self.limits.policy == "fcfs"
         self._ends: list[tuple[int, int, Job]] = []
         self._contexts = Contexts(self.timer.caps, self.timer.periods)
         self._blocks = BlockClock(setup.groups)
+
+    def _make_cache(self) -> CountingCache:
+        if not self.limits.prefix_caching:
+            return GroupedCache(num_blocks=self.setup.num_blocks, groups=self.setup.groups)
+        return StretchCache(
+            num_blocks=self.setup.num_blocks,
+            block_size=self.setup.groups[0].block_size,
+            before_lookup=self._register_published,
+        )
+
+    def _content(self, request: Request, order: int) -> tuple[Segment, ...]:
+        """Return what others could ask for too; a policy that takes back what it scheduled needs to know all."""
+        if not self._in_line:
+            return super()._content(request, order)
+        if not request.prompt or request.output_stream is None:
+            return request.prompt
+        return (*request.prompt, Segment(request.output_stream, request.output_start, request.output_tokens))
+
+    def _register_published(self, job: Job) -> None:
+        """Register the blocks that running sequences have filled with tokens of a job's prompt."""
+        if self._publishing:
+            for stream in dict.fromkeys(segment.stream for segment in job.request.prompt):
+                for other in self._publishing.get(stream, ()):
+                    self.cache.hash_blocks(other, tokens=other.base + self._clock + self._ahead)
 
     def _receive(self, job: Job) -> None:
         super()._receive(job)
@@ -61,8 +93,10 @@ class JumpingReplica(Replica):
         """Run one step, or as many as begin before a tick and leave nothing to decide."""
         if self._passed_over:
             moved = False
-        elif self._prefilling or (self.scheduler.waiting and not self._blocked):
+        elif self._prefilling or (self.scheduler.waiting and not self._head_waits()):
+            self._ahead = 1
             moved = self._mixed_step()
+            self._ahead = 0
         else:
             moved = self._jump(end)
         if not moved:
@@ -71,8 +105,9 @@ class JumpingReplica(Replica):
     def _jump(self, end: int) -> bool:
         """Take all steps up to the next event at once; return whether there is any without a decision."""
         clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
-        count = contexts.count
-        first, slope, steps, limiter = self.timer.line(count, count, contexts.sums(clock), contexts.slopes(), ())
+        sums = contexts.sums(clock)
+        count = sums[0]
+        first, slope, steps, limiter = self.timer.line(count, count, sums, contexts.slopes(), ())
         event = self._ends[0][0]
         if not contexts.straight:
             event = min(event, contexts.next_knee(clock))
@@ -103,7 +138,7 @@ class JumpingReplica(Replica):
                 len(self.scheduler.waiting),
                 owned + first_taken,
                 owned + taken,
-                contexts.computed(clock + 1),
+                sums[1],
                 limiter,
             )
         )
@@ -122,8 +157,8 @@ class JumpingReplica(Replica):
             admitted = self._admit(left - sum([tokens for _, tokens in work]))
             work += admitted.scheduled.items()
         owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
-        held = contexts.computed(clock + 1)
-        prompt_tokens = 0
+        sums = contexts.sums(clock)
+        prompt_tokens, held = 0, sums[1]
         chunks, single, yielding = [], [], []
         for job, tokens in work:
             past = job.computed
@@ -136,7 +171,6 @@ class JumpingReplica(Replica):
                 single.append(computed)
             if computed == job.known:
                 yielding.append(job)
-        sums = contexts.sums(clock)
         if single:
             sums = tuple(map(add, sums, sums_of(single, self.timer)))
         tokens, logits = count + prompt_tokens, count + len(yielding)
@@ -172,7 +206,10 @@ class JumpingReplica(Replica):
 
     def _unfinished(self, left: int) -> list[tuple[Job, int]] | None:
         """Return the tokens of each unfinished prompt in the next step; none where the policy must share them out."""
-        work, longest = [], self._longest()
+        work: list[tuple[Job, int]] = []
+        if not self._prefilling:
+            return work
+        longest = self._longest()
         for job in self._prefilling:
             tokens = min(job.known - job.computed, longest)
             if tokens > left:
@@ -195,16 +232,20 @@ class JumpingReplica(Replica):
         clock, cache, blocks = self._clock, self.cache, self._blocks
         if blocks.moving:
             blocks.next_event(clock)
-        asked = 0
-        for job, tokens in work:
-            asked += max(cache.missing(job, tokens=job.computed + tokens), 0)
-        advanced, _, taken = blocks.take(clock, 1, cache.free - asked)
+        if not work:
+            advanced, _, taken = blocks.take(clock, 1, cache.free)
+            cache.take(taken)
+            return advanced > 0
+        asked = [cache.missing(job, tokens=job.computed + tokens) for job, tokens in work]
+        advanced, _, taken = blocks.take(clock, 1, cache.free - sum([max(each, 0) for each in asked]))
         if not advanced:
             return False
         cache.take(taken)
-        for job, tokens in work:
-            cache.append(job, tokens=job.computed + tokens)
-            cache.hash_blocks(job, tokens=job.computed + tokens)
+        for (job, tokens), missing in zip(work, asked, strict=True):
+            cache.give(job, missing)
+            if self.limits.prefix_caching:
+                self._register_published(job)
+                cache.hash_blocks(job, tokens=job.computed + tokens)
         return True
 
     def _admit(self, left: int) -> Step[Job]:
@@ -214,7 +255,15 @@ class JumpingReplica(Replica):
         self._blocked = left > 0 and self._blocks_head()
         if step.scheduled:
             self._note_admissions(step)
+            for job in step.scheduled:
+                self._number(job)
         return step
+
+    def _head_waits(self) -> bool:
+        """Whether the head of the queue cannot be admitted before an event."""
+        if not self._blocked or not self._publishing:
+            return self._blocked
+        return not any(segment.stream in self._publishing for segment in self.scheduler.waiting.head.request.prompt)
 
     def _blocks_head(self) -> bool:
         """Whether a head that was not admitted must wait for an event: windows that move on give blocks back before."""
@@ -233,6 +282,7 @@ class JumpingReplica(Replica):
         self._contexts.clear()
         self._blocks.clear()
         self._ends.clear()
+        self._publishing.clear()
         self._prefilling = []
         self._passed_over = False
         for job in self.running:
@@ -250,11 +300,6 @@ class JumpingReplica(Replica):
             job.last_token = self.now
             self.cache.catch_up(job)
 
-    def _note_admissions(self, step: Step[Job]) -> None:
-        super()._note_admissions(step)
-        for job in (*step.new, *step.resumed):
-            self._number(job)
-
     def _number(self, job: Job) -> None:
         self._admissions += 1
         job.place = self._admissions
@@ -265,18 +310,25 @@ class JumpingReplica(Replica):
         job.base, job.joined = job.computed - clock, clock
         self._contexts.add(job, clock)
         self._blocks.add(job, clock, self.cache.held_by(job))
-        heapq.heappush(self._ends, (clock + self._last(job) - job.known, job.place, job))
+        stream = job.request.output_stream
+        if stream is not None and self.limits.prefix_caching:
+            self._publishing.setdefault(stream, []).append(job)
+        heapq.heappush(self._ends, (clock + job.end - job.known, job.place, job))
 
-    def _last(self, job: Job) -> int:
-        """Return the tokens that a sequence has when it finishes."""
-        return min(job.last_known, self.limits.max_model_len)
+    def _unpublish(self, job: Job) -> None:
+        stream = job.request.output_stream
+        others = self._publishing.get(stream) if stream is not None else None
+        if others is not None and stream is not None:
+            others.remove(job)
+            if not others:
+                del self._publishing[stream]
 
     def _leave(self, yielding: list[Job]) -> None:
         """Let those finish that got their last token, in the order of the running list, and the others join."""
         clock, ends = self._clock, self._ends
         if not yielding and not (ends and ends[0][0] <= clock):
             return
-        finished = [job for job in yielding if job.known >= self._last(job)]
+        finished = [job for job in yielding if job.known >= job.end]
         for job in yielding:
             if job not in finished:
                 self._join(job)
@@ -285,6 +337,7 @@ class JumpingReplica(Replica):
             self._contexts.remove(job, clock)
             self._blocks.remove(job)
             self._catch_up(job)
+            self._unpublish(job)
             finished.append(job)
         if not finished:
             return
@@ -295,6 +348,12 @@ class JumpingReplica(Replica):
             job.place = -1
             self.cache.deallocate(job)
             self._note_finish(job)
+
+
+def replica(setup: ServingSetup, observer: Observer, *, exact_steps: bool = False) -> Replica:
+    """Return a replica; one that jumps, unless every step is asked for or speculation makes every step a decision."""
+    stepped = exact_steps or setup.limits.speculative_tokens > 0
+    return (Replica if stepped else JumpingReplica)(setup, observer)
 
 
 def _place(job: Job) -> int:
@@ -313,16 +372,12 @@ def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
     >>> steps_before(25, 10, 0, 100), steps_before(30, 10, 10, 100), steps_before(31, 10, 10, 100)
     (3, 2, 3)
     """
-
-    def taken(count: int) -> int:
-        return first * count + slope * (count * (count - 1) // 2)
-
-    if taken(steps - 1) < gap:
+    if first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) < gap:
         return steps
     linear = 2.0 * first - slope
-    found = max(1, int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap))))
-    while taken(found) < gap:
+    found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
+    while first * found + slope * (found * (found - 1) // 2) < gap:
         found += 1
-    while taken(found - 1) >= gap:
+    while found > 1 and first * (found - 1) + slope * ((found - 1) * (found - 2) // 2) >= gap:
         found -= 1
     return found

@@ -37,24 +37,35 @@ class Series(Observer):
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps; what happens in one is spread evenly over its time."""
         for run in runs:
-            if run.end_s > self._end_s:
-                self._reach(run.end_s)
-            first, last = int(run.start_s / self._slice_s), int(run.end_s / self._slice_s)
-            if first == last:
-                self._add(self._slices[first], run, run.end_s - run.start_s, 1.0)
+            start_s, end_s, steps, _, _, decodes, _, output, running, waiting, blocks, end_blocks, _, _ = run
+            if end_s > self._end_s:
+                self._reach(end_s)
+            place = int(start_s / self._slice_s)
+            if end_s > (place + 1) * self._slice_s:
+                self._spread(run)
                 continue
-            for place in range(first, min(last, len(self._slices) - 1) + 1):
-                inside_s = min(run.end_s, (place + 1) * self._slice_s) - max(run.start_s, place * self._slice_s)
-                self._add(self._slices[place], run, inside_s, inside_s / (run.end_s - run.start_s))
+            taken_s = end_s - start_s
+            sums = self._slices[place]
+            sums[_RUNNING] += taken_s * running
+            sums[_WAITING] += taken_s * waiting
+            sums[_BLOCKS] += taken_s * (blocks + end_blocks) / 2
+            sums[_TOKENS] += steps * output
+            sums[_GAPS] += steps * decodes
+            sums[_GAP_S] += taken_s * decodes
 
-    def _add(self, sums: list[float], run: Run, inside_s: float, share: float) -> None:
-        gaps = share * run.steps * run.decodes
-        sums[_RUNNING] += inside_s * run.running
-        sums[_WAITING] += inside_s * run.waiting
-        sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
-        sums[_TOKENS] += share * run.steps * run.output_tokens
-        sums[_GAPS] += gaps
-        sums[_GAP_S] += run.decodes * inside_s
+    def _spread(self, run: Run) -> None:
+        """Take in a run that lies in several slices, a part of it in each."""
+        first, last = int(run.start_s / self._slice_s), int(run.end_s / self._slice_s)
+        taken_s = run.end_s - run.start_s
+        for place in range(first, min(last, len(self._slices) - 1) + 1):
+            inside_s = min(run.end_s, (place + 1) * self._slice_s) - max(run.start_s, place * self._slice_s)
+            steps, sums = run.steps * inside_s / taken_s, self._slices[place]
+            sums[_RUNNING] += inside_s * run.running
+            sums[_WAITING] += inside_s * run.waiting
+            sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
+            sums[_TOKENS] += steps * run.output_tokens
+            sums[_GAPS] += steps * run.decodes
+            sums[_GAP_S] += inside_s * run.decodes
 
     def finished(self, served: Served) -> None:
         """Take in a request's first token, in the slice in which it came."""
@@ -87,9 +98,9 @@ class Series(Observer):
         return SeriesRow(
             start_s=start_s,
             end_s=end_s,
-            running=sums[_RUNNING] / length_s,
-            waiting=sums[_WAITING] / length_s,
-            cache_occupancy=sums[_BLOCKS] / (length_s * self._blocks),
+            running_requests=sums[_RUNNING] / length_s,
+            waiting_requests=sums[_WAITING] / length_s,
+            cache_used_share=sums[_BLOCKS] / (length_s * self._blocks),
             output_tokens_per_s=sums[_TOKENS] / length_s,
             ttft_s=sums[_FIRST_S] / sums[_FIRSTS] if sums[_FIRSTS] else None,
             inter_token_s=sums[_GAP_S] / sums[_GAPS] if sums[_GAPS] else None,

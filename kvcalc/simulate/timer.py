@@ -16,17 +16,20 @@ from kvcalc.simulate.step_terms import step_terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.simulate.step_terms import AffineTerm, Work
+    from kvcalc.simulate.step_terms import AffineTerm, Counts
 
 __all__ = [
     "NEVER",
     "SECONDS_PER_TICK",
     "TICKS_PER_S",
     "ConstantTimer",
+    "EstimateTimer",
     "Line",
     "RooflineTimer",
     "StepTimer",
+    "sums_of",
     "ticks",
 ]
 
@@ -77,6 +80,16 @@ class StepTimer(Protocol):
             chunks: of each other sequence the new tokens, 2 or more, and those in the cache before; with any, only
                 the first step is meant.
         """
+
+
+def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
+    """Return what a timer asks of the sequences with one new token: see `StepTimer.line`."""
+    return (
+        len(contexts),
+        sum(contexts),
+        *(sum(min(context, cap) for context in contexts) for cap in timer.caps),
+        *(sum((context - 1) % period + 1 for context in contexts) for period in timer.periods),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,47 +150,65 @@ def _term(term: AffineTerm) -> _Term:
     )
 
 
-def _lines(
-    terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int]
-) -> list[tuple[int, int, str]]:
-    """Return of each term the ticks of the first step, how much each takes more, and the limiter."""
-    lines = []
-    for limiter, speaking, silent, per_sequence, per_context, capped, experts, _ in terms:
+def _firsts(
+    terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], works: Sequence[Counts]
+) -> list[int]:
+    """Return the ticks of each term in one step, with each mixer's work for its chunks."""
+    firsts = []
+    count, contexts = sums[0], sums[1]
+    for _, speaking, silent, per_sequence, per_context, capped, experts, chunks in terms:
         fixed, per_token, per_logit = speaking if logits else silent
-        first = fixed + tokens * per_token + logits * per_logit + sums[0] * per_sequence + sums[1] * per_context
-        slope = slopes[1] * per_context
+        first = fixed + tokens * per_token + logits * per_logit + count * per_sequence + contexts * per_context
+        if works:
+            for place, (of_first, of_second, of_third) in chunks:
+                one, two, three = works[place]
+                first += one * of_first + two * of_second + three * of_third
         if capped:
             first += sum(map(mul, capped, sums[2:]))
-            slope += sum(map(mul, capped, slopes[2:]))
-        for touched, scale in experts:
-            first += round(touched(tokens) * scale)
-        lines.append((first, slope, limiter))
-    return lines
+        if experts:
+            first += sum([round(touched(tokens) * scale) for touched, scale in experts])
+        firsts.append(first)
+    return firsts
 
 
-def _largest(lines: Sequence[tuple[int, int, str]]) -> Line:
-    """Return the largest of some lines, and for how many steps it stays the largest."""
-    first, slope, limiter = max(lines)
+def _largest(terms: Sequence[_Term], firsts: Sequence[int], slopes: Sequence[int]) -> Line:
+    """Return the largest of some terms, and for how many steps it stays the largest."""
+    rises = [slopes[1] * term.per_context + sum(map(mul, term.capped, slopes[2:])) for term in terms]
+    first, slope, index = max(zip(firsts, rises, range(len(terms)), strict=True))
     steps = _ALWAYS
-    for other, rise, _ in lines:
+    for other, rise in zip(firsts, rises, strict=True):
         if rise > slope:
             steps = min(steps, (first - other) // (rise - slope) + 1)
-    return first, slope, steps, limiter
+    return first, slope, steps, terms[index].limiter
 
 
-def _with_chunks(
-    terms: Sequence[_Term], lines: Sequence[tuple[int, int, str]], works: Sequence[Sequence[Work]]
-) -> Line:
-    """Return the largest of some terms in a step with chunks."""
-    most, limiter = -1, ""
-    for term, (first, _, name) in zip(terms, lines, strict=True):
-        for place, (one, two, three) in term.chunks:
-            for work in works:
-                count, other, third = work[place]
-                first += count * one + other * two + third * three  # noqa: PLW2901  the sum goes on
-        if first > most:
-            most, limiter = first, name
-    return most, 0, 1, limiter
+class _Straight:
+    """The lines of a maximum whose terms are affine in the contexts of decoding sequences."""
+
+    def __init__(self, terms: Sequence[_Term]) -> None:
+        self._terms = terms
+        self._known: dict[int, list[tuple[int, int, int, str]]] = {}
+
+    def line(self, count: int, contexts: int) -> Line:
+        """Return the duration of a step in which some sequences decode, and of those that follow."""
+        known = self._known.get(count)
+        if known is None:
+            bases = _firsts(self._terms, count, count, (count, 0), ())
+            known = [
+                (base, term.per_context, count * term.per_context, term.limiter)
+                for base, term in zip(bases, self._terms, strict=True)
+            ]
+            self._known[count] = known
+        first, slope, limiter = -1, 0, ""
+        for base, per_context, rise, name in known:
+            ticks_now = base + contexts * per_context
+            if ticks_now > first:
+                first, slope, limiter = ticks_now, rise, name
+        steps = _ALWAYS
+        for base, per_context, rise, _ in known:
+            if rise > slope:
+                steps = min(steps, (first - base - contexts * per_context) // (rise - slope) + 1)
+        return first, slope, steps, limiter
 
 
 class RooflineTimer:
@@ -186,14 +217,15 @@ class RooflineTimer:
     Args:
         deployment: the model, its formats, how it is spread, the accelerator.
         kind: ``ideal``, everything overlapped (``StepTime.latency_s``: the batch passes one pipeline stage after
-            another), or ``serial``, operator after operator (``StepTime.serial_s``).
+            another), ``serial``, operator after operator (``StepTime.serial_s``), or a calibration for the rates
+            reached, without the bound (`reached_seconds`).
 
     Raises:
         InputError: no accelerator, or data-parallel copies (each is a replica of its own).
         UnsupportedError: a model whose attention costs have no such structure, or one with an encoder.
     """
 
-    def __init__(self, deployment: Deployment, *, kind: Literal["ideal", "serial"] = "ideal") -> None:
+    def __init__(self, deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration = "ideal") -> None:
         found = step_terms(deployment, kind=kind)
         self.caps, self.periods = found.caps, found.periods
         self._works = found.works
@@ -202,21 +234,29 @@ class RooflineTimer:
         self._fixed = [terms for terms in maxima if terms not in self._moving]
         self._fixed_ticks: dict[tuple[int, int], int] = {}
         self._tells = kind == "ideal"
+        alone = len(maxima) == 1 and not self.caps and not self.periods
+        self._straight = _Straight(maxima[0]) if alone else None
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
-        works = [[work.chunk(new, past) for work in self._works] for new, past in chunks]
-        first = slope = 0
-        if self._fixed:
-            first = self._fixed_time(tokens, logits)
-        steps, limiter, most = _ALWAYS, "", -1
+        if self._straight is not None and not chunks and tokens == logits == sums[0]:
+            return self._straight.line(tokens, sums[1])
+        if len(chunks) == 1:
+            new, past = chunks[0]
+            works = [work.chunk(new, past) for work in self._works]
+        else:
+            works = [work.chunks(chunks) for work in self._works] if chunks else []
+        first = self._fixed_time(tokens, logits) if self._fixed else 0
+        slope, steps, limiter, most = 0, _ALWAYS, "", -1
         for terms in self._moving:
-            lines = _lines(terms, tokens, logits, sums, slopes)
-            found = _with_chunks(terms, lines, works) if works else _largest(lines)
-            if not self._fixed and len(self._moving) == 1:
-                return found
+            firsts = _firsts(terms, tokens, logits, sums, works)
+            if works:
+                largest = max(firsts)
+                found = largest, 0, 1, terms[firsts.index(largest)].limiter
+            else:
+                found = _largest(terms, firsts, slopes)
             first += found[0]
             slope += found[1]
             steps = min(steps, found[2])
@@ -228,6 +268,41 @@ class RooflineTimer:
         """Return the ticks of the maxima that do not depend on attention."""
         found = self._fixed_ticks.get((tokens, logits))
         if found is None:
-            found = sum(_largest(_lines(terms, tokens, logits, (0, 0), (0, 0)))[0] for terms in self._fixed)
+            found = sum(max(_firsts(terms, tokens, logits, (0, 0), ())) for terms in self._fixed)
             self._fixed_ticks[tokens, logits] = found
         return found
+
+
+class EstimateTimer:
+    """The estimate of `estimate_time`: the time at the rates that were reached, and never less than the bound.
+
+    Args:
+        deployment: the model, its formats, how it is spread, the accelerator.
+        calibration: what was reached.
+
+    Raises:
+        InputError: as `RooflineTimer`.
+        UnsupportedError: as `RooflineTimer`.
+    """
+
+    def __init__(self, deployment: Deployment, calibration: Calibration) -> None:
+        self._bound = RooflineTimer(deployment, kind="ideal")
+        self._reached = RooflineTimer(deployment, kind=calibration)
+        self.caps, self.periods = self._bound.caps, self._bound.periods
+
+    def line(
+        self,
+        tokens: int,
+        logits: int,
+        sums: Sequence[int],
+        slopes: Sequence[int],
+        chunks: Sequence[tuple[int, int]],
+    ) -> Line:
+        """Return the duration of a step, and of those that follow while the same sequences advance."""
+        bound, rise, bound_steps, limiter = self._bound.line(tokens, logits, sums, slopes, chunks)
+        reached, slope, steps, _ = self._reached.line(tokens, logits, sums, slopes, chunks)
+        (first, slope), (other, rise) = max((reached, slope), (bound, rise)), min((reached, slope), (bound, rise))
+        steps = min(steps, bound_steps)
+        if rise > slope:
+            steps = min(steps, (first - other) // (rise - slope) + 1)
+        return first, slope, steps, limiter

@@ -39,7 +39,7 @@ def test_the_table_says_all_of_it(capsys):
     assert (code, err) == (0, "")
     for words in (
         "PAYS: 2.24 times plain decoding at batch 8, context 4,096, gamma 5",
-        "up to batch 209",
+        "1 to 209",
         "largest draft that pays",
         "memory added",
         "Quoted rules",

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -13,8 +14,13 @@ from typer.main import get_command
 from kvcalc import api
 from kvcalc.cli.main import COMMANDS, main
 
-# Print profile files, schemas, "valid" or a page's address, not reports.
-WITHOUT_JSON = {"models import", "models schema", "models validate", "gpus schema", "gpus validate", "explore"}
+# Print profile files, schemas, scripts, "valid" or a page's address, not reports.
+WITHOUT_JSON = {
+    *("completion", "explore", "gpus schema", "gpus validate"),
+    *("models import", "models schema", "models validate"),
+}
+# Run PyTorch: their examples run where it is installed, and must where KVCALC_TORCH says so.
+WITH_TORCH = {"bench", "crosscheck"}
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -87,6 +93,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def _skip_without_torch(name):
+    if name in WITH_TORCH and not os.environ.get("KVCALC_TORCH"):
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
+
+
 def _run(arguments):
     with pytest.raises(SystemExit) as done:
         main(arguments)
@@ -95,6 +106,7 @@ def _run(arguments):
 
 @every_command
 def test_the_example_runs(name, folder, capsys):
+    _skip_without_torch(name)
     profile = api.load_hardware("h100-sxm") if name.startswith("gpus") else api.load_model("llama2-70b")
     (folder / "my-profile.yaml").write_text(api.profile_text(profile), encoding="utf-8")
     program, *arguments = shlex.split(_example(name))
@@ -107,6 +119,7 @@ def test_the_example_runs(name, folder, capsys):
 
 @every_command
 def test_the_example_prints_one_json_object(name, folder, capsys):
+    _skip_without_torch(name)
     if name in WITHOUT_JSON:
         return
     assert folder.is_dir()

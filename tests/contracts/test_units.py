@@ -86,12 +86,14 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
-    r"|concurrency|headroom|failures|regressions)|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+    r"|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records"
+    r"|violations)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
+    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Ratios and distances without a unit, and what says which one of several.
 RATIO = re.compile(
-    r"(.+_)?(factor|share|exponent|error|difference|reduction)(_.+)?|place|seed"
-    r"|(.+_)?(ratio|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
+    r"(.+_)?(factor|share|shares|exponent|error|difference|reduction)(_.+)?|place|seed"
+    r"|(.+_)?(ratio|coverage|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {
@@ -101,6 +103,11 @@ WITHOUT_UNIT = {
     "DecodeRow.shares",
     "PrefillRow.shares",
     "ExplainedStep.value",
+    "Outcome.measured",
+    "Outcome.bound",
+    "Outcome.estimate",
+    "Outcome.estimate_least",
+    "Outcome.estimate_most",
     # the unit stands in the quantity beside them
     "CompareRow.differences",
     "CompareRow.ratios",
@@ -139,7 +146,7 @@ WITHOUT_UNIT = {
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
-    r"(.+_)?(bytes|flop|s|tokens|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|hour))*(_available)?"
+    r"(.+_)?(bytes|flop|s|tokens|requests|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|gpu|hour))*(_available)?"
     r"|price_per_hour_usd"
 )
 

@@ -16,11 +16,15 @@ def test_what_users_write_runs() -> None:
     assert limiter == "memory"
     assert code.time_to_first_token_s(1000) > 0
     assert round(code.ridge_points()["bf16"]) == 206
+    assert code.batch_up_to_which_speculation_pays(512) > 8
     assert code.largest_batch(40 * 2**30) > 1
     assert any("512 + 64" in line for line in code.explained())
     assert code.bytes_read("fp8") * 2 == code.bytes_read("") == 524_288 * 4096 * 4097 // 2
     assert code.held_with_levers()["gqa"] * 4 == code.held_with_levers()["none"]
     assert code.projections() == (250, 22)
+    assert code.is_plausible("1000tok/s")
+    assert not code.is_plausible("10000tok/s")
+    assert 0.4 < code.trusted() < 0.8
     assert "did you mean llama2-70b" in code.refused("lama2-70b")
     assert code.fewest_gpus("llama3.1-70b", "h200") == 2
     assert code.better_format() == (1,)

@@ -13,7 +13,7 @@ from .faults import FAULTS, FIGURES
 ROOT = Path(__file__).parents[2]
 COST = Path("kvcalc", "cost")
 LEAN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # start-up is most of the time here
-SHARED = ("hardware_profiles", "model_profiles", "calibration_profiles", "pyproject.toml")
+SHARED = ("hardware_profiles", "model_profiles", "pyproject.toml")
 every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 
 

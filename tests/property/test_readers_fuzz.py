@@ -1,16 +1,20 @@
-"""The three readers of foreign files, fed with damage: one clear error or a result, in bounded time."""
+"""The readers of foreign files, fed with damage: one clear error or a result, in bounded time."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import struct
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcalc.core.errors import KvcalcError
+from kvcalc.evidence.read import read_records
+from kvcalc.evidence.suites import run_suites
 from kvcalc.importers.gguf import parse_header
 from kvcalc.importers.gguf_families import gguf_profile
 from kvcalc.importers.hugging_face import import_config, read_config
@@ -162,3 +166,34 @@ def test_gguf_metadata_of_any_kind_gives_only_clear_errors(architecture: str, ch
 def test_json_text_of_any_kind_gives_only_clear_errors(text: str) -> None:
     with contextlib.suppress(KvcalcError):
         read_config(text)
+
+
+_ROW = "- {id: a, phase: decode, value: 50, unit: tok/s, hardware: RTX 4090, model: Llama 2 7B, weight_format: q4_0, batch: 1}\n"
+_WORDS = st.sampled_from(
+    ("id", "phase", "decode", "prefill", "end_to_end", "value", "50", "-1", "1e400", "tok/s", "ms", "batch", "max load", "null", "{", "}",
+     "[", "]", ":", "- ", ", ", "\n", "groups", "columns", "rows", "RTX 4090", "8x", "(7-core GPU)", "model", "é", "0", "99999999999")
+)  # fmt: skip
+
+
+def _run(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    with contextlib.suppress(KvcalcError):
+        run_suites(records=read_records(path))
+
+
+@_FUZZ
+@given(st.lists(_WORDS, max_size=30), st.integers(0, len(_ROW)), st.integers(0, 40))
+def test_a_damaged_list_of_records(words: list[str], place: int, cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(Path(folder), "a.yaml", _ROW[:place] + "".join(words) + _ROW[place + cut :])
+
+
+_TABLE = "gpu,framework,version,device,op_name,kernel_source,gemm_dtype,m,n,k,latency_ms\nl,T,1,NVIDIA L40S,gemm,t,bfloat16,8,1024,2048,0.01\n"
+
+
+@_FUZZ
+@given(st.lists(_WORDS, max_size=10), st.integers(0, len(_TABLE)), st.integers(0, 40))
+def test_a_damaged_table_of_kernels(words: list[str], place: int, cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(Path(folder), "a.csv", _TABLE[:place] + "".join(words) + _TABLE[place + cut :])

@@ -1,4 +1,4 @@
-"""Put what the commands print into the README's examples: ``python tests/tools/fill_readme.py``."""
+"""Put what the commands print into the examples of README and guides: ``python tests/tools/fill_readme.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from kvcalc.engines.options import EngineOptions
 
 TOKENS = 32_768
 ENGINE_MODELS = ("llama3.1-8b", "gemma-3-27b", "gpt-oss-20b", "deepseek-v3", "qwen3-next-80b-a3b", "jamba-1.5-mini")
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "quickstart.ja", "choices", "check")),
+]
 
 
 def printed(command: str) -> str:
@@ -59,4 +63,6 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    os.chdir(ROOT)
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

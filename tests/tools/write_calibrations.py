@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kvcalc.evidence.calibrate import fit_families
 from kvcalc.evidence.cases import Case
-from kvcalc.evidence.families import fit_families
 from kvcalc.evidence.kernels import kernel_case
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import read_records

@@ -6,11 +6,13 @@ What calibrations say is read from their files; the errors are those of the reco
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from kvcalc import api
+from kvcalc.core.model import Mixture
 from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ kvcalc prefill --model llama3.1-8b --gpu m4-max-40 --weights q4_0 --calibration 
 
 `--estimate` takes the calibration that applies to the accelerator: by its name, else by its generation. Weights in a format of GGUF
 files are taken to run in llama.cpp, others in the first there is of vLLM, TensorRT-LLM, SGLang, gpt-fast and llama.cpp. `--calibration`
-takes another by its name below, or a file of one's own in the same form. Where none applies there is no estimate, and a note says so.
+takes another by its name below, or a file of one's own in the same form (files in a folder `calibration_profiles`, found as profiles are,
+have names too). Where none applies there is no estimate, and a note says so.
 In JSON: `rows[].estimate_s`, `estimate_low_s`, `estimate_high_s`, for decoding `estimate_tokens_per_s`, and `calibration`.
 
 ## The form
@@ -158,10 +161,16 @@ def grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...
     return [[*names, *error_cells(found)] for names, found in sorted(groups.items())]
 
 
+@cache
+def mixture(name: str) -> bool:
+    return any(isinstance(block.mlp, Mixture) for block in api.load_model(name).block_counts)
+
+
 def quantity(outcome: Outcome) -> str:
     if outcome.suite == "kernels":
         return outcome.quantity
-    return f"{outcome.quantity}, {'one sequence' if outcome.batch == 1 else 'several'}"
+    layers = "mixture of experts" if mixture(outcome.model) else "dense"
+    return f"{outcome.quantity}, {'one sequence' if outcome.batch == 1 else 'several'}, {layers}"
 
 
 def estimated(folder: Path) -> list[Outcome]:
@@ -180,6 +189,7 @@ def errors(folder: Path) -> str:
     text = "\n## Errors\n\nMedians over records: estimate / measured - 1, its size, and the share of records inside the interval; beside it\n"
     text += "the size of the error on the records that the parameters were fitted to.\n\n"
     text += table(columns, grouped(outcomes, lambda outcome: (quantity(outcome),)))
+    text += "\nAll of a suite:\n\n" + table(columns, grouped(outcomes, lambda outcome: (outcome.suite,)))
     text += "\n" + table(["calibration", *columns], grouped(outcomes, lambda o: (o.calibration, quantity(o))), left=2)
     return text
 

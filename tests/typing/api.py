@@ -35,10 +35,36 @@ def largest_batch(memory_bytes: int) -> int:
     return kvcalc.fit(kvcalc.deployment("gemma-3-27b"), kv_memory_bytes=memory_bytes, context=8192).max_batch
 
 
+def batch_up_to_which_speculation_pays(context: int) -> int | None:
+    """The largest batch at which a small draft of 5 tokens still helps; none where it always or never does."""
+    target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
+    report: kvcalc.SpeculativeReport = kvcalc.speculate(
+        target, "llama3.1-8b", acceptance=[0.9, 0.85, 0.8, 0.75, 0.7], gammas=[5], contexts=[context]
+    )
+    return report.break_even_batch
+
+
 def explained() -> list[str]:
     """Formulas with their numbers."""
     steps = kvcalc.explain("size", kvcalc.deployment("deepseek-v3"), context=4096)
     return [f"{step.quantity} = {step.expression}" for step in steps]
+
+
+def likely_seconds() -> float | None:
+    """How long a decode step is likely to take, where a calibration applies."""
+    report = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), batches=[8], estimate=True)
+    return report.rows[0].estimate_s
+
+
+def is_plausible(claim: str) -> bool:
+    """Whether a speed that someone claims is possible."""
+    return kvcalc.check_measured(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), claim, batch=8).passed
+
+
+def trusted() -> float | None:
+    """The median share of the bound that decoding reaches."""
+    report: kvcalc.ValidateReport = kvcalc.validate(suites=["decode"])
+    return report.suites["decode"].median_share
 
 
 def bytes_read(levers: str) -> int:

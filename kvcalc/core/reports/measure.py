@@ -42,6 +42,7 @@ class BenchRow:
         estimate_s: time by the calibration fitted to these rows.
         measured_s: of one call, the repetition that a tenth stay below.
         median_s: the middle repetition.
+        samples_s: all of them, in order.
         ratio: measured over bound.
         bytes_per_s: bytes over measured time.
         flop_per_s: FLOP over measured time.
@@ -61,6 +62,7 @@ class BenchRow:
     estimate_s: float | None = None
     measured_s: float
     median_s: float
+    samples_s: tuple[float, ...] = ()
     ratio: float | None = None
     bytes_per_s: float | None = None
     flop_per_s: float | None = None
@@ -76,7 +78,8 @@ class BenchReport:
         threads: threads that worked, on a CPU.
         versions: torch, driver, system.
         date: day of the measurement.
-        hardware: the ceilings as an accelerator profile.
+        hardware: the ceilings that were reached, as an accelerator profile.
+        gpu: the ceilings that bounds and calibration stand on: a profile's name.
         calibration: what operators reach of them.
         rows: the micro-benchmarks.
         interrupted: whether it was stopped before it was done.
@@ -89,6 +92,7 @@ class BenchReport:
     versions: Mapping[str, str]
     date: str
     hardware: HardwareProfile
+    gpu: str
     calibration: Calibration | None
     rows: tuple[BenchRow, ...]
     interrupted: bool = False
@@ -125,11 +129,11 @@ class CrosscheckRow:
         measured_s: the repetition that a tenth stay below.
         least_s: the fastest repetition, which the bound is held against.
         median_s: the middle one.
-        repetitions: how many there were.
+        samples_s: all of them, in order.
         ratio: measured over bound.
         serial_ratio: measured over serial.
         estimate_error: estimate over measured, less one.
-        experts_touched: experts used in all mixtures of the step, counted.
+        touched_experts: experts used in all mixtures of the step, counted.
         cache_resident: whether the step moves so little that the last-level cache may hold it.
         cause: why the bound is beaten, where it is.
     """
@@ -152,11 +156,11 @@ class CrosscheckRow:
     measured_s: float
     least_s: float
     median_s: float
-    repetitions: int
+    samples_s: tuple[float, ...]
     ratio: float
     serial_ratio: float
     estimate_error: float | None
-    experts_touched: int | None
+    touched_experts: int | None
     cache_resident: bool
     cause: str
 

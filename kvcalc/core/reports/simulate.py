@@ -52,7 +52,7 @@ class ServingSummary:
 
     Args:
         requests: requests answered.
-        refused: requests that can never run, because the cache does not hold them or their prompt is too long.
+        refused_requests: requests that can never run, because the cache does not hold them or their prompt is too long.
         makespan_s: from the first arrival to the last answer.
         prompt_tokens: tokens of their prompts.
         output_tokens: tokens generated.
@@ -67,22 +67,22 @@ class ServingSummary:
         output_tokens_per_s_per_gpu: of that, for each GPU.
         output_tokens_per_s_per_gib: of that, for each GiB of the GPUs' memory.
         goodput_requests_per_s: requests that met every limit over the makespan; none without limits.
-        slo_attainment: share of the requests that did.
+        slo_share: share of the requests that did.
         preemptions: how often a running request lost its blocks.
         recomputed_tokens: tokens computed again after that.
         prefix_hit_ratio: share of the prompt tokens that were found in the cache at admission.
-        cache_occupancy: blocks in use over the cache's, mean over the makespan.
-        cache_peak: the most of it.
-        cache_waste: share of the token places of blocks in use that hold no token, mean over time.
-        busy: share of the makespan in which steps ran, mean over replicas.
-        mean_running: sequences running on a replica, mean over the makespan.
-        most_running: the most of them.
+        cache_used_share: blocks in use over the cache's, mean over the makespan.
+        cache_peak_share: the most of it.
+        cache_waste_share: share of the token places of blocks in use that hold no token, mean over time.
+        busy_share: share of the makespan in which steps ran, mean over replicas.
+        mean_running_requests: sequences running on a replica, mean over the makespan.
+        most_running_requests: the most of them.
         steps: steps of all replicas.
         limiter_shares: what limited the steps, by time.
     """
 
     requests: int
-    refused: int
+    refused_requests: int
     makespan_s: float
     prompt_tokens: int
     output_tokens: int
@@ -97,16 +97,16 @@ class ServingSummary:
     output_tokens_per_s_per_gpu: float
     output_tokens_per_s_per_gib: float
     goodput_requests_per_s: float | None
-    slo_attainment: float | None
+    slo_share: float | None
     preemptions: int
     recomputed_tokens: int
     prefix_hit_ratio: float
-    cache_occupancy: float
-    cache_peak: float
-    cache_waste: float
-    busy: float
-    mean_running: float
-    most_running: int
+    cache_used_share: float
+    cache_peak_share: float
+    cache_waste_share: float
+    busy_share: float
+    mean_running_requests: float
+    most_running_requests: int
     steps: int
     limiter_shares: Mapping[str, float]
 
@@ -122,8 +122,8 @@ class ReplicaRow:
         output_tokens: tokens it generated.
         preemptions: how often one of its requests lost its blocks.
         prefix_hit_ratio: share of its prompt tokens that were found in its cache.
-        cache_occupancy: its blocks in use, mean over the run.
-        busy: share of the run in which it computed.
+        cache_used_share: its blocks in use, mean over the run.
+        busy_share: share of the run in which it computed.
     """
 
     replica: int
@@ -132,8 +132,8 @@ class ReplicaRow:
     output_tokens: int
     preemptions: int
     prefix_hit_ratio: float
-    cache_occupancy: float
-    busy: float
+    cache_used_share: float
+    busy_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +143,9 @@ class SeriesRow:
     Args:
         start_s: when it begins.
         end_s: when it ends.
-        running: sequences running, mean.
-        waiting: requests waiting, mean.
-        cache_occupancy: blocks in use over the cache's, mean.
+        running_requests: sequences running, mean.
+        waiting_requests: requests waiting, mean.
+        cache_used_share: blocks in use over the cache's, mean.
         output_tokens_per_s: tokens generated.
         ttft_s: mean time to first token of the requests whose first token came in it; none where there is none.
         inter_token_s: mean time between tokens in it.
@@ -153,9 +153,9 @@ class SeriesRow:
 
     start_s: float
     end_s: float
-    running: float
-    waiting: float
-    cache_occupancy: float
+    running_requests: float
+    waiting_requests: float
+    cache_used_share: float
     output_tokens_per_s: float
     ttft_s: float | None
     inter_token_s: float | None
@@ -167,17 +167,17 @@ class Capacity:
 
     Args:
         slo: the limits, as given.
-        rate_per_s: requests a second at which they hold; 0 where they hold at none that was tried.
-        above_rate_per_s: the lowest rate tried at which they do not; none where they always did.
-        tolerance: what the two may differ by, as a share of the first.
+        requests_per_s: requests a second at which they hold; 0 where they hold at none that was tried.
+        above_requests_per_s: the lowest rate tried at which they do not; none where they always did.
+        tolerance_share: what the two may differ by, as a share of the first.
         runs: simulations made.
         broken: the limit that breaks first above it.
     """
 
     slo: str
-    rate_per_s: float
-    above_rate_per_s: float | None
-    tolerance: float
+    requests_per_s: float
+    above_requests_per_s: float | None
+    tolerance_share: float
     runs: int
     broken: str
 
@@ -196,7 +196,7 @@ class SimulateReport:
         summary: the run in figures.
         replicas: the part of each replica, where there are several.
         series: the run over time.
-        distribution: of each latency, the values that 1, 2, … 100 percent do not exceed.
+        percentiles_s: of each latency, the values that 1, 2, … 100 percent do not exceed.
         capacity: the highest load, where it was searched for; the run is then the one at that load.
         notes: what a user should know.
     """
@@ -211,6 +211,6 @@ class SimulateReport:
     summary: ServingSummary
     replicas: tuple[ReplicaRow, ...] = ()
     series: tuple[SeriesRow, ...] = ()
-    distribution: Mapping[str, tuple[float, ...]]
+    percentiles_s: Mapping[str, tuple[float, ...]]
     capacity: Capacity | None = None
     notes: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ __all__ = [
     "GammaRow",
     "LargestDraft",
     "MapCell",
+    "PayingRange",
     "Pays",
     "QuotedRule",
     "SpeculativeReport",
@@ -21,7 +22,9 @@ __all__ = [
 ]
 
 # Where over the batch speculation pays.
-Pays = Literal["never", "up to a batch", "from a batch on", "between two batches", "at every batch"]
+Pays = Literal[
+    "never", "up to a batch", "from a batch on", "between two batches", "at every batch", "in several ranges"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,30 +90,40 @@ class GammaRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PayingRange:
+    """Batches in a row at which speculation pays, both ends included; none for a last one where it never stops."""
+
+    first_batch: int
+    last_batch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimit:
-    """From which to which batch speculation pays at one context.
+    """At which batches speculation pays at one context.
 
     Args:
         context: tokens.
         gamma: the length of the draft; none where the best is taken at each batch.
-        first_batch: the smallest batch at which it pays; none where it never does.
         break_even_batch: the largest batch at which it pays; none where it never does, or never stops.
         pays: in words.
-        serial_first_batch: the same of serial times: there linear layers can be compute-bound while the
-            cache is read.
-        serial_break_even_batch: the same.
+        paying: the ranges of batches; several where a mixture of experts loses between them.
+        serial_break_even_batch: the same of serial times: there linear layers can be compute-bound while the cache is
+            read.
         serial_pays: the same.
+        serial_paying: the same.
+        searched_batch: the largest batch that was tried.
         largest_fitting_batch: the largest batch that fits with what speculation adds; 0 for none.
     """
 
     context: int
     gamma: int | None
-    first_batch: int | None
     break_even_batch: int | None
     pays: Pays
-    serial_first_batch: int | None
+    paying: tuple[PayingRange, ...]
     serial_break_even_batch: int | None
     serial_pays: Pays
+    serial_paying: tuple[PayingRange, ...]
+    searched_batch: int
     largest_fitting_batch: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Outcome:
         estimate_most: upper end.
         calibration: where the estimate's parameters come from.
         fitted: whether they were fitted to records of the same campaign, so that the error tells nothing.
+        share: the measured speed as a share of the bound: the bound's time over the measured; above 1 it beats it.
+        error: the estimate's signed relative error: above 0 where it is larger than the measurement.
     """
 
     id: str
@@ -61,15 +63,17 @@ class Outcome:
     estimate_most: float | None = None
     calibration: str = ""
     fitted: bool = False
+    share: float | None = field(init=False, default=None)
+    error: float | None = field(init=False, default=None)
 
-    @property
-    def share(self) -> float | None:
-        """The measured speed as a share of the bound: the bound's time over the measured; above 1 it beats it."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", self._share())
+        object.__setattr__(self, "error", self._error())
+
+    def _share(self) -> float | None:
         return self.bound / self.measured if self.bound is not None and self.measured else None
 
-    @property
-    def error(self) -> float | None:
-        """The estimate's signed relative error: above 0 where it is larger than the measurement."""
+    def _error(self) -> float | None:
         if self.estimate is None or self.measured is None:
             return None
         if self.estimate == self.measured:

@@ -5,79 +5,91 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports.speculative import BatchLimit, LargestDraft
+from kvcalc.core.reports.speculative import BatchLimit, LargestDraft, PayingRange
 from kvcalc.cost.speculation import largest_draft_ratio
 from kvcalc.plan.speculative.memory import largest_fitting_batch
+from kvcalc.plan.speculative.passes import Kind
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvcalc.core.reports.speculative import Pays
-    from kvcalc.plan.speculative.passes import Kind, Speculation
+    from kvcalc.plan.speculative.passes import Speculation
 
-__all__ = ["MOST_BATCH", "batch_limit", "largest_draft"]
+__all__ = ["batch_limit", "largest_draft"]
 
-MOST_BATCH = 2**17
+_MOST_BATCH = 2**17
 # Batches tried one after another grow by a quarter; between two of them the crossing is bisected.
 _GROWTH = 1.25
+_KINDS: tuple[Kind, Kind] = ("latency_s", "serial_s")
 
 
 def batch_limit(asked: Speculation, context: int, gamma: int | None) -> BatchLimit:
-    """Return from which to which batch speculation pays, of batches up to `MOST_BATCH`.
+    """Return at which batches speculation pays, of batches up to 131,072.
 
     Args:
         asked: target, draft and acceptance.
         context: tokens attended.
         gamma: the length of the draft; none for the best at each batch.
     """
-    first, last = _paying(asked, context, gamma, "latency_s")
-    serial_first, serial_last = _paying(asked, context, gamma, "serial_s")
-    tree = asked.asked_for(last or first or 1, context, gamma).tree
+    ideal, serial = (_paying(asked, context, gamma, kind) for kind in _KINDS)
+    last = ideal[-1] if ideal else PayingRange(first_batch=1, last_batch=1)
+    tree = asked.asked_for(last.last_batch or last.first_batch, context, gamma).tree
     passes = asked.passes
     return BatchLimit(
         context=context,
         gamma=gamma,
-        first_batch=first,
-        break_even_batch=last,
-        pays=_words(first, last),
-        serial_first_batch=serial_first,
-        serial_break_even_batch=serial_last,
-        serial_pays=_words(serial_first, serial_last),
+        break_even_batch=_last(ideal),
+        pays=_words(ideal),
+        paying=ideal,
+        serial_break_even_batch=_last(serial),
+        serial_pays=_words(serial),
+        serial_paying=serial,
+        searched_batch=_MOST_BATCH,
         largest_fitting_batch=largest_fitting_batch(passes.target, passes.drafter, tree, context=context),
     )
 
 
-def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> tuple[int | None, int | None]:
-    """Return the smallest and the largest batch at which it pays; none for neither, and for the second at any batch."""
+def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> tuple[PayingRange, ...]:
+    """Return the ranges of batches at which it pays."""
     gammas = asked.gammas if gamma is None else (gamma,)
 
     def pays(batch: int) -> bool:
         return any(asked.at(batch, context, length, kind=kind).speedup > 1 for length in gammas)
 
-    batches = _batches()
-    paying = [place for place, batch in enumerate(batches) if pays(batch)]
-    if not paying:
-        return None, None
-    start, end = paying[0], paying[-1]
-    first = _crossing(pays, batches[start - 1], batches[start]) if start else batches[0]
-    if end == len(batches) - 1:
-        return first, None
-    return first, _crossing(lambda batch: not pays(batch), batches[end], batches[end + 1]) - 1
+    found: list[PayingRange] = []
+    first: int | None = None
+    before = 0
+    for batch in _batches():
+        now = pays(batch)
+        if now and first is None:
+            first = _crossing(pays, before, batch)
+        elif not now and first is not None:
+            found.append(PayingRange(first_batch=first, last_batch=_crossing(lambda n: not pays(n), before, batch) - 1))
+            first = None
+        before = batch
+    if first is not None:
+        found.append(PayingRange(first_batch=first, last_batch=None))
+    return tuple(found)
 
 
-def _words(first: int | None, last: int | None) -> Pays:
-    if first is None:
-        return "never"
-    if first == 1:
-        return "at every batch" if last is None else "up to a batch"
-    return "from a batch on" if last is None else "between two batches"
+def _last(ranges: tuple[PayingRange, ...]) -> int | None:
+    return ranges[-1].last_batch if ranges else None
+
+
+def _words(ranges: tuple[PayingRange, ...]) -> Pays:
+    if len(ranges) != 1:
+        return "in several ranges" if ranges else "never"
+    if ranges[0].first_batch == 1:
+        return "at every batch" if ranges[0].last_batch is None else "up to a batch"
+    return "from a batch on" if ranges[0].last_batch is None else "between two batches"
 
 
 def _batches() -> list[int]:
     found = [1]
-    while found[-1] < MOST_BATCH:
-        found.append(min(MOST_BATCH, max(found[-1] + 1, math.floor(found[-1] * _GROWTH))))
+    while found[-1] < _MOST_BATCH:
+        found.append(min(_MOST_BATCH, max(found[-1] + 1, math.floor(found[-1] * _GROWTH))))
     return found
 
 

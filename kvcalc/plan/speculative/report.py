@@ -201,6 +201,8 @@ def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence
     """
     if draft is None:
         return ()
+    if required_hardware(draft) != required_hardware(target) or draft.parallel.gpus > target.parallel.gpus:
+        raise InputError("a draft runs on the accelerators of its target", hint="deploy it with draft_deployment")
     notes = []
     small, large = (sum(parameters(side.model).values()) for side in (draft, target))
     if small >= large:

@@ -101,7 +101,7 @@ def line_layer(
     points: bool = True,
 ) -> Spec:
     """Return lines over rows, one for each value of the field ``series``, whose legend is headed ``title``."""
-    mark: Spec = {"type": "line", "strokeWidth": 2, "clip": True}
+    mark: Spec = {"type": "line", "strokeWidth": 2}
     if points:
         mark["point"] = {"size": 36}
     return _layer(rows, mark, x, y, _told_apart(rows, series, title, by="strokeDash", values=_DASHES, symbol="stroke"))
@@ -121,7 +121,7 @@ def point_layer(
 
     A ``colour`` of their own leaves shapes alone to tell them apart, over lines that use the colours.
     """
-    mark = {"type": "point", "filled": True, "size": size, "opacity": 0.8, "clip": True}
+    mark = {"type": "point", "filled": True, "size": size, "opacity": 0.8}
     apart = _told_apart(rows, series, title, by="shape", values=_SHAPES)
     if colour is not None:
         apart["color"] = {"value": colour}
@@ -130,7 +130,7 @@ def point_layer(
 
 def range_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, to: str, colour: str) -> Spec:
     """Return a vertical stroke for each row, from the field of ``y`` to the field ``to``."""
-    layer = _layer(rows, {"type": "rule", "strokeWidth": 1.5, "clip": True}, x, y, {"color": {"value": colour}})
+    layer = _layer(rows, {"type": "rule", "strokeWidth": 1.5}, x, y, {"color": {"value": colour}})
     layer["encoding"]["y2"] = {"field": to}
     return layer
 

@@ -1,4 +1,4 @@
-"""The charts of ``kvcalc simulate``: batch, cache and latencies over time, and the distribution of latencies."""
+"""The charts of ``kvcalc simulate``: batch, cache and latencies over time, and the percentiles_s of latencies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["spec"]
 
 _TIME = Axis(field="time_s", title="time, s", format=",~r")
-_NAMES = {"ttft_s": "to first token", "tpot_s": "per output token", "inter_token_s": "between tokens",
-          "e2e_s": "to last token"}  # fmt: skip
+_NAMES = {"ttft": "to first token", "tpot": "per output token", "inter_token": "between tokens",
+          "e2e": "to last token"}  # fmt: skip
 _HEIGHT = 180
 _LEAST_S = 1e-6
 
@@ -26,8 +26,13 @@ _LEAST_S = 1e-6
 def spec(report: SimulateReport) -> Spec:
     """Return four charts, one below the other."""
     over_time = [
-        (_series(report, {"running": "running", "waiting": "waiting"}), "requests", "Requests at once", "linear"),
-        (_series(report, {"cache_occupancy": "cache"}), "share of the blocks", "Cache in use", "linear"),
+        (
+            _series(report, {"running_requests": "running", "waiting_requests": "waiting"}),
+            "requests",
+            "Requests at once",
+            "linear",
+        ),
+        (_series(report, {"cache_used_share": "cache"}), "share of the blocks", "Cache in use", "linear"),
         (_series(report, {"ttft_s": "to first token", "inter_token_s": "between tokens"}), "s", "Latency", "log"),
     ]
     told = [
@@ -63,6 +68,6 @@ def _distribution(report: SimulateReport) -> list[Mapping[str, Any]]:
     return [
         {"time_s": value_s, "value": percent, "what": name}
         for field, name in _NAMES.items()
-        for percent, value_s in enumerate(report.distribution[field], 1)
+        for percent, value_s in enumerate(report.percentiles_s[field], 1)
         if not math.isnan(value_s) and value_s > _LEAST_S
     ]

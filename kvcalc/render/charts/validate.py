@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["spec"]
 
 _X = Axis(field="bound_s", title="bound, s", scale="log")
+# How far the line reaches beyond the outermost records.
+_MARGIN = 1.3
 _Y = Axis(field="measured_s", title="measured, s", scale="log")
 
 
@@ -39,7 +41,7 @@ def spec(report: ValidateReport) -> Spec:
     ]
     if not rows:
         raise InputError("no record was held against a bound: there is nothing to draw")
-    ends = (min(row[_X.field] for row in rows), max(row[_X.field] for row in rows))
+    ends = (min(row[_X.field] for row in rows) / _MARGIN, max(row[_X.field] for row in rows) * _MARGIN)
     line = line_layer([{_X.field: end, _Y.field: end} for end in ends], x=_X, y=_Y, points=False)
     line["encoding"]["color"] = {"value": "black"}
     points = point_layer(rows, x=_X, y=_Y, series="suite", title="suite", size=24)

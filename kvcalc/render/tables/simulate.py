@@ -51,12 +51,12 @@ def parts(report: SimulateReport) -> list[Part]:
 def _capacity(capacity: Capacity | None) -> list[Part]:
     if capacity is None:
         return []
-    if not capacity.rate_per_s:
+    if not capacity.requests_per_s:
         return [Text(f"NO LOAD KEEPS {capacity.slo}", style="bold red"), Text()]
-    above = "" if capacity.above_rate_per_s is None else (
-        f"; at {capacity.above_rate_per_s:.4g} requests/s {capacity.broken} breaks"
+    above = "" if capacity.above_requests_per_s is None else (
+        f"; at {capacity.above_requests_per_s:.4g} requests/s {capacity.broken} breaks"
     )  # fmt: skip
-    told = f"KEEPS {capacity.slo} up to {capacity.rate_per_s:.4g} requests/s{above}"
+    told = f"KEEPS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{above}"
     return [Text(told, style="bold green"), Text()]
 
 
@@ -81,7 +81,7 @@ def _seconds(value: float) -> str:
 
 
 def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
-    refused = f"{number_text(summary.refused)} can never run" if summary.refused else ""
+    refused = f"{number_text(summary.refused_requests)} can never run" if summary.refused_requests else ""
     rows: list[tuple[str, ...]] = [
         ("requests", number_text(summary.requests), refused),
         ("  per second", number_text(summary.requests_per_s), f"over {_seconds(summary.makespan_s)}"),
@@ -90,18 +90,22 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
         ("  per GiB of the GPUs", number_text(summary.output_tokens_per_s_per_gib)),
         ("prompt and output tokens/s", number_text(summary.total_tokens_per_s)),
     ]
-    if summary.slo_attainment is not None and summary.goodput_requests_per_s is not None:
-        share = f"{summary.slo_attainment:.1%} of the requests"
+    if summary.slo_share is not None and summary.goodput_requests_per_s is not None:
+        share = f"{summary.slo_share:.1%} of the requests"
         rows.append(("goodput, requests/s", number_text(summary.goodput_requests_per_s), share))
     limits = ", ".join(f"{name or 'not told'} {share:.0%}" for name, share in summary.limiter_shares.items())
     return [
         *rows,
-        ("running at once", number_text(summary.mean_running), f"at most {number_text(summary.most_running)}"),
-        ("cache in use", f"{summary.cache_occupancy:.1%}", f"at most {summary.cache_peak:.1%}"),
-        ("  of it without a token", f"{summary.cache_waste:.1%}"),
+        (
+            "running at once",
+            number_text(summary.mean_running_requests),
+            f"at most {number_text(summary.most_running_requests)}",
+        ),
+        ("cache in use", f"{summary.cache_used_share:.1%}", f"at most {summary.cache_peak_share:.1%}"),
+        ("  of it without a token", f"{summary.cache_waste_share:.1%}"),
         ("prompt tokens found in it", f"{summary.prefix_hit_ratio:.1%}"),
         ("preemptions", number_text(summary.preemptions), _recomputed(summary)),
-        ("steps", number_text(summary.steps), f"{summary.busy:.1%} of the time"),
+        ("steps", number_text(summary.steps), f"{summary.busy_share:.1%} of the time"),
         ("  limited by", limits or "-"),
     ]
 
@@ -116,8 +120,8 @@ def _replicas(report: SimulateReport) -> Sequence[Part]:
             f"{row.replica}{f' {row.role}' if row.role else ''}",
             number_text(row.requests),
             number_text(row.output_tokens),
-            f"{row.busy:.1%}",
-            f"{row.cache_occupancy:.1%}",
+            f"{row.busy_share:.1%}",
+            f"{row.cache_used_share:.1%}",
             f"{row.prefix_hit_ratio:.1%}",
             number_text(row.preemptions),
         ]
@@ -128,6 +132,6 @@ def _replicas(report: SimulateReport) -> Sequence[Part]:
 
 def _over_time(report: SimulateReport) -> str:
     middle = [((row.start_s + row.end_s) / 2, row) for row in report.series]
-    running = [(time_s, row.running) for time_s, row in middle]
-    waiting = [(time_s, row.waiting) for time_s, row in middle]
+    running = [(time_s, row.running_requests) for time_s, row in middle]
+    waiting = [(time_s, row.waiting_requests) for time_s, row in middle]
     return line_chart({"running": running, "waiting": waiting}, x="s", y="requests")

@@ -11,18 +11,10 @@ from kvcalc.render.terminal import heat_map
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.speculative import BatchLimit, SpeculativeReport
+    from kvcalc.core.reports.speculative import PayingRange, SpeculativeReport
     from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
-
-_LIMITED = {
-    "never": "never pays",
-    "at every batch": "at every batch",
-    "from a batch on": "from batch {first} on",
-    "up to a batch": "up to batch {last}",
-    "between two batches": "from batch {first} to {last}",
-}
 
 
 def parts(report: SpeculativeReport) -> list[Part]:
@@ -43,7 +35,7 @@ def parts(report: SpeculativeReport) -> list[Part]:
     if len(report.rows) > 1:
         shown += [Text(), heading("Rows"), _rows(report)]
     shown += [Text(), heading(f"Lengths of the draft at batch {number_text(report.batch)}"), _lengths(report)]
-    shown += [Text(), heading("Where over the batch it pays"), _limits(report)]
+    shown += [Text(), heading("Batches at which it pays"), _limits(report)]
     shown += [Text(), heading("Quoted rules, beside the exact answer"), *_rules(report)]
     shown += [
         Text(),
@@ -66,7 +58,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     rates = ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(report.acceptance))
     best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
     bound = "bound of plain decoding"
-    ahead = bytes_text(memory.lookahead_bytes)
+    ahead, limit = bytes_text(memory.lookahead_bytes), report.by_context[0]
     return [
         ("acceptance", rates, _rate(report.break_even_acceptance)),
         ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
@@ -79,7 +71,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
         else ("draft", "nothing runs", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
         ("best gamma", best, ""),
-        ("pays", _limit(report.by_context[0]), ""),
+        ("batches it pays at", _paying(limit.paying), f"of up to {number_text(limit.searched_batch)}"),
         (
             "largest draft that pays",
             f"c = {largest.draft_ratio:.3f}" if largest.draft_ratio else "none",
@@ -94,11 +86,16 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _limit(limit: BatchLimit, *, serial: bool = False) -> str:
-    first = limit.serial_first_batch if serial else limit.first_batch
-    last = limit.serial_break_even_batch if serial else limit.break_even_batch
-    text = _LIMITED[limit.serial_pays if serial else limit.pays]
-    return text.format(first=number_text(first or 0), last=number_text(last or 0))
+def _paying(ranges: tuple[PayingRange, ...]) -> str:
+    """Return at which batches it pays, as ``1 to 209`` or ``1, 14 on``."""
+    return ", ".join(_range(found) for found in ranges) or "never"
+
+
+def _range(found: PayingRange) -> str:
+    first = number_text(found.first_batch)
+    if found.last_batch is None:
+        return "all" if found.first_batch == 1 else f"{first} on"
+    return first if found.last_batch == found.first_batch else f"{first} to {number_text(found.last_batch)}"
 
 
 def _rows(report: SpeculativeReport) -> Part:
@@ -156,8 +153,8 @@ def _limits(report: SpeculativeReport) -> Part:
         [
             number_text(limit.context),
             "best" if limit.gamma is None else number_text(limit.gamma),
-            _limit(limit),
-            _limit(limit, serial=True),
+            _paying(limit.paying),
+            _paying(limit.serial_paying),
             number_text(limit.largest_fitting_batch),
         ]
         for limit in report.by_context

@@ -20,8 +20,24 @@ _SHOWN = (
     "replicas", "routing", "rate", "seed", "max_num_seqs", "max_num_batched_tokens", "batch", "context", "prompt",
     "tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "limiter", "fits", "max_batch", "max_context",
     "kv.total_bytes", "weights.total_bytes", "summary.ttft_s.p95", "summary.tpot_s.p95",
-    "summary.output_tokens_per_s", "summary.cache_occupancy", "summary.preemptions", "error",
+    "summary.output_tokens_per_s", "summary.cache_used_share", "summary.preemptions", "error",
 )  # fmt: skip
+
+
+_NAMES = {
+    "summary.ttft_s.p95": "TTFT p95",
+    "summary.tpot_s.p95": "TPOT p95",
+    "summary.output_tokens_per_s": "tokens/s",
+    "summary.cache_used_share": "cache",
+    "summary.preemptions": "preempted",
+    "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_sequence": "per seq.",
+    "ideal_s": "ideal",
+    "tensor_parallel": "tp",
+    "pipeline_parallel": "pp",
+    "expert_parallel": "ep",
+    "data_parallel": "dp",
+}
 
 
 def parts(report: SweepReport) -> list[Part]:
@@ -32,9 +48,7 @@ def parts(report: SweepReport) -> list[Part]:
     rows = report.rows[:_MOST_ROWS]
     columns = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
     cells = [[_text(name, row.get(name)) for name in columns] for row in rows]
-    names = [
-        name.removeprefix("summary.").removesuffix("_s") if name.startswith("summary.") else name for name in columns
-    ]
+    names = [_NAMES.get(name, name) for name in columns]
     notes = [*report.notes]
     if len(report.rows) > len(rows):
         notes.append(f"{len(report.rows) - len(rows):,} more rows; --output csv prints all, with every column")
@@ -53,6 +67,8 @@ def _text(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
+    if name.endswith("share"):
+        return f"{value:.1%}"
     if name.endswith("_bytes"):
         return bytes_text(value)
     return seconds_text(value) if "_s." in name or name.endswith("ideal_s") else number_text(value)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kvcalc
+from kvcalc.evidence.calibrate import fit_families
 from kvcalc.evidence.campaigns import campaign, engine_of
 from kvcalc.evidence.estimates import estimate_case, estimated_passes
-from kvcalc.evidence.families import FAMILIES, fit_families
+from kvcalc.evidence.families import FAMILIES
 from kvcalc.evidence.kernels import kernel_case
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import shipped_records

@@ -23,6 +23,8 @@ from kvcalc.plan.deployment import deploy, held_weight_bytes
         ("8xH100 SXM", ["h100-sxm"]),
         ("h100_sxm", ["h100-sxm"]),
         ("RTX 4090 24GB", ["rtx-4090"]),
+        ("NVIDIA GeForce RTX 4090", ["rtx-4090"]),
+        ("Tesla V100-SXM2-32GB", ["v100-sxm2-32gb"]),
         ("RTX 4090 48GB", []),
         ("AMD MI250X, one GCD", ["mi250x-gcd"]),
         ("an abacus", []),

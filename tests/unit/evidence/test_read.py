@@ -93,6 +93,9 @@ def test_a_table_is_known_by_its_columns(tmp_path):
         pytest.param("a.csv", "", "no known table", id="an empty table"),
         pytest.param("a.csv", GEMM + "x,y,1,L40S,gemm,k,bf16,eight,1,1,1\n", "cannot be read", id="a word for a size"),
         pytest.param("a.csv", GEMM + "x,y\n", "cannot be read", id="a row cut short"),
+        pytest.param(
+            "a.csv", GEMM.replace("gpu,", "") + "T,1,L40S,gemm,k,bf16,1,1,1,1\n", "'gpu' is missing", id="a column"
+        ),
         pytest.param("missing.yaml", None, "No such file", id="no file"),
         pytest.param("missing.csv", None, "No such file", id="no table"),
     ],

@@ -193,3 +193,9 @@ def test_no_acceptance_helps_a_draft_as_slow_as_its_target():
     row = _solved(target, "acceptance", draft=kvcalc.draft_deployment(target, "llama3.1-8b"), speedup=2)
     assert row.answer is None
     assert row.binding == ("speedup",)
+
+
+def test_a_recurrence_is_bounded_by_nothing():
+    row = _solved(kvcalc.deployment("falcon-mamba-7b", gpu="h100-sxm"), "context")
+    assert row.answer is None
+    assert row.reason == "nothing bounds the context"

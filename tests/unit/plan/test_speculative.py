@@ -1,7 +1,6 @@
 """When speculation pays: the shapes that are known, against costs counted here, and what is refused."""
 
 from dataclasses import replace
-
 from pathlib import Path
 
 import pytest
@@ -65,7 +64,8 @@ def test_the_break_even_batch_is_the_last_that_pays(small, serial):
     limit = kvcalc.speculate(small, acceptance=0.6, method="ngram", gammas=[4], contexts=[512]).by_context[0]
     last = limit.serial_break_even_batch if serial else limit.break_even_batch
     assert gain(last) > 1 >= gain(last + 1)
-    assert (limit.first_batch, limit.pays) == (1, "up to a batch")
+    assert [found.first_batch for found in limit.paying] == [1]
+    assert limit.pays == "up to a batch"
 
 
 def test_a_dense_model_stops_paying_once_it_is_compute_bound(small):
@@ -93,7 +93,19 @@ def test_a_sparse_mixture_first_gains_then_loses_with_the_batch(model):
     assert gains[-1] < 1
     limit = report.by_context[0]
     assert limit.pays == "between two batches"
-    assert 1 < limit.first_batch < report.rows[best].batch < limit.break_even_batch
+    assert 1 < limit.paying[0].first_batch < report.rows[best].batch < limit.break_even_batch
+
+
+def test_a_mixture_may_pay_alone_and_in_a_crowd_but_not_between():
+    target = kvcalc.deployment("gpt-oss-120b", gpu="h200")
+    asked = {"acceptance": 0.7, "method": "ngram", "gammas": [4], "contexts": [1024]}
+    limit = kvcalc.speculate(target, **asked).by_context[0]
+    assert limit.pays == "in several ranges"
+    first, second = limit.paying
+    assert second.first_batch > first.last_batch + 1
+    edges = (first.last_batch, first.last_batch + 1, second.first_batch - 1, second.first_batch)
+    gains = speedups(kvcalc.speculate(target, batches=edges, **asked))
+    assert [gain > 1 for gain in gains] == [True, False, False, True]
 
 
 def test_a_verification_touches_the_experts_of_all_its_tokens():

@@ -8,6 +8,7 @@ import pytest
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.speculation import DraftTree, chain
+from kvcalc.cost.speculation import expected_tokens_of_tree, tree_acceptance
 from kvcalc.simulate.speculative import (
     by_chance,
     decode,
@@ -216,6 +217,13 @@ def test_the_mean_of_a_chain_converges_to_the_closed_form(rates):
     exact = 1 + sum(math.prod(rates[: place + 1]) for place in range(len(rates)))
     # five standard errors of a length that lies between 1 and gamma + 1
     assert abs(run.mean_tokens_per_pass - exact) <= 5 * len(rates) / 2 / math.sqrt(run.target_passes)
+
+
+def test_the_mean_of_a_tree_converges_to_the_closed_form():
+    tree = DraftTree.branching((3, 2))
+    acceptance = tree_acceptance(tree, (0.6, 0.5))
+    run = speculate(by_chance(acceptance, seeded(2)), (), tokens=20_000, tree=tree)
+    assert abs(run.mean_tokens_per_pass - expected_tokens_of_tree(tree, acceptance)) <= 5 / math.sqrt(run.target_passes)
 
 
 def test_a_batch_takes_as_many_passes_as_its_worst_sequence():

@@ -1,0 +1,285 @@
+"""``kvcalc simulate`` and ``kvcalc sweep``: what is printed, what is written, and what a mistake is told."""
+
+import csv
+import json
+
+import pytest
+
+import kvcalc
+from kvcalc.api import Load, Serving, find_capacity, simulate_serving
+from kvcalc.cli.main import main
+from kvcalc.core.requests import Request
+from kvcalc.engines.options import EngineOptions
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2023-11-16 18:15:{second:02d}.5000000,{200 + 10 * second},{20 + second}\n" for second in range(30)
+)
+BASE = ["simulate", "--model", "llama3.1-8b", "--gpu", "h200"]
+SMALL = [*BASE, "--prompt", "uniform:50-300", "--output-tokens", "20", "--rate", "20", "--requests", "60"]
+
+
+def _run(capsys, *arguments):
+    with pytest.raises(SystemExit) as done:
+        main(list(arguments))
+    printed = capsys.readouterr()
+    return done.value.code, printed.out, printed.err
+
+
+def _json(capsys, *arguments):
+    code, out, err = _run(capsys, *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def deployment():
+    return kvcalc.deployment("llama3.1-8b", gpu="h200")
+
+
+def test_the_json_has_the_fields_that_scripts_depend_on(capsys, trace):
+    found = _json(capsys, *BASE, "--trace", trace, "--arrival", "poisson", "--rate", "6.45", "--seed", "0")
+    assert found["schema"] == "kvcalc.simulate/1"
+    summary = found["summary"]
+    assert summary["requests"] == 30
+    assert summary["output_tokens"] == sum(range(20, 50))
+    assert {"makespan_s", "ttft_s", "tpot_s", "preemptions", "prefix_hit_ratio"} <= set(summary)
+    for name in ("ttft_s", "tpot_s", "inter_token_s", "e2e_s", "queue_s"):
+        assert list(summary[name]) == ["p50", "p90", "p95", "p99", "mean"]
+        assert summary[name]["p50"] <= summary[name]["p90"] <= summary[name]["p95"] <= summary[name]["p99"]
+    assert found["setup"]["max_num_batched_tokens"] == 8192
+
+
+def test_the_same_seed_prints_the_same_bytes(capsys):
+    first, again, other = (_run(capsys, *SMALL, "--seed", seed, "--json")[1] for seed in ("1", "1", "2"))
+    assert first == again != other
+
+
+def test_jumps_and_steps_come_to_the_same(capsys):
+    jumped, stepped = _json(capsys, *SMALL), _json(capsys, *SMALL, "--exact-steps")
+    assert jumped["summary"]["steps"] == stepped["summary"]["steps"]
+    assert jumped["summary"]["ttft_s"] == pytest.approx(stepped["summary"]["ttft_s"], rel=1e-9)
+    assert jumped["summary"]["makespan_s"] == pytest.approx(stepped["summary"]["makespan_s"], rel=1e-9)
+
+
+def test_the_trace_keeps_its_own_times_or_is_stretched(capsys, trace):
+    own = _json(capsys, *BASE, "--trace", trace)["summary"]["makespan_s"]
+    fast = _json(capsys, *BASE, "--trace", trace, "--rate", "10")["summary"]["makespan_s"]
+    assert own == pytest.approx(29.2, abs=0.3)
+    assert fast == pytest.approx(3.2, abs=0.3)
+
+
+def test_the_cache_is_what_fit_says(capsys, deployment):
+    options = EngineOptions(max_model_len=8192, max_num_seqs=64)
+    fits = kvcalc.fit(deployment, options=options)
+    limits = ["--max-model-len", "8192", "--max-num-seqs", "64"]
+    assert _json(capsys, *SMALL, *limits)["setup"]["num_blocks"] == fits.num_blocks
+    assert _json(capsys, *SMALL, *limits, "--kv-memory", "2GiB")["setup"]["num_blocks"] == 1024
+
+
+def test_the_table_says_what_matters(capsys):
+    code, out, _ = _run(capsys, *SMALL, "--slo", "ttft_p95=1s", "--replicas", "2", "--routing", "least-loaded")
+    assert code == 0
+    for words in ("to first token (TTFT)", "goodput, requests/s", "100.0% of the requests", "least-loaded", "running"):
+        assert words in out
+
+
+def test_requests_are_written_row_by_row(capsys, tmp_path):
+    paths = [tmp_path / "requests.csv", tmp_path / "requests.parquet"]
+    for path in paths:
+        assert _run(capsys, *SMALL, "--save-requests", str(path))[0] == 0
+    with paths[0].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 60
+    for row in rows:
+        assert float(row["ttft_s"]) == float(row["first_token_s"]) - float(row["arrival_s"])
+        assert float(row["tpot_s"]) == pytest.approx((float(row["finish_s"]) - float(row["first_token_s"])) / 19)
+    table = pytest.importorskip("pyarrow.parquet").read_table(paths[1])
+    assert table.column("ttft_s").to_pylist() == [float(row["ttft_s"]) for row in rows]
+    assert str(table.schema.field("prompt_tokens").type) == "int64"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    code, _, err = _run(capsys, *SMALL, "--save-requests", str(tmp_path / "requests.parquet"))
+    assert code == 2
+    assert "pip install 'kvcalc[parquet]'" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_for_perfetto_holds_every_request(capsys, tmp_path):
+    path = tmp_path / "trace.json"
+    assert _run(capsys, *SMALL, "--save-trace", str(path))[0] == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    decoded = [event for event in events if event["ph"] == "b" and event["name"] == "decode"]
+    assert len({event["id"] for event in decoded}) == 60
+    spans = [event for event in events if event["ph"] == "X"]
+    assert all(event["dur"] > 0 for event in spans)
+    assert sum(event["args"]["steps"] for event in spans) > 0
+    assert {event["name"] for event in events if event["ph"] == "C"} == {"requests", "blocks"}
+
+
+def test_charts_are_written(capsys, tmp_path):
+    svg = tmp_path / "run.svg"
+    assert _run(capsys, *SMALL, "--svg", str(svg))[0] == 0
+    text = svg.read_text()
+    assert text.startswith("<svg")
+    for title in ("Requests at once", "Cache in use", "Latency", "Latencies at most"):
+        assert title in text
+
+
+def test_a_request_that_can_never_run_is_counted_and_told(deployment):
+    requests = [
+        Request(name="big", arrival_s=0.0, prompt_tokens=5000, output_tokens=5),
+        Request(name="ok", arrival_s=1.0, prompt_tokens=50, output_tokens=5),
+    ]
+    report = simulate_serving(deployment, requests, serving=Serving(num_blocks=100))
+    assert (report.summary.requests, report.summary.refused_requests) == (1, 1)
+    assert report.notes[0] == "request big can never run: the cache does not hold its 5,004 tokens"
+
+
+def test_the_capacity_keeps_the_limits_and_more_does_not(deployment):
+    load = Load(prompt="1000", output_tokens="50", rate=5.0, requests=150)
+    serving = Serving(slo="ttft_p95=200ms,tpot_p95=15ms")
+    found = find_capacity(deployment, load, serving=serving, tolerance=0.05)
+    assert found.requests_per_s < found.above_requests_per_s <= found.requests_per_s * 1.05
+    kept = simulate_serving(deployment, load, serving=serving, capacity=found)
+    assert kept.capacity == found
+    assert kept.summary.ttft_s["p95"] <= 0.2
+    assert kept.summary.tpot_s["p95"] <= 0.015
+    above = simulate_serving(deployment, load.at_rate(found.above_requests_per_s), serving=serving).summary
+    latency, _, statistic = found.broken.rpartition("_")
+    assert getattr(above, f"{latency}_s")[statistic] > {"ttft": 0.2, "tpot": 0.015}[latency]
+
+
+def test_limits_that_no_load_keeps_are_told(capsys):
+    found = _json(capsys, *SMALL, "--find-capacity", "--slo", "ttft_p95=1us")
+    assert found["capacity"]["requests_per_s"] == 0
+    assert "no load keeps ttft_p95" in found["notes"][0]
+
+
+def test_prefill_and_decode_apart_take_the_network(capsys):
+    found = _json(capsys, *SMALL, "--prefill-replicas", "1", "--transfer-rate", "50GB/s")
+    assert [row["role"] for row in found["replicas"]] == ["prefill", "decode"]
+    assert [row["output_tokens"] for row in found["replicas"]] == [60, 60 * 19]
+    assert found["gpus"] == 2
+
+
+def test_conversations_find_what_was_said_in_the_cache(capsys):
+    talk = [
+        *BASE,
+        "--prompt",
+        "64",
+        "--output-tokens",
+        "32",
+        "--turns",
+        "4",
+        "--system-tokens",
+        "256",
+        "--think",
+        "1s",
+        "--rate",
+        "2",
+        "--requests",
+        "40",
+    ]
+    assert _json(capsys, *talk)["summary"]["prefix_hit_ratio"] > 0.5
+    assert _json(capsys, *talk, "--no-prefix-caching")["summary"]["prefix_hit_ratio"] == 0
+
+
+def test_closed_loops_have_no_more_requests_than_users(capsys):
+    found = _json(capsys, *BASE, "--prompt", "100", "--output-tokens", "10", "--users", "7", "--requests", "50")
+    assert found["summary"]["most_running_requests"] == 7
+    assert found["summary"]["requests"] == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["simulate"], "--model is missing"),
+        (["simulate", "--model", "llama3.1-8b"], "--gpu is missing"),
+        (BASE, "lengths of requests are not known"),
+        ([*BASE, "--prompt", "5"], "lengths of requests are not known"),
+        ([*BASE, "--prompt", "5", "--output-tokens", "5"], "poisson arrivals need a rate"),
+        ([*SMALL, "--rate", "-1"], "rate"),
+        ([*SMALL, "--rate", "nan"], "rate"),
+        ([*SMALL, "--arrival", "poison"], "arrival 'poison' is not known"),
+        ([*SMALL, "--arrival", "trace"], "no trace"),
+        ([*SMALL, "--users", "3"], "rate of a closed loop follows from its users"),
+        ([*SMALL, "--users", "3", "--arrival", "gamma"], "users wait for answers in a closed loop"),
+        ([*SMALL, "--trace", "x.csv"], "lengths of requests are the trace's"),
+        ([*SMALL, "--columns", "prompt=a,output=b"], "columns are those of a trace"),
+        ([*SMALL, "--think", "5s"], "nobody thinks"),
+        ([*SMALL, "--requests", "0"], "requests must be"),
+        ([*SMALL, "--replicas", "0"], "replicas must be"),
+        ([*SMALL, "--replicas", "2", "--routing", "fastest"], "routing 'fastest' is not known"),
+        ([*SMALL, "--step-times", "quick"], "step times 'quick' are not known"),
+        ([*SMALL, "--step-times", "0s"], "a step must take some time"),
+        ([*SMALL, "--policy", "lifo"], "policy 'lifo' is not known"),
+        ([*SMALL, "--engine", "sglang"], "scheduler of engine 'sglang' is not modelled"),
+        ([*SMALL, "--find-capacity"], "needs limits"),
+        ([*SMALL, "--find-capacity", "--slo", "ttft_p95=1s", "--tolerance", "0"], "tolerance"),
+        ([*SMALL, "--slo", "ttft=1s"], "is not a limit"),
+        ([*SMALL, "--kv-memory", "1KiB"], "nothing for the cache"),
+        ([*SMALL, "--save-requests", "requests.txt"], "written as .csv or .parquet"),
+        ([*SMALL, "--save-trace", "trace.txt"], "written as .json"),
+        ([*SMALL, "--save-requests", "nowhere/requests.csv"], "No such file"),
+        ([*BASE, "--trace", "nowhere.csv"], "No such file"),
+        ([*BASE, "--prompt", "uniform:9-5", "--output-tokens", "5", "--rate", "1"], "not a distribution"),
+        (["sweep", "--report", "simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--rate", "1,x"], "not a list of numbers"),
+        (["sweep", "--model", "llama3.1-8b", "--gpu", "h200", "--rate", "1"], "--rate is an option of simulations"),
+        (["sweep", "--model", "llama3.1-8b", "--gpu", "h200", "--resume"], "cannot be resumed"),
+        (["sweep", "--model", "llama3.1-8b,", "--gpu", "h200"], "empty name"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_a_hint(capsys, arguments, what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = _run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert what in err
+    assert err.count("\n") <= 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bad_row_of_a_trace_is_told_with_its_line(capsys, tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE + "2023-11-16 18:16:00,-5,3\n")
+    code, _, err = _run(capsys, *BASE, "--trace", str(path))
+    assert code == 2
+    assert f"{path}:32: ContextTokens must be from 1" in err
+
+
+def test_a_sweep_of_simulations_has_a_row_for_each(capsys):
+    found = _json(capsys, "sweep", "--report", "simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--prompt", "100",
+                  "--output-tokens", "10", "--requests", "20", "--rate", "1,5", "--replicas", "1,2", "--workers", "1")  # fmt: skip
+    assert [(row["rate"], row["replicas"]) for row in found["rows"]] == [(1, 1), (1, 2), (5, 1), (5, 2)]
+    assert [row["summary.requests"] for row in found["rows"]] == [20] * 4
+    assert [row["error"] for row in found["rows"]] == [None] * 4
+
+
+def test_a_decode_sweep_prints_csv_as_it_stands(capsys):
+    code, out, _ = _run(
+        capsys,
+        "sweep",
+        "--model",
+        "llama3.1-8b",
+        "--gpu",
+        "h100-sxm,h200,b200",
+        "--batch",
+        "1-64",
+        "--context",
+        "1024-33792+8192",
+        "--output",
+        "csv",
+    )
+    rows = list(csv.DictReader(out.splitlines()))
+    assert code == 0
+    assert len(rows) == 3 * 64 * 5
+    assert [rows[0][name] for name in ("model", "gpu", "context", "batch")] == ["llama3.1-8b", "h100-sxm", "1024", "1"]

@@ -1,0 +1,36 @@
+"""The search for the highest rate: within its tolerance, from any first guess, and never without an end."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcalc.core.errors import InputError
+from kvcalc.simulate.capacity import highest_rate
+
+RATES = st.floats(1e-4, 1e4)
+
+
+@given(limit=RATES, start=RATES, tolerance=st.sampled_from([0.3, 0.01, 0.001]))
+def test_the_rate_is_found_within_the_tolerance(limit, start, tolerance):
+    found = highest_rate(lambda rate: rate <= limit, start_per_s=start, tolerance=tolerance)
+    assert found.rate_per_s <= limit < found.above_rate_per_s
+    assert found.above_rate_per_s <= found.rate_per_s * (1 + tolerance)
+
+
+def test_limits_that_nothing_keeps_are_told_at_once():
+    found = highest_rate(lambda _: False, start_per_s=5.0, tolerance=0.01)
+    assert (found.rate_per_s, found.tried) == (0.0, 2)
+
+
+def test_limits_that_always_hold_end_the_search():
+    found = highest_rate(lambda _: True, start_per_s=5.0, tolerance=0.01)
+    assert found.above_rate_per_s is None
+    assert found.tried < 30
+
+
+@pytest.mark.parametrize(
+    ("start", "tolerance"), [(0.0, 0.01), (float("inf"), 0.01), (1.0, 0.0), (1.0, float("nan")), (1.0, -1.0)]
+)
+def test_a_search_that_cannot_be_is_refused(start, tolerance):
+    with pytest.raises(InputError):
+        highest_rate(lambda _: True, start_per_s=start, tolerance=tolerance)
