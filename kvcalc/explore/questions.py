@@ -22,6 +22,7 @@ __all__ = ["QUESTIONS", "Answer", "Question", "deployment_of"]
 _MOST_REQUESTS = 5_000
 _MOST_SIMULATED_S = 10.0
 _MOST_REPLICAS = 16
+_MOST_MEMORY_TOKENS = 1_000_000
 _DEFAULT_CONFIG = "config.json"
 
 
@@ -255,7 +256,7 @@ def _demo_speculate(values: Values, pasted: ModelProfile | None) -> Answer:
 def _demo_paging(values: Values, pasted: ModelProfile | None) -> Answer:
     del pasted
     spelled = {"memory-tokens": "memory_tokens", "block-size": "block_tokens", "max-model-len": "longest_tokens"}
-    return Answer(api.demo_paging(**_bounded(values, {"memory-tokens": 1_000_000}, spelled)))
+    return Answer(api.demo_paging(**_bounded(values, {"memory-tokens": _MOST_MEMORY_TOKENS}, spelled)))
 
 
 def _demo_drift(values: Values, pasted: ModelProfile | None) -> Answer:
