@@ -9,6 +9,7 @@ up where it is not answered yet, never two at once. Prints the latencies and exi
 import argparse
 import asyncio
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -79,11 +80,17 @@ def main():
             found = asyncio.run(load(server.stdout.readline().strip(), asked.clients, asked.seconds))
         finally:
             server.terminate()
+            server.wait()
     times = sorted(seconds for seconds, _, _ in found)
     failed = [status for _, _, status in found if status != 200]
     p95 = times[int(0.95 * len(times))]
     print(f"{asked.clients} clients, {asked.seconds:g} s: {len(found)} answers, {len(failed)} failed")
     print(f"median {statistics.median(times) * 1e3:.0f} ms, p95 {p95 * 1e3:.0f} ms, longest {times[-1] * 1e3:.0f} ms")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own_s = used.ru_utime + used.ru_stime
+    print(
+        f"server: {own_s:.1f} s of CPU time in all, {own_s / len(found) * 1e3:.1f} ms for each answer, start included"
+    )
     for report in sorted({name for _, name, _ in found}):
         own = sorted(seconds for seconds, name, _ in found if name == report)
         print(f"  {report}: median {statistics.median(own) * 1e3:.0f} ms, p95 {own[int(0.95 * len(own))] * 1e3:.0f} ms")

@@ -1,23 +1,29 @@
 """The server as its page asks it, in this process."""
 
 import asyncio
+from threading import Thread
 
 import pytest
 
 
 class Client:
-    """Asks an application; what it raises is raised here."""
+    """Asks an application, on a loop of its own thread; what it raises is raised here."""
 
     def __init__(self, app, base_url="http://127.0.0.1:8977"):
         import httpx
 
         self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever)
+        self._thread.start()
         self._asked = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base_url)
 
     def request(self, method, address, **given):
         if hasattr(given.get("content"), "__next__"):
             given["content"] = _pieces(given["content"])
-        return self._loop.run_until_complete(self._asked.request(method, address, **given))
+        return self._run(self._asked.request(method, address, **given))
+
+    def _run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def get(self, address, **given):
         return self.request("GET", address, **given)
@@ -26,8 +32,9 @@ class Client:
         return self.request("POST", address, **given)
 
     def close(self):
-        self._loop.run_until_complete(self._asked.aclose())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._run(self._asked.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
         self._loop.close()
 
 

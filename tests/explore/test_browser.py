@@ -40,7 +40,7 @@ def _missing():
     return "" if CHROMIUM else "chromium is not installed"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address():
     missing = _missing()
     if missing and os.environ.get("KVCALC_BROWSER_TESTS"):
@@ -58,7 +58,7 @@ def address():
         assert server.returncode in {0, 130}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(address):
     from playwright.sync_api import sync_playwright
 
@@ -127,6 +127,9 @@ class Page:
 def page(browser, address):
     found = Page(browser, address)
     yield found
+    lost = found.page.locator("[data-value='undefined'], [data-value='NaN']")
+    assert not lost.all_text_contents()
+    assert not re.search(r"(^|\s)\?(\s|$)|undefined|NaN", found.page.inner_text("main"))
     found.context.close()
     assert not found.console
     assert all(asked.startswith((address, "data:")) for asked in found.asked)

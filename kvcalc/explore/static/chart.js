@@ -19,6 +19,7 @@ function inUnits(spec) {
     if (typeof channel?.title !== "string" || !channel.title.endsWith(", bytes")) continue;
     channel.title = channel.title.replace(/bytes$/, unit.name);
     channel.axis = { ...channel.axis, format: ",~r" };
+    if (channel.scale?.domainMax) channel.scale.domainMax /= unit.bytes;
     for (const row of spec.data.values) row[channel.field] /= unit.bytes;
     for (const tip of [spec.encoding.tooltip ?? []].flat()) {
       if (tip.field === channel.field) Object.assign(tip, { title: unit.name, type: "quantitative", format: ",.4~r" });

@@ -14,6 +14,15 @@ export function memoryUnit() {
   return iec ? { name: "GiB", bytes: 1073741824 } : { name: "GB", bytes: 1e9 };
 }
 
+// What a report leaves out is null; what is not even a field of it is a fault of this page, and shown as one.
+function missing(value) {
+  return value === null || value === undefined || Number.isNaN(value);
+}
+
+function absent(value) {
+  return value === null ? "–" : "?";
+}
+
 function digits(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -22,7 +31,7 @@ function digits(value) {
 }
 
 export function bytes(value) {
-  if (value === null || value === undefined) return "–";
+  if (missing(value)) return absent(value);
   const step = iec ? 1024 : 1000;
   let place = 0;
   let shown = value;
@@ -31,7 +40,7 @@ export function bytes(value) {
 }
 
 export function seconds(value) {
-  if (value === null || value === undefined) return "–";
+  if (missing(value)) return absent(value);
   if (value === 0) return "0 s";
   if (value < 1e-3) return `${digits(value * 1e6)} µs`;
   if (value < 1) return `${digits(value * 1e3)} ms`;
@@ -39,15 +48,15 @@ export function seconds(value) {
 }
 
 export function number(value) {
-  return value === null || value === undefined ? "–" : digits(value);
+  return missing(value) ? absent(value) : digits(value);
 }
 
 export function count(value) {
-  return value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en");
+  return missing(value) ? absent(value) : Math.round(value).toLocaleString("en");
 }
 
 export function big(value, unit) {
-  if (value === null || value === undefined) return "–";
+  if (missing(value)) return absent(value);
   let place = 0;
   let shown = value;
   while (Math.abs(shown) >= 1000 && place < 6) { shown /= 1000; place += 1; }
@@ -55,9 +64,9 @@ export function big(value, unit) {
 }
 
 export function percent(value) {
-  return value === null || value === undefined ? "–" : `${digits(value * 100)}%`;
+  return missing(value) ? absent(value) : `${digits(value * 100)}%`;
 }
 
 export function yes(value) {
-  return value === null || value === undefined ? "–" : value ? "yes" : "no";
+  return missing(value) ? absent(value) : value ? "yes" : "no";
 }

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["spec"]
 
+_MOST_SHOWN = 2
+
 
 def spec(report: DecodeReport) -> Spec:
     """Return the bytes on the fullest GPU over the context, a line for each batch, below the memory there is."""
@@ -23,6 +25,9 @@ def spec(report: DecodeReport) -> Spec:
     x = Axis(field="context", title="context, tokens", scale="log")
     y = Axis(field="bytes", title="memory of the fullest GPU, bytes")
     lines = line_layer(rows, x=x, y=y, series="batch", title="batch, sequences")
+    # what is far above the memory says no more than that it does not fit
+    shown = min(max(row.memory_needed_bytes for row in report.rows), _MOST_SHOWN * report.memory_bytes)
+    lines["encoding"]["y"]["scale"] = {"domainMax": max(shown, report.memory_bytes)}
     told = [
         f"{formats_text(report.formats)}; weights and cache, without what an engine adds",
         "horizontal line: the GPU's memory",

@@ -57,7 +57,13 @@ class Axis:
     def encoding(self) -> Spec:
         """Return the axis as a channel of a specification."""
         if self.scale == "names":
-            return {"field": self.field, "type": "nominal", "title": self.title, "sort": None}
+            return {
+                "field": self.field,
+                "type": "nominal",
+                "title": self.title,
+                "sort": None,
+                "axis": {"labelAngle": 0},
+            }
         shown = {"format": self.format, "labelOverlap": True}
         found: Spec = {"field": self.field, "type": "quantitative", "title": self.title, "axis": shown}
         return found | {"scale": {"type": "log", "nice": False}} if self.scale == "log" else found

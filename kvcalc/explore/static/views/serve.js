@@ -53,22 +53,22 @@ export class View {
     const { summary } = report;
     this.stop();
     this.series = report.series;
-    this.verdict.className = `verdict ${summary.slo_attainment === null ? "" : summary.slo_attainment >= 0.95 ? "good" : "bad"}`;
-    this.verdict.textContent = `${count(summary.requests)} requests in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions`
-      + (summary.slo_attainment === null ? "." : `; ${percent(summary.slo_attainment)} met every limit.`);
+    this.verdict.className = `verdict ${summary.slo_share === null ? "" : summary.slo_share >= 0.95 ? "good" : "bad"}`;
+    this.verdict.textContent = `${count(summary.requests)} requests answered in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
+      + (summary.slo_share === null ? "." : `; ${percent(summary.slo_share)} met every limit.`);
     fill(this.figures,
       figure("Time to first token, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95),
       figure("Time per output token, p95", seconds(summary.tpot_s.p95), summary.tpot_s.p95),
       figure("Output tokens/s", number(summary.output_tokens_per_s), summary.output_tokens_per_s),
-      figure("Running at once, mean", number(summary.mean_running), summary.mean_running, null, `at most ${count(summary.most_running)}`),
-      figure("Cache in use, most", percent(summary.cache_peak), summary.cache_peak),
-      figure("Busy", percent(summary.busy), summary.busy));
+      figure("Running at once, mean", number(summary.mean_running_requests), summary.mean_running_requests, null, `at most ${count(summary.most_running_requests)}`),
+      figure("Cache in use, most", percent(summary.cache_peak_share), summary.cache_peak_share),
+      figure("Busy", percent(summary.busy_share), summary.busy_share));
     this.chart.draw(report.charts.main);
     fill(this.table, table("Of all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
       [words, ...["p50", "p90", "p95", "p99", "mean"].map((part) => seconds(summary[name][part]))])));
     fill(this.foot, notes(report), commands([report.command]));
     this.time.max = Math.max(0, this.series.length - 1);
-    this.most = { running: Math.max(1, ...this.series.map((row) => row.running)), waiting: Math.max(1, ...this.series.map((row) => row.waiting)) };
+    this.most = { running: Math.max(1, ...this.series.map((row) => row.running_requests)), waiting: Math.max(1, ...this.series.map((row) => row.waiting_requests)) };
     this.at(Math.floor(this.series.length / 2));
   }
 
@@ -84,9 +84,9 @@ export class View {
     };
     fill(this.bars,
       h("p", {}, `At ${seconds(row.start_s)} of ${seconds(this.series.at(-1).end_s)}`),
-      bar("running", row.running / this.most.running, number(row.running)),
-      bar("waiting", row.waiting / this.most.waiting, number(row.waiting)),
-      bar("cache in use", row.cache_occupancy, percent(row.cache_occupancy)),
+      bar("running", row.running_requests / this.most.running, number(row.running_requests)),
+      bar("waiting", row.waiting_requests / this.most.waiting, number(row.waiting_requests)),
+      bar("cache in use", row.cache_used_share, percent(row.cache_used_share)),
       h("p", { class: "quiet" }, `first token after ${seconds(row.ttft_s)}, then one every ${seconds(row.inter_token_s)}; ${number(row.output_tokens_per_s)} tokens/s`));
   }
 

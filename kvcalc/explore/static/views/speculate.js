@@ -46,7 +46,7 @@ export class View {
       figure("Tokens of a pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),
       figure("Break-even acceptance", report.break_even_acceptance === null ? "none" : number(report.break_even_acceptance), report.break_even_acceptance, explained("break_even_tokens_per_pass")),
       figure("Best γ", count(report.best_gamma), report.best_gamma),
-      figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch),
+      figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch, null, `pays ${limit.pays}`),
       figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, null, `plain ${number(row.plain_tokens_per_s)}`),
       figure("Verification", `${number(row.verify_ratio)} × plain`, row.verify_ratio, explained("verify_ratio"), seconds(row.verify_s)),
       figure("A draft's step", `${number(row.draft_ratio)} × plain`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
