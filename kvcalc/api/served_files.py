@@ -149,12 +149,26 @@ class TimeLimit(Observer):
         self._within_s, self._end_s = within_s, monotonic() + within_s
 
     def runs(self, runs: Sequence[Run]) -> None:
+        """Look at the clock when runs are handed on, which is seldom."""
+        del runs
+        self._look()
+
+    def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
+        """Look at the clock at each admission."""
+        del request, at_s, cached_tokens
+        self._look()
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Look at the clock at each preemption."""
+        del request, at_s
+        self._look()
+
+    def _look(self) -> None:
         """Look at the clock.
 
         Raises:
             InputError: it is late.
         """
-        del runs
         if monotonic() > self._end_s:
             raise InputError(
                 f"the simulation takes longer than {self._within_s:g} s", hint="ask for fewer requests or tokens"

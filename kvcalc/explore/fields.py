@@ -15,10 +15,12 @@ from kvcalc.core.units import parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["LISTS", "ONE", "ONE_OR_NONE", "FieldError", "Values", "of_field", "read_fields"]
+__all__ = ["FEW", "LISTS", "ONE", "ONE_OR_NONE", "FieldError", "Values", "of_field", "read_fields"]
 
 _LONGEST = 200
 _MOST_COUNTS = 64
+_MOST_ROWS = 64
+_MOST_FEW = 8
 
 
 class FieldError(Exception):
@@ -52,6 +54,13 @@ def _counts(text: str, name: str) -> tuple[int, ...]:
     found = parse_counts(text, what=name)
     if len(found) > _MOST_COUNTS:
         raise InputError(f"{name} takes at most {_MOST_COUNTS} numbers here, not {len(found):,}", hint="widen the step")
+    return found
+
+
+def _few(text: str, name: str) -> tuple[int, ...]:
+    found = parse_counts(text, what=name)
+    if len(found) > _MOST_FEW:
+        raise InputError(f"{name} takes at most {_MOST_FEW} numbers here, not {len(found):,}", hint="widen the step")
     return found
 
 
@@ -103,16 +112,14 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
 }  # fmt: skip
 # How fields are read that some reports take as a list, and others as one number.
 LISTS = _counts
+FEW = _few
 ONE = _count
 ONE_OR_NONE = _zero_or_more
 
 
-def _with_spaces(name: str) -> str:
-    return name.replace("-", " ")
-
-
-def _without_parallel(name: str) -> str:
-    return name.removesuffix("-parallel")
+# Told where they are looked up; elsewhere messages speak of models and GPUs in general.
+_LOOKED_UP = ("model", "gpu", "draft")
+_LONG_NUMBER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +143,23 @@ class Values:
         return {name.replace("-", "_"): self.read[name] for name in names if name in self.read}
 
     def field_of(self, error: KvcalcError) -> str:
-        """Return the field that a mistake found later is most likely in: whose value or name its words hold."""
+        """Return the field that a mistake found later is in, by its words; empty where they don't tell.
+
+        A field is told by its value in quotes, by its name, by the first word of its name, or by a long number.
+        """
         words = error.what.lower()
         for name, text in self.given:
             if repr(text).lower() in words:
                 return name
         words = words.replace("-", " ")
-        for spoken in (_with_spaces, _without_parallel):
-            found = [name for name, _ in self.given if re.search(rf"\b{spoken(name)}\b", words)]
+        names = [name for name, _ in self.given if name not in _LOOKED_UP]
+        told: list[dict[str, str]] = [
+            {name: name.replace("-", " ") for name in names},
+            {name: name.partition("-")[0] for name in names},
+            {name: text for name, text in self.given if len(text) >= _LONG_NUMBER},
+        ]
+        for spoken in told:
+            found = [name for name, said in spoken.items() if re.search(rf"\b{re.escape(said.lower())}\b", words)]
             if found:
                 return max(found, key=len)
         return ""
@@ -178,4 +194,8 @@ def read_fields(
             if text.strip():
                 given[name] = text
                 read[name] = special.get(name, _READERS.get(name, _text))(text, name)
+    lists = {name: len(value) for name, value in read.items() if isinstance(value, tuple)}
+    if math.prod(lists.values()) > _MOST_ROWS:
+        with of_field(max(lists, key=lists.__getitem__)):
+            raise InputError(f"at most {_MOST_ROWS} rows are computed here, not {math.prod(lists.values()):,}")
     return Values(tuple(given.items()), read)

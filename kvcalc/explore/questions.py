@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc import api
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.lessons import DecoderShape
-from kvcalc.explore.fields import LISTS, ONE, ONE_OR_NONE, Values, of_field
+from kvcalc.explore.fields import FEW, LISTS, ONE, ONE_OR_NONE, Values, of_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -290,7 +290,7 @@ QUESTIONS: dict[str, Question] = {
     ),
     "speculate": Question(
         command="speculate", fields=(*_RUN, "gpu", "draft", "method", "gamma", "acceptance", "batch", "context"),
-        ask=_speculate, special=_LISTED,
+        ask=_speculate, special=dict.fromkeys(("batch", "context", "gamma"), FEW),
     ),
     "levers": Question(
         command="levers", fields=(*_RUN, "gpu", "context", "batch", "with"), ask=_levers, special=_SINGLE

@@ -92,6 +92,9 @@ def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
     )
 
 
+_MOST_STEP_S = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantTimer:
     """Every step takes the same time."""
@@ -103,6 +106,8 @@ class ConstantTimer:
     def __post_init__(self) -> None:
         if not self.step_s > 0:
             raise InputError(f"a step must take some time, not {self.step_s} s")
+        if self.step_s > _MOST_STEP_S:
+            raise InputError(f"a step must take at most {_MOST_STEP_S:,} s, not {self.step_s:g}")
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]

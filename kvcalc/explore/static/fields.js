@@ -42,6 +42,7 @@ export const FIELDS = {
   requests: { label: "Requests", kind: "slider", values: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
   prompt: { label: "Prompt tokens", kind: "text", hint: "512, uniform:128-2048, lognormal:1020,0.9" },
   "output-tokens": { label: "Output tokens", kind: "text", hint: "likewise" },
+  "step-times": { label: "Time of a step", kind: "select", values: ["ideal", "serial", "estimate"], names: { ideal: "bound", serial: "operator after operator", estimate: "estimate, by calibration" } },
   seed: { label: "Seed", kind: "number" },
   slo: { label: "Limits", kind: "text", hint: "ttft_p95=1s,tpot_p95=50ms" },
   demo: { label: "Demonstration", kind: "select", values: ["kv-cache", "speculate", "paging", "drift"],
@@ -56,7 +57,7 @@ export const DEFAULTS = {
   view: "size", units: "GiB", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
   "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
   "data-parallel": "", engine: "vllm", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
-  gamma: "", acceptance: "0.8", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0",
+  gamma: "", acceptance: "0.8", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
   slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
   "demo-block": "16",
 };

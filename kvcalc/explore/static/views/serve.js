@@ -9,7 +9,7 @@ import { run } from "../state.js";
 import { count, number, percent, seconds } from "../units.js";
 
 export const title = "Serve";
-export const fields = ["model", "gpu", "gpus", "rate", "requests", "prompt", "output-tokens", "slo", "seed", "weights", "kv-dtype", "activations",
+export const fields = ["model", "gpu", "gpus", "rate", "requests", "prompt", "output-tokens", "step-times", "slo", "seed", "weights", "kv-dtype", "activations",
   "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel", "utilization", "max-model-len"];
 
 const LATENCIES = { ttft_s: "time to first token", tpot_s: "time per output token", inter_token_s: "between tokens", e2e_s: "to the last token", queue_s: "waiting" };
@@ -42,7 +42,7 @@ export class View {
     this.button.disabled = true;
     this.button.textContent = "Simulating …";
     try {
-      return await ask("simulate", run(state, "gpu", "rate", "requests", "prompt", "output-tokens", "slo", "seed", "utilization", "max-model-len"), signal);
+      return await ask("simulate", run(state, "gpu", "rate", "requests", "prompt", "output-tokens", "step-times", "slo", "seed", "utilization", "max-model-len"), signal);
     } finally {
       this.button.disabled = false;
       this.button.textContent = "Run the simulation";

@@ -13,6 +13,7 @@ export const title = "Size";
 export const fields = ["model", "gpu", "gpus", "context", "batch", "engine", "weights", "kv-dtype", "activations",
   "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel", "utilization", "max-model-len"];
 
+const MOST_CONTEXT = 1e9;
 const ENGINE = ["utilization", "max-model-len"];
 
 export class View {
@@ -35,7 +36,7 @@ export class View {
       state.gpu ? ask("fit", { ...run(state, "gpu", "context", "batch", "engine", ...ENGINE) }, signal) : null,
       state.gpu ? ask("engines", run(state, "gpu", "context", "batch", ...ENGINE), signal) : null,
     ]);
-    const longest = Math.max(chosen?.max_model_len ?? 0, Number(state.context) || 0, 1024);
+    const longest = Math.min(MOST_CONTEXT, Math.max(chosen?.max_model_len ?? 0, Math.round(Number(state.context)) || 0, 1024));
     const contexts = [];
     for (let tokens = 512; tokens < longest; tokens *= 2) contexts.push(tokens);
     const batch = Number(state.batch) || 1;
