@@ -201,6 +201,9 @@ def _speculation(
 
     for deployment in (target, draft):
         check_rollback(deployment.model)
+    known, drafted = (deployment.model.embeddings[0].rows for deployment in (target, draft))
+    if known != drafted:
+        raise InputError(f"the draft {draft.model.name} knows {drafted:,} tokens and {target.model.name} {known:,}")
     return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
 
 

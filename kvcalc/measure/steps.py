@@ -10,7 +10,7 @@ import torch
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.cache import cache_bytes
-from kvcalc.measure.clock import Timing, in_turn
+from kvcalc.measure.clock import Stopped, Timing, in_turn
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.graphs import recorded
 from kvcalc.measure.scale import check_memory
@@ -117,11 +117,17 @@ def timed_steps(
             progress(f"{model.name} in {name}: {len(group)} steps, {rounds} rounds")
             prepared = [_prepare(decoder, batch, context, device) for batch, context in group]
             calls = [*(cell.call for cell in prepared), *(case.call for case in beside)]
-            timings = in_turn(calls, rounds=rounds, device=device)
+            stopped = None
+            try:
+                timings = in_turn(calls, rounds=rounds, device=device)
+            except Stopped as interruption:
+                timings, stopped = interruption.timings, interruption
             for cell, timing in zip(prepared, timings, strict=False):
                 yield _step(deployment, decoder, cell, timing)
             for case, timing in zip(beside, timings[len(prepared) :], strict=True):
                 yield case.probe(timing)
+            if stopped is not None:
+                raise stopped
             del prepared, cell
             device.release()
     except torch.OutOfMemoryError as error:
