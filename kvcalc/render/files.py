@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import errno
 import os
 import tempfile
 from pathlib import Path
@@ -34,8 +33,6 @@ def write_whole(path: str | Path, content: bytes) -> None:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

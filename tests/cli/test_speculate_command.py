@@ -135,11 +135,6 @@ def test_a_best_length_at_the_end_of_the_search_says_so(capsys):
     assert "the longest tried" not in run(capsys, f"{NGRAM} --acceptance 0.1 --batch 64")[1]
 
 
-def test_a_chart_into_a_folder_that_is_not_there_names_the_folder(capsys, tmp_path):
-    code, _, err = run(capsys, f"{NGRAM} --acceptance 0.8 --svg {tmp_path}/missing/chart.svg")
-    assert (code, err.splitlines()[-1]) == (2, f"error: No such file or directory: {tmp_path}/missing")
-
-
 def test_the_help_names_every_method():
     assert METHOD_NAMES.replace(" or ", ", ").split(", ") == list(METHODS)
 
