@@ -17,7 +17,7 @@ from starlette.routing import Route
 from kvcalc import api
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.explore.fields import FieldError, of_field, read_fields
-from kvcalc.explore.questions import QUESTIONS
+from kvcalc.explore.questions import QUESTIONS, looked_up
 from kvcalc.explore.sides import compare_sides
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _compared(asked: list[tuple[str, str]], text: str | None) -> Response:
 def _reconciled(asked: list[tuple[str, str]], text: str | None) -> Response:
     values = read_fields(asked, ("model", "engine"), {})
     with of_field("model"):
-        model = api.catalogue_model(values.get("model")) if "model" in values.read else None
+        model = looked_up(api.catalogue_model, values.get("model")) if "model" in values.read else None
     with of_field("log"):
         report = api.reconcile(text or "", model=model, engine=values.get("engine"))
     data = api.report_data(report)

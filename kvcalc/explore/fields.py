@@ -145,7 +145,7 @@ class Values:
     def field_of(self, error: KvcalcError) -> str:
         """Return the field that a mistake found later is in, by its words; empty where they don't tell.
 
-        A field is told by its value in quotes, by its name, by the first word of its name, or by a long number.
+        A field is told by its value in quotes, by its name, by the first word of its name, or by a long number; of several by the first.
         """
         words = error.what.lower()
         for name, text in self.given:
@@ -159,9 +159,10 @@ class Values:
             {name: text for name, text in self.given if len(text) >= _LONG_NUMBER},
         ]
         for spoken in told:
-            found = [name for name, said in spoken.items() if re.search(rf"\b{re.escape(said.lower())}\b", words)]
-            if found:
-                return max(found, key=len)
+            found = {name: re.search(rf"\b{re.escape(said.lower())}\b", words) for name, said in spoken.items()}
+            places = {name: match.start() for name, match in found.items() if match}
+            if places:
+                return min(places, key=places.__getitem__)
         return ""
 
 

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kvcalc import api
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, UnknownNameError
 from kvcalc.core.reports.lessons import DecoderShape
 from kvcalc.explore.fields import FEW, LISTS, ONE, ONE_OR_NONE, Values, of_field
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.common import ExplainedStep
 
-__all__ = ["QUESTIONS", "Answer", "Question", "deployment_of"]
+__all__ = ["QUESTIONS", "Answer", "Question", "deployment_of", "looked_up"]
 
 _MOST_REQUESTS = 5_000
 _MOST_SIMULATED_S = 10.0
@@ -84,19 +84,31 @@ _ENGINE = ("engine", "max-model-len", "utilization", "block-size")
 _LOAD = ("arrival", "rate", "requests", "prompt", "output-tokens", "users", "seed")
 
 
+def looked_up(load: Callable[[str], Any], name: str) -> Any:
+    """Return a profile by its name in the catalogue.
+
+    Raises:
+        UnknownNameError: there is none; a page cannot name a file instead.
+    """
+    try:
+        return load(name)
+    except UnknownNameError as error:
+        raise UnknownNameError(error.what, hint=error.hint.replace("; a profile file works too", "")) from error
+
+
 def _model(values: Values, pasted: ModelProfile | None) -> Any:
     with of_field("model"):
         if pasted is not None:
             return pasted
         if "model" not in values.read:
             raise InputError("choose a model")
-        return api.catalogue_model(values.get("model"))
+        return looked_up(api.catalogue_model, values.get("model"))
 
 
 def _gpu(values: Values, *, needed: bool) -> Any:
     with of_field("gpu"):
         if "gpu" in values.read:
-            return api.catalogue_hardware(values.get("gpu"))
+            return looked_up(api.catalogue_hardware, values.get("gpu"))
         if needed:
             raise InputError("choose an accelerator")
         return None
@@ -183,7 +195,7 @@ def _speculate(values: Values, pasted: ModelProfile | None) -> Answer:
     with of_field("draft"):
         if "draft" in values.read:
             shared = values.some("kv-dtype", "activations")
-            draft = api.draft_deployment(target, api.catalogue_model(values.get("draft")), **shared)
+            draft = api.draft_deployment(target, looked_up(api.catalogue_model, values.get("draft")), **shared)
     asked = {"acceptance": values.get("acceptance", "0.8"), "method": values.get("method")}
     gammas = values.get("gamma")
     report = api.speculate(target, draft, gammas=gammas, batches=values.get("batch", (1,)),

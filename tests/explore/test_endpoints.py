@@ -152,6 +152,7 @@ def test_a_pasted_log_is_reconciled(client):
         ("speculate", {"acceptance": "1.5"}, "acceptance"),
         ("simulate", {"requests": "1000000", "rate": "1"}, "requests"),
         ("simulate", {"arrival": "trace"}, "arrival"),
+        ("simulate", {"rate": "0"}, "rate"),
     ],
 )
 def test_a_mistake_is_told_with_its_field(client, name, wrong, field):

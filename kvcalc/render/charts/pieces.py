@@ -29,11 +29,11 @@ Spec = dict[str, Any]
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _WIDTH, _HEIGHT = 640, 400
+# From this share of the way to an end of a scheme on, black is not read on it.
+_DARK = 0.6
 # Okabe and Ito's colours, told apart by every kind of eye: Wong 2011, doi 10.1038/nmeth.1618.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LIMIT = "#444444"
-# From below a value to above it, both light enough for black figures, and apart in grey by the line between them.
-_AROUND = ("#e69f00", "#f7f7f7", "#9fb8dc")
 _DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
 
@@ -165,6 +165,8 @@ def bar_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, series: str, title:
 def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis, middle: float | None = None) -> Spec:
     """Return a field of cells with their numbers printed in them.
 
+    Colours stand for values from 0 on, so that a field that never reaches the middle is all of one side.
+
     Args:
         rows: one for each cell.
         x: a direction of names.
@@ -172,7 +174,12 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         value: what the colour stands for.
         middle: the value at which the colour turns, where there is one (a speed-up of 1).
     """
-    scheme: Spec = {"scheme": "greys"} if middle is None else _around(middle, [row[value.field] for row in rows])
+    most = max(row[value.field] for row in rows)
+    turn, most = (0.0, most) if middle is None else (middle, max(most, 2 * middle))
+    scheme: Spec = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "reverse": True}
+    scheme["domain"] = [0, most] if middle is None else [0, middle, most]
+    dark = f"datum.{value.field} > {turn + _DARK * (most - turn)} || datum.{value.field} < {turn - _DARK * turn}"
+    ink = {"condition": {"test": dark, "value": "white"}, "value": "black"}
     where = {"x": x.encoding(), "y": y.encoding()}
     shade = {"field": value.field, "type": "quantitative", "title": value.title, "scale": scheme}
     written = {"field": value.field, "type": "quantitative", "format": value.format}
@@ -181,15 +188,10 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         "encoding": where,
         "layer": [
             {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": shade}},
-            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written}},
+            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written, "color": ink}},
             *([] if middle is None else _edges(rows, x=x, y=y, field=value.field, middle=middle)),
         ],
     }
-
-
-def _around(middle: float, values: Sequence[float]) -> Spec:
-    """Return a scale of colours that turns at a value, also where all values lie on one side of it."""
-    return {"domain": [min([middle / 2, *values]), middle, max([middle * 2, *values])], "range": list(_AROUND)}
 
 
 def _edges(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, field: str, middle: float) -> list[Spec]:
