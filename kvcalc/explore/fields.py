@@ -145,7 +145,8 @@ class Values:
     def field_of(self, error: KvcalcError) -> str:
         """Return the field that a mistake found later is in, by its words; empty where they don't tell.
 
-        A field is told by its value in quotes, by its name, by the first word of its name, or by a long number; of several by the first.
+        A field is told by its value in quotes, its name, the first word of its name, or a long number: the one that
+        comes first.
         """
         words = error.what.lower()
         for name, text in self.given:

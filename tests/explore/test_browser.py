@@ -269,6 +269,11 @@ def test_a_wrong_value_is_told_beside_its_field_and_mended(page):
     page.write("batch", "-3")
     assert "batch" in page.page.inner_text("#batch-error")
     page.write("batch", "3")
+    page.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    page.change(lambda: page.page.select_option("#kv-dtype", "q4_0"))
+    assert "vLLM keeps no cache in q4_0" in " ".join(page.page.locator(".error").all_text_contents())
+    assert page.value("kv.total_bytes") > 0
+    assert not page.page.locator(".stale").count()
     # a refusal is an answer that the browser notes
     assert all("422" in told for told in page.console)
     page.console.clear()
@@ -358,6 +363,19 @@ def test_every_control_has_a_name_and_every_chart_a_text(page):
         assert nameless == []
         charts = page.page.locator("[data-drawn] .plot svg[role=img]")
         assert all(charts.nth(place).get_attribute("aria-label") for place in range(charts.count()))
+
+
+def test_a_chart_in_a_file_needs_nothing_else(browser, tmp_path):
+    file = tmp_path / "chart.html"
+    with pytest.raises(SystemExit) as done:
+        main(["roofline", "--gpu", "h200", "--model", "llama3.1-8b", "--batch", "1,64", "--html", str(file)])
+    assert done.value.code == 0
+    page = Page(browser, file.as_uri())
+    page.page.goto(file.as_uri())
+    page.page.wait_for_selector("svg, canvas")
+    assert page.asked == [file.as_uri()]
+    assert not page.console
+    page.context.close()
 
 
 def test_the_server_gone_is_told(browser):

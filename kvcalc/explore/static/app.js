@@ -83,19 +83,23 @@ class App {
       this.alert.hidden = true;
       view.element.classList.remove("empty", "stale");
       view.show(answers, this.state);
+      if (answers.mistake) this.complain(answers.mistake);
       closeExplained();
       say("The results are up to date.");
     } catch (mistake) {
       if (stop.signal.aborted || mistake.name === "AbortError") return;
       if (!(mistake instanceof Mistake)) throw mistake;
       view.element.classList.add("stale");
-      const shown = this.paste.refuse(mistake) || showMistake(form, mistake);
-      fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
-      this.alert.hidden = shown;
-      this.alert.setAttribute("aria-hidden", String(shown));
+      this.complain(mistake);
     } finally {
       if (this.stop === stop) main.setAttribute("aria-busy", "false");
     }
+  }
+
+  // Beside its field where that is on the page, else above the results.
+  complain(mistake) {
+    this.alert.hidden = this.paste.refuse(mistake) || showMistake(form, mistake);
+    fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
   }
 }
 

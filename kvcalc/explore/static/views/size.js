@@ -16,6 +16,12 @@ export const fields = ["model", "gpu", "gpus", "context", "batch", "engine", "we
 const MOST_CONTEXT = 1e9;
 const ENGINE = ["utilization", "max-model-len"];
 
+// An engine may refuse what can be sized all the same.
+function refused(mistake, signal) {
+  if (signal.aborted || ["model", "gpu", "context", "batch"].includes(mistake.field)) throw mistake;
+  return { mistake };
+}
+
 export class View {
   constructor(app) {
     this.figures = h("div", { class: "figures" });
@@ -31,18 +37,19 @@ export class View {
 
   async load(state, signal) {
     const asked = run(state, "context", "batch");
-    const [size, chosen, engines] = await Promise.all([
+    const [size, found, engines] = await Promise.all([
       ask("size", asked, signal),
-      state.gpu ? ask("fit", { ...run(state, "gpu", "context", "batch", "engine", ...ENGINE) }, signal) : null,
+      state.gpu ? ask("fit", run(state, "gpu", "context", "batch", "engine", ...ENGINE), signal).catch((mistake) => refused(mistake, signal)) : null,
       state.gpu ? ask("engines", run(state, "gpu", "context", "batch", ...ENGINE), signal) : null,
     ]);
+    const chosen = found?.mistake ? null : found;
     const longest = Math.min(MOST_CONTEXT, Math.max(chosen?.max_model_len ?? 0, Math.round(Number(state.context)) || 0, 1024));
     const contexts = [];
     for (let tokens = 512; tokens < longest; tokens *= 2) contexts.push(tokens);
     const batch = Number(state.batch) || 1;
     const grid = state.gpu ? await ask("decode", { ...run(state, "gpu"), context: [...contexts, longest].join(","),
       batch: [...new Set([1, batch, batch * 4])].join(",") }, signal) : null;
-    return { size, chosen, engines, grid, asked };
+    return { size, chosen, engines, grid, asked, mistake: found?.mistake };
   }
 
   show({ size, chosen, engines, grid, asked }, state) {
@@ -59,7 +66,7 @@ export class View {
     this.verdict.textContent = chosen ? (chosen.fits
       ? `Fits: ${count(state.batch)} × ${count(state.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
       : `Does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
-      : "Choose an accelerator to see whether it fits.";
+      : state.gpu ? `Whether it fits with ${state.engine} is not known.` : "Choose an accelerator to see whether it fits.";
     this.budget.draw(chosen?.charts.main);
     this.memory.draw(grid?.charts.memory);
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused
