@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, UnknownNameError
@@ -155,29 +156,24 @@ def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
                           batch=values.get("batch", 1), kv_memory_bytes=memory))  # fmt: skip
 
 
-def _used(report: Any) -> str | None:
-    """Return the name of the calibration that a report's estimates are made with, if it has any."""
-    return None if report.calibration is None else str(report.calibration.name)
-
-
 def _decode(values: Values, pasted: ModelProfile | None) -> Answer:
-    deployment = deployment_of(values, pasted, needs_gpu=True)
-    report = api.decode(deployment, batches=values.get("batch", (1,)), contexts=values.get("context"),
-                        estimate=values.get("estimate", False))  # fmt: skip
-    used, first = _used(report), report.rows[0]
-    return Answer(
-        report, lambda: api.explain("decode", deployment, context=first.context, batch=first.batch, calibration=used)
-    )
+    return _timed("decode", partial(api.decode, contexts=values.get("context")), values, pasted)
 
 
 def _prefill(values: Values, pasted: ModelProfile | None) -> Answer:
+    return _timed("prefill", partial(api.prefill, prompts=values.get("prompt")), values, pasted)
+
+
+def _timed(
+    kind: Literal["decode", "prefill"], ask: Callable[..., Any], values: Values, pasted: ModelProfile | None
+) -> Answer:
+    """Return the times of passes; the first row is the one that is explained."""
     deployment = deployment_of(values, pasted, needs_gpu=True)
-    report = api.prefill(deployment, batches=values.get("batch", (1,)), prompts=values.get("prompt"),
-                         estimate=values.get("estimate", False))  # fmt: skip
-    used, first = _used(report), report.rows[0]
-    return Answer(
-        report, lambda: api.explain("prefill", deployment, context=first.prompt, batch=first.batch, calibration=used)
-    )
+    report = ask(deployment, batches=values.get("batch", (1,)), estimate=values.get("estimate", False))
+    first = report.rows[0]
+    tokens = first.context if kind == "decode" else first.prompt
+    used = None if report.calibration is None else report.calibration.name
+    return Answer(report, lambda: api.explain(kind, deployment, context=tokens, batch=first.batch, calibration=used))
 
 
 def _roofline(values: Values, pasted: ModelProfile | None) -> Answer:

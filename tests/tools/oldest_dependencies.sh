@@ -10,7 +10,7 @@ import re, sys, tomllib
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
 extras = project["optional-dependencies"]
-for requirement in [*project["dependencies"], *extras["parquet"], *extras["cluster"], *extras["test"]]:
+for requirement in [*project["dependencies"], *extras["parquet"], *extras["cluster"], *extras["explore"], *extras["test"]]:
     found = re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
     if found:  # not the project's own extras
         print(f"{found[1]}=={found[2]}")

@@ -77,7 +77,53 @@ def test_a_folder_that_does_not_exist_leaves_nothing(tmp_path):
 def test_the_colour_of_a_heat_map_turns_at_its_middle_and_its_numbers_stay_readable(values, domain):
     x, y, value = (Axis(field=name, title=name, scale="names") for name in "xyv")
     rows = [{"x": "1", "y": "1", "v": value} for value in values]
-    cells, numbers = heat_map(rows, x=x, y=y, value=value, middle=1.0)["layer"]
+    cells, numbers, *_ = heat_map(rows, x=x, y=y, value=value, middle=1.0)["layer"]
     assert cells["encoding"]["color"]["scale"]["domain"] == domain
     assert numbers["encoding"]["color"]["condition"]["value"] == "white"
     assert f"> {1 + 0.6 * (domain[-1] - 1)} || datum.v < 0.4" in numbers["encoding"]["color"]["condition"]["test"]
+
+
+def test_memory_is_drawn_against_what_the_gpu_has():
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    report = kvcalc.decode(deployment, batches=[1, 64], contexts=[1024, 131072])
+    lines, limit = chart_spec(report, view="memory")["layer"]
+    assert [row["bytes"] for row in lines["data"]["values"]] == [row.memory_needed_bytes for row in report.rows]
+    assert limit["data"]["values"] == [{"bytes": report.memory_bytes}]
+    # what is far above the memory is cut off, so that the crossing is seen
+    assert max(row.memory_needed_bytes for row in report.rows) > 2 * report.memory_bytes
+    assert lines["encoding"]["y"]["scale"]["domainMax"] == 2 * report.memory_bytes
+
+
+def test_intensity_tends_to_its_plateau():
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    report = kvcalc.roofline("h100-sxm", [deployment], batches=[1, 8, 64], contexts=[8192])
+    line, plateau = chart_spec(report, view="intensity")["layer"]
+    shown = [row["intensity"] for row in line["data"]["values"]]
+    assert shown == [point.intensity_flop_per_byte for point in report.points if point.phase == "decode"]
+    [limit] = plateau["data"]["values"]
+    assert limit["intensity"] == report.plateaus[0].plateau_flop_per_byte > max(shown)
+
+
+def test_the_parts_of_a_budget_make_up_what_an_engine_may_use():
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), batch=8, context=8192)
+    bars, limit = chart_spec(report)["layer"]
+    parts = {row["part"]: row["bytes"] for row in bars["data"]["values"]}
+    assert parts["cache"] == report.reserved_kv_bytes
+    assert sum(parts.values()) == pytest.approx(report.budget.memory_bytes * report.budget.utilization, rel=0.01)
+    assert limit["data"]["values"] == [{"bytes": report.budget.memory_bytes}]
+
+
+def test_a_fit_without_a_budget_has_no_chart():
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-8b"), kv_memory_bytes=2**34)
+    with pytest.raises(InputError, match="nothing to draw"):
+        chart_spec(report)
+
+
+def test_the_break_even_line_runs_between_cells_that_pay_and_cells_that_do_not():
+    value = Axis(field="value", title="value")
+    x, y = (Axis(field=name, title=name, scale="names") for name in ("x", "y"))
+    rows = [{"x": column, "y": line, "value": 2.0 if (column, line) in {("b", "1"), ("c", "1"), ("c", "2")} else 0.5}
+            for line in ("1", "2") for column in ("a", "b", "c")]  # fmt: skip
+    _, _, upright, level = heat_map(rows, x=x, y=y, value=value, middle=1.0)["layer"]
+    assert upright["data"]["values"] == [{"x": "b", "y": "1"}, {"x": "c", "y": "2"}]
+    assert level["data"]["values"] == [{"x": "b", "y": "2"}]
