@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvcalc.api import (
+        Load,
+        Serving,
+        Sweep,
         bench,
         check_measured,
         compare,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
         draft_deployment,
         explain,
         explain_speculation,
+        find_capacity,
         fit,
         levers,
         load_hardware,
@@ -34,9 +38,11 @@ if TYPE_CHECKING:
         reconcile,
         roofline,
         side,
+        simulate_serving,
         size,
         solve,
         speculate,
+        sweep,
         traffic,
         validate,
     )
@@ -51,10 +57,12 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.core.reports.simulate import SimulateReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.solve import SolveReport
     from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.core.reports.speed import DecodeReport, PrefillReport
+    from kvcalc.core.reports.sweep import SweepReport
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.core.reports.validate import ValidateReport
 
@@ -70,14 +78,19 @@ __all__ = [
     "InputError",
     "KvcalcError",
     "LeversReport",
+    "Load",
     "ModelProfile",
     "PrefillReport",
     "ProfileError",
     "ReconcileReport",
     "RooflineReport",
+    "Serving",
+    "SimulateReport",
     "SizeReport",
     "SolveReport",
     "SpeculativeReport",
+    "Sweep",
+    "SweepReport",
     "TrafficReport",
     "UnknownNameError",
     "UnsupportedError",
@@ -95,6 +108,7 @@ __all__ = [
     "draft_deployment",
     "explain",
     "explain_speculation",
+    "find_capacity",
     "fit",
     "levers",
     "load_hardware",
@@ -103,9 +117,11 @@ __all__ = [
     "reconcile",
     "roofline",
     "side",
+    "simulate_serving",
     "size",
     "solve",
     "speculate",
+    "sweep",
     "traffic",
     "validate",
 ]
@@ -114,6 +130,9 @@ __version__ = "0.1.0"
 
 _HOME = {
     "api": (
+        "Load",
+        "Serving",
+        "Sweep",
         "bench",
         "check_measured",
         "compare",
@@ -127,6 +146,7 @@ _HOME = {
         "draft_deployment",
         "explain",
         "explain_speculation",
+        "find_capacity",
         "fit",
         "levers",
         "load_hardware",
@@ -135,9 +155,11 @@ _HOME = {
         "reconcile",
         "roofline",
         "side",
+        "simulate_serving",
         "size",
         "solve",
         "speculate",
+        "sweep",
         "traffic",
         "validate",
     ),
@@ -152,11 +174,13 @@ _HOME = {
     "core.reports.measure": ("BenchReport", "CrosscheckReport"),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
+    "core.reports.simulate": ("SimulateReport",),
     "core.reports.size": ("SizeReport",),
     "core.reports.solve": ("SolveReport",),
     "core.reports.speculative": ("SpeculativeReport",),
     "core.reports.speed": ("DecodeReport", "PrefillReport"),
     "core.reports.validate": ("ValidateReport",),
+    "core.reports.sweep": ("SweepReport",),
     "core.reports.traffic": ("TrafficReport",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnknownNameError
-from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.model import ModelProfile
+from kvcalc.profiles.reader import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.calibration import Calibration
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["find_calibration", "load_calibration", "load_hardware", "load_model", "shipped_calibrations"]
@@ -47,7 +48,7 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
     """Return an accelerator: by catalogue name, alias or profile file; arguments and errors as `load_model`."""
     from kvcalc.profiles.loader import load_hardware_file, override_hardware
 
-    if isinstance(source, HardwareProfile):
+    if not isinstance(source, str | Path):
         return override_hardware(source, settings)
     path = _as_path(source, _PROFILE_SUFFIXES)
     if path is not None:
@@ -119,7 +120,7 @@ def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
     """Return the path that a source names, or none where it is a name to look up."""
     if not str(source).strip():
         return None
-    path = Path(source).expanduser()
+    path = expanded(source)
     if isinstance(source, Path) or path.suffix.lower() in suffixes:
         return path
     if "/" in str(source) or "\\" in str(source) or str(source).startswith("."):

@@ -127,14 +127,22 @@ def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Exec
         InputError: Dask is not installed, or there is no scheduler at the address.
     """
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
     except ImportError:
         raise InputError("a cluster needs Dask", hint="pip install 'kvcalc[cluster]'") from None
 
     @contextmanager
     def connected() -> Iterator[Executor]:
         with _connect(Client, address) as client, client.get_executor(pure=False) as executor:
-            yield executor
+            try:
+                yield executor
+            except KilledWorker as error:
+                raise KvcalcError(f"workers of the cluster ended again and again: {error}"[:300]) from None
+            except ImportError as error:
+                hint = "install the same kvcalc on them"
+                raise KvcalcError(
+                    f"the workers of the cluster cannot run the tasks: {error}"[:300], hint=hint
+                ) from None
 
     with _connect(Client, address) as client:
         threads = sum(client.nthreads().values())

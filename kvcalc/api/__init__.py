@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from kvcalc.api.serving import Serving, find_capacity, simulate_serving
     from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
+    from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "profile_schema",
     "profile_text",
     "reconcile",
+    "replay_steps",
     "roofline",
     "side",
     "simulate_serving",
@@ -95,6 +97,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "validate_profile",
     ),
     "serving": ("Serving", "find_capacity", "simulate_serving"),
+    "steps": ("replay_steps",),
     "speculation": ("draft_deployment", "explain_speculation", "speculate"),
     "sweeps": ("Sweep", "sweep", "sweep_columns"),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
-from kvcalc.core.hardware import HardwareProfile
 from kvcalc.sources import find_calibration, load_calibration, load_hardware
 
 if TYPE_CHECKING:
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kvcalc.core.calibration import Calibration
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.roofline import RooflineReport
@@ -182,6 +182,7 @@ def explain(
         batch: sequences.
         calibration: what the estimate of a decode step or a prefill is made with, if one is.
     """
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan import explain as steps
     from kvcalc.plan.deployment import default_context
 

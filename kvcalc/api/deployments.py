@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.hardware import HardwareProfile
 from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.plan.deployment import Deployment
 
@@ -64,21 +64,21 @@ def deployment(
     return with_costs(deployed, price_per_hour_usd=price_per_hour_usd, power_share=power_share)
 
 
-_HARDWARE_FIELDS = frozenset(HardwareProfile.__dataclass_fields__) - {
-    "name",
-    "aliases",
-    "sources",
-    "provenance",
-    "notes",
-}
+_SHARED_FIELDS = {"name", "architecture", "aliases", "sources", "provenance", "notes"}
 
 
 def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[list[str], list[str]]:
+    if not settings:
+        return [], []
+    from kvcalc.core.hardware import HardwareProfile
+
+    # fields that both kinds of profile have are the model's
+    fields = set(HardwareProfile.__dataclass_fields__) - _SHARED_FIELDS
     mine: list[str] = []
     theirs: list[str] = []
     for setting in settings:
         field = setting.partition("=")[0].partition(".")[0].strip()
-        is_hardware = field in _HARDWARE_FIELDS - {"architecture"}
+        is_hardware = field in fields
         if is_hardware and not with_hardware:
             raise InputError(f"--set {field} is a field of an accelerator, and none is given", hint="give --gpu")
         (theirs if is_hardware else mine).append(setting)

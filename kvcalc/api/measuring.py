@@ -95,7 +95,7 @@ def crosscheck(
         layers: cut each model to so many layers.
         fit_memory_bytes: cut each model to as many layers as fit, cache included.
         gpu: ceilings that bounds stand on; those that a short bench reaches where left out.
-        calibration: what estimates stand on; one that the bench fits before and after where left out.
+        calibration: what estimates stand on; the one that the bench fits where both are left out.
         draft: a draft model, to measure speculative decoding of the first model with.
         gamma: its proposals for each pass.
         acceptance: how often a proposal is made right.
@@ -125,10 +125,11 @@ def crosscheck(
     speculation = None
     if draft is not None:
         _check_speculation(gamma, acceptance)
+        drafting = load_model(draft)
         small = _cut(
-            load_model(draft),
+            drafting,
             deployments[0].formats.weights.name,
-            None,
+            None if layers is None else min(layers, drafting.layers),
             fit_memory_bytes,
             batch=1,
             context=max(contexts),
@@ -200,6 +201,9 @@ def _speculation(
 
     for deployment in (target, draft):
         check_rollback(deployment.model)
+    known, drafted = (deployment.model.embeddings[0].rows for deployment in (target, draft))
+    if known != drafted:
+        raise InputError(f"the draft {draft.model.name} knows {drafted:,} tokens and {target.model.name} {known:,}")
     return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
 
 

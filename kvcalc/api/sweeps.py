@@ -122,11 +122,17 @@ def sweep(
 
 
 def _fingerprint(swept: Sweep) -> dict[str, Any]:
+    """Return what decides every row: the sweep, what its traces hold, and the version."""
+    import hashlib
+    from pathlib import Path
+
     from kvcalc import __version__
     from kvcalc.render.records import plain
 
     axes = {name: list(values) for name, values in swept.axes.items()}
-    return {"version": __version__, **plain(replace(swept, axes=axes))}
+    traces = [swept.options["trace"]] if swept.options.get("trace") else swept.axes.get("trace", ())
+    held = {str(trace): hashlib.sha256(Path(trace).read_bytes()).hexdigest() for trace in traces}
+    return {"version": __version__, "traces": held, **plain(replace(swept, axes=axes))}
 
 
 def sweep_columns(

@@ -33,7 +33,8 @@ def command(shell: Shell) -> None:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     """Yield each command as it is typed, and its parsed form."""
-    from kvcalc.cli.main import COMMANDS, load_command
+    from kvcalc.cli.app import load_command
+    from kvcalc.cli.main import COMMANDS
 
     for name in COMMANDS:
         found = load_command(name)

@@ -46,7 +46,7 @@ def command(
     *,
     chart_files: dict[str, str | None],
 ) -> None:
-    """Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.
+    """Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.
 
     Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
     """

@@ -1,24 +1,23 @@
-"""``kvcalc``: which commands there are, and how errors leave the program."""
+"""``kvcalc``: which commands there are, and how errors leave the program.
+
+The command line library is loaded when a command is run: the overview needs none of it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperGroup, TyperOption
-from typer.main import get_command
-
-from kvcalc.core.errors import KvcalcError, did_you_mean
-from kvcalc.core.units import print_bytes_as
+from kvcalc.core.errors import KvcalcError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COMMANDS", "load_command", "main"]
+    from kvcalc.render.layout import Part
+
+__all__ = ["COMMANDS", "main", "overview"]
 
 # Name and first line of help of each command. A command is the function ``command`` of the module of its name, or the
 # Typer ``app`` of a module with subcommands; a test holds these lines against the docstrings.
@@ -40,96 +39,27 @@ COMMANDS = {
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
     "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
-    "crosscheck": "Predictions held against a real decode loop on this machine: bytes, bounds, estimates. Needs PyTorch.",
+    "crosscheck": "Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.",
     "completion": "Completion of commands, options, models and accelerators for a shell.",
     "models": "List, show, import, lint and validate model profiles.",
     "gpus": "List, show and validate accelerator profiles.",
 }
 
 
-def _units_option() -> TyperOption:
-    """Return the option of every command that prints tables: in which units their bytes stand."""
-
-    def choose(ctx: Any, parameter: Any, value: str) -> None:
-        del ctx, parameter
-        print_bytes_as(value)
-
-    told = "Bytes in tables: iec (GiB) or si (GB); JSON and CSV stay in bytes."
-    return TyperOption(
-        param_decls=["--units"], default="iec", expose_value=False, callback=choose, help=told, show_default=True
-    )
-
-
-def load_command(name: str) -> Any:
-    """Return a command as the command line library has it.
-
-    Raises:
-        KvcalcError: there is none of that name.
-    """
-    if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
-        raise KvcalcError(f"unknown command {name!r}", hint=hint)
-    module = import_module(f"kvcalc.cli.{name}")
-    app = getattr(module, "app", None)
-    if app is None:
-        app = typer.Typer(**_PLAIN)
-        app.command(name)(module.command)
-    found = get_command(app)
-    for command in (found, *getattr(found, "commands", {}).values()):
-        if any(parameter.name == "output" for parameter in command.params):
-            command.params.append(_units_option())
-    return found
-
-
-class _Commands(TyperGroup):
-    """A group that knows its commands' names and help without importing them."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the library's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  the same
-        return load_command(cmd_name)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  the same
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-# Neither shell completion at start-up nor Rich in help and errors: both cost more time than the calculation.
-_PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
-_app = typer.Typer(cls=_Commands, invoke_without_command=True, **_PLAIN)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from kvcalc import __version__
-
-        sys.stdout.write(f"kvcalc {__version__}\n")
-        raise typer.Exit
-
-
-Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
-
-
-@_app.callback(epilog="Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example.")
-def _root(ctx: typer.Context, version: Version = False) -> None:
-    """Roofline and memory-capacity calculator for LLM inference."""
-    del version
-    if ctx.invoked_subcommand is None:
-        sys.stdout.write(ctx.get_help() + "\n")
+_ABOUT = "Roofline and memory-capacity calculator for LLM inference."
+_EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example."
+_WIDTH = 80
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: 0 fine, 1 a check failed, 2 bad input; one line and a hint on standard error."""
     _prepare_output()
     try:
-        code = get_command(_app)(args=arguments, prog_name="kvcalc", standalone_mode=False)
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
     except KvcalcError as error:
         code = _complain(str(error), error.hint)
-    except typer.TyperException as error:
-        code = _complain(" ".join(error.format_message().split()), _usage_hint(error))
-    except (typer.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
         # what reads us has seen enough; keep the interpreter from complaining when it closes the pipe
@@ -138,6 +68,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         code = _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300], "")
     sys.exit(code or 0)
+
+
+def _run(words: list[str]) -> int:
+    if words in ([], ["--help"]):
+        sys.stdout.write(overview())
+        return 0
+    from kvcalc.cli.app import run
+
+    return run(words)
+
+
+def overview() -> str:
+    """Return the help of the whole: the commands and what each is for."""
+    from kvcalc.render.layout import Column, Grid, Text, laid_out
+
+    columns = os.environ.get("COLUMNS", "")
+    width = min(_WIDTH, int(columns)) if columns.isdigit() and int(columns) else _WIDTH
+    options = [["--version", "Print the version."], ["--help", "Show this message and exit."]]
+    parts: list[Part] = [Text("Usage: kvcalc [OPTIONS] COMMAND [ARGS]..."), Text(), Text(f"  {_ABOUT}")]
+    for title, rows in (("Options", options), ("Commands", list(COMMANDS.items()))):
+        listed = Grid([Column(wraps=False), Column()], [[f"  {name}", text] for name, text in rows], header=False)
+        parts += [Text(), Text(f"{title}:"), listed]
+    return laid_out([*parts, Text(), Text(f"  {_EXAMPLE}")], width=width, styled=False)
 
 
 def _prepare_output() -> None:
@@ -154,8 +107,3 @@ def _complain(what: str, hint: str) -> int:
     if hint:
         sys.stderr.write(f"hint: {hint}\n")
     return 2
-
-
-def _usage_hint(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return f"{context.command_path} --help shows the options" if context is not None else ""

@@ -25,12 +25,13 @@ def import_(source: Source, target: Target = None, settings: Set = None) -> None
     Example: kvcalc models import ./checkpoint/config.json -o my-model.yaml
     """
     from kvcalc import api
+    from kvcalc.render.files import write_whole
 
     text = api.profile_text(api.load_model(source, settings=settings or ()))
     if target is None:
         sys.stdout.write(text)
     else:
-        target.write_text(text, encoding="utf-8")
+        write_whole(target, text.encode())
         sys.stderr.write(f"wrote {target}\n")
 
 

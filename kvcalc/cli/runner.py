@@ -125,14 +125,14 @@ def _options(report: str, settings: Mapping[str, Any], defaults: Mapping[str, An
         if context is not None:
             chosen["prompt"] = context
     parameters = _parameters(report)
-    return {name: _typed(name, value, parameters[name].annotation) for name, value in chosen.items()}
+    # what is null is left out
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return {name: _typed(name, value, parameters[name].annotation) for name, value in given.items()}
 
 
 def _typed(name: str, value: Any, annotation: Any) -> Any:
     """Return a value as the type that an option takes: text is text, whatever it looks like."""
     kinds = _kinds(get_args(annotation)[0])
-    if value is None:
-        return None
     if list in kinds:
         return [str(each) for each in (value if isinstance(value, list) else [value])]
     if isinstance(value, list | dict):

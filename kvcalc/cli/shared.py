@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "command_output",
+    "count_from_zero",
     "counts",
     "draw",
     "emit",
@@ -89,6 +90,18 @@ def one_count(text: str | None, what: str) -> int | None:
             f"{what} takes one number here, not {len(found)}", hint="decode, prefill and roofline take lists"
         )
     return None if found is None else found[0]
+
+
+def count_from_zero(text: str, what: str) -> int:
+    """Return the number of an option that takes one, which may be zero.
+
+    Raises:
+        InputError: a list, or a number below zero.
+    """
+    stripped = text.strip()
+    if stripped.startswith("-"):
+        raise InputError(f"{what} must be 0 or more, not {text!r}")
+    return one_count(text, what) or 0 if stripped.strip("0") or not stripped else 0
 
 
 def command_output(output: str, *, json: bool) -> str:

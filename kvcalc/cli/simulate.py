@@ -7,11 +7,13 @@ from typing import Annotated, Any
 from typer import Option
 
 from kvcalc.cli.options import Json, Output, takes_charts, takes_deployment, takes_engine, takes_load, takes_serving
+from kvcalc.core.errors import InputError
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
 Model = Annotated[str | None, Option("--model", "-m", help=_MODEL)]
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
 Engine = Annotated[str, Option("--engine", help="vllm: the engine whose scheduler and cache are simulated.")]
+Steps = Annotated[str | None, Option("--steps", metavar="FILE", help="Replay a recorded scenario on a step clock.")]
 Find = Annotated[bool, Option("--find-capacity", help="Search for the highest rate at which all of --slo holds.")]
 Tolerance = Annotated[float, Option("--tolerance", help="--find-capacity: how close, as a share of the rate.")]
 SaveRequests = Annotated[
@@ -31,6 +33,7 @@ def command(
     model: Model = None,
     gpu: Gpu = None,
     engine: Engine = "vllm",
+    steps: Steps = None,
     find_capacity: Find = False,
     tolerance: Tolerance = 0.01,
     save_requests: SaveRequests = None,
@@ -53,6 +56,13 @@ def command(
     from kvcalc.cli.shared import command_output, draw, emit, progress, required, tell_gpu, tell_rates
 
     shown = command_output(output, json=json)
+    if steps is not None:
+        given = (*chart_files.values(), *engine_options.values(), *deployment_options.values())
+        given += (*serving_options.values(), *load_options.values())
+        if any((model, gpu, find_capacity, save_requests, save_trace, *given)):
+            raise InputError("a replay takes all it needs from its file", hint="beside --steps give --json or --output")
+        emit(api.replay_steps(steps), shown)
+        return
     model = required(model, "model", "for example --model llama3.1-8b")
     gpu = required(gpu, "gpu", "for example --gpu h200")
     load = load_of(load_options)

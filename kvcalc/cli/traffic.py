@@ -38,7 +38,7 @@ def command(
     Example: kvcalc traffic --model llama2-7b --prompt 0 --output-tokens 4096
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, draw, emit, one_count
+    from kvcalc.cli.shared import command_output, count_from_zero, draw, emit, one_count
 
     shown = command_output(output, json=json)
     tokens, sequences = one_count(output_tokens, "output-tokens") or 1, one_count(batch, "batch") or 1
@@ -46,7 +46,7 @@ def command(
     levers = [f"{name}={value}" for name, value in named.items() if value is not None]
     report = api.traffic(
         api.deployment(model, **deployment_options),
-        prompt_tokens=0 if prompt.strip() == "0" else one_count(prompt, "prompt") or 0,
+        prompt_tokens=count_from_zero(prompt, "prompt"),
         output_tokens=tokens,
         batch=sequences,
         with_levers=",".join([with_levers, *levers]),

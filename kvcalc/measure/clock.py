@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kvcalc.measure.library import Device
 
-__all__ = ["Timing", "in_turn"]
+__all__ = ["Stopped", "Timing", "in_turn"]
 
 _LOW_SHARE = 0.1
 
@@ -50,6 +50,14 @@ class Timing:
         return Timing(samples_s=self.samples_s + other.samples_s)
 
 
+class Stopped(KeyboardInterrupt):
+    """An interruption, with the times of every call so far."""
+
+    def __init__(self, timings: list[Timing]) -> None:
+        super().__init__()
+        self.timings = timings
+
+
 def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Device, warm_up: int = 1) -> list[Timing]:
     """Return the times of calls that are made in turn, so that a disturbance meets all of them alike.
 
@@ -58,6 +66,10 @@ def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Devic
         rounds: how often each is.
         device: whose clock counts: events on a GPU, the monotonic clock on a CPU.
         warm_up: untimed calls of each beforehand.
+
+    Raises:
+        Stopped: interrupted after the first round.
+        KeyboardInterrupt: interrupted before.
     """
     for call in calls:
         for _ in range(warm_up):
@@ -65,9 +77,14 @@ def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Devic
     device.wait()
     clock = _event_clock if device.kind == "cuda" else _monotonic_clock
     samples: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for place, call in enumerate(calls):
-            samples[place].append(clock(call))
+    try:
+        for _ in range(rounds):
+            for place, call in enumerate(calls):
+                samples[place].append(clock(call))
+    except KeyboardInterrupt:
+        if not all(samples):
+            raise
+        raise Stopped([Timing(samples_s=tuple(found)) for found in samples]) from None
     return [Timing(samples_s=tuple(found)) for found in samples]
 
 

@@ -10,9 +10,9 @@ from kvcalc.core.units import bytes_text, ceil_div
 from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import calibration_of, ceilings, drift, noise_notes, today
 from kvcalc.measure.correctness import check_loop
-from kvcalc.measure.machine import Plan, joined
+from kvcalc.measure.machine import Plan, joined, reading
 from kvcalc.measure.scale import check_memory
-from kvcalc.measure.steps import timed_steps
+from kvcalc.measure.steps import Step, timed_steps
 from kvcalc.measure.verdicts import abs_errors, bound_checks, byte_checks, crossings, growth, step_row
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.measure import MeasuredSpeculation
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Probe
-    from kvcalc.measure.steps import Step
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["Questions", "crosscheck_report"]
@@ -42,7 +41,7 @@ class Questions:
         contexts: tokens attended.
         rounds: repetitions of a step.
         hardware: ceilings; none for those that a bench reaches here.
-        calibration: what estimates stand on; none for one that a bench fits before and after.
+        calibration: what estimates stand on; none for the one that the bench fits, if there is a bench.
         check: whether the loop itself is checked first.
     """
 
@@ -62,6 +61,7 @@ class _Measured:
     before: Sequence[Probe] = ()
     after: Sequence[Probe] = ()
     steps: list[Step] = field(default_factory=list)
+    beside: list[Probe] = field(default_factory=list)
     speculation: MeasuredSpeculation | None = None
     interrupted: bool = False
 
@@ -101,7 +101,7 @@ def crosscheck_report(
     checks = _loop_checks(device, asked, progress) if asked.check else []
     found = _measured(device, asked, progress, speculation)
     probes = joined(found.before, found.after)
-    hardware = asked.hardware or ceilings(device, probes)
+    hardware = asked.hardware or ceilings(device, [*probes, *found.beside])
     calibration = asked.calibration or (calibration_of(device, hardware, probes) if probes else None)
     rows = [step_row(step, hardware, calibration) for step in found.steps]
     spoken = found.speculation
@@ -151,7 +151,7 @@ def _measured(
     speculation: Callable[[], MeasuredSpeculation] | None,
 ) -> _Measured:
     """Bench, steps, bench; what was done before an interruption."""
-    benched = asked.hardware is None or asked.calibration is None
+    benched = asked.hardware is None
     plan = Plan(
         formats=tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments)),
         stream_rounds=asked.rounds,
@@ -164,15 +164,19 @@ def _measured(
         raise KeyboardInterrupt
     try:
         for deployment in asked.deployments:
-            for step in timed_steps(
+            for timed in timed_steps(
                 deployment,
                 device,
                 batches=asked.batches,
                 contexts=asked.contexts,
                 rounds=asked.rounds,
                 progress=progress,
+                beside=(reading(device),) if asked.hardware is None else (),
             ):
-                found.steps.append(step)
+                if isinstance(timed, Step):
+                    found.steps.append(timed)
+                else:
+                    found.beside.append(timed)
         if speculation is not None:
             progress("speculative decoding")
             found.speculation = speculation()

@@ -109,11 +109,10 @@ class Cache:
         """Bytes of the tensors' storage."""
         return sum(tensor.untyped_storage().nbytes() for tensor in self.tensors)
 
-    def fill(self, seed: int = 0) -> None:
+    def fill(self, make: WeightMaker) -> None:
         """Fill the cache with random entries up to one token below its capacity, as a prompt would have."""
-        generator = torch.Generator(device=self.tensors[0].device).manual_seed(seed)
         for tensor in self.tensors:
-            tensor.normal_(generator=generator)
+            make.fill(tensor)
         self.length = self.capacity - 1
 
 
@@ -204,7 +203,7 @@ class Decoder:
         check_supported(model)
         self.model, self.device, self.weights = model, device, weights
         self.dtype = torch_dtype(weights)
-        make = WeightMaker(self.dtype, device, seed=seed, pack=pack)
+        self.make = make = WeightMaker(self.dtype, device, seed=seed, pack=pack)
         head = model.head
         # a tied table of the layers' size would answer every token with itself
         spread = _NORM_SPREAD if head is not None and head.tied else 1.0

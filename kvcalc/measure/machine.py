@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kvcalc.measure.library import Device
 
-__all__ = ["Plan", "Probe", "joined", "probe_all"]
+__all__ = ["Case", "Plan", "Probe", "joined", "probe_all", "reading"]
 
 _STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
 _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 768 * MIB}
@@ -101,8 +101,15 @@ class Probe:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Case:
-    """A benchmark before it is timed: a call that does its work ``times`` times."""
+class Case:
+    """A benchmark before it is timed.
+
+    Args:
+        probe: makes the result of the times of one call.
+        call: does the work ``times`` times.
+        times: how often.
+        keep: what must not be freed meanwhile.
+    """
 
     probe: Callable[[Timing], Probe]
     call: Callable[[], object]
@@ -147,14 +154,19 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
             yield from _layers(device, name, plan.stream_rounds)
 
 
-def _timed(cases: Sequence[_Case], device: Device, rounds: int) -> Iterator[Probe]:
+def _timed(cases: Sequence[Case], device: Device, rounds: int) -> Iterator[Probe]:
     calls = [recorded(case.call, device)[0] for case in cases]
     for case, timing in zip(cases, in_turn(calls, rounds=rounds, device=device), strict=True):
         yield case.probe(Timing(samples_s=tuple(sample / case.times for sample in timing.samples_s)))
     device.release()
 
 
-def _streams(device: Device, size: int) -> list[_Case]:
+def reading(device: Device) -> Case:
+    """Return one reading stream, to be timed in turn with something else: the ceiling while that ran."""
+    return _streams(device, _STREAM_BYTES[device.kind])[0]
+
+
+def _streams(device: Device, size: int) -> list[Case]:
     """Reading, writing and copying through a working set; small ones several times in a call."""
     width = FORMATS["fp32"].block_bytes
     numbers = torch.ones(size // width, device=device.kind)
@@ -163,12 +175,12 @@ def _streams(device: Device, size: int) -> list[_Case]:
     vector = torch.ones(2048, device=device.kind)
     times = max(1, _SMALL_SETS[-1] // 4 // size)
 
-    def case(kind: str, name: str, work: Callable[[], object], moved: int, held: int) -> _Case:
+    def case(kind: str, name: str, work: Callable[[], object], moved: int, held: int) -> Case:
         def made(timing: Timing) -> Probe:
             op = OpCost(name=name, part="other", unit="fp32", io_bytes=moved)
             return Probe(kind=kind, name=name, format="fp32", op=op, timing=timing, working_set_bytes=held)
 
-        return _Case(probe=made, call=lambda: [work() for _ in range(times)], times=times)
+        return Case(probe=made, call=lambda: [work() for _ in range(times)], times=times)
 
     return [
         case("read", "sum of a vector", numbers.sum, size, size),
@@ -189,7 +201,7 @@ def _all(name: str) -> Formats:
     return Formats(weights=found, key=found, value=found, state=found, activations=found, hidden=found)
 
 
-def _square(device: Device, name: str) -> _Case:
+def _square(device: Device, name: str) -> Case:
     side = _SQUARE[device.kind]
     one, other = (torch.ones(side, side, device=device.kind, dtype=torch_dtype(name)) for _ in range(2))
     op = _matrix_op(name, side, side, side)
@@ -199,17 +211,17 @@ def _square(device: Device, name: str) -> _Case:
         return Probe(kind="matrix", name=words, format=name, op=op, timing=timing, batch=side,
                      working_set_bytes=one.nbytes)  # fmt: skip
 
-    return _Case(probe=made, call=lambda: torch.mm(one, other))
+    return Case(probe=made, call=lambda: torch.mm(one, other))
 
 
-def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[_Case]:
+def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[Case]:
     """Matrices of one shape, as many as it takes for none to stay in a cache, with several batches."""
     one = int(_matrix_op(name, inputs, outputs, 1).weight_bytes)
     count = ceil_div(_ROTATED_BYTES[device.kind], one)
     make = WeightMaker(torch_dtype(name), device)
     weights = [make.linear(inputs, outputs) for _ in range(count)]
 
-    def case(batch: int) -> _Case:
+    def case(batch: int) -> Case:
         vectors = make.tensor(batch, inputs, scale=1.0)
         op = _matrix_op(name, inputs, outputs, batch)
 
@@ -218,23 +230,23 @@ def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[_Cas
             return Probe(kind="matrix", name=words, format=name, op=op, timing=timing, batch=batch,
                          working_set_bytes=count * one)  # fmt: skip
 
-        return _Case(probe=made, call=lambda: [weight(vectors) for weight in weights], times=count)
+        return Case(probe=made, call=lambda: [weight(vectors) for weight in weights], times=count)
 
     return [case(batch) for batch in _BATCHES[device.kind]]
 
 
-def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[_Case]:
+def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[Case]:
     heads, kv_heads, width = shape
-    dtype = torch_dtype(name)
+    make = WeightMaker(torch_dtype(name), device)
 
-    def case(batch: int, context: int) -> _Case:
+    def case(batch: int, context: int) -> Case:
         work = mixer_work(
             Full(heads=heads, kv_heads=kv_heads, head_dim=width), decode_step(batch=batch, context=context), _all(name)
         )
         op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
         count = ceil_div(_ROTATED_BYTES[device.kind], int(work.read_bytes))
-        caches = torch.randn(2, count, batch, kv_heads, context, width, device=device.kind, dtype=dtype)
-        queries = torch.randn(batch, heads, 1, width, device=device.kind, dtype=dtype)
+        caches = make.tensor(2, count, batch, kv_heads, context, width, scale=1.0)
+        queries = make.tensor(batch, heads, 1, width, scale=1.0)
         pairs = list(zip(*caches, strict=True))
 
         def made(timing: Timing) -> Probe:
@@ -243,14 +255,14 @@ def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[
                          working_set_bytes=caches.nbytes, allocated_kv_bytes=caches.nbytes // count)  # fmt: skip
 
         scale = 1 / math.sqrt(width)
-        return _Case(
+        return Case(
             probe=made, call=lambda: [attend(queries, *pair, scale=scale) for pair in pairs], times=count, keep=[caches]
         )
 
     return [case(batch, context) for batch, context in _CACHES[device.kind]]
 
 
-def _call(device: Device, name: str) -> _Case:
+def _call(device: Device, name: str) -> Case:
     """A multiplication too small to take time of its own."""
     make = WeightMaker(torch_dtype(name), device)
     weight, vector, times = make.linear(16, 16), make.tensor(1, 16, scale=1.0), 100
@@ -258,7 +270,7 @@ def _call(device: Device, name: str) -> _Case:
     def made(timing: Timing) -> Probe:
         return Probe(kind="call", name="16 x 16", format=name, op=_matrix_op(name, 16, 16, 1), timing=timing, batch=1)
 
-    return _Case(probe=made, call=lambda: [weight(vector) for _ in range(times)], times=times)
+    return Case(probe=made, call=lambda: [weight(vector) for _ in range(times)], times=times)
 
 
 def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
@@ -267,7 +279,7 @@ def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
     for layers in _TINY_LAYERS:
         decoder = Decoder(_tiny(layers), weights=name, device=device)
         cache = decoder.new_cache(batch=1, capacity=16)
-        cache.fill()
+        cache.fill(decoder.make)
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device.kind)
         calls.append(recorded(partial(decoder.forward, tokens, cache), device)[0])
     few, many = in_turn(calls, rounds=rounds, device=device, warm_up=3)

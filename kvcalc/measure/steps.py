@@ -10,7 +10,7 @@ import torch
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.cache import cache_bytes
-from kvcalc.measure.clock import Timing, in_turn
+from kvcalc.measure.clock import Stopped, Timing, in_turn
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.graphs import recorded
 from kvcalc.measure.scale import check_memory
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kvcalc.measure.decoder import Cache
     from kvcalc.measure.library import Device
+    from kvcalc.measure.machine import Case, Probe
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["Step", "timed_steps"]
@@ -78,8 +79,11 @@ def timed_steps(
     contexts: Sequence[int],
     rounds: int,
     progress: Callable[[str], None],
-) -> Iterator[Step]:
-    """Yield the decode steps of one model; those whose caches find room together are timed in turn.
+    beside: Sequence[Case] = (),
+) -> Iterator[Step | Probe]:
+    """Yield the decode steps of one model, and what was timed in turn with them.
+
+    Steps whose caches find room together are timed in turn.
 
     The cache is filled with random entries, as a prompt would have filled it, and the step at its end is repeated.
 
@@ -90,6 +94,7 @@ def timed_steps(
         contexts: tokens attended, the new one included.
         rounds: repetitions.
         progress: told what is done next.
+        beside: benchmarks that are timed in turn with the steps.
 
     Raises:
         InputError: the largest of them needs more memory than is free.
@@ -111,9 +116,18 @@ def timed_steps(
         for group in _groups(deployment, cells, int(_ROOM * device.free_bytes())):
             progress(f"{model.name} in {name}: {len(group)} steps, {rounds} rounds")
             prepared = [_prepare(decoder, batch, context, device) for batch, context in group]
-            timings = in_turn([cell.call for cell in prepared], rounds=rounds, device=device)
-            for cell, timing in zip(prepared, timings, strict=True):
+            calls = [*(cell.call for cell in prepared), *(case.call for case in beside)]
+            stopped = None
+            try:
+                timings = in_turn(calls, rounds=rounds, device=device)
+            except Stopped as interruption:
+                timings, stopped = interruption.timings, interruption
+            for cell, timing in zip(prepared, timings, strict=False):
                 yield _step(deployment, decoder, cell, timing)
+            for case, timing in zip(beside, timings[len(prepared) :], strict=True):
+                yield case.probe(timing)
+            if stopped is not None:
+                raise stopped
             del prepared, cell
             device.release()
     except torch.OutOfMemoryError as error:
@@ -147,7 +161,7 @@ def _prepare(decoder: Decoder, batch: int, context: int, device: Device) -> _Pre
     before = device.allocated_bytes()
     cache = decoder.new_cache(batch=batch, capacity=context)
     after = device.allocated_bytes()
-    cache.fill()
+    cache.fill(decoder.make)
     generator = torch.Generator().manual_seed(batch * context)
     tokens = torch.randint(0, decoder.vocabulary, (batch, 1), generator=generator).to(device.kind)
     run = decoder.new_pass(tokens, cache, touched=[])

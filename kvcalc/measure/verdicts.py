@@ -71,7 +71,7 @@ def step_row(step: Step, hardware: HardwareProfile, calibration: Calibration | N
 
 
 def cause(row: CrosscheckRow, deployment: Deployment, cache_bytes_held: int) -> str:
-    """Return why a step may honestly be faster than its bound, where it is: a cache held part of it, or fewer experts."""
+    """Return why a step may honestly be faster than its bound, where it is: a cache holds part, or fewer experts."""
     if row.least_s >= row.bound_s:
         return ""
     if row.cache_resident:

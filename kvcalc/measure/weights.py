@@ -78,18 +78,19 @@ class WeightMaker:
         self.held_bytes = 0
         self.packed_bytes = 0
 
-    def _fill(self, flat: Any, scale: float, offset: float) -> None:
-        done = 0
+    def fill(self, tensor: Any, *, scale: float = 1.0) -> None:
+        """Fill a tensor with normal numbers of a standard deviation."""
+        flat, done = tensor.view(-1), 0
         while done < flat.numel():
             count = min(_POOL - self._place, flat.numel() - done)
-            flat[done : done + count] = self._pool[self._place : self._place + count] * scale + offset
+            torch.mul(self._pool[self._place : self._place + count], scale, out=flat[done : done + count])
             done += count
             self._place = (self._place + count) % _POOL
 
-    def tensor(self, *shape: int, scale: float, offset: float = 0.0) -> Any:
-        """Return normal numbers of a standard deviation about an offset, counted as weights."""
+    def tensor(self, *shape: int, scale: float) -> Any:
+        """Return normal numbers of a standard deviation, counted as weights."""
         found = torch.empty(shape, dtype=self._dtype, device=self._device.kind)
-        self._fill(found.view(-1), scale, offset)
+        self.fill(found, scale=scale)
         self.held_bytes += found.untyped_storage().nbytes()
         return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvcalc.core.errors import UnknownNameError, did_you_mean
-from kvcalc.profiles.reader import read_profile
+from kvcalc.profiles.reader import expanded, read_profile
 
 __all__ = ["Entry", "Kind", "find", "folders", "lookup", "names", "shipped_folder"]
 
@@ -53,7 +53,7 @@ def folders(kind: Kind) -> list[Path]:
     ``hardware_profiles``, ``calibration_profiles``), and the shipped.
     """
     roots = [Path(part) for part in os.environ.get("KVCALC_PROFILES", "").split(os.pathsep) if part]
-    config = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    config = os.environ.get("XDG_CONFIG_HOME") or expanded("~/.config")
     roots += [Path(), Path(config) / "kvcalc"]
     found = [folder for root in roots for folder in (root / _FOLDER[kind], root) if folder.is_dir()]
     shipped = shipped_folder(kind)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import ProfileError, did_you_mean
+from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.ranges import parse_counts
 from kvcalc.profiles.yaml_reader import Document, read_yaml_file
 
@@ -125,7 +125,10 @@ def _expanded(document: Document, path: str, entry: Any, defaults: dict[str, Any
 
 def _cells(document: Document, path: str, name: str, values: Any) -> list[Any]:
     if isinstance(values, str) and name in _COUNTED:
-        return list(parse_counts(values, what=name))
+        try:
+            return list(parse_counts(values, what=name))
+        except InputError as error:
+            raise ProfileError(error.what, where=document.place(path), hint=error.hint) from None
     if not isinstance(values, list) or not values or any(isinstance(value, dict | list) for value in values):
         hint = "for example gpu: [h100-sxm, h200], or batch: 1-64*2"
         raise ProfileError(f"{name} in a matrix is a list of values", where=document.place(path), hint=hint)

@@ -10,7 +10,6 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
-from kvcalc.core.hardware import HardwareProfile, Link
 from kvcalc.core.model import MIXERS, MLPS, Block, Encoder, Head, Indexer, ModelProfile, Table
 from kvcalc.core.provenance import Source
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kvcalc.core.calibration import Calibration
+    from kvcalc.core.hardware import HardwareProfile
 
 __all__ = [
     "calibration_from_document",
@@ -56,6 +56,8 @@ def hardware_from_document(document: Mapping[str, Any]) -> HardwareProfile:
     Raises:
         KeyError, TypeError, ValueError: a document that the schema would refuse.
     """
+    from kvcalc.core.hardware import HardwareProfile, Link
+
     data = dict(document)
     links = {name: Link(**link) for name, link in data.pop("links", {}).items()}
     return HardwareProfile(links=links, **_common(data))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc.core.errors import InputError, KvcalcError, ProfileError, did_you_mean
 from kvcalc.core.formats import parse_format
+from kvcalc.core.units import parse_bytes, parse_count, parse_rate
 from kvcalc.profiles.document import (
     calibration_from_document,
     hardware_from_document,
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from kvcalc.profiles.catalog import Kind
 
 T = TypeVar("T")
+
+# Fields of tokens, which may be written as 128k.
+_COUNTS = ("context_limit", "window", "chunk")
 
 __all__ = ["load_calibration_file", "load_hardware_file", "load_model_file", "override_hardware", "override_model"]
 
@@ -117,13 +121,25 @@ def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: 
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise InputError(f"--set {setting!r} is not of the form path=value", hint="for example --set kv_heads=8")
-        value = read_yaml(f"value: {text}", where=f"--set {path}").data["value"]
+        value = _with_unit(path, read_yaml(f"value: {text}", where=f"--set {path}").data["value"])
         for place in _assign(changed, path.strip(), value):
             changed.setdefault("provenance", {})[place] = "set"
     note = f"--set {' '.join(settings)}"
     changed.setdefault("sources", {})["set"] = {"kind": "derived", "note": note, "verified": False}
     changed["notes"] = [*changed.get("notes", ()), f"fields were overridden: {note}"]
     return _build(Document(changed, f"--set {' '.join(settings)}", {}), kind, build, trusted=False)
+
+
+def _with_unit(path: str, value: Any) -> Any:
+    """Return a value whose unit is written, ``4TB/s`` or ``80GB``, in the field's own unit."""
+    if not isinstance(value, str):
+        return value
+    parts = path.strip().split(".")
+    if any(part.endswith("_per_s") for part in parts):
+        return parse_rate(value)
+    if parts[-1].endswith("_bytes"):
+        return parse_bytes(value)
+    return parse_count(value) if parts[-1] in _COUNTS else value
 
 
 def _assign(data: dict[str, Any], path: str, value: Any) -> list[str]:

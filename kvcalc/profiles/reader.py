@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Document", "compiled_text", "read_profile"]
+__all__ = ["Document", "compiled_text", "expanded", "read_profile"]
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -36,6 +37,11 @@ class Document:
                 return f"{self.where}:{line}"
             parts.pop()
         return self.where
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home folder in place of ``~``; as it is where no home is known."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's own raises where there is none
 
 
 def compiled_text(path: Path) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import microseconds
+from kvcalc.render.files import beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ class TraceFile:
         self._path = Path(path)
         if self._path.suffix.lower() != ".json":
             raise InputError(f"{path}: a trace is written as .json")
-        self._part = self._path.with_name(f".{self._path.name}.part")
+        self._part = beside(self._path)
         self._file = self._part.open("w", encoding="utf-8")
         self._file.write('{"displayTimeUnit": "ms", "traceEvents": [')
         self._first = True

@@ -22,6 +22,7 @@ _ROWS = {
     "kvcalc.traffic": "rows",
     "kvcalc.levers": "rows",
     "kvcalc.sweep": "rows",
+    "kvcalc.steps": "steps",
     "kvcalc.demo_kv_cache": "steps",
     "kvcalc.demo_speculate": "steps",
     "kvcalc.demo_paging": "steps",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kvcalc.core.errors import InputError
+from kvcalc.render.files import beside
 from kvcalc.render.saved import parquet
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ class RowFile:
 
     def __init__(self, path: str | Path, columns: Mapping[str, type]) -> None:
         self._path = Path(path)
-        self._part = self._path.with_name(f".{self._path.name}.part")
         self._columns = dict(columns)
         self._rows: list[Sequence[Any]] = []
         kind = self._path.suffix.lower()
         if kind not in (".csv", ".parquet"):
             raise InputError(f"{path}: rows are written as .csv or .parquet, not {kind or 'this'!r}")
+        self._part = beside(self._path)
         self._table = _Parquet(self._part, self._columns) if kind == ".parquet" else _Csv(self._part, self._columns)
 
     def add(self, row: Sequence[Any]) -> None:

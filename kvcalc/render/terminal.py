@@ -13,18 +13,22 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.roofline import RooflineReport
 
-__all__ = ["heat_map", "line_chart", "roofline_chart"]
+__all__ = ["heat_map", "line_chart", "overlap_chart", "roofline_chart"]
 
 # Plotille prints a tick every ten columns and every row: with these steps the ticks fall on round numbers.
 _TICK_COLUMNS = 10
 _ROWS_PER_DECADE = 4
 _MOST_TICKS = 8
+# What plotille needs between the highest value and the end of a logarithmic axis: half a dot, of which a row has four.
+_MARGIN_DECADES = 1 / 8
 # Spaces, and the braille pattern without dots that plotille fills its canvas with.
 _BLANK = " \u2800"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _LINE_TICKS, _LINE_ROWS = 6, 16
 # Below the middle, and then each shade over the part of the way from there to the largest value.
 _SHADES = " ░▒▓█"
+_BOTH, _FIRST, _SECOND = "█", "▒", "░"
+_BAR_COLUMNS = 60
 
 
 def roofline_chart(report: RooflineReport) -> str:
@@ -66,10 +70,10 @@ def roofline_chart(report: RooflineReport) -> str:
 
 
 def _axis(lowest: float, highest: float) -> tuple[float, float, int]:
-    """Return the decades an axis spans and the number of its ticks, in whole or half decades."""
+    """Return the decades an axis spans, to beyond the highest value, and its ticks, in whole or half decades."""
     for step in (0.5, 1.0, 2.0):
         left = math.floor(math.log10(lowest) / step) * step
-        ticks = math.ceil((math.log10(highest) - left) / step)
+        ticks = math.floor((math.log10(highest) + _MARGIN_DECADES - left) / step) + 1
         if ticks <= _MOST_TICKS:
             break
     return left, left + ticks * step, ticks
@@ -117,17 +121,19 @@ def line_chart(
 
 
 def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> None:
-    """Set a figure's size and limits so that its ticks fall on round numbers."""
+    """Set a figure's size and limits so that its ticks fall on round numbers and every point lies inside.
+
+    Plotille has no place for what lies on the upper or right end of its axes.
+    """
     across, up = [a for a, _ in points], [b for _, b in points]
     bottom: float
     top: float
     if log:
         left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
         bottom = math.floor(min(up))
-        decades = max(1, math.ceil(max(up)) - bottom)
+        decades = math.floor(max(up) + _MARGIN_DECADES) + 1 - bottom
         top = bottom + decades
-        figure.width, figure.height = max(1, ticks) * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
-        right = max(right, left + 0.5)
+        figure.width, figure.height = ticks * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
         figure.register_label_formatter(float, _power)
     else:
         left, right = _rounded(across, _LINE_TICKS)
@@ -139,16 +145,19 @@ def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> 
 
 
 def _rounded(values: Sequence[float], parts: int) -> tuple[float, float]:
-    """Return the ends of an axis from zero, or from below the least value, whose parts are round numbers.
+    """Return the ends of an axis from zero, or from below the least value, to beyond the largest, in round parts.
 
-    >>> _rounded([3, 250], 16), _rounded([1, 20], 6)
-    ((0.0, 320.0), (0.0, 24.0))
+    >>> _rounded([3, 250], 16), _rounded([1, 20], 6), _rounded([1, 12], 6)
+    ((0.0, 320.0), (0.0, 24.0), (0.0, 15.0))
     """
     low, high = min(0.0, *values), max(values)
     rough = (high - low) / parts or 1 / parts
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * power for size in (1, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * power >= rough * (1 - 1e-9))
-    start = math.floor(low / step) * step
+    for step in (size * power for size in (1, 2, 2.5, 3, 4, 5, 6, 8, 10, 20)):
+        start = math.floor(low / step) * step
+        # the last half of a part belongs to the end itself, where plotille has no place
+        if start + (parts - 0.5) * step > high:
+            break
     return start, start + parts * step
 
 
@@ -193,3 +202,31 @@ def _shade(value: float, middle: float, top: float) -> str:
         return _SHADES[0]
     steps = len(_SHADES) - 1
     return _SHADES[min(steps, 1 + math.floor(steps * (value - middle) / (top - middle)))]
+
+
+def overlap_chart(
+    bars: Mapping[str, tuple[float, float]], *, first: str, second: str, columns: int = _BAR_COLUMNS
+) -> str:
+    """Return a bar for each pair of numbers, on one scale from zero: full over the smaller, shaded up to the larger.
+
+    Args:
+        bars: for each name its two numbers, zero or more; one above zero takes a column at least.
+        first: what the first number is.
+        second: what the second is.
+        columns: columns of the largest number.
+
+    >>> print(overlap_chart({"a": (4, 4), "topk": (4, 2), "c": (1, 3)}, first="held", second="read", columns=4))
+    a     ████
+    topk  ██▒▒
+    c     █░░
+    █ held and read  ▒ held  ░ read
+    """
+    top = max((size for pair in bars.values() for size in pair), default=0) or 1
+    indent = max(map(len, bars), default=0) + 2
+    lines = []
+    for name, pair in bars.items():
+        held, read = (math.ceil(round(columns * size / top, 1)) for size in pair)
+        both = min(held, read)
+        shown = _BOTH * both + _FIRST * (held - both) + _SECOND * (read - both)
+        lines.append(f"{name:<{indent}}{shown}".rstrip())
+    return "\n".join([*lines, f"{_BOTH} {first} and {second}  {_FIRST} {first}  {_SECOND} {second}"])

@@ -277,9 +277,13 @@ def kv_cache_report(
     check_between("output-tokens", output_tokens, 1, _MOST_TOKENS)
     check_between("batch", batch, 1, _MOST_BATCH)
     decoder = random_decoder(shape, seed=seed)
-    scores = sum(length**2 for length in range(prompt_tokens, prompt_tokens + output_tokens))
-    if batch * shape.layers * shape.heads * scores > _MOST_SCORES:
-        raise InputError("that is more than a small decoder does in a moment", hint="fewer tokens, layers or heads")
+    squares = sum(length**2 for length in range(prompt_tokens, prompt_tokens + output_tokens))
+    scores = batch * shape.layers * shape.heads * squares
+    if scores > _MOST_SCORES:
+        raise InputError(
+            f"{scores:,} attention scores without a cache are more than the {_MOST_SCORES:,} of a demonstration",
+            hint="fewer tokens, sequences, layers or heads",
+        )
     prompt = np.random.default_rng(seed).integers(shape.vocabulary, size=(batch, prompt_tokens))
     plain, without, _ = generate(decoder, prompt, output_tokens, cached=False)
     cached, with_cache, cache = generate(decoder, prompt, output_tokens, cached=True)

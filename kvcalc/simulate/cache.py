@@ -12,7 +12,7 @@ from kvcalc.simulate.blocks import BlockPool, BlockTable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.simulate.scheduler import ServedSequence
+    from kvcalc.simulate.sequences import ServedSequence
 
 __all__ = ["BlockGroup", "Cache", "CountingCache", "GroupedCache", "PagedCache"]
 
@@ -58,6 +58,9 @@ class CountingCache(Cache, Protocol):
 
     def missing(self, sequence: Any, *, tokens: int) -> int:
         """Return the blocks that a sequence lacks, less those it needs no more."""
+
+    def give(self, sequence: Any, blocks: int) -> None:
+        """Give a sequence blocks, or take some back where the number is negative."""
 
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later; a negative number gives some back."""
@@ -232,9 +235,12 @@ class GroupedCache:
 
     def append(self, sequence: ServedSequence, *, tokens: int) -> None:
         """Take back the blocks that a sequence needs no more, and give it those it lacks."""
-        missing = self.missing(sequence, tokens=tokens)
-        self.free -= missing
-        self._held[sequence] += missing
+        self.give(sequence, self.missing(sequence, tokens=tokens))
+
+    def give(self, sequence: ServedSequence, blocks: int) -> None:
+        """Give a sequence blocks, or take some back where the number is negative."""
+        self.free -= blocks
+        self._held[sequence] += blocks
 
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later; a negative number gives some back."""

@@ -162,7 +162,7 @@ class Disaggregated:
         self._link_free_s = [0.0] * prefills
         relays = [_Relay(observer, partial(self._prefilled, number)) for number in range(prefills)]
         self.prefill = Cluster([make(number, relay) for number, relay in enumerate(relays)], routing=routing)
-        relay = _Relay(observer, self._decoded)
+        relay = _Relay(observer, self._decoded, self._refused)
         self.decode = Cluster([make(prefills + number, relay) for number in range(decodes)], routing=routing)
 
     @property
@@ -173,6 +173,8 @@ class Disaggregated:
 
     def submit(self, request: Request) -> None:
         """Send a request to prefill, after all steps that begin before it arrives."""
+        if request.name in self._whole or request.name in self._first:
+            raise InputError(f"two requests named {request.name} are under way at once", hint="names are unique")
         self.prefill.advance(request.arrival_s)
         self._deliver(request.arrival_s)
         self._whole[request.name] = request
@@ -200,7 +202,8 @@ class Disaggregated:
 
     def _prefilled(self, replica: int, served: Served) -> None:
         request = self._whole.pop(served.request.name)
-        if request.output_tokens == served.output_tokens:
+        longest = self.prefill.replicas[replica].limits.max_model_len
+        if request.output_tokens == served.output_tokens or request.prompt_tokens + served.output_tokens >= longest:
             self._observer.finished(served._replace(request=request))
             return
         tokens = request.prompt_tokens
@@ -213,6 +216,9 @@ class Disaggregated:
         )
         self._sent += 1
         heapq.heappush(self._arriving, (arrives_s, self._sent, following))
+
+    def _refused(self, request: Request, at_s: float, reason: str) -> None:
+        self._observer.refused(self._first.pop(request.name).request, at_s, reason)
 
     def _decoded(self, served: Served) -> None:
         first = self._first.pop(served.request.name)
@@ -227,10 +233,15 @@ class Disaggregated:
 
 
 class _Relay(Observer):
-    """Passes on what a cluster tells, but takes the finished requests itself."""
+    """Passes on what a cluster tells, but hands the requests that have finished, or were refused, to somebody else."""
 
-    def __init__(self, observer: Observer, finished: Callable[[Served], None]) -> None:
-        self._observer, self._finished = observer, finished
+    def __init__(
+        self,
+        observer: Observer,
+        finished: Callable[[Served], None],
+        refused: Callable[[Request, float, str], None] | None = None,
+    ) -> None:
+        self._observer, self._finished, self._refused = observer, finished, refused or observer.refused
 
     def runs(self, runs: Sequence[Run]) -> None:
         self._observer.runs(runs)
@@ -248,7 +259,7 @@ class _Relay(Observer):
         self._finished(served)
 
     def refused(self, request: Request, at_s: float, reason: str) -> None:
-        self._observer.refused(request, at_s, reason)
+        self._refused(request, at_s, reason)
 
 
 class Pending(Observer):

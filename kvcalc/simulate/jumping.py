@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from kvcalc.core.requests import Segment
 from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.cache import GroupedCache
+from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
-from kvcalc.simulate.serving import Job, Replica, sums_of
+from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.stretches import StretchCache
-from kvcalc.simulate.timer import SECONDS_PER_TICK
+from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
     from kvcalc.core.requests import Request
@@ -104,8 +105,9 @@ class JumpingReplica(Replica):
     def _jump(self, end: int) -> bool:
         """Take all steps up to the next event at once; return whether there is any without a decision."""
         clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
-        count = contexts.count
-        first, slope, steps, limiter = self.timer.line(count, count, contexts.sums(clock), contexts.slopes(), ())
+        sums = contexts.sums(clock)
+        count = sums[0]
+        first, slope, steps, limiter = self.timer.line(count, count, sums, contexts.slopes(), ())
         event = self._ends[0][0]
         if not contexts.straight:
             event = min(event, contexts.next_knee(clock))
@@ -136,7 +138,7 @@ class JumpingReplica(Replica):
                 len(self.scheduler.waiting),
                 owned + first_taken,
                 owned + taken,
-                contexts.computed(clock + 1),
+                sums[1],
                 limiter,
             )
         )
@@ -155,8 +157,8 @@ class JumpingReplica(Replica):
             admitted = self._admit(left - sum([tokens for _, tokens in work]))
             work += admitted.scheduled.items()
         owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
-        held = contexts.computed(clock + 1)
-        prompt_tokens = 0
+        sums = contexts.sums(clock)
+        prompt_tokens, held = 0, sums[1]
         chunks, single, yielding = [], [], []
         for job, tokens in work:
             past = job.computed
@@ -169,7 +171,6 @@ class JumpingReplica(Replica):
                 single.append(computed)
             if computed == job.known:
                 yielding.append(job)
-        sums = contexts.sums(clock)
         if single:
             sums = tuple(map(add, sums, sums_of(single, self.timer)))
         tokens, logits = count + prompt_tokens, count + len(yielding)
@@ -205,7 +206,10 @@ class JumpingReplica(Replica):
 
     def _unfinished(self, left: int) -> list[tuple[Job, int]] | None:
         """Return the tokens of each unfinished prompt in the next step; none where the policy must share them out."""
-        work, longest = [], self._longest()
+        work: list[tuple[Job, int]] = []
+        if not self._prefilling:
+            return work
+        longest = self._longest()
         for job in self._prefilling:
             tokens = min(job.known - job.computed, longest)
             if tokens > left:
@@ -228,17 +232,20 @@ class JumpingReplica(Replica):
         clock, cache, blocks = self._clock, self.cache, self._blocks
         if blocks.moving:
             blocks.next_event(clock)
-        asked = 0
-        for job, tokens in work:
-            asked += max(cache.missing(job, tokens=job.computed + tokens), 0)
-        advanced, _, taken = blocks.take(clock, 1, cache.free - asked)
+        if not work:
+            advanced, _, taken = blocks.take(clock, 1, cache.free)
+            cache.take(taken)
+            return advanced > 0
+        asked = [cache.missing(job, tokens=job.computed + tokens) for job, tokens in work]
+        advanced, _, taken = blocks.take(clock, 1, cache.free - sum([max(each, 0) for each in asked]))
         if not advanced:
             return False
         cache.take(taken)
-        for job, tokens in work:
-            cache.append(job, tokens=job.computed + tokens)
-            self._register_published(job)
-            cache.hash_blocks(job, tokens=job.computed + tokens)
+        for (job, tokens), missing in zip(work, asked, strict=True):
+            cache.give(job, missing)
+            if self.limits.prefix_caching:
+                self._register_published(job)
+                cache.hash_blocks(job, tokens=job.computed + tokens)
         return True
 
     def _admit(self, left: int) -> Step[Job]:
@@ -248,6 +255,8 @@ class JumpingReplica(Replica):
         self._blocked = left > 0 and self._blocks_head()
         if step.scheduled:
             self._note_admissions(step)
+            for job in step.scheduled:
+                self._number(job)
         return step
 
     def _head_waits(self) -> bool:
@@ -291,11 +300,6 @@ class JumpingReplica(Replica):
             job.last_token = self.now
             self.cache.catch_up(job)
 
-    def _note_admissions(self, step: Step[Job]) -> None:
-        super()._note_admissions(step)
-        for job in (*step.new, *step.resumed):
-            self._number(job)
-
     def _number(self, job: Job) -> None:
         self._admissions += 1
         job.place = self._admissions
@@ -309,11 +313,7 @@ class JumpingReplica(Replica):
         stream = job.request.output_stream
         if stream is not None and self.limits.prefix_caching:
             self._publishing.setdefault(stream, []).append(job)
-        heapq.heappush(self._ends, (clock + self._last(job) - job.known, job.place, job))
-
-    def _last(self, job: Job) -> int:
-        """Return the tokens that a sequence has when it finishes."""
-        return min(job.last_known, self.limits.max_model_len)
+        heapq.heappush(self._ends, (clock + job.end - job.known, job.place, job))
 
     def _unpublish(self, job: Job) -> None:
         stream = job.request.output_stream
@@ -328,7 +328,7 @@ class JumpingReplica(Replica):
         clock, ends = self._clock, self._ends
         if not yielding and not (ends and ends[0][0] <= clock):
             return
-        finished = [job for job in yielding if job.known >= self._last(job)]
+        finished = [job for job in yielding if job.known >= job.end]
         for job in yielding:
             if job not in finished:
                 self._join(job)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATENCIES", "Limit", "Metrics", "latencies", "parse_slo"]
 
-# The latencies of a request by name; the time between tokens is the step's, not the request's.
+# Latencies by name, and those that a request has, in the order of `latencies`.
 LATENCIES = ("ttft", "tpot", "inter_token", "e2e", "queue")
 _OF_REQUEST = ("ttft", "tpot", "e2e", "queue")
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
@@ -76,16 +76,15 @@ def parse_slo(text: str) -> tuple[Limit, ...]:
     return tuple(limits.values())
 
 
-def latencies(served: Served) -> dict[str, float]:
-    """Return a request's latencies in seconds by name; the time per output token is NaN where there is only one."""
-    arrival_s = served.request.arrival_s
-    gaps = served.output_tokens - 1
-    return {
-        "ttft": served.first_token_s - arrival_s,
-        "tpot": (served.finish_s - served.first_token_s) / gaps if gaps else math.nan,
-        "e2e": served.finish_s - arrival_s,
-        "queue": served.admitted_s - arrival_s,
-    }
+def latencies(served: Served) -> tuple[float, float, float, float]:
+    """Return a request's times to first token, per output token, to the last token and in the queue, in seconds.
+
+    The time per output token is NaN where there is only one.
+    """
+    request, admitted_s, first_token_s, finish_s, output_tokens, _, _ = served
+    arrival_s, gaps = request.arrival_s, output_tokens - 1
+    tpot_s = (finish_s - first_token_s) / gaps if gaps else math.nan
+    return first_token_s - arrival_s, tpot_s, finish_s - arrival_s, max(0.0, admitted_s - arrival_s)
 
 
 class Metrics(Observer):
@@ -93,17 +92,21 @@ class Metrics(Observer):
 
     Args:
         usable_blocks: blocks of one replica's cache that can have an owner.
-        block_size: tokens of a block.
+        block_size: tokens of a block; nothing where there are several groups of blocks, or states in them: what is wasted
+            is not told then.
         replicas: how many are watched.
         slo: limits, for the share of requests that met all of those that a request has.
     """
 
-    def __init__(self, *, usable_blocks: int, block_size: int, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
+    def __init__(self, *, usable_blocks: int, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
         self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
-        self._limits = {limit.latency: limit.most_s for limit in slo if limit.latency in _OF_REQUEST}
+        self._limits = [
+            (_OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in _OF_REQUEST
+        ]
         self.of = {name: Quantiles() for name in LATENCIES}
+        self._adds = [self.of[name].add for name in _OF_REQUEST]
         self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
-        self.attained = self.refusals = 0
+        self.attained = self.refusals = self._gaps = 0
         self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
         self.first_s, self.last_s = math.inf, 0.0
         self._busy_s = self._running_s = self._block_s = self._held_s = 0.0
@@ -111,7 +114,8 @@ class Metrics(Observer):
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps."""
-        add_line, limiters = self.of["inter_token"].add_line, self._limiters
+        limiters = self._limiters
+        lines: list[tuple[float, float, int, int]] = []
         steps_run = computed = generated = 0
         busy_s = running_s = block_s = held_s = 0.0
         for (
@@ -131,7 +135,7 @@ class Metrics(Observer):
             by,
         ) in runs:
             if decodes:
-                add_line(first_s, first_s + slope_s * (steps - 1), steps, decodes)
+                lines.append((first_s, first_s + slope_s * (steps - 1), steps, decodes))
             taken_s = end_s - start_s
             steps_run += steps
             computed += steps * prefill
@@ -141,6 +145,7 @@ class Metrics(Observer):
             block_s += taken_s * (blocks + end)
             held_s += taken_s * (held + decodes * (steps - 1) / 2)
             limiters[by] = limiters.get(by, 0.0) + taken_s
+        self.of["inter_token"].add_lines(lines)
         self.steps += steps_run
         self.computed_tokens += computed
         self.generated_tokens += generated
@@ -154,6 +159,7 @@ class Metrics(Observer):
     def gap(self, request: Request, seconds: float) -> None:
         """Take in a time between two tokens that no run counts."""
         del request
+        self._gaps += 1
         self.of["inter_token"].add(seconds)
 
     def preempted(self, request: Request, at_s: float) -> None:
@@ -168,17 +174,18 @@ class Metrics(Observer):
 
     def finished(self, served: Served) -> None:
         """Take in a request that was answered."""
+        request = served.request
         found = latencies(served)
-        for name, taken_s in found.items():
+        for add, taken_s in zip(self._adds, found, strict=True):
             if taken_s >= 0:
-                self.of[name].add(taken_s)
+                add(taken_s)
         if self._limits:
-            self.attained += not any(found[name] > most_s for name, most_s in self._limits.items())
+            self.attained += not any(found[place] > most_s for place, most_s in self._limits)
         self.requests += 1
-        self.prompt_tokens += served.request.prompt_tokens
+        self.prompt_tokens += request.prompt_tokens
         self.output_tokens += served.output_tokens
         self.hit_tokens += served.cached_tokens
-        self.first_s = min(self.first_s, served.request.arrival_s)
+        self.first_s = min(self.first_s, request.arrival_s)
         self.last_s = max(self.last_s, served.finish_s)
 
     @property
@@ -223,11 +230,12 @@ class Metrics(Observer):
             goodput_requests_per_s=_ratio(self.attained, makespan_s) if self._limits else None,
             slo_share=_ratio(self.attained, self.requests) if self._limits else None,
             preemptions=self.preemptions,
-            recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens),
+            # after a gap a request computes the token before it too, for the first time
+            recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens) - self._gaps,
             prefix_hit_ratio=_ratio(self.hit_tokens, self.prompt_tokens),
             cache_used_share=self._occupancy(makespan_s),
             cache_peak_share=_ratio(self.most_blocks, self._blocks),
-            cache_waste_share=1 - _ratio(self._held_s, self._block_s * self._block_size) if self._block_s else 0.0,
+            cache_waste_share=self._waste(),
             busy_share=_ratio(self._busy_s, makespan_s * self._replicas),
             mean_running_requests=_ratio(self._running_s, makespan_s * self._replicas),
             most_running_requests=self.most_running,
@@ -237,6 +245,13 @@ class Metrics(Observer):
 
     def _occupancy(self, makespan_s: float) -> float:
         return _ratio(self._block_s, makespan_s * self._blocks * self._replicas)
+
+    def _waste(self) -> float | None:
+        """Return the share of places without a token; tokens in shared blocks count for each sequence."""
+        if self._block_size is None:
+            return None
+        places_s = self._block_s * self._block_size
+        return max(0.0, 1 - _ratio(self._held_s, places_s)) if places_s else 0.0
 
     def _limiter_shares(self) -> Mapping[str, float]:
         return {name: _ratio(taken_s, self._busy_s) for name, taken_s in sorted(self._limiters.items())}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.lessons import PagingReport, PagingScheme, PagingStep, SharingEvent
 from kvcalc.core.requests import Segment
 from kvcalc.core.units import ceil_div
@@ -170,19 +171,22 @@ def paging_report(
     Raises:
         InputError: no requests, a memory that holds not even one, or a block longer than the longest length.
     """
-    ordered = 1 <= block_tokens <= longest_tokens <= memory_tokens <= _MOST_MEMORY
-    if not ordered or ceil_div(longest_tokens, block_tokens) > memory_tokens // block_tokens:
+    check_between("memory-tokens", memory_tokens, 1, _MOST_MEMORY)
+    check_between("max-model-len", longest_tokens, 1, memory_tokens)
+    check_between("block-size", block_tokens, 1, longest_tokens)
+    if ceil_div(longest_tokens, block_tokens) > memory_tokens // block_tokens:
         raise InputError(
             f"blocks of {block_tokens:,} tokens, requests of up to {longest_tokens:,}, memory for {memory_tokens:,}",
-            hint=f"the memory, up to {_MOST_MEMORY:,} tokens, must hold one request in whole blocks",
+            hint="the memory must hold one request in whole blocks",
         )
     if any(prompt < 1 or output < 1 for prompt, output in lengths):
         raise InputError("a request has at least one prompt token and makes at least one")
     served = [(prompt, output) for prompt, output in lengths if prompt + output <= longest_tokens]
-    if not served or len(served) > _MOST_REQUESTS:
-        raise InputError(
-            f"{len(served)} requests of {longest_tokens:,} tokens or fewer", hint=f"1 to {_MOST_REQUESTS:,}"
-        )
+    if len(served) > _MOST_REQUESTS:
+        raise InputError(f"{len(served):,} requests are more than {_MOST_REQUESTS:,}")
+    if not served:
+        least = f"the shortest has {min(map(sum, lengths)):,}" if lengths else "there is none"
+        raise InputError(f"no request has {longest_tokens:,} tokens or fewer: {least}")
     found: list[PagingScheme] = []
     shown: list[PagingStep] = []
     for name, memory in (("reserved", _Contiguous(memory_tokens, longest_tokens)),
@@ -229,8 +233,10 @@ def sharing_events(*, block_tokens: int = 16, samples: int = 3) -> tuple[Sharing
 
     The prompt fills two blocks and half of a third. Its samples own all three; each that writes into the third gets a
     copy of it, until the last owns the original alone. Later a request with the same first two blocks finds them.
+    Blocks of one token are full as soon as they are taken, so that a sample writes into a block of its own.
     """
-    prompt = 2 * block_tokens + ceil_div(block_tokens, 2)
+    part = block_tokens // 2
+    prompt = 2 * block_tokens + part
     pool = BlockPool(num_blocks=8 + 4 * samples, block_size=block_tokens)
     stream = Segment(0, 0, prompt)
     first = pool.allocate((), tokens=prompt)
@@ -243,10 +249,15 @@ def sharing_events(*, block_tokens: int = 16, samples: int = 3) -> tuple[Sharing
         alone = sum(map(len, held))
         events.append(SharingEvent(what=what, tables=held, blocks=pool.usable - pool.free, unshared_blocks=alone))
 
-    tell(f"a prompt of {prompt} tokens takes 3 blocks of {block_tokens}, the last one half full")
+    filled = f"{len(first.blocks)} blocks of {block_tokens}" + (f", with {part} tokens in the last" if part else "")
+    tell(f"a prompt of {prompt} tokens takes {filled}")
     tables += [pool.allocate(first.blocks, tokens=prompt) for _ in range(samples - 1)]
     tell(f"{samples} samples of it own the same blocks")
     for number, table in enumerate(tables, 1):
+        if not part:
+            pool.append(table, tokens=prompt + 1)
+            tell(f"sample {number} writes: the shared blocks are full, so it takes {table.blocks[-1]}")
+            continue
         shared = table.blocks[2]
         copied = copy_on_write(pool, table, 2)
         tell(f"sample {number} writes: " + (f"it owns block {shared} alone by now" if copied is None

@@ -57,13 +57,13 @@ class Quantiles:
     @property
     def count(self) -> int:
         """The sum of the weights."""
-        return self._bucket_count + len(self._values) + sum(steps * weight for _, _, steps, weight in self._lines)
+        return self._bucket_count + len(self._values) + sum([line[2] * line[3] for line in self._lines])
 
     @property
     def mean(self) -> float:
         """The mean; NaN of nothing."""
-        total = self._bucket_total + math.fsum(self._values) + sum(map(_line_total, self._lines))
-        return total / self.count if self.count else math.nan
+        count = self.count
+        return self._sum() / count if count else math.nan
 
     def add(self, value: float) -> None:
         """Take in a value of 0 or more."""
@@ -71,10 +71,10 @@ class Quantiles:
         if len(self._values) > self._most_exact:
             self._fill_buckets()
 
-    def add_line(self, first: float, last: float, steps: int, weight: int) -> None:
-        """Take in ``steps`` values at equal distances from ``first`` to ``last``, each with a weight."""
-        self._lines.append((first, last, steps, weight))
-        self._steps += steps
+    def add_lines(self, lines: Sequence[tuple[float, float, int, int]]) -> None:
+        """Take in lines of values: the first and the last, how many at equal distances, and the weight of each."""
+        self._lines += lines
+        self._steps += sum([line[2] for line in lines])
         if self._steps > self._most_exact:
             self._fill_buckets()
 
@@ -112,13 +112,18 @@ class Quantiles:
 
     def _fill_buckets(self) -> None:
         """Count what is known value by value in buckets from now on."""
-        self._bucket_count, self._bucket_total = self.count, self.mean * self.count
+        self._bucket_count, self._bucket_total = self.count, self._sum()
         for value in self._values:
             self._put(value, value, 1, 1)
-        for line in self._lines:
-            self._put(*line)
+        for first, last, steps, weight in self._lines:
+            self._put(first, last, steps, weight)
         del self._values[:], self._lines[:]
         self._steps = 0
+
+    def _sum(self) -> float:
+        """Return the sum of all values with their weights."""
+        lines = [steps * weight * (first + last) for first, last, steps, weight in self._lines]
+        return self._bucket_total + math.fsum(self._values) + math.fsum(lines) / 2
 
     def _put(self, first: float, last: float, steps: int, weight: int) -> None:
         buckets = self._buckets
@@ -148,8 +153,3 @@ class Quantiles:
                 self._none += weight
             else:
                 self._put(place * apart, place * apart, 1, weight)
-
-
-def _line_total(line: tuple[float, float, int, int]) -> float:
-    first, last, steps, weight = line
-    return steps * weight * (first + last) / 2

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Segment
+from kvcalc.core.units import ceil_div
 from kvcalc.simulate.cache import PagedCache
-from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
+from kvcalc.simulate.scheduler import Limits, Scheduler
+from kvcalc.simulate.sequences import ServedSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +23,10 @@ Record = dict[str, Any]
 
 # Where the tokens that a request generates stand in its stream.
 _GENERATED = 500_000
+# Streams of requests that name none: far from any that a scenario names.
+_OWN_STREAMS = 2**41
+_MOST_TOKENS = 10**12
+_MOST_STEPS = 10**6
 
 
 def replay(inputs: Mapping[str, Any]) -> tuple[list[Record], Record]:
@@ -27,7 +34,7 @@ def replay(inputs: Mapping[str, Any]) -> tuple[list[Record], Record]:
 
     Args:
         inputs: ``scheduler`` (options), ``block_size``, ``num_gpu_blocks`` and ``requests``, as engines' scenarios
-            are recorded: see ``docs/simulate.md``.
+            are recorded: see ``docs/scheduler.md``.
     """
     return _Replay(inputs).run()
 
@@ -36,19 +43,24 @@ class _Replay:
     """One engine on a step clock."""
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
-        options = inputs["scheduler"]
-        self.overlapped = "AsyncScheduler" in options.get("kind", "")
-        self.limits = _limits(options, overlapped=self.overlapped)
-        self.accept = options.get("spec_accept")
+        options, requests = _part(inputs, "scheduler", dict), _part(inputs, "requests", list)
+        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", least=2)
+        self.overlapped = "AsyncScheduler" in str(options.get("kind", ""))
+        self.limits = _limits(options, num_blocks, overlapped=self.overlapped)
+        self.accepted = _accepted(options.get("spec_accept"), self.limits.speculative_tokens)
         cache = PagedCache(
-            num_blocks=inputs["num_gpu_blocks"],
-            block_size=inputs["block_size"],
+            num_blocks=num_blocks,
+            block_size=_whole(inputs, "block_size", "inputs", least=1),
             prefix_caching=self.limits.prefix_caching,
         )
         self.scheduler: Scheduler[ServedSequence] = Scheduler(self.limits, cache)
         arrivals: dict[int, list[ServedSequence]] = {}
-        for order, request in enumerate(inputs["requests"]):
-            arrivals.setdefault(request["arrival_step"], []).append(_sequence(order, request))
+        for order, request in enumerate(requests):
+            where = f"inputs.requests[{order}]"
+            sequence = _sequence(order, request, where)
+            self._check_fits(sequence, cache, where)
+            arrival = _whole(request, "arrival_step", where, default=0, most=_MOST_STEPS)
+            arrivals.setdefault(arrival, []).append(sequence)
         self.arrivals = arrivals
         self.flying: deque[tuple[int, Step[ServedSequence]]] = deque()
         self.steps: list[Record] = []
@@ -79,7 +91,7 @@ class _Replay:
         processed, output = None, []
         if self.flying and (len(self.flying) == self.limits.in_flight_batches or not step.scheduled):
             processed, flown = self.flying.popleft()
-            output = self.scheduler.process(flown, self._accepted(flown))
+            output = self.scheduler.process(flown, dict.fromkeys(flown.drafts, self.accepted))
         record["finished"] = _names(sequence for sequence, _, finished in output if finished)
         record["free_blocks_end"] = self.scheduler.cache.free
         self.totals["finished"] += len(record["finished"])
@@ -112,41 +124,91 @@ class _Replay:
         self.totals["hit_tokens"] += sum(step.hits.values())
         self.totals["hit_tokens_first_admission"] += sum(step.hits.get(sequence, 0) for sequence in step.new)
 
-    def _accepted(self, step: Step[ServedSequence]) -> dict[ServedSequence, int]:
-        """Return how many drafts are accepted: all, none, or so many of each sequence."""
-        if self.accept in (None, "none"):
-            return {}
-        most = self.limits.speculative_tokens if self.accept == "all" else int(self.accept)
-        return dict.fromkeys(step.drafts, most)
+    def _check_fits(self, sequence: ServedSequence, cache: PagedCache, where: str) -> None:
+        longest = self.limits.max_model_len
+        if sequence.prompt_tokens >= longest:
+            raise InputError(
+                f"a prompt of {sequence.prompt_tokens} tokens, and max_model_len is {longest}", where=where
+            )
+        tokens = min(sequence.last_known, longest) - 1 + self.limits.speculative_tokens + self.limits.lookahead_tokens
+        if ceil_div(min(tokens, longest), cache.block_size) > cache.usable:
+            raise InputError(f"the cache does not hold its {tokens} tokens", where=where)
+
+
+def _part(inputs: Mapping[str, Any], name: str, kind: type[dict[str, Any] | list[Any]]) -> Any:
+    found = inputs.get(name)
+    if not isinstance(found, kind) or not all(isinstance(entry, dict | str) for entry in found):
+        raise InputError(f"{name} is missing or of another form", where="inputs")
+    return found
+
+
+def _accepted(told: Any, drafts: int) -> int:
+    """Return how many drafts of a verification are accepted at most: all, none, or a number."""
+    if told in (None, "none"):
+        return 0
+    if told == "all":
+        return drafts
+    if not str(told).isdecimal():
+        raise InputError(f"spec_accept must be all, none or a number, not {told!r}", where="inputs.scheduler")
+    return int(told)
 
 
 def _names(sequences: Any) -> list[str]:
     return [sequence.name for sequence in sequences]
 
 
-def _limits(options: Mapping[str, Any], *, overlapped: bool) -> Limits:
+def _limits(options: Mapping[str, Any], num_blocks: int, *, overlapped: bool) -> Limits:
+    where = "inputs.scheduler"
+    budget = _whole(options, "max_num_batched_tokens", where, least=1)
+    watermark = int(options.get("watermark", 0) * num_blocks)
     return Limits(
-        max_num_batched_tokens=options["max_num_scheduled_tokens"],
-        max_num_seqs=options["max_num_seqs"],
-        max_model_len=options["max_model_len"],
-        policy=options["policy"],
-        prefix_caching=options["enable_prefix_caching"],
-        long_prefill_token_threshold=options["long_prefill_token_threshold"],
-        reserve_full_prompt=options["scheduler_reserve_full_isl"],
-        watermark_blocks=options["watermark_blocks"],
-        speculative_tokens=options["num_speculative_tokens"],
-        lookahead_tokens=options["num_lookahead_tokens"],
+        max_num_batched_tokens=_whole(options, "max_num_scheduled_tokens", where, default=budget, least=1),
+        max_num_seqs=_whole(options, "max_num_seqs", where, least=1),
+        max_model_len=_whole(options, "max_model_len", where, least=1),
+        policy=options.get("policy", "fcfs"),
+        prefix_caching=bool(options.get("enable_prefix_caching", False)),
+        long_prefill_token_threshold=_whole(options, "long_prefill_token_threshold", where, default=0),
+        reserve_full_prompt=bool(options.get("scheduler_reserve_full_isl", True)),
+        watermark_blocks=_whole(options, "watermark_blocks", where, default=watermark),
+        speculative_tokens=_whole(options, "num_speculative_tokens", where, default=0),
+        lookahead_tokens=_whole(options, "num_lookahead_tokens", where, default=0),
         in_flight_batches=2 if overlapped else 1,
     )
 
 
-def _sequence(order: int, request: Mapping[str, Any]) -> ServedSequence:
-    generated = Segment(request["gen_stream"], _GENERATED, request["max_tokens"])
+def _sequence(order: int, request: Mapping[str, Any], where: str) -> ServedSequence:
+    prompt_tokens = _whole(request, "prompt_len", where, least=1)
+    output_tokens = _whole(request, "max_tokens", where, least=1)
+    prompt = tuple(Segment(*segment) for segment in request.get("prompt", ()))
+    if prompt and sum(segment.tokens for segment in prompt) != prompt_tokens:
+        raise InputError(f"the segments of the prompt are not {prompt_tokens} tokens", where=f"{where}.prompt")
+    stream = _whole(request, "gen_stream", where, default=_OWN_STREAMS + order)
     return ServedSequence(
-        name=request["id"],
+        name=str(request.get("id", f"r{order}")),
         order=order,
-        prompt_tokens=request["prompt_len"],
-        output_tokens=request["max_tokens"],
-        priority=request["priority"],
-        content=(*(Segment(*segment) for segment in request["prompt"]), generated),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        priority=request.get("priority", 0),
+        content=(*(prompt or (Segment(stream, 0, prompt_tokens),)), Segment(stream, _GENERATED, output_tokens)),
     )
+
+
+def _whole(
+    mapping: Mapping[str, Any],
+    name: str,
+    where: str,
+    *,
+    default: int | None = None,
+    least: int = 0,
+    most: int = _MOST_TOKENS,
+) -> int:
+    """Return a whole number of a scenario.
+
+    Raises:
+        InputError: it is missing, no whole number, or too small.
+    """
+    value = mapping.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        told = "is missing" if value is None else f"must be a whole number from {least} to {most:,}, not {value!r}"
+        raise InputError(f"{name} {told}", where=where)
+    return value

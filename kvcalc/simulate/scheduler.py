@@ -1,26 +1,24 @@
 """Continuous batching: which tokens of which sequences run in the next step.
 
 The policy is that of vLLM 0.32 (v1/core/sched/scheduler.py), step by step. It reads as the policy and touches every
-sequence in every step; `kvcalc.simulate.serving` jumps over the steps in which nothing is decided.
+sequence in every step; `kvcalc.simulate.jumping` jumps over the steps in which nothing is decided.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from kvcalc.core.errors import InputError
-from kvcalc.simulate.blocks import block_keys
+from kvcalc.simulate.sequences import Heap, Line, S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from kvcalc.core.requests import Segment
     from kvcalc.simulate.cache import Cache
+    from kvcalc.simulate.sequences import Queue
 
-__all__ = ["Heap", "Limits", "Line", "Policy", "Preemption", "Queue", "Scheduler", "ServedSequence", "Step"]
+__all__ = ["Limits", "Policy", "Preemption", "Scheduler", "Step"]
 
 Policy = Literal["fcfs", "priority"]
 Preemption = Literal["recompute", "swap"]
@@ -68,73 +66,6 @@ class Limits:
                 raise InputError(f"{name.replace('_', '-')} must be 0 or more, not {getattr(self, name)}")
         if self.policy not in ("fcfs", "priority"):
             raise InputError(f"policy {self.policy!r} is not known", hint="policies: fcfs, priority")
-
-
-class ServedSequence:
-    """A request on its way through the engine.
-
-    Args:
-        name: its name.
-        order: place in the order of arrival.
-        prompt_tokens: tokens of the prompt.
-        output_tokens: tokens it generates at most.
-        priority: lower values go first, where the policy asks for it.
-        content: what prompt and output are made of, for prefix caching; nothing where nothing is shared.
-
-    Attributes:
-        known: tokens that are known: the prompt and what was generated.
-        computed: tokens whose keys and values are in the cache, or will be when the scheduled steps have run.
-        drafts: draft tokens that the next step shall verify.
-        in_flight: tokens that scheduled steps will generate.
-        swapped: tokens whose keys and values are in host memory.
-        running: whether it is in the running list.
-        preemptions: how often it lost its blocks.
-    """
-
-    __slots__ = (
-        "_content", "_keys", "computed", "drafts", "in_flight", "known", "name", "order", "output_tokens",
-        "preemptions", "priority", "prompt_tokens", "running", "swapped",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        order: int,
-        prompt_tokens: int,
-        output_tokens: int,
-        priority: int = 0,
-        content: tuple[Segment, ...] = (),
-    ) -> None:
-        self.name = name
-        self.order = order
-        self.prompt_tokens = prompt_tokens
-        self.output_tokens = output_tokens
-        self.priority = priority
-        self.known = prompt_tokens
-        self.computed = self.drafts = self.in_flight = self.swapped = self.preemptions = 0
-        self.running = False
-        self._content = content
-        self._keys: list[int] | None = None
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Its place where the policy goes by priority."""
-        return self.priority, self.order
-
-    @property
-    def last_known(self) -> int:
-        """Tokens it has when it has generated all it may."""
-        return self.prompt_tokens + self.output_tokens
-
-    def keys(self, full: int, block_size: int) -> Sequence[int]:
-        """Return the keys of its first ``full`` blocks."""
-        if self._keys is None:
-            self._keys = block_keys(self._content, block_size=block_size)
-        return self._keys[:full]
-
-
-S = TypeVar("S", bound=ServedSequence)
 
 
 class Step(Generic[S]):
@@ -348,73 +279,3 @@ class Scheduler(Generic[S]):
         self.running.remove(sequence)
         sequence.running = False
         self.cache.deallocate(sequence)
-
-
-class Queue(Protocol[S]):
-    """Sequences that wait, in the order of the policy."""
-
-    @property
-    def head(self) -> S:
-        """Who is next."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[S]: ...
-
-    def add(self, sequence: S) -> None:
-        """Put in a new request."""
-
-    def put_back(self, sequence: S) -> None:
-        """Put in a sequence that lost its blocks."""
-
-    def remove_head(self) -> S:
-        """Take out who is next."""
-
-    def remove(self, sequence: S) -> None:
-        """Take out a sequence."""
-
-
-class Line(deque[S]):
-    """First come, first served; who lost its blocks goes to the front."""
-
-    @property
-    def head(self) -> S:
-        """Who is next."""
-        return self[0]
-
-    add = deque.append
-    put_back = deque.appendleft
-    remove_head = deque.popleft
-
-
-class Heap(Generic[S]):
-    """Lower priority values first, then earlier arrivals."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, S]] = []
-
-    @property
-    def head(self) -> S:
-        """Who is next."""
-        return self._heap[0][2]
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def __iter__(self) -> Iterator[S]:
-        return (entry[2] for entry in self._heap)
-
-    def add(self, sequence: S) -> None:
-        """Put in a new request."""
-        heapq.heappush(self._heap, (*sequence.rank, sequence))
-
-    put_back = add
-
-    def remove_head(self) -> S:
-        """Take out who is next."""
-        return heapq.heappop(self._heap)[2]
-
-    def remove(self, sequence: S) -> None:
-        """Take out a sequence."""
-        self._heap.remove((*sequence.rank, sequence))
-        heapq.heapify(self._heap)

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Segment
 from kvcalc.simulate.cache import GroupedCache, PagedCache
+from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Observer, Run, Served
-from kvcalc.simulate.scheduler import Limits, Scheduler, ServedSequence
-from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, ticks
+from kvcalc.simulate.scheduler import Limits, Scheduler
+from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, sums_of, ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from kvcalc.core.requests import Request
     from kvcalc.simulate.cache import BlockGroup, Cache
     from kvcalc.simulate.scheduler import Step
-    from kvcalc.simulate.stretches import Stretch
     from kvcalc.simulate.timer import StepTimer
 
-__all__ = ["Drafting", "Job", "Replica", "ServingSetup"]
+__all__ = ["Drafting", "Replica", "ServingSetup"]
 
 # Runs are handed on in batches of so many.
 _RUNS_AT_ONCE = 4096
 # Streams of requests that share nothing: far from any that a workload names.
-_PRIVATE_STREAMS = 2**60
+_PRIVATE_STREAMS = 2**59
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,53 +82,6 @@ class ServingSetup:
     def blocks_for(self, tokens: int) -> int:
         """Return the most blocks that a sequence of so many tokens counts on."""
         return sum(max(group.admitted(tokens), group.held(computed=tokens - 1, tokens=tokens)) for group in self.groups)
-
-
-class Job(ServedSequence):
-    """A request in a replica, with the ticks at which things happened to it.
-
-    Attributes:
-        decoding: whether it got a token since it was admitted last.
-        base: where a replica that jumps keeps its computed tokens: less the clock.
-        place: its place in the running list there; another one each time it is admitted, and negative when it left.
-        joined: the clock when it got its first token there.
-        left: the blocks of its own that it left when it lost them, there.
-    """
-
-    __slots__ = (
-        "admitted",
-        "arrival",
-        "base",
-        "cached",
-        "decoding",
-        "first_token",
-        "joined",
-        "last_token",
-        "left",
-        "place",
-        "random",
-        "request",
-    )  # fmt: skip
-
-    def __init__(self, request: Request, *, order: int, content: tuple[Segment, ...]) -> None:
-        super().__init__(
-            name=request.name,
-            order=order,
-            prompt_tokens=request.prompt_tokens,
-            output_tokens=request.output_tokens,
-            priority=request.priority,
-            content=content,
-        )
-        self.request = request
-        self.arrival = ticks(request.arrival_s)
-        self.admitted: int | None = None
-        self.first_token: int | None = None
-        self.last_token = 0
-        self.cached = 0
-        self.decoding = False
-        self.base = self.place = self.joined = 0
-        self.left: Stretch | None = None
-        self.random: Random | None = None
 
 
 class Replica:
@@ -275,7 +228,8 @@ class Replica:
         longest = self.limits.max_model_len
         if job.prompt_tokens >= longest:
             return f"its prompt of {job.prompt_tokens:,} tokens leaves no room in sequences of {longest:,} tokens"
-        tokens = min(job.last_known, longest) - 1
+        job.end = min(job.last_known, longest)
+        tokens = job.end - 1
         if tokens > self._surely_held and self.setup.blocks_for(tokens) > self.cache.usable:
             return f"the cache does not hold its {tokens:,} tokens"
         return ""
@@ -313,7 +267,8 @@ class Replica:
         self._note_admissions(step)
         taken, limiter = self._duration(step)
         self.now += taken
-        prefilled = sum(tokens for job, tokens in step.scheduled.items() if not job.decoding)
+        drafts = step.drafts
+        prefilled = sum(tokens - drafts.get(job, 0) for job, tokens in step.scheduled.items() if not job.decoding)
         held = sum(job.computed for job in self.running)
         running, waiting, blocks = len(self.running), len(self.scheduler.waiting), self.cache.usable - self.cache.free
         output = self.scheduler.process(step, self._accepted(step))
@@ -435,13 +390,3 @@ class Replica:
         if self._runs:
             self.observer.runs(self._runs)
             self._runs = []
-
-
-def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
-    """Return what a timer asks of the sequences with one new token: see `StepTimer.line`."""
-    return (
-        len(contexts),
-        sum(contexts),
-        *(sum(min(context, cap) for context in contexts) for cap in timer.caps),
-        *(sum((context - 1) % period + 1 for context in contexts) for period in timer.periods),
-    )

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
+from kvcalc.core.calibration import Calibration, kind_of
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Mixture, Shared, Sliding, counted
 from kvcalc.core.workload import TokenGroup
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixer
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["AffineTerm", "MixerWork", "StepTerms", "Work", "step_terms"]
+__all__ = ["AffineTerm", "Counts", "MixerWork", "StepTerms", "step_terms"]
 
 # Quantities of an operator, in the order in which works give the first three.
 _FLOP, _BYTES, _MOVED = range(3)
 Work = tuple[float, float, float]
+Counts = tuple[int, int, int]
 Affine = tuple[float, float, float]
 
 
@@ -55,15 +57,15 @@ class MixerWork:
         self, mixer: Mixer, of: Callable[[TokenGroup], Work], *, caps: Sequence[int], periods: Sequence[int]
     ) -> None:
         self._of = of
-        self._known: dict[tuple[int, int], Work] = {}
+        self._known: dict[tuple[int, int], Counts] = {}
         self.decode = tuple(zip(*self._decode_coefficients(mixer, caps, periods), strict=True))
-        self.chunk: Callable[[int, int], Work] = self._look_up
+        self.chunk: Callable[[int, int], Counts] = self._look_up
         self.of_chunk: tuple[Work, Work, Work] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         if isinstance(mixer, Full | Sliding | Shared) and getattr(mixer, "indexer", None) is None:
             window = getattr(mixer, "window", None)
             self.chunk, self.of_chunk = _counts(window), self._count_coefficients(window)
 
-    def chunks(self, chunks: Sequence[tuple[int, int]]) -> Work:
+    def chunks(self, chunks: Sequence[tuple[int, int]]) -> Counts:
         """Return the sums of the three numbers over some chunks."""
         one, two, three = zip(*[self.chunk(tokens, past) for tokens, past in chunks], strict=True)
         return sum(one), sum(two), sum(three)
@@ -94,10 +96,12 @@ class MixerWork:
     def _at(self, context: int) -> Work:
         return self._of(TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1))
 
-    def _look_up(self, tokens: int, past: int) -> Work:
+    def _look_up(self, tokens: int, past: int) -> Counts:
         found = self._known.get((tokens, past))
         if found is None:
-            found = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
+            flop, compulsory, moved = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
+            # whole numbers, so that sums do not depend on their order
+            found = round(flop), round(compulsory), round(moved)
             self._known[tokens, past] = found
         return found
 
@@ -110,7 +114,7 @@ class MixerWork:
         return (flop, 0, 0), (0, read, write), (0, read + reread, write)
 
 
-def _counts(window: int | None) -> Callable[[int, int], Work]:
+def _counts(window: int | None) -> Callable[[int, int], Counts]:
     """Return a function that counts a chunk's pairs, the past tokens it reads and the tokens it writes."""
     if window is None:
         return lambda tokens, past: (tokens * past + tokens * (tokens + 1) // 2, past, tokens)
@@ -164,19 +168,23 @@ class StepTerms:
     periods: tuple[int, ...]
 
 
-def step_terms(deployment: Deployment, *, kind: Literal["ideal", "serial"]) -> StepTerms:
+def step_terms(deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration) -> StepTerms:
     """Return the structure of the times that `step_time` gives for a deployment's steps.
 
     Args:
         deployment: the model, its formats, how it is spread, the accelerator.
-        kind: ``ideal`` for ``StepTime.latency_s``, ``serial`` for ``StepTime.serial_s``.
+        kind: ``ideal`` for ``StepTime.latency_s``, ``serial`` for ``StepTime.serial_s``, or a calibration for
+            `reached_seconds`.
 
     Raises:
         InputError: no accelerator, or data-parallel copies.
         UnsupportedError: attention whose costs have no such structure, or an encoder.
     """
     reader = _Reader(deployment)
-    maxima = reader.ideal() if kind == "ideal" else reader.serial()
+    if isinstance(kind, Calibration):
+        maxima = reader.reached(kind)
+    else:
+        maxima = reader.ideal() if kind == "ideal" else reader.serial()
     return StepTerms(maxima=tuple(maxima), works=reader.works, caps=reader.caps, periods=reader.periods)
 
 
@@ -277,6 +285,27 @@ class _Reader:
                 _add_affine(wire, operator, lambda op: op.collective_bytes, 1 / link.bytes_per_s)
                 _add_affine(wire, operator, lambda op: op.collective_steps, link.latency_s or 0)
                 yield (wire,)
+
+    def reached(self, calibration: Calibration) -> Iterator[tuple[AffineTerm, ...]]:
+        """Yield a maximum for each operator at the rates reached, and what passes, layers, calls and links take."""
+        bandwidth, link = self._hardware.memory_bandwidth_bytes_per_s, self._link
+        constant = self._term("")
+        for terms in (constant.with_logits, constant.without_logits):
+            terms[0] += calibration.step_s + len(self._deployment.model.blocks) * calibration.layer_s
+        for operator in (operator for stage in self._stages for operator in stage):
+            if operator.cost.collective_steps:
+                if link is not None:
+                    _add_affine(constant, operator, lambda op: op.calls, calibration.collective_s)
+                    rate = link.bytes_per_s * calibration.link_share
+                    _add_affine(constant, operator, lambda op: op.collective_bytes, 1 / rate)
+                continue
+            reach = calibration.reach_of(kind_of(operator.cost), operator.cost.unit)
+            _add_affine(constant, operator, lambda op: op.calls, reach.call_s)
+            compute, memory = self._term("compute"), self._term("memory")
+            self._add(compute, operator, _FLOP, 1 / (self._hardware.peak(operator.cost.unit) * reach.flop_share))
+            self._add(memory, operator, _MOVED, 1 / (bandwidth * reach.bandwidth_share))
+            yield compute, memory
+        yield (constant,)
 
     def _term(self, limiter: str) -> AffineTerm:
         return AffineTerm(limiter=limiter, decode=[0.0] * (2 + len(self.caps) + len(self.periods)))

@@ -15,7 +15,7 @@ from kvcalc.core.units import ceil_div
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kvcalc.simulate.serving import Job
+    from kvcalc.simulate.jobs import Job
 
 __all__ = ["Hit", "Stretch", "StretchCache"]
 
@@ -132,23 +132,28 @@ class StretchCache:
 
     def append(self, sequence: Job, *, tokens: int) -> None:
         """Give a sequence the blocks it lacks."""
-        missing = self.missing(sequence, tokens=tokens)
-        self._tables[sequence].held += missing
-        self.take(missing)
+        self.give(sequence, self.missing(sequence, tokens=tokens))
+
+    def give(self, sequence: Job, blocks: int) -> None:
+        """Give a sequence blocks."""
+        self._tables[sequence].held += blocks
+        self.take(blocks)
 
     def take(self, blocks: int) -> None:
-        """Take blocks for sequences that are caught up later: first those that hold nothing, then those kept longest."""
+        """Take blocks for sequences that are caught up later: those that hold nothing, then those kept longest."""
         self.free -= blocks
-        kept = blocks - self._fresh
-        self._fresh = max(-kept, 0)
-        while kept > 0:
+        if blocks <= self._fresh:
+            self._fresh -= blocks
+            return
+        kept, self._fresh = blocks - self._fresh, 0
+        while kept:
             first = next(iter(self._kept))
             if isinstance(first, Stretch):
-                taken = min(first.blocks, kept)
-                first.blocks -= taken
-                kept -= taken
-                if first.blocks:
+                if first.blocks > kept:
+                    first.blocks -= kept
                     return
+                kept -= first.blocks
+                first.blocks = 0
             else:
                 kept -= 1
                 self._forget(first)

@@ -16,17 +16,20 @@ from kvcalc.simulate.step_terms import step_terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.simulate.step_terms import AffineTerm, Work
+    from kvcalc.simulate.step_terms import AffineTerm, Counts
 
 __all__ = [
     "NEVER",
     "SECONDS_PER_TICK",
     "TICKS_PER_S",
     "ConstantTimer",
+    "EstimateTimer",
     "Line",
     "RooflineTimer",
     "StepTimer",
+    "sums_of",
     "ticks",
 ]
 
@@ -77,6 +80,16 @@ class StepTimer(Protocol):
             chunks: of each other sequence the new tokens, 2 or more, and those in the cache before; with any, only
                 the first step is meant.
         """
+
+
+def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
+    """Return what a timer asks of the sequences with one new token: see `StepTimer.line`."""
+    return (
+        len(contexts),
+        sum(contexts),
+        *(sum(min(context, cap) for context in contexts) for cap in timer.caps),
+        *(sum((context - 1) % period + 1 for context in contexts) for period in timer.periods),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +150,9 @@ def _term(term: AffineTerm) -> _Term:
     )
 
 
-def _firsts(terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], works: Sequence[Work]) -> list[int]:
+def _firsts(
+    terms: Sequence[_Term], tokens: int, logits: int, sums: Sequence[int], works: Sequence[Counts]
+) -> list[int]:
     """Return the ticks of each term in one step, with each mixer's work for its chunks."""
     firsts = []
     count, contexts = sums[0], sums[1]
@@ -202,14 +217,15 @@ class RooflineTimer:
     Args:
         deployment: the model, its formats, how it is spread, the accelerator.
         kind: ``ideal``, everything overlapped (``StepTime.latency_s``: the batch passes one pipeline stage after
-            another), or ``serial``, operator after operator (``StepTime.serial_s``).
+            another), ``serial``, operator after operator (``StepTime.serial_s``), or a calibration for the rates
+            reached, without the bound (`reached_seconds`).
 
     Raises:
         InputError: no accelerator, or data-parallel copies (each is a replica of its own).
         UnsupportedError: a model whose attention costs have no such structure, or one with an encoder.
     """
 
-    def __init__(self, deployment: Deployment, *, kind: Literal["ideal", "serial"] = "ideal") -> None:
+    def __init__(self, deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration = "ideal") -> None:
         found = step_terms(deployment, kind=kind)
         self.caps, self.periods = found.caps, found.periods
         self._works = found.works
@@ -255,3 +271,38 @@ class RooflineTimer:
             found = sum(max(_firsts(terms, tokens, logits, (0, 0), ())) for terms in self._fixed)
             self._fixed_ticks[tokens, logits] = found
         return found
+
+
+class EstimateTimer:
+    """The estimate of `estimate_time`: the time at the rates that were reached, and never less than the bound.
+
+    Args:
+        deployment: the model, its formats, how it is spread, the accelerator.
+        calibration: what was reached.
+
+    Raises:
+        InputError: as `RooflineTimer`.
+        UnsupportedError: as `RooflineTimer`.
+    """
+
+    def __init__(self, deployment: Deployment, calibration: Calibration) -> None:
+        self._bound = RooflineTimer(deployment, kind="ideal")
+        self._reached = RooflineTimer(deployment, kind=calibration)
+        self.caps, self.periods = self._bound.caps, self._bound.periods
+
+    def line(
+        self,
+        tokens: int,
+        logits: int,
+        sums: Sequence[int],
+        slopes: Sequence[int],
+        chunks: Sequence[tuple[int, int]],
+    ) -> Line:
+        """Return the duration of a step, and of those that follow while the same sequences advance."""
+        bound, rise, bound_steps, limiter = self._bound.line(tokens, logits, sums, slopes, chunks)
+        reached, slope, steps, _ = self._reached.line(tokens, logits, sums, slopes, chunks)
+        (first, slope), (other, rise) = max((reached, slope), (bound, rise)), min((reached, slope), (bound, rise))
+        steps = min(steps, bound_steps)
+        if rise > slope:
+            steps = min(steps, (first - other) // (rise - slope) + 1)
+        return first, slope, steps, limiter

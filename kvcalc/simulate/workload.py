@@ -79,7 +79,9 @@ class Arrivals:
         if (self.process == "ramp") != (self.last_rate_per_s is not None):
             raise InputError("a ramp, and only a ramp, has a last rate", hint="--arrival ramp --rate 1 --last-rate 10")
         if not 0 < self.variation <= _MOST_SPREAD:
-            raise InputError(f"the variation of gaps must be from 0 to {_MOST_SPREAD:g}, not {self.variation:g}")
+            raise InputError(
+                f"the variation of gaps must be above 0 and up to {_MOST_SPREAD:g}, not {self.variation:g}"
+            )
 
 
 def arrival_times(arrivals: Arrivals, *, seed: int, requests: int | None = None) -> Iterator[float]:

@@ -120,6 +120,7 @@ def test_any_field_of_any_report_can_be_asserted(run, expect, holds):
         (_one("fits: true", "model: llama2-70b, gpus: [1, 2]"), "matrix"),
         (_one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {gpu: h100}"), "list of values"),
         (_one("decode.flop: {min: 1}", "model: llama2-70b, batch: '1,2'"), "each of 2 rows"),
+        (_one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {batch: many}"), "not a count"),
         (_one("", "model: llama2-70b"), "expects nothing"),
         ("checks: []", "there are no checks"),
         ("check: []", "did you mean checks"),
@@ -159,6 +160,14 @@ def test_a_prompt_is_the_context_unless_it_is_said(run):
         _one("prefill.prompt: 10, decode.context: 1000", "model: llama3.1-8b, context: 1000, prompt: 10")
     )
     assert code == 0, out
+
+
+def test_an_option_that_is_null_is_left_out(run):
+    text = "defaults: {engine: null, prompt: 7}\n" + _one(
+        "fits: true, prefill.prompt: 4096", "model: llama3.1-8b, prompt: null"
+    )
+    code, out, err = run(text)
+    assert code == 0, out + err
 
 
 def test_defaults_count_only_where_a_report_has_them(run):

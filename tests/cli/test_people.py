@@ -147,3 +147,75 @@ def test_runs_side_by_side_do_not_disturb_each_other(tmp_path):
     assert [run.returncode for run in runs] == [0] * 4, outputs
     assert len({out for out, _ in outputs}) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["c.svg"]
+
+
+def test_a_file_that_cannot_be_written_is_told_by_its_own_name(tmp_path, capsys):
+    target = tmp_path / "missing" / "out.yaml"
+    code, out, err = _run(
+        ["models", "import", str(ROOT / "model_profiles" / "llama2-70b.yaml"), "-o", str(target)], capsys
+    )
+    assert (code, out) == (2, "")
+    assert err == f"error: No such file or directory: {target}\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "same"),
+    [
+        ("memory_bandwidth_bytes_per_s=4TB/s", "memory_bandwidth_bytes_per_s=4e12"),
+        ("memory_bytes=40GiB", "memory_bytes=42949672960"),
+        ("peak_flop_per_s.bf16=500TFLOP/s", "peak_flop_per_s.bf16=5e14"),
+        ("context_limit=1k", "context_limit=1000"),
+    ],
+)
+def test_a_setting_may_have_its_unit(setting, same, capsys):
+    arguments = [
+        "decode",
+        "--model",
+        "llama3.1-8b",
+        "--gpu",
+        "h100-sxm",
+        "--context",
+        "2000",
+        "--batch",
+        "512",
+        "--json",
+    ]
+    one, other = (json.loads(_run([*arguments, "--set", text], capsys)[1]) for text in (setting, same))
+    assert one["rows"] == other["rows"]
+    assert one["memory_bytes"] == other["memory_bytes"]
+    assert len(one["notes"]) == len(other["notes"])
+
+
+@pytest.mark.parametrize("setting", ["memory_bandwidth_bytes_per_s=fast", "memory_bytes=40 apples"])
+def test_a_setting_with_no_unit_that_there_is_is_refused(setting, capsys):
+    code, out, err = _run(["decode", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--set", setting], capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_the_overview_needs_no_library_and_is_what_the_library_prints(words):
+    script = (
+        "import sys\nfrom kvcalc.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "assert not {'typer', 'rich', 'yaml'} & set(sys.modules)\n"
+        "from kvcalc.cli.app import run\nrun(['--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    once, twice = done.stdout[: len(done.stdout) // 2], done.stdout[len(done.stdout) // 2 :]
+    assert once == twice
+    assert all(name in once for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/model", "~nosuchuser/config.json", "~", "~/nothing.yaml"])
+def test_a_home_that_there_is_not_is_no_traceback(name, capsys):
+    code, out, err = _run(["size", "--model", name], capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+
+
+def test_no_home_is_known_at_all(monkeypatch, capsys):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", str)
+    code, _, err = _run(["size", "--model", "llama2-70b", "--json"], capsys)
+    assert code == 0, err

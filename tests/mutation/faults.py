@@ -1,4 +1,4 @@
-"""Faults to seed into kvcalc/cost, each with the tests that must notice it.
+"""Faults to seed into the formulas, each with the tests that must notice it.
 
 Most of them have been made by a calculator of this kind. ``original`` must stand exactly once in its file.
 """
@@ -15,6 +15,7 @@ SPREAD = "tests/property/test_spreading.py"
 EXPERTS = "tests/property/test_expert_routing.py"
 SPECULATION = "tests/property/test_speculation.py"
 ESTIMATES = "tests/property/test_estimates.py"
+GRID = "tests/property/test_decode_grid.py::test_every_row_of_a_grid_is_the_row_of_its_batch_and_context"
 FIGURES = "tests/unit/test_figures.py"
 
 
@@ -24,7 +25,7 @@ class Fault:
 
     Args:
         name: what is wrong then, in words.
-        file: the file, below kvcalc/cost.
+        file: the file, from kvcalc/cost on.
         original: the text that is replaced.
         mutated: what it is replaced with.
         test: the test file or test that must fail; ``doctest`` stands for the examples of the file itself.
@@ -191,8 +192,8 @@ FAULTS = (
     Fault(
         "an operator takes its shorter time",
         "roofline.py",
-        "alone = max(",
-        "alone = min(",
+        "alone: float = larger(",
+        "alone: float = min(",
         f"{BOUNDS}::test_operators_one_by_one_are_never_faster_than_all_at_once",
     ),
     Fault(
@@ -280,5 +281,31 @@ FAULTS = (
         "        calls=count,\n    )\n\n\ndef _block_collectives",
         "        calls=0,\n    )\n\n\ndef _block_collectives",
         f"{ESTIMATES}::test_a_pass_counts_its_layers_and_their_operators",
+    ),
+    Fault(
+        "one GPU is paid for however many run",
+        "../plan/economics.py",
+        "return gpus * price_per_hour_usd / SECONDS_PER_HOUR",
+        "return price_per_hour_usd / SECONDS_PER_HOUR",
+    ),
+    Fault(
+        "one GPU draws power however many run",
+        "../plan/economics.py",
+        "return gpus * power_w / tokens_per_s",
+        "return power_w / tokens_per_s",
+    ),
+    Fault(
+        "a grid's line goes on where a window is full",
+        "../simulate/decode_grid.py",
+        "mixer.window is not None and context >= mixer.window",
+        "mixer.window is not None and context >= 2 * mixer.window",
+        GRID,
+    ),
+    Fault(
+        "a grid's busiest rank gets the average batch",
+        "../simulate/decode_grid.py",
+        "sequences=-(-sizes // ranks)",
+        "sequences=sizes // ranks",
+        GRID,
     ),
 )

@@ -1,6 +1,7 @@
 """Bytes read to generate: the closed form is the sum of the steps, for any model and any way to keep the cache."""
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.forward import forward_cost
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.levers.catalogue import LEVERS, apply_levers, parse_levers
+from kvcalc.plan.levers.changes import hierarchy
 from kvcalc.plan.levers.layout import plain_layout
 from kvcalc.plan.traffic import growth_exponent, kv_reads, traffic_report
 
@@ -78,6 +80,14 @@ def test_no_more_than_a_budget_is_read_of_what_grows(model, budget, output, batc
     ).held_bytes(context=output, batch=batch)
 
 
+def _spanned(stream, tokens):
+    """Entries that a stream's step reads: with chunks, those of the one so far and of the one before."""
+    step = tokens // stream.every
+    if stream.chunk is not None and step > stream.chunk:
+        step = stream.chunk + (step - 1) % stream.chunk + 1
+    return step if stream.most is None else min(step, stream.most)
+
+
 @given(st.sampled_from(sorted(LEVERS)), models(), st.integers(2, 60), batches)
 def test_a_levers_reads_add_up_where_it_applies(name, model, context, batch):
     deployment = deploy(model)
@@ -91,8 +101,19 @@ def test_a_levers_reads_add_up_where_it_applies(name, model, context, batch):
     for tokens in range(1, context + 1):
         for stream in layout.streams:
             if tokens % stream.every == 0 and stream.entries(tokens):
-                stepwise += _read(stream.model, layout.formats, stream.entries(tokens), batch)
+                stepwise += _read(stream.model, layout.formats, _spanned(stream, tokens), batch)
     assert total == stepwise
+
+
+@given(st.sampled_from([(4,), (3, 2), (4, 4)]), st.booleans(), st.integers(1, 30))
+def test_a_steps_reads_of_a_hierarchy_are_the_mean_over_its_chunk(chunks, recursive, times):
+    """Local decoders alone: what the coarse levels read grows from chunk to chunk."""
+    layout = hierarchy(plain_layout(FULL, Formats(), Parallel()), chunks, recursive=recursive)
+    local = replace(layout, streams=tuple(stream for stream in layout.streams if stream.chunk))
+    period = prod(chunks)
+    end = period * (times + 1)
+    over = local.reads_up_to(end, batch=1) - local.reads_up_to(end - period, batch=1)
+    assert local.read_bytes(context=end, batch=1) * period == pytest.approx(over)
 
 
 @given(st.integers(1, 10_000), st.integers(0, 10_000))

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.cli.main import COMMANDS, load_command
+from kvcalc.cli.app import load_command
+from kvcalc.cli.main import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

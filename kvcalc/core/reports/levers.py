@@ -29,6 +29,8 @@ class LeverRow:
         quality: what it may cost, with the source.
         tokens_per_s: bound on decoding, with an accelerator; none where the weights would be another model's.
         tokens_per_s_per_gib: the same over all memory that weights and cache take.
+        memory_needed_bytes: what weights and cache take of the fullest accelerator; none for another model's weights.
+        fits: whether it has that much.
         remark: why it does not apply.
     """
 
@@ -45,6 +47,8 @@ class LeverRow:
     quality: str
     tokens_per_s: float | None = None
     tokens_per_s_per_gib: float | None = None
+    memory_needed_bytes: int | None = None
+    fits: bool | None = None
     remark: str = ""
 
 
@@ -81,6 +85,7 @@ class LeversReport:
     longest_tokens: int
     gpu: str | None
     gpus: int
+    memory_bytes: int | None
     rows: tuple[LeverRow, ...]
     headlines: tuple[HeadlineRow, ...] = ()
     notes: tuple[str, ...] = ()

@@ -67,11 +67,13 @@ def _count(text: str) -> int:
 
 
 def _chunks(text: str) -> tuple[int, ...]:
-    found = tuple(_count(part) for part in text.split("x"))
+    hint = "for example 16 or 4x4"
+    parts = text.split("x")
+    if not all(parts):
+        raise InputError(f"{text!r} is not a count, or counts with an x between", hint=hint)
+    found = tuple(_count(part) for part in parts)
     if len(found) > _MOST_LEVELS or not all(_LEAST_CHUNK <= chunk <= _MOST_CHUNK for chunk in found):
-        raise InputError(
-            f"{text!r}: up to {_MOST_LEVELS} levels with chunks of 2 or more", hint="for example 16 or 4x4"
-        )
+        raise InputError(f"{text!r}: up to {_MOST_LEVELS} levels with chunks of 2 or more", hint=hint)
     return found
 
 

@@ -41,6 +41,7 @@ _DEFAULT_KV_HEADS = 8
 _LATENT_HEADS = 4
 # DeepSeek-V3.2-Exp: 64 index heads over one key of 128 elements for each token.
 _INDEX_HEADS, _INDEX_DIM = 64, 128
+_NOTHING_GROWS = "no layer keeps a cache that grows"
 
 
 def _map_mixers(layout: Layout, change: Callable[[Mixer, int], Mixer], nothing: str) -> Layout:
@@ -112,7 +113,14 @@ def format_of(layout: Layout, name: str) -> Layout:
     formats = replace(layout.formats, key=wanted, value=wanted)
     if formats == layout.formats:
         raise InputError(f"{layout.model.name}: the cache is kept in {wanted.name} already")
-    return replace(layout, formats=formats)
+    return replace(_growing(layout), formats=formats)
+
+
+def _growing(layout: Layout) -> Layout:
+    """Return a layout that keeps something for each token, and refuse any other."""
+    if not layout.grows:
+        raise InputError(f"{layout.model.name}: {_NOTHING_GROWS}")
+    return layout
 
 
 def keep_at_most(layout: Layout, entries: int) -> Layout:
@@ -136,12 +144,12 @@ def top_k(layout: Layout, tokens: int) -> Layout:
 
 def block_size(layout: Layout, tokens: int) -> Layout:
     """Return the layout with memory handed out in blocks of so many tokens."""
-    return replace(layout, block_tokens=tokens)
+    return replace(_growing(layout), block_tokens=tokens)
 
 
 def shared_prefix(layout: Layout, tokens: int) -> Layout:
     """Return the layout with so many first tokens kept once for all sequences."""
-    return replace(layout, prefix_tokens=tokens)
+    return replace(_growing(layout), prefix_tokens=tokens)
 
 
 def cross_layer(layout: Layout, layers: int) -> Layout:
@@ -206,7 +214,7 @@ def recurrent(layout: Layout, _: None = None) -> Layout:
             matrix_parameters=sum(matrix.elements for matrix in matrices),
         )
 
-    return _map_mixers(layout, state, "no layer keeps a cache that grows")
+    return _map_mixers(layout, state, _NOTHING_GROWS)
 
 
 def hierarchy(
@@ -215,7 +223,8 @@ def hierarchy(
     """Return the layout of a hierarchy: at each level one state for each chunk of the level below.
 
     Level l keeps and reads T / (C_1 … C_l) entries, and takes a step once in so many tokens. Its local decoder spans at
-    most a chunk and as many vectors that condition it. Recursive generation keeps the encoder of the top level only.
+    most a chunk and as many vectors that condition it, and begins anew with the next chunk. Recursive generation keeps
+    the encoder of the top level only.
 
     Args:
         layout: a model of self-attention.
@@ -236,7 +245,8 @@ def hierarchy(
         parts = _shares(stream.model, 2 * levels) if shared_depth else [stream.model] * (2 * levels)
         for level, chunk in enumerate(chunks):
             below = stream.every * prod(chunks[:level])
-            local = replace(stream, model=parts[levels + level], every=below, most=_smaller(stream.most, 2 * chunk))
+            most = _smaller(stream.most, 2 * chunk)
+            local = replace(stream, model=parts[levels + level], every=below, most=most, chunk=chunk)
             coarse = replace(stream, model=parts[level], every=below * chunk)
             streams += [local] if recursive and level < levels - 1 else [local, coarse]
     return replace(layout, streams=tuple(streams), own_weights=False)

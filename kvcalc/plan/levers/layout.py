@@ -39,11 +39,14 @@ class Stream:
         model: the layers; nothing else of it is looked at.
         every: tokens behind one entry; the stream takes a step once in so many tokens.
         most: entries kept at most; all where left out.
+        chunk: entries after which all but the last so many, which the next chunk is conditioned on, are forgotten; left
+            out where the stream runs on.
     """
 
     model: ModelProfile
     every: int = 1
     most: int | None = None
+    chunk: int | None = None
 
     def entries(self, tokens: int) -> int:
         """Return the entries that stand for so many tokens; a last group that is not whole has none yet."""
@@ -100,12 +103,19 @@ class Layout:
         return self.held_bytes(context=max(context, tokens), batch=batch)
 
     def read_bytes(self, *, context: int, batch: int) -> float:
-        """Return the cache that a decode step reads over the batch; a stream's step is shared out over its tokens."""
+        """Return the cache that a decode step reads over the batch.
+
+        A stream's step is shared out over its tokens; of one that begins anew with each chunk it is the mean over one.
+        """
         return sum(self._stream_reads(stream, context, batch) / stream.every for stream in self.streams)
 
     def _stream_reads(self, stream: Stream, tokens: int, batch: int) -> float:
         entries = stream.entries(tokens)
-        return self._step(stream.model, entries, batch).total("kv_read_bytes") if entries else 0
+        if stream.chunk is None or not entries:
+            return self._step(stream.model, entries, batch).total("kv_read_bytes") if entries else 0
+        end = ceil_div(tokens // stream.every, stream.chunk) * stream.chunk
+        before, after = (self._reads_of(stream, steps, batch) for steps in (end - stream.chunk, end))
+        return (after - before) / stream.chunk
 
     def _step(self, model: ModelProfile, context: int, batch: int) -> StepCost:
         return forward_cost(model, (decode_step(batch=batch, context=context),), self.formats, parallel=self.parallel)
@@ -130,13 +140,24 @@ class Layout:
         Along each stretch between two knees (a window that fills, a top-k that is reached) the reads of a layer grow by
         the same from step to step, so that a stretch is the mean of its ends times its length: an exact sum.
         """
+        return sum(self._reads_of(stream, tokens // stream.every, batch) for stream in self.streams)
+
+    def _reads_of(self, stream: Stream, steps: int, batch: int) -> int:
+        """Return what the first steps of a stream read: its chunk so far and, but for the first, the one before."""
+        chunk = stream.chunk
+        if chunk is None or steps <= chunk:
+            return self._run(stream, steps, batch)
+        chunks, rest = divmod(steps - chunk, chunk)
+        once, twice, partly = (self._run(stream, entries, batch) for entries in (chunk, 2 * chunk, chunk + rest))
+        return once + chunks * (twice - once) + partly - once
+
+    def _run(self, stream: Stream, steps: int, batch: int) -> int:
+        """Return what steps over 1, 2, 3 … entries of a stream read, over no more than it keeps."""
+        full = steps if stream.most is None else min(steps, stream.most)
         total = 0
-        for stream in self.streams:
-            steps = tokens // stream.every
-            full = steps if stream.most is None else min(steps, stream.most)
-            for mixer, layers in _by_mixer(stream.model):
-                read = self._reader(layers, batch)
-                total += _summed(mixer, full, read) + (steps - full) * (read(full) if full else 0)
+        for mixer, layers in _by_mixer(stream.model):
+            read = self._reader(layers, batch)
+            total += _summed(mixer, full, read) + (steps - full) * (read(full) if full else 0)
         return total
 
     def _reader(self, layers: ModelProfile, batch: int) -> Callable[[int], int]:
@@ -149,7 +170,8 @@ class Layout:
         for stream in self.streams:
             for mixer, _ in _by_mixer(stream.model):
                 ratio = mixer.ratio if isinstance(mixer, Compressed) else 1
-                found = lcm(found, stream.every * (mixer.chunk if isinstance(mixer, Chunked) else ratio))
+                own = mixer.chunk if isinstance(mixer, Chunked) else ratio
+                found = lcm(found, stream.every * own, stream.every * (stream.chunk or 1))
         return found
 
     def map_model(self, change: Callable[[ModelProfile], ModelProfile]) -> Layout:
@@ -168,6 +190,11 @@ class Layout:
                 if _mixers(part := _with_mixers(stream.model, lambda mixer: isinstance(mixer, Cappable) == capped))  # noqa: B023  called at once
             ]
         return replace(self, streams=tuple(streams))
+
+    @property
+    def grows(self) -> bool:
+        """Whether some layer keeps anything for each token."""
+        return any(cache_bytes(stream.model, 1, self.formats).growing for stream in self.streams)
 
     def exceeds(self, entries: int) -> bool:
         """Whether some layer could hold more than so many of its latest tokens."""

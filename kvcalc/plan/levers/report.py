@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.levers import LeverRow, LeversReport
@@ -42,7 +43,6 @@ class _Question:
         reads_before = self.plain.read_bytes(context=self.context, batch=self.batch)
         on_host = round(layout.host_share * held)
         aside = layout.reserved_bytes(context=self.context, batch=self.batch, longest=self.longest)
-        speed, density = self._speed(layout, held - on_host)
         return LeverRow(
             lever=lever,
             cuts=cuts,
@@ -55,27 +55,33 @@ class _Question:
             read_factor=reads_before / reads if reads else None,
             retrofit=retrofit,
             quality=quality,
-            tokens_per_s=speed,
-            tokens_per_s_per_gib=density,
             remark=remark,
+            **self._on_hardware(layout, held - on_host),
         )
 
-    def _speed(self, layout: Layout, held: int) -> tuple[float | None, float | None]:
-        """Return the bound on tokens/s, and over the memory of weights and cache; none for another model's weights.
+    def _on_hardware(self, layout: Layout, held: int) -> dict[str, Any]:
+        """Return the memory of the fullest accelerator, and where the cache stands there the bound on tokens/s.
 
         Over several GPUs the cache is taken to be spread as it would be without levers.
         """
         hardware = self.deployment.hardware
-        if hardware is None or not layout.own_weights or layout.host_share:
-            return None, None
+        if hardware is None or not layout.own_weights:
+            return {}
+        needed = self._memory(layout, held)
+        memory = {"memory_needed_bytes": ceil(needed), "fits": self.deployment.fits(ceil(needed))}
+        if layout.host_share:
+            return memory
         cost = layout.step_cost(context=self.context, batch=self.batch)
         speed = cost.tokens / step_time(cost, hardware).ideal_s
+        density = speed * GIB / (layout.parallel.gpus * needed)
+        return {**memory, "tokens_per_s": speed, "tokens_per_s_per_gib": density}
+
+    def _memory(self, layout: Layout, held: int) -> float:
         weights = rank_weights(self._with_model(layout))
         spread = rank_cache_bytes(layout.model, layout.formats, layout.parallel, tokens=self.context, batch=self.batch)
         whole = cache_bytes(layout.model, self.context, layout.formats)
         logical = self.batch * (whole.growing + whole.state + whole.cross)
-        memory = layout.parallel.gpus * (weights + (held * spread / logical if logical else 0))
-        return speed, speed * GIB / memory
+        return weights + (held * spread / logical if logical else 0)
 
     def _with_model(self, layout: Layout) -> Deployment:
         same = layout.model == self.deployment.model
@@ -100,12 +106,16 @@ def levers_report(
         longest: tokens that memory is set aside for where it is not paged; the model's limit where left out.
 
     Raises:
-        InputError: a context or batch below one, or a chosen lever that has nothing to act on.
+        InputError: a context or batch below one, a context longer than that, or a chosen lever that has nothing to act
+            on.
     """
-    tokens = default_context(deployment.model) if context is None else context
+    usual = default_context(deployment.model)
+    tokens = min(usual, longest or usual) if context is None else context
     notes = list(check_context(deployment.model, tokens))
     check_batch(batch)
-    reach = max(tokens, longest or deployment.model.context_limit or tokens)
+    if longest is not None and tokens > longest:
+        raise InputError(f"context {tokens} is longer than max-model-len {longest}")
+    reach = longest or max(tokens, deployment.model.context_limit or tokens)
     ask = _Question(deployment, context=tokens, batch=batch, longest=reach)
     chosen = parse_levers(levers)
     base = ask.row(ask.plain, lever="none", cuts="", retrofit="yes", quality="the model as it is")
@@ -120,6 +130,7 @@ def levers_report(
         longest_tokens=reach,
         gpu=None if deployment.hardware is None else deployment.hardware.name,
         gpus=deployment.parallel.gpus,
+        memory_bytes=None if deployment.hardware is None else deployment.memory_bytes,
         rows=rows,
         headlines=headline_rows(),
         notes=(*notes, *deployment.model.notes),

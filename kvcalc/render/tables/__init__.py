@@ -24,6 +24,7 @@ __all__ = ["printed", "table_module", "table_text"]
 
 _MODULES = {
     "kvcalc.simulate": "simulate",
+    "kvcalc.steps": "steps",
     "kvcalc.sweep": "sweep",
     "kvcalc.bench": "bench",
     "kvcalc.crosscheck": "crosscheck",

@@ -26,12 +26,17 @@ def parts(report: DriftReport) -> list[Part]:
         rows.append([str(place), *(f"{error:.3f}" for error in errors)])
     columns = ["step", "teacher-forced", "free-running", "consistent, forced", "consistent, free"]
     title = "Drift: distance from a cycle of radius 1, for a generator that feeds on its own states"
+    nearer = report.reduction >= 1
+    times = f"{report.reduction:.1f} times nearer" if nearer else f"{1 / report.reduction:.1f} times farther off"
+    over = f"Means over {report.trainings} trainings" if report.trainings > 1 else "One training"
     told = (
         f"Trained on single steps its errors add up. Let run on its own for {report.horizon_steps} steps in training"
-        f" (consistency loss, weight {report.consistency:g}),\nit is {report.reduction:.1f} times nearer after"
-        f" {len(report.steps)} steps: {report.final_error:.3f} against {report.final_error_consistent:.3f}."
-        f" Means over {report.trainings} trainings; noise {report.noise:g}."
+        f" (consistency loss, weight {report.consistency:g}),\nit is {times} after"
+        f" {len(report.steps)} steps: {report.final_error_consistent:.3f} instead of {report.final_error:.3f}."
+        f" {over}; noise {report.noise:g}."
     )
+    if not nearer:
+        told += "\nThe loss does not help in every training: more --trainings show what it does on average."
     return [heading(title), grid(columns, rows, left=0), Text(), Text(told)]
 
 

@@ -28,14 +28,14 @@ def parts(report: KvCacheReport) -> list[Part]:
     """Return the comparison of the two runs."""
     shape = report.shape
     without, kept = report.projections_without, report.projections_with
-    made = f"{report.prompt_tokens} prompt tokens, {report.output_tokens} new ones, batch {report.batch}"
+    made = f"{report.prompt_tokens} prompt tokens, {report.output_tokens} new, batch {report.batch}"
     size = f"{shape.layers} layers, {shape.heads} query heads, {shape.kv_heads} key-value heads of {shape.head_dim}"
     wrong = report.both_ways_first_wrong
     rows = [
         ("projections without a cache", number_text(without), "a token's key and value, in each layer"),
-        ("projections with a cache", number_text(kept), f"{without / kept:.1f} times fewer"),
+        ("projections with a cache", number_text(kept), f"1/{without / kept:.1f} of that" if kept < without else ""),
         ("tokens", "identical" if report.same_tokens else "DIFFERENT"),
-        ("attention outputs differ by", f"{report.difference:.1e}", "matrix by matrix: additions in another order"),
+        ("attention outputs differ by", _difference(report.difference), "matrix by matrix: additions in another order"),
         ("", f"{report.by_row_difference:g}", "row by row: the same order"),
         ("cache at the end", bytes_text(report.cache_bytes), "keys and values as 64-bit numbers"),
         (
@@ -48,6 +48,10 @@ def parts(report: KvCacheReport) -> list[Part]:
     return [heading(f"The KV cache: {made}"), Text(size), Text(), facts(rows), Text(), *lines]
 
 
+def _difference(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
+
+
 def steps(report: KvCacheReport) -> list[list[str]]:
     """Return the lines of each pass: its tokens, its work and its shapes."""
     return [
@@ -56,7 +60,7 @@ def steps(report: KvCacheReport) -> list[list[str]]:
             f"  projected in each layer: {step.projections_without} without, {step.projections_with} with a cache",
             f"  with     {_shapes(step.shapes)}",
             f"  without  {_shapes(step.shapes_without)}",
-            f"  attention outputs differ by {step.difference:.1e}",
+            f"  attention outputs differ by {_difference(step.difference)}",
         ]
         for step in report.steps
     ]

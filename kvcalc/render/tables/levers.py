@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.tables.pieces import grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.terminal import overlap_chart
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def parts(report: LeversReport) -> list[Part]:
         f" {number_text(report.batch)}  ({formats_text(report.formats)})"
     )
     acting = [row for row in report.rows if row.applies]
-    shown: list[Part] = [heading(title), _bytes(report, acting), Text(), *_asks(acting)]
+    table = [heading(title), _bytes(report, acting), Text()]
+    shown: list[Part] = [*_warnings(report, acting), *table, *_chart(acting), *_asks(acting)]
     idle = [row for row in report.rows if not row.applies]
     if idle:
         shown += [Text(), heading("Nothing to act on"), *(Text(f"  {row.lever}: {row.remark}") for row in idle)]
@@ -39,13 +41,28 @@ def parts(report: LeversReport) -> list[Part]:
     return [*shown, *note_lines(report.notes)]
 
 
+def _warnings(report: LeversReport, rows: Sequence[LeverRow]) -> list[Part]:
+    if report.gpu is None or report.memory_bytes is None:
+        return []
+    over = [row.memory_needed_bytes or 0 for row in rows if row.fits is False]
+    memory = memory_text(report.memory_bytes, gpu=report.gpu, gpus=report.gpus)
+    return misfit_lines(over, rows=len(rows), memory=memory, gpus=report.gpus)
+
+
+def _chart(rows: Sequence[LeverRow]) -> list[Part]:
+    bars = {row.lever: (row.kv_total_bytes, row.read_total_bytes) for row in rows}
+    return [Text(overlap_chart(bars, first="held", second="read by a step")), Text()]
+
+
 def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> Part:
     columns = ["lever", "cuts", "held", "less", "reserved", "read a step", "less", "retrofit"]
     if report.gpu is not None:
         columns += ["tokens/s", "tok/s/GiB"]
     cells = []
     for row in rows:
-        host = f" + {bytes_text(row.host_bytes)} on the host" if row.host_bytes else ""
+        bounds = (row.tokens_per_s, row.tokens_per_s_per_gib) if report.gpu is not None else ()
+        speeds = [_speed(row, value) for value in bounds]
+        host = f" + {bytes_text(row.host_bytes)} host" if row.host_bytes else ""
         cells.append(
             [
                 row.lever,
@@ -56,14 +73,16 @@ def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> Part:
                 bytes_text(row.read_total_bytes),
                 "" if row.read_factor is None else f"{row.read_factor:.3g}x",
                 row.retrofit,
-                *([_optional(row.tokens_per_s), _optional(row.tokens_per_s_per_gib)] if report.gpu is not None else []),
+                *speeds,
             ]
         )
     return grid(columns, cells, left=2)
 
 
-def _optional(value: float | None) -> str:
-    return "-" if value is None else number_text(value)
+def _speed(row: LeverRow, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return number_text(value) if row.fits else f"{number_text(value)} *"
 
 
 def _asks(rows: Sequence[LeverRow]) -> list[Part]:

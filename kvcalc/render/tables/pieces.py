@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.units import bytes_text
 from kvcalc.render.layout import Column, Grid, Text
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from kvcalc.render.layout import Part
 
-__all__ = ["facts", "grid", "heading", "note_lines"]
+__all__ = ["facts", "grid", "heading", "memory_text", "misfit_lines", "note_lines"]
 
 
 _WORDS = ("limiter", "fits", "reason")
@@ -40,3 +41,25 @@ def facts(rows: Iterable[tuple[str, ...]]) -> Grid:
 def note_lines(notes: Sequence[str]) -> list[Part]:
     """Return the notes of a report, one a line."""
     return [Text(f"note: {note}", style="dim") for note in notes]
+
+
+def memory_text(memory_bytes: int, *, gpu: str, gpus: int) -> str:
+    """Return the memory of an accelerator: ``79.65 GiB of one h100-sxm``."""
+    return f"{bytes_text(memory_bytes)} of {'each' if gpus > 1 else 'one'} {gpu}"
+
+
+def misfit_lines(over: Sequence[int], *, rows: int, memory: str, gpus: int) -> list[Part]:
+    """Return what to say first of rows whose speeds are hypothetical.
+
+    Args:
+        over: bytes of the fullest accelerator needed by each row that does not fit.
+        rows: how many rows there are.
+        memory: what there is, as `memory_text` says it.
+        gpus: accelerators.
+    """
+    if not over:
+        return []
+    need = bytes_text(min(over)) + (" per GPU" if gpus > 1 else "")
+    which = f"this needs {need}" if rows == 1 else f"{len(over)} of {rows} rows, from {need} on"
+    needs = f"DOES NOT FIT: {which}, more than the {memory}."
+    return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables.pieces import facts, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
@@ -27,22 +27,13 @@ def parts(report: DecodeReport | PrefillReport) -> list[Part]:
 
 
 def _memory(report: DecodeReport | PrefillReport) -> str:
-    each = f" of each {report.gpu}" if report.gpus > 1 else f" of one {report.gpu}"
-    return f"{bytes_text(report.memory_bytes)}{each}"
+    return memory_text(report.memory_bytes, gpu=report.gpu, gpus=report.gpus)
 
 
 def _warnings(report: DecodeReport | PrefillReport) -> list[Part]:
     """Say first what does not fit."""
-    over = [row for row in report.rows if not row.fits]
-    if not over:
-        return []
-    need = bytes_text(min(row.memory_needed_bytes for row in over))
-    per = " per GPU" if report.gpus > 1 else ""
-    which = f"this needs {need}{per}"
-    if len(report.rows) > 1:
-        which = f"{len(over)} of {len(report.rows)} rows, from {need}{per} on"
-    needs = f"DOES NOT FIT: {which}, more than the {_memory(report)}."
-    return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]
+    over = [row.memory_needed_bytes for row in report.rows if not row.fits]
+    return misfit_lines(over, rows=len(report.rows), memory=_memory(report), gpus=report.gpus)
 
 
 def _limiter(row: DecodeRow | PrefillRow) -> str:

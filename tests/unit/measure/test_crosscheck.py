@@ -146,6 +146,22 @@ def test_what_was_measured_before_an_interruption_is_kept():
     assert "interrupted: the rows that were done" in report.notes
 
 
+def test_repetitions_before_an_interruption_are_kept(monkeypatch):
+    calls = []
+
+    def stopping(call):
+        calls.append(call)
+        if len(calls) > 10:
+            raise KeyboardInterrupt
+        call()
+        return 1.0
+
+    monkeypatch.setattr("kvcalc.measure.clock._monotonic_clock", stopping)
+    report = report_on("GQA", check=False)
+    assert report.interrupted
+    assert [len(row.samples_s) for row in report.rows] == [3, 3, 2, 2]
+
+
 def test_an_interruption_before_the_first_step_is_passed_on():
     def stop(_):
         raise KeyboardInterrupt
@@ -243,6 +259,7 @@ REFUSED = {
     ("--model", "gpt2", "--context", "4096"): "beyond the 1,024 positions",
     ("--model", ","): "no model is given",
     ("--model", "gemma-3-1b", "--draft", "llama3.2-1b"): "cannot be taken back",
+    ("--model", "llama3.2-1b", "--draft", "gpt2"): "the draft gpt2 knows 50,257 tokens and llama3.2-1b 128,256",
     ("--model", "llama3.2-1b", "--draft", "llama3.2-1b", "--gamma", "0"): "--gamma must be",
     ("--model", "llama3.2-1b", "--draft", "llama3.2-1b", "--acceptance", "2"): "--acceptance is a probability",
     ("--model", "llama3.2-1b", "--write-gpu", "no/such/folder.yaml"): "there is no such folder",

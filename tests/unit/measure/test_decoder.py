@@ -115,8 +115,9 @@ def test_packed_weights_multiply_as_they_stand():
 
 
 def test_a_filled_cache_stands_before_its_last_token():
-    cache = decoder_of(MODELS["hybrid"]).new_cache(batch=2, capacity=12)
-    cache.fill()
+    decoder = decoder_of(MODELS["hybrid"])
+    cache = decoder.new_cache(batch=2, capacity=12)
+    cache.fill(decoder.make)
     assert cache.length == 11
     assert all(bool(tensor.ne(0).any()) for tensor in cache.tensors)
 

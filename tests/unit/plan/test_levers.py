@@ -6,6 +6,7 @@ import kvcalc
 from kvcalc.core.units import GIB
 from kvcalc.plan.levers.catalogue import LEVERS, apply_levers, parse_levers
 from kvcalc.plan.levers.headlines import memory_factor
+from kvcalc.render.output import render
 
 ENTRY = 32 * 32 * (128 + 128) * 2  # llama2-7b in 16 bits
 TOKENS = 4096
@@ -39,14 +40,15 @@ def _last(levers, **asked):
         ("paging", ENTRY * TOKENS, ENTRY * TOKENS),
         ("cross-layer", ENTRY * TOKENS / 2, ENTRY * TOKENS / 2),
         ("cross-layer=3", ENTRY * TOKENS * 11 / 32, ENTRY * TOKENS * 11 / 32),
-        ("hierarchy=16", ENTRY * (256 + 32), ENTRY * (256 / 16 + 32)),
-        ("hierarchy=4x4", ENTRY * (1024 + 256 + 8 + 8), ENTRY * (1024 / 4 + 256 / 16 + 8 + 8 / 4)),
-        ("recursive=4x4", ENTRY * (256 + 8 + 8), ENTRY * (256 / 16 + 8 + 8 / 4)),
+        ("hierarchy=16", ENTRY * (256 + 32), ENTRY * (256 / 16 + 16 + 17 / 2)),
+        ("hierarchy=4x4", ENTRY * (1024 + 256 + 8 + 8), ENTRY * (1024 / 4 + 256 / 16 + 6.5 + 6.5 / 4)),
+        ("recursive=4x4", ENTRY * (256 + 8 + 8), ENTRY * (256 / 16 + 6.5 + 6.5 / 4)),
         ("state", 32 * 32 * 128 * 128 * 4, 32 * 32 * 128 * 128 * 4),
         ("gqa,fp8", ENTRY * TOKENS / 8, ENTRY * TOKENS / 8),
         ("gqa,fp8,window=512", ENTRY * 512 / 8, ENTRY * 512 / 8),
         ("window=512,gqa,fp8", ENTRY * 512 / 8, ENTRY * 512 / 8),
-        ("hierarchy=16,window=100", ENTRY * (100 + 32), ENTRY * (100 / 16 + 32)),
+        ("hierarchy=16,window=100", ENTRY * (100 + 32), ENTRY * (100 / 16 + 16 + 17 / 2)),
+        ("hierarchy=16,window=20", ENTRY * (20 + 20), ENTRY * (20 / 16 + (17 + 18 + 19 + 13 * 20) / 16)),
     ],
 )
 def test_bytes_held_and_read(levers, held, read):
@@ -143,7 +145,8 @@ def test_speeds_of_another_models_weights_are_not_claimed():
     [
         ("deepseek-v3", {"mqa", "gqa", "mla", "cross-layer"}),
         ("mistral-7b", {"gqa"}),
-        ("mamba-2.8b", set(LEVERS) - {"fp8", "int8", "int4", "nvfp4", "paging", "prefix", "offload"}),
+        ("mamba-2.8b", set(LEVERS) - {"offload"}),
+        ("rwkv-4-169m", set(LEVERS) - {"offload"}),
         ("whisper-large-v3", {"hierarchy", "recursive"}),
         ("qwen3-next-80b-a3b", {"gqa", "hierarchy", "recursive"}),
     ],
@@ -210,6 +213,42 @@ def test_the_headline_factors_are_taken_apart():
 def test_what_cannot_be_done_is_refused(levers, says):
     with pytest.raises(kvcalc.KvcalcError, match=says):
         _report(levers=levers)
+
+
+def test_speeds_of_what_does_not_fit_are_marked():
+    deployment = kvcalc.deployment("llama2-70b", gpu="h100-sxm", gpus=2)
+    report = kvcalc.levers(deployment, context=4096, batch=32, with_levers="fp8,state")
+    plain = kvcalc.decode(deployment, batches=[32], contexts=[4096]).rows[0]
+    assert report.rows[0].memory_needed_bytes == plain.memory_needed_bytes
+    assert [row.fits for row in report.rows] == [plain.fits, True, True]
+    assert plain.fits is False
+    assert report.memory_bytes == deployment.memory_bytes
+    text = render(report)
+    assert text.startswith("DOES NOT FIT: 1 of 3 rows, from ")
+    assert text.count(" *") == 3  # the two numbers of a row, and the sentence that says what is marked
+    assert "DOES NOT FIT" not in render(kvcalc.levers(kvcalc.deployment("llama2-7b", gpu="h200")))
+
+
+def test_a_cache_on_the_host_needs_no_memory_beside_the_weights():
+    row = kvcalc.levers(kvcalc.deployment("llama2-7b", gpu="h100-sxm"), with_levers="offload").rows[-1]
+    assert row.memory_needed_bytes == 6_738_415_616 * 2
+    assert row.fits
+    assert row.tokens_per_s is None
+
+
+def test_a_bar_shows_what_is_held_and_what_is_read():
+    lines = render(_report(levers="topk=512,offload=1", context=TOKENS)).splitlines()
+    bars = {
+        name: next(line for line in lines if line.startswith(name) and "█" in line) for name in ("none", "topk=512")
+    }
+    assert "▒" in bars["topk=512"].split()[-1]
+    assert set(bars["none"].split()[-1]) == {"█"}
+
+
+def test_a_context_beyond_the_longest_length_is_refused():
+    with pytest.raises(kvcalc.InputError, match="context 4096 is longer than max-model-len 10"):
+        _report(context=TOKENS, max_model_len=10)
+    assert _report(max_model_len=10).context == 10
 
 
 def test_a_size_that_makes_no_sense_is_refused():

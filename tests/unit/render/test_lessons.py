@@ -121,3 +121,27 @@ def test_the_ends_of_an_axis_hold_all_points():
     shown = line_chart({"low": [(0, -3)], "high": [(10, 7)]}, x="x", y="y", plain=True)
     assert "A" in shown.partition("\n  A")[0]
     assert "B" in shown.partition("\n  A")[0]
+
+
+def test_a_loss_that_does_not_help_is_not_said_to():
+    worse, better = (kvcalc.demo_drift(trainings=1, seed=seed) for seed in (1, 0))
+    assert worse.reduction < 1 < better.reduction
+    told = lesson_text(worse, steps=False, plain=True)
+    assert "1.2 times farther off after 100 steps: 0.111 instead of 0.092. One training" in told
+    assert "does not help in every training" in told
+    assert "times nearer" in lesson_text(better, steps=False, plain=True)
+
+
+def test_one_token_is_made_without_a_saving():
+    told = lesson_text(kvcalc.demo_kv_cache(output_tokens=1), steps=True, plain=True)
+    assert "1 new, batch 1" in told
+    assert "of that" not in told
+    assert "attention outputs differ by 0\n" in told
+    assert "1/11.4 of that" in lesson_text(kvcalc.demo_kv_cache(), steps=False, plain=True)
+
+
+@pytest.mark.parametrize("tokens", range(1, 25))
+def test_drafts_are_drawn_at_every_length(tokens):
+    report = kvcalc.demo_speculate(output_tokens=tokens)
+    for plain in (True, False):
+        assert "draft poor" in lesson_text(report, steps=False, plain=plain)

@@ -96,7 +96,7 @@ def test_the_same_seed_gives_the_same_report_and_another_one_another_text():
         ({"prompt_tokens": 10_000}, "prompt must be from 1 to 512"),
         ({"batch": 0}, "batch must be from 1"),
         ({"seed": -1}, "seed must be from 0"),
-        ({"output_tokens": 512}, "more than a small decoder does"),
+        ({"output_tokens": 512}, "attention scores without a cache"),
         ({"shape": DecoderShape(layers=0)}, "layers must be from 1"),
         ({"shape": DecoderShape(heads=4, kv_heads=3)}, "3 key-value heads do not divide 4"),
         ({"shape": DecoderShape(heads=4, kv_heads=8)}, "do not divide"),
@@ -106,3 +106,9 @@ def test_the_same_seed_gives_the_same_report_and_another_one_another_text():
 def test_what_makes_no_sense_is_refused(asked, says):
     with pytest.raises(kvcalc.InputError, match=says):
         kvcalc.demo_kv_cache(**asked)
+
+
+def test_a_refusal_counts_the_scores_that_would_be_computed():
+    squares = sum(length * length for length in range(512, 1024))
+    with pytest.raises(kvcalc.InputError, match=f"{2 * 4 * squares:,} attention scores"):
+        kvcalc.demo_kv_cache(prompt_tokens=512, output_tokens=512)

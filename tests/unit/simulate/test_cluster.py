@@ -68,12 +68,12 @@ def _cluster(requests, number=2, routing="round-robin", kind=JumpingReplica, **o
     return cluster, seen, [len(each.served) for each in own]
 
 
-def _apart(requests, prefills=1, decodes=2, transfer=None, **options):
+def _apart(requests, prefills=1, decodes=2, transfer=None, kind=JumpingReplica, **options):
     seen, replicas = Seen(), []
 
     def make(number, observer):
         assert number == len(replicas)
-        replicas.append(Replica(_setup(**options), observer))
+        replicas.append(kind(_setup(**options), observer))
         return replicas[-1]
 
     transfer = transfer or Transfer(bytes_for=lambda tokens: tokens, bytes_per_s=1e3, latency_s=0.5)
@@ -118,6 +118,16 @@ def test_prefill_and_decode_apart_answer_each_request_once(lengths, prefills, de
     replicas, seen = _apart(requests, prefills, decodes)
     if requests:
         _check(requests, seen, replicas)
+
+
+@given(lengths=LENGTHS, decodes=st.integers(1, 2), caching=st.booleans())
+def test_prefill_and_decode_apart_jump_as_they_step(lengths, decodes, caching):
+    requests = _requests(lengths)
+    jumped, stepped = (
+        _apart(requests, 1, decodes, kind=kind, caching=caching)[1] for kind in (JumpingReplica, Replica)
+    )
+    assert jumped.served == stepped.served
+    assert jumped.gaps == stepped.gaps
 
 
 @given(lengths=LENGTHS)
@@ -210,3 +220,23 @@ def test_a_routing_that_is_not_known_is_hinted_at():
 def test_a_transfer_at_no_rate_is_refused(rate, latency):
     with pytest.raises(InputError):
         Transfer(bytes_for=int, bytes_per_s=rate, latency_s=latency)
+
+
+def test_two_requests_of_one_name_are_refused_where_they_are_told_apart_by_it():
+    (request,) = _requests([(0.0, 10, 5)])
+    with pytest.raises(InputError, match="two requests named 0"):
+        _apart([request, request])
+
+
+def test_prefill_and_decode_apart_end_where_the_longest_sequence_ends():
+    _, seen = _apart(_requests([(0.0, 511, 9), (0.0, 510, 9)]))
+    assert sorted(served.output_tokens for served in seen.served) == [1, 2]
+    assert not seen.refusals
+
+
+def test_what_only_the_decode_replica_cannot_hold_is_refused_once_and_whole():
+    requests = _requests([(0.0, 100, 400), (0.0, 100, 4)])
+    replicas, seen = _apart(requests, num_blocks=20)
+    assert seen.refusals == ["0"]
+    assert [served.request.name for served in seen.served] == ["1"]
+    assert all(replica.cache.free == replica.cache.usable for replica in replicas)

@@ -126,3 +126,33 @@ def test_requests_longer_than_the_longest_are_refused_and_counted():
     report = kvcalc.demo_paging()
     assert report.requests + report.refused_requests == len(CONVERSATIONS) == 80
     assert report.refused_requests == sum(prompt + output > 4096 for prompt, output in CONVERSATIONS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"block_tokens": 0}, "block-size must be from 1 to 4,096, not 0"),
+        ({"longest_tokens": 1}, "block-size must be from 1 to 1, not 16"),
+        ({"longest_tokens": 16}, "no request has 16 tokens or fewer: the shortest has 132"),
+        ({"memory_tokens": 100}, "max-model-len must be from 1 to 100, not 4,096"),
+        ({"memory_tokens": 10**8}, "memory-tokens must be from 1 to 10,000,000"),
+        ({"memory_tokens": 4097, "block_tokens": 4000}, "blocks of 4,000 tokens"),
+        ({"lengths": []}, "there is none"),
+    ],
+)
+def test_a_refusal_names_what_is_wrong(asked, says):
+    with pytest.raises(kvcalc.InputError, match=says):
+        kvcalc.demo_paging(**asked)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 16])
+def test_only_a_block_with_room_is_copied(block):
+    events = sharing_events(block_tokens=block, samples=3)
+    first = events[0]
+    prompt = 2 * block + block // 2
+    assert first.what.startswith(f"a prompt of {prompt} tokens takes {first.blocks} blocks of {block}")
+    assert first.blocks == -(-prompt // block)
+    assert any("copied" in event.what for event in events) == (block > 1)
+    written = events[-2]
+    assert len({table[-1] for table in written.tables}) == 3
+    assert {table[:2] for table in written.tables} == {first.tables[0][:2]}

@@ -28,8 +28,7 @@ def _taken(values, lines, most_exact):
     found = Quantiles(most_exact=most_exact)
     for value in values:
         found.add(value)
-    for line in lines:
-        found.add_line(*line)
+    found.add_lines(lines)
     return found
 
 

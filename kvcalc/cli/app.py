@@ -1,0 +1,104 @@
+"""The commands as the command line library has them."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
+
+from kvcalc.cli.main import COMMANDS, overview
+from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
+from kvcalc.core.units import print_bytes_as
+
+__all__ = ["load_command", "run"]
+
+
+def _units_option() -> TyperOption:
+    """Return the option of every command that prints tables: in which units their bytes stand."""
+
+    def choose(ctx: Any, parameter: Any, value: str) -> None:
+        del ctx, parameter
+        print_bytes_as(value)
+
+    told = "Bytes in tables: iec (GiB) or si (GB); JSON and CSV stay in bytes."
+    return TyperOption(
+        param_decls=["--units"], default="iec", expose_value=False, callback=choose, help=told, show_default=True
+    )
+
+
+def load_command(name: str) -> Any:
+    """Return a command as the command line library has it.
+
+    Raises:
+        KvcalcError: there is none of that name.
+    """
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
+        raise KvcalcError(f"unknown command {name!r}", hint=hint)
+    module = import_module(f"kvcalc.cli.{name}")
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(**_PLAIN)
+        app.command(name)(module.command)
+    found = get_command(app)
+    for command in (found, *getattr(found, "commands", {}).values()):
+        if any(parameter.name == "output" for parameter in command.params):
+            command.params.append(_units_option())
+    return found
+
+
+class _Commands(TyperGroup):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the library's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  the same
+        return load_command(cmd_name)
+
+    def get_help(self, ctx: Any) -> str:  # noqa: ARG002  the same
+        return overview().rstrip("\n")
+
+
+# Neither shell completion at start-up nor Rich in help and errors: both cost more time than the calculation.
+_PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+_app = typer.Typer(cls=_Commands, invoke_without_command=True, **_PLAIN)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from kvcalc import __version__
+
+        sys.stdout.write(f"kvcalc {__version__}\n")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+
+
+@_app.callback()
+def _root(ctx: typer.Context, version: Version = False) -> None:
+    del version
+    if ctx.invoked_subcommand is None:
+        sys.stdout.write(ctx.get_help() + "\n")
+
+
+def run(words: list[str]) -> int:
+    """Run the command that some words spell, and return its exit code.
+
+    Raises:
+        KvcalcError: words that spell none, or what the command raises.
+    """
+    try:
+        code: int | None = get_command(_app)(args=words, prog_name="kvcalc", standalone_mode=False)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path} --help shows the options" if context is not None else ""
+        raise InputError(" ".join(error.format_message().split()), hint=hint) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return code or 0

@@ -1,0 +1,153 @@
+"""Sequences on their way through a scheduler, and the queues they wait in."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from kvcalc.simulate.blocks import block_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvcalc.core.requests import Segment
+
+__all__ = ["Heap", "Line", "Queue", "S", "ServedSequence"]
+
+
+class ServedSequence:
+    """A request on its way through the engine.
+
+    Args:
+        name: its name.
+        order: place in the order of arrival.
+        prompt_tokens: tokens of the prompt.
+        output_tokens: tokens it generates at most.
+        priority: lower values go first, where the policy asks for it.
+        content: what prompt and output are made of, for prefix caching; nothing where nothing is shared.
+
+    Attributes:
+        known: tokens that are known: the prompt and what was generated.
+        computed: tokens whose keys and values are in the cache, or will be when the scheduled steps have run.
+        drafts: draft tokens that the next step shall verify.
+        in_flight: tokens that scheduled steps will generate.
+        swapped: tokens whose keys and values are in host memory.
+        running: whether it is in the running list.
+        preemptions: how often it lost its blocks.
+    """
+
+    __slots__ = (
+        "_content", "_keys", "computed", "drafts", "in_flight", "known", "name", "order", "output_tokens",
+        "preemptions", "priority", "prompt_tokens", "running", "swapped",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        order: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        content: tuple[Segment, ...] = (),
+    ) -> None:
+        self.name = name
+        self.order = order
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.priority = priority
+        self.known = prompt_tokens
+        self.computed = self.drafts = self.in_flight = self.swapped = self.preemptions = 0
+        self.running = False
+        self._content = content
+        self._keys: list[int] | None = None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Its place where the policy goes by priority."""
+        return self.priority, self.order
+
+    @property
+    def last_known(self) -> int:
+        """Tokens it has when it has generated all it may."""
+        return self.prompt_tokens + self.output_tokens
+
+    def keys(self, full: int, block_size: int) -> Sequence[int]:
+        """Return the keys of its first ``full`` blocks."""
+        if self._keys is None:
+            self._keys = block_keys(self._content, block_size=block_size)
+        return self._keys[:full]
+
+
+S = TypeVar("S", bound=ServedSequence)
+
+
+class Queue(Protocol[S]):
+    """Sequences that wait, in the order of the policy."""
+
+    @property
+    def head(self) -> S:
+        """Who is next."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[S]: ...
+
+    def add(self, sequence: S) -> None:
+        """Put in a new request."""
+
+    def put_back(self, sequence: S) -> None:
+        """Put in a sequence that lost its blocks."""
+
+    def remove_head(self) -> S:
+        """Take out who is next."""
+
+    def remove(self, sequence: S) -> None:
+        """Take out a sequence."""
+
+
+class Line(deque[S]):
+    """First come, first served; who lost its blocks goes to the front."""
+
+    @property
+    def head(self) -> S:
+        """Who is next."""
+        return self[0]
+
+    add = deque.append
+    put_back = deque.appendleft
+    remove_head = deque.popleft
+
+
+class Heap(Generic[S]):
+    """Lower priority values first, then earlier arrivals."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, S]] = []
+
+    @property
+    def head(self) -> S:
+        """Who is next."""
+        return self._heap[0][2]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[S]:
+        return (entry[2] for entry in self._heap)
+
+    def add(self, sequence: S) -> None:
+        """Put in a new request."""
+        heapq.heappush(self._heap, (*sequence.rank, sequence))
+
+    put_back = add
+
+    def remove_head(self) -> S:
+        """Take out who is next."""
+        return heapq.heappop(self._heap)[2]
+
+    def remove(self, sequence: S) -> None:
+        """Take out a sequence."""
+        self._heap.remove((*sequence.rank, sequence))
+        heapq.heapify(self._heap)

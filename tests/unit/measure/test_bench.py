@@ -1,0 +1,96 @@
+"""The benchmarks on working sets too small to say anything of a machine: that all of them run, and what comes of them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kvcalc.measure import machine
+from kvcalc.measure.bench import bench_report
+from kvcalc.measure.crosscheck import Questions, crosscheck_report
+from kvcalc.measure.library import find_device
+from kvcalc.measure.machine import Plan, probe_all
+from kvcalc.plan.deployment import deploy
+from kvcalc.render.charts import chart_spec
+from kvcalc.render.output import OUTPUTS, render
+
+from .models import MODELS
+
+DEVICE = replace(find_device("cpu"), last_level_cache_bytes=1)
+PLAN = Plan(formats=("bf16", "fp32"), stream_rounds=2, rounds=1, small_sets=True)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    for name, value in {
+        "_STREAM_BYTES": 2**16, "_ROTATED_BYTES": 2**14, "_SQUARE": 32, "_MATRICES": ((64, 128),), "_BATCHES": (1, 8),
+        "_HEADS": ((4, 2, 16),), "_CACHES": ((1, 8), (2, 16)),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(machine, name, {"cpu": value})
+    monkeypatch.setattr(machine, "_SMALL_SETS", (2**13, 2**14))
+
+
+def quiet(_):
+    pass
+
+
+def test_every_kind_of_benchmark_is_run():
+    probes = list(probe_all(DEVICE, PLAN, progress=quiet))
+    assert {probe.kind for probe in probes} == {"read", "write", "copy", "matrix", "attention", "call", "layer", "step"}
+    assert len({(probe.key, probe.working_set_bytes) for probe in probes}) == len(probes)
+    assert all(len(probe.timing.samples_s) in (1, 2) for probe in probes)
+
+
+def test_the_cache_that_is_read_has_the_predicted_bytes():
+    rows = bench_report(DEVICE, PLAN, progress=quiet).rows
+    attending = [row for row in rows if row.kind == "attention"]
+    assert len(attending) == 4
+    assert all(row.predicted_kv_bytes == row.allocated_kv_bytes > 0 for row in attending)
+
+
+def test_no_benchmark_beats_the_ceilings():
+    report = bench_report(DEVICE, PLAN, progress=quiet)
+    assert all(row.ratio >= 1 for row in report.rows if row.kind in ("read", "write", "copy", "matrix"))
+    assert set(report.hardware.peak_flop_per_s) == {"bf16", "fp32"}
+    assert {"matrix:bf16", "attention:bf16", "matrix:fp32", "attention:fp32", "matrix"} == set(report.calibration.reach)
+
+
+def test_what_was_measured_before_an_interruption_is_kept():
+    def stop(step):
+        if step == "attention in fp32":
+            raise KeyboardInterrupt
+
+    report = bench_report(DEVICE, PLAN, progress=stop)
+    assert report.interrupted
+    assert {row.format for row in report.rows if row.kind == "attention"} == {"bf16"}
+
+
+def test_an_interruption_before_a_ceiling_is_known_is_passed_on():
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench_report(DEVICE, PLAN, progress=stop)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_bench_is_printed_in_every_output(output):
+    report = bench_report(DEVICE, PLAN, progress=quiet)
+    printed = render(report, output)
+    assert "attention" in printed
+    if output == "json":
+        assert json.loads(printed)["calibration"]["reach"]["matrix:fp32"]["bandwidth_share"] > 0
+    assert chart_spec(report)["layer"]
+
+
+def test_bench_steps_bench():
+    told = []
+    deployment = deploy(MODELS["GQA"], weights="fp32", kv="fp32", activations="fp32")
+    asked = Questions(deployments=(deployment,), batches=(1, 2), contexts=(8,), rounds=2)
+    report = crosscheck_report(DEVICE, asked, progress=told.append)
+    first, last = (told.index("memory bandwidth"), len(told) - 1 - told[::-1].index("memory bandwidth"))
+    assert first < told.index("GQA: weights in fp32") < last
+    assert report.gpu == report.ceilings.name == report.calibration.applies_to[0]
+    assert all(row.estimate_s >= row.bound_s for row in report.rows)
+    assert chart_spec(report)["layer"]
+    assert "Decode steps: time" in render(report)
