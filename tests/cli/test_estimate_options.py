@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.render.charts import chart_spec
+from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
     from pathlib import Path
