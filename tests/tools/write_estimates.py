@@ -11,9 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cross_validate import measured_kind
-from write_calibrations import cases, files
-
 from kvcalc import api
 from kvcalc.core.model import Mixture
 from kvcalc.evidence.calibrate import cross_validated
@@ -185,6 +182,8 @@ def quantity(outcome: Outcome) -> str:
 
 def estimated(folder: Path) -> list[Outcome]:
     """Return the records that have an estimate, each run once."""
+    from write_calibrations import files
+
     found: dict[tuple[object, ...], Outcome] = {}
     for path in files(folder):
         for outcome in api.validate(records=path).outcomes:
@@ -215,6 +214,9 @@ nearer to what records of another source will show: they hold the cases in which
 
 
 def crossed(folder: Path) -> str:
+    from cross_validate import measured_kind
+    from write_calibrations import cases
+
     groups: dict[str, list[Judged]] = {}
     for one in cross_validated(cases(folder)):
         groups.setdefault(measured_kind(one), []).append(one)
