@@ -129,7 +129,6 @@ class _Trace(Waits):
             if end_s > start_s:
                 self._file.span(1, request.name, name, start_s, end_s)
 
-
     def waited(self, start_s: float, end_s: float) -> None:
         """Keep when the queue grew and shrank: a request that comes first may be admitted last."""
         if end_s > start_s:
