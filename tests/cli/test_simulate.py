@@ -2,6 +2,7 @@
 
 import csv
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -124,6 +125,21 @@ def test_a_trace_for_perfetto_holds_every_request(capsys, tmp_path):
     assert all(event["dur"] > 0 for event in spans)
     assert sum(event["args"]["steps"] for event in spans) > 0
     assert {event["name"] for event in events if event["ph"] == "C"} == {"requests", "queue", "blocks"}
+
+
+def test_each_engine_has_tracks_of_its_own_in_a_trace(capsys, tmp_path):
+    path = tmp_path / "trace.json"
+    apart = ["--replicas", "2", "--prefill-replicas", "1", "--rate", "500", "--save-trace", str(path)]
+    assert _run(capsys, *SMALL, *apart)[0] == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert sorted(names.values()) == ["engine 0", "engine 1", "engine 2", "requests"]
+    for process, name in names.items():
+        spans = sorted(
+            (event["ts"], event["dur"]) for event in events if event["ph"] == "X" and event["pid"] == process
+        )
+        assert bool(spans) == (name != "requests")
+        assert all(start + took <= later + 1e-3 for (start, took), (later, _) in pairwise(spans))
 
 
 def test_charts_are_written(capsys, tmp_path):
