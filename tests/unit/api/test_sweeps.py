@@ -197,3 +197,33 @@ def _alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def test_the_front_and_the_best_within_limits_are_chosen_by_hand_alike():
+    swept = Sweep(axes={"model": ("llama3.1-8b",), "gpu": ("h100-sxm", "h200"), "gpus": (1, 2), "batch": (1, 64, 4096)})
+    rows = [row for row in sweep(swept).rows if row["fits"]]
+    speeds = [(1 / row["ideal_s"], row["batch"] / row["ideal_s"] / row["gpus"]) for row in rows]
+    unbeaten = [
+        row
+        for row, mine in zip(rows, speeds, strict=True)
+        if not any(other != mine and other[0] >= mine[0] and other[1] >= mine[1] for other in speeds)
+    ]
+    found = sweep(swept, pareto=True, slo="tpot_p95=10ms")
+    assert sorted(found.rows, key=rows.index) == unbeaten
+    within = [row for row in rows if row["ideal_s"] <= 0.01]
+    assert found.best == max(within, key=lambda row: row["batch"] / row["ideal_s"] / row["gpus"])
+    assert sweep(swept, slo="tpot_p95=1us").best is None
+
+
+@pytest.mark.parametrize(
+    ("swept", "options", "told"),
+    [
+        (DECODE, {"slo": "ttft_p95=1s"}, "says nothing of ttft_p95"),
+        (DECODE, {"slo": "tpot=1s"}, "not a limit"),
+        (FIT, {"pareto": True}, "no two speeds"),
+        (DECODE, {"pareto": True, "save": "rows.csv"}, "keeps no rows"),
+    ],
+)
+def test_what_cannot_be_chosen_by_is_refused(swept, options, told):
+    with pytest.raises(InputError, match=told):
+        sweep(swept, **options)
