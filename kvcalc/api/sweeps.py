@@ -88,7 +88,7 @@ def sweep(
             written when they are there, into the folder ``FILE.parts`` until all are.
         resume: whether to go on with a sweep to that file which was stopped.
         pareto: keep the points that no other beats in both tokens/s of a sequence and tokens/s of an accelerator.
-        slo: limits such as ``tpot_p95=50ms`` for the best point, of ``decode``; a simulation has its own in ``options``.
+        slo: limits such as ``tpot_p95=50ms`` for the best point; those in ``options`` where left out.
         progress: is told after each task how many are done, and of how many.
 
     Raises:
