@@ -82,7 +82,7 @@ SERVING: dict[str, Any] = {
 
 
 # What a sweep varies, with options of its own.
-_VARIED = ("rate", "seed", "prompt", "replicas", "routing")
+_VARIED = ("rate", "seed", "prompt", "replicas", "routing", "slo")
 SWEPT = {name: option for name, option in (LOAD | SERVING).items() if name not in _VARIED}
 
 
