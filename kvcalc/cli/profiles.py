@@ -33,9 +33,9 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
         sys.stdout.write(names_text(plural, found, json=json))
 
     @app.callback(invoke_without_command=True)
-    def default(ctx: typer.Context) -> None:
+    def default(ctx: typer.Context, json: Json = False) -> None:
         if ctx.invoked_subcommand is None:
-            show_list("", json=False)
+            show_list("", json=json)
 
     @app.command("list")
     def list_(search: Search = "", json: Json = False) -> None:

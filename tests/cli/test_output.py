@@ -167,3 +167,10 @@ def test_lists_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "name: h100-sxm" in run(capsys, "gpus", "show", "h100")[0]
     assert run(capsys, "--version")[0].startswith("kvcalc 0.")
     assert "size" in run(capsys)[0]
+
+
+@pytest.mark.parametrize("plural", ["models", "gpus"])
+def test_the_catalogue_is_listed_without_a_subcommand(capsys: pytest.CaptureFixture[str], plural: str) -> None:
+    listed = data(capsys, plural, "list")
+    assert data(capsys, plural) == listed
+    assert listed[plural]

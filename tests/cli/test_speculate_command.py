@@ -55,7 +55,9 @@ def test_every_row_of_lists_in_csv(capsys):
     rows = list(csv.DictReader(io.StringIO(out)))
     places = [(row["context"], row["batch"], row["gamma"]) for row in rows]
     assert places == [(c, b, g) for c in ("512", "1024") for b in "124" for g in "23"]
-    assert {"model", "method", "acceptance_rate", "speedup", "serial_speedup", "break_even_acceptance", "fits"} <= set(rows[0])
+    assert {"model", "method", "acceptance_rate", "speedup", "serial_speedup", "break_even_acceptance", "fits"} <= set(
+        rows[0]
+    )
 
 
 @pytest.mark.parametrize("output", ["jsonl", "md", "json", "table"])
@@ -126,6 +128,11 @@ def test_bad_input_gets_one_line_and_a_hint(capsys, arguments, words):
     assert first.startswith("error: ")
     assert words in first
     assert all(line.startswith("hint: ") for line in rest)
+
+
+def test_a_best_length_at_the_end_of_the_search_says_so(capsys):
+    assert "16            the longest tried" in run(capsys, f"{NGRAM} --acceptance 0.8")[1]
+    assert "the longest tried" not in run(capsys, f"{NGRAM} --acceptance 0.1 --batch 64")[1]
 
 
 def test_the_help_names_every_method():

@@ -93,7 +93,7 @@ COUNT = re.compile(
 # Ratios and distances without a unit, and what says which one of several.
 RATIO = re.compile(
     r"(.+_)?(factor|share|shares|exponent|error|difference|reduction)(_.+)?|place|seed"
-    r"|(.+_)?(ratio|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
+    r"|(.+_)?(ratio|coverage|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {

@@ -104,7 +104,7 @@ class BatchLimit:
     Args:
         context: tokens.
         gamma: the length of the draft; none where the best is taken at each batch.
-        break_even_batch: the largest batch at which it pays; none where it never does, or never stops.
+        break_even_batch: the largest batch at which it pays; 0 where it never does, none where it never stops.
         pays: in words.
         paying: the ranges of batches; several where a mixture of experts loses between them.
         serial_break_even_batch: the same of serial times: there linear layers can be compute-bound while the cache is
@@ -199,8 +199,8 @@ class SpeculativeReport:
 
     Args:
         best_gamma: the length of the draft that is fastest; 0 where plain decoding is.
-        break_even_batch: the largest batch at which it pays at the first context; none where it never does or never
-            stops, as ``by_context`` says.
+        break_even_batch: the largest batch at which it pays at the first context; 0 where it never does, none where it
+            never stops. ``by_context`` has the batches below it at which it does not pay.
         acceptance: the rate of each drafted position.
     """
 

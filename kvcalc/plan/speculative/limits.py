@@ -75,7 +75,7 @@ def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> 
 
 
 def _last(ranges: tuple[PayingRange, ...]) -> int | None:
-    return ranges[-1].last_batch if ranges else None
+    return ranges[-1].last_batch if ranges else 0
 
 
 def _words(ranges: tuple[PayingRange, ...]) -> Pays:

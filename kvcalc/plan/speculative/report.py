@@ -29,6 +29,7 @@ __all__ = ["ask", "speculation_report"]
 
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
+_MOST_ROWS = 10_000
 _FEWEST_MAP_BATCHES, _MOST_MAP_BATCHES = 3, 24
 # Rows that a vocabulary may be padded by: what llama.cpp lets a draft's differ (SPEC_VOCAB_MAX_SIZE_DIFFERENCE).
 _MOST_PADDING = 128
@@ -52,7 +53,7 @@ def speculation_report(
         contexts: tokens attended by the first new token, itself included.
 
     Raises:
-        InputError: no accelerator, numbers that cannot be, or a draft whose vocabulary is another.
+        InputError: no accelerator, numbers that cannot be, too many rows, or a draft whose vocabulary is another.
         UnknownNameError: no such method.
     """
     lengths = (default_context(target.model),) if contexts is None else tuple(contexts)
@@ -61,6 +62,12 @@ def speculation_report(
     hardware = required_hardware(target)
     for length in lengths:
         check_context(target.model, length)
+    rows_asked = len(batches) * len(lengths) * len(options.gammas or (None,))
+    if rows_asked > _MOST_ROWS:
+        raise InputError(
+            f"{rows_asked:,} rows of batch, context and gamma, more than {_MOST_ROWS:,}",
+            hint="the batches at which it pays are searched for each context without a list of them",
+        )
     asked = ask(target, draft, options)
     way = asked.passes.drafter
     warnings = _draft_notes(target, draft, lengths)
@@ -206,7 +213,10 @@ def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence
     notes = []
     small, large = (sum(parameters(side.model).values()) for side in (draft, target))
     if small >= large:
-        notes.append(f"the draft {draft.model.name} is not smaller than the target {target.model.name}: it cannot pay")
+        notes.append(
+            f"the draft {draft.model.name} is not smaller than the target {target.model.name}: "
+            "only a narrower format or sparser experts make its steps cheaper"
+        )
     heads = [side.model.head for side in (draft, target)]
     rows = [head.rows for head in heads if head is not None]
     if len(rows) == len(heads) and rows[0] != rows[1]:

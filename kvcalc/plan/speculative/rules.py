@@ -44,14 +44,13 @@ def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float
     def rule(name: str, predicted: float | None, *, pays: bool, why: str, truth: float = exact) -> QuotedRule:
         return QuotedRule(name=name, speedup=predicted, pays=pays, agrees=pays == (truth > 1), why=why)
 
-    costs = f"a verification costs {_three(v)} plain steps at batch {number_text(batch)}"
+    costs = f"a verification takes v = {_three(v)} at batch {number_text(batch)}"
     found = [
         rule(
             "acceptance x gamma against gamma x size of the draft",
             gained,
             pays=gained > 1,
-            why=f"a rejection ends a draft: {_three(outcome.expected_tokens)} tokens a pass, not "
-            f"{_three(1 + rate * gamma)}; {_sizes(size, c)}; {costs}",
+            why=f"{_ended(outcome.expected_tokens, 1 + rate * gamma)}{_sizes(size, c)}; {costs}",
         ),
         rule(
             "verification is free (Leviathan et al., theorem 3.8): E / (gamma c + 1)",
@@ -83,6 +82,13 @@ def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float
 
 def _three(value: float) -> str:
     return f"{value:.3g}"
+
+
+def _ended(exact: float, quoted: float) -> str:
+    """Return what the rule overlooks of rejections; nothing where it counts as many tokens."""
+    if _three(exact) == _three(quoted):
+        return ""
+    return f"a rejection ends a draft: {_three(exact)} tokens a pass, not {_three(quoted)}; "
 
 
 def _sizes(size: float, c: float) -> str:

@@ -18,6 +18,8 @@ Spec = dict[str, Any]
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _WIDTH, _HEIGHT = 640, 400
+# From this share of the way to an end of a scheme on, black is not read on it.
+_DARK = 0.6
 # Okabe and Ito's colours, told apart by every kind of eye: Wong 2011, doi 10.1038/nmeth.1618.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
@@ -124,6 +126,8 @@ def range_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, to: str,
 def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis, middle: float | None = None) -> Spec:
     """Return a field of cells with their numbers printed in them.
 
+    Colours stand for values from 0 on, so that a field that never reaches the middle is all of one side.
+
     Args:
         rows: one for each cell.
         x: a direction of names.
@@ -131,7 +135,12 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         value: what the colour stands for.
         middle: the value at which the colour turns, where there is one (a speed-up of 1).
     """
-    scheme = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "domainMid": middle, "reverse": True}
+    most = max(row[value.field] for row in rows)
+    turn, most = (0.0, most) if middle is None else (middle, max(most, 2 * middle))
+    scheme: Spec = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "reverse": True}
+    scheme["domain"] = [0, most] if middle is None else [0, middle, most]
+    dark = f"datum.{value.field} > {turn + _DARK * (most - turn)} || datum.{value.field} < {turn - _DARK * turn}"
+    ink = {"condition": {"test": dark, "value": "white"}, "value": "black"}
     where = {"x": x.encoding(), "y": y.encoding()}
     shade = {"field": value.field, "type": "quantitative", "title": value.title, "scale": scheme}
     written = {"field": value.field, "type": "quantitative", "format": value.format}
@@ -140,7 +149,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         "encoding": where,
         "layer": [
             {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": shade}},
-            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written}},
+            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written, "color": ink}},
         ],
     }
 

@@ -70,7 +70,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
         if row.draft_s
         else ("draft", "nothing runs", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
-        ("best gamma", best, ""),
+        ("best gamma", best, "the longest tried" if report.best_gamma == report.by_gamma[-1].gamma else ""),
         ("batches it pays at", _paying(limit.paying), f"of up to {number_text(limit.searched_batch)}"),
         (
             "largest draft that pays",

@@ -32,8 +32,9 @@ Choose = Callable[[Sequence[float]], int]
 # One round: the tokens so far and the shape of the draft.
 Verify = Callable[[Tokens, DraftTree], Round]
 
-# How far a sum of probabilities may exceed 1 by rounding.
+# How far siblings may exceed 1, and a distribution be from it, by rounding; a softmax in 32 bits is within the second.
 _MOST_EXCESS = 1e-9
+_MOST_OFF = 1e-4
 
 
 def seeded(seed: int) -> Choose:
@@ -53,12 +54,27 @@ def residual(target: Sequence[float], draft: Sequence[float]) -> tuple[float, ..
         target: p, the probability of each token under the target.
         draft: q, the same under the draft.
 
+    Raises:
+        InputError: distributions over vocabularies of different sizes, or what is no distribution.
+
     >>> residual((0.5, 0.25, 0.25), (0.25, 0.75, 0.0))
     (0.5, 0.0, 0.5)
     """
+    _comparable(target, draft)
     left = [max(p - q, 0) for p, q in zip(target, draft, strict=True)]
     whole = sum(left)
     return tuple(part / whole for part in left) if whole else tuple(target)
+
+
+def _comparable(target: Sequence[float], draft: Sequence[float]) -> None:
+    if len(target) != len(draft):
+        raise InputError(
+            f"the target has {len(target)} tokens and the draft {len(draft)}",
+            hint="rejection sampling compares probabilities of the same tokens",
+        )
+    for name, given in (("target", target), ("draft", draft)):
+        if not (all(share >= 0 for share in given) and abs(sum(given) - 1) <= _MOST_OFF):
+            raise InputError(f"the probabilities of the {name} are below 0, or do not add up to 1")
 
 
 def _checked(tokens: Sequence[int], wanted: int) -> Sequence[int]:
@@ -152,16 +168,12 @@ def sampled(target: NextDistribution, draft: NextDistribution, choose: Choose) -
     theorem 1; for several children Miao et al. 2023 (SpecInfer), arXiv 2305.09781, multi-step speculative sampling.
 
     Raises:
-        InputError: when run, distributions over vocabularies of different sizes.
+        InputError: when run, distributions over vocabularies of different sizes, or what is no distribution.
     """
 
     def distributions(reached: Tokens) -> tuple[Sequence[float], Sequence[float]]:
         p, q = target(reached), draft(reached)
-        if len(p) != len(q):
-            raise InputError(
-                f"the target has {len(p)} tokens and the draft {len(q)}",
-                hint="rejection sampling compares probabilities of the same tokens",
-            )
+        _comparable(p, q)
         return p, q
 
     def verify(context: Tokens, tree: DraftTree) -> Round:
@@ -198,7 +210,7 @@ def by_chance(acceptance: Sequence[float], choose: Choose) -> Verify:
     if any(not 0 <= share <= 1 for share in acceptance):
         raise InputError("an acceptance is a probability from 0 to 1")
 
-    def verify(context: Tokens, tree: DraftTree) -> Round:
+    def verify(_: Tokens, tree: DraftTree) -> Round:
         if tree.nodes > len(acceptance):
             raise InputError(f"acceptance is given for {len(acceptance)} nodes of {tree.nodes}")
 
@@ -210,6 +222,6 @@ def by_chance(acceptance: Sequence[float], choose: Choose) -> Verify:
             place = choose([*shares, max(refused, 0)])
             return (True, nodes[place]) if place < len(nodes) else (False, 0)
 
-        return _walk(context, tree, (0,) * tree.nodes, decide)
+        return _walk((), tree, (0,) * tree.nodes, decide)
 
     return verify

@@ -141,7 +141,9 @@ def test_the_best_length_is_the_fastest_and_none_where_plain_decoding_is(big, sm
     hopeless = kvcalc.speculate(small, acceptance=0.0, method="ngram", contexts=[512])
     assert (hopeless.best_gamma, hopeless.by_context[0].pays) == (0, "never")
     assert hopeless.speedup < 1
-    assert hopeless.break_even_batch is None
+    assert hopeless.break_even_batch == 0
+    endless = kvcalc.speculate(small, acceptance=0.6, method="ngram", gammas=[4], contexts=[1024])
+    assert (endless.break_even_batch, endless.by_context[0].pays) == (None, "at every batch")
 
 
 def test_acceptance_by_position_and_from_counts(small):
@@ -261,7 +263,7 @@ def test_quoted_rules_agree_at_small_batches_and_mislead_at_large_ones(small):
     ]
     assert [rule.agrees for rule in alone] == [True, True, True, False]
     assert [rule.agrees for rule in crowded] == [False, False, False, True]
-    assert "a verification costs 5 plain steps at batch 2,048" in crowded[1].why
+    assert "a verification takes v = 5 at batch 2,048" in crowded[1].why
     assert alone[0].speedup == pytest.approx((1 + 0.7 * 4) / (1 + 4 * 1_235_814_400 / 8_030_261_248))
 
 
@@ -279,10 +281,25 @@ def test_a_draft_with_few_heads_runs_on_fewer_ranks():
     assert kvcalc.draft_deployment(target, "qwen2.5-0.5b", tensor_parallel=1).parallel.gpus == 1
 
 
+def test_a_rule_that_counts_as_many_tokens_is_not_told_off_for_rejections(small):
+    one, five = (kvcalc.speculate(small, acceptance=0.9, method="ngram", gammas=[gamma]) for gamma in (1, 5))
+    assert "rejection" not in one.rules[0].why
+    assert "4.69 tokens a pass, not 5.5" in five.rules[0].why
+
+
+def test_too_many_rows_are_refused(small):
+    with pytest.raises(InputError, match="10,001 rows of batch, context and gamma, more than 10,000"):
+        kvcalc.speculate(small, acceptance=0.9, method="ngram", batches=range(1, 10_002))
+
+
 def test_what_is_legal_but_foolish_is_said(small):
     larger = kvcalc.speculate(small, "llama3.1-70b", acceptance=0.9, gammas=[2])
     assert larger.speedup < 1
     assert any("is not smaller than the target" in note for note in larger.notes)
+    narrower = kvcalc.draft_deployment(small, small.model.name, weights="int4")
+    report = kvcalc.speculate(small, narrower, acceptance=0.95, gammas=[4])
+    assert report.speedup > 1
+    assert any("is not smaller" in note and "cannot pay" not in note for note in report.notes)
     padded = kvcalc.speculate(kvcalc.deployment("qwen2.5-72b", gpu="h200", gpus=4), "qwen2.5-0.5b", acceptance=0.7)
     assert any("padding of the same vocabulary" in note for note in padded.notes)
     beyond = kvcalc.speculate(small, "llama3.2-1b", acceptance=0.7, contexts=[200_000])

@@ -8,6 +8,7 @@ import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
 from kvcalc.render.charts import chart_spec, write_chart
+from kvcalc.render.charts.pieces import Axis, heat_map
 
 
 def _values(spec):
@@ -68,3 +69,15 @@ def test_a_folder_that_does_not_exist_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         write_chart(spec, tmp_path / "nowhere" / "chart.svg", "svg")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("values", "domain"), [((0.1, 0.5), [0, 1, 2]), ((0.5, 15.0), [0, 1, 15.0]), ((3.0,), [0, 1, 3.0])]
+)
+def test_the_colour_of_a_heat_map_turns_at_its_middle_and_its_numbers_stay_readable(values, domain):
+    x, y, value = (Axis(field=name, title=name, scale="names") for name in "xyv")
+    rows = [{"x": "1", "y": "1", "v": value} for value in values]
+    cells, numbers = heat_map(rows, x=x, y=y, value=value, middle=1.0)["layer"]
+    assert cells["encoding"]["color"]["scale"]["domain"] == domain
+    assert numbers["encoding"]["color"]["condition"]["value"] == "white"
+    assert f"> {1 + 0.6 * (domain[-1] - 1)} || datum.v < 0.4" in numbers["encoding"]["color"]["condition"]["test"]

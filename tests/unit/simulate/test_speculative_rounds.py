@@ -267,6 +267,13 @@ def test_nothing_to_generate_takes_no_pass():
             "siblings are accepted with 1.2 in all",
         ),
         (lambda: speculate_batch([], [()], tokens=1, tree=chain(1)), "0 ways to verify for 1 prompts"),
+        (lambda: residual((0.5, 0.5), (1.0,)), "the target has 2 tokens and the draft 1"),
+        (lambda: residual((0.5, 0.5), (0.5, 0.4)), "probabilities of the draft"),
+        (lambda: residual((-1, 2), (0.5, 0.5)), "probabilities of the target"),
+        (
+            lambda: speculate(sampled(lambda _: (0, 0), lambda _: (1, 0), seeded(0)), (), tokens=1, tree=chain(1)),
+            "probabilities of the target",
+        ),
         (lambda: DraftTree(parents=(0,)), "node 0 of a draft tree follows 0"),
         (lambda: DraftTree.branching((0,)), "has 0 children a node"),
         (lambda: DraftTree.branching((99, 99)), "more than 1,024 nodes"),
