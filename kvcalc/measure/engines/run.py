@@ -13,25 +13,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.reports.measure import CrosscheckReport, LoopCheck
+from kvcalc.core.reports.measure import LoopCheck
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.logs import read_log
 from kvcalc.engines.vllm import VllmOptions, capacity, layout
 from kvcalc.measure.bench import measured_probes
-from kvcalc.measure.calibrate import calibration_of, ceilings, noise_notes, today
+from kvcalc.measure.calibrate import calibration_of, ceilings, noise_notes
 from kvcalc.measure.clock import Timing
+from kvcalc.measure.crosscheck import whole_report
 from kvcalc.measure.engines.made import hugging_face_config
 from kvcalc.measure.machine import Plan
 from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import Step
-from kvcalc.measure.verdicts import bound_checks, byte_checks, crossings, growth, step_row
+from kvcalc.measure.verdicts import bound_checks, byte_checks, step_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.core.reports.measure import CrosscheckRow
+    from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow
     from kvcalc.engines.vllm import Capacity, Layout
     from kvcalc.measure.crosscheck import Questions
     from kvcalc.measure.library import Device
@@ -133,7 +134,8 @@ def engine_report(device: Device, asked: Questions, *, progress: Callable[[str],
     calibration = asked.calibration or (calibration_of(device, hardware, probes) if probes else None)
     rows: list[CrosscheckRow] = []
     checks: list[LoopCheck] = []
-    versions, interrupted = dict(device.versions), False
+    versions: dict[str, str] = {}
+    interrupted = False
     for deployment in asked.deployments:
         prediction = predicted(deployment, batch=max(asked.batches), tokens=last, device=device.kind)
         progress(f"{deployment.model.name}: vLLM starts, compiles and decodes")
@@ -146,23 +148,14 @@ def engine_report(device: Device, asked: Questions, *, progress: Callable[[str],
     if not rows:
         raise KeyboardInterrupt
     checks += [*byte_checks(rows), *bound_checks(rows)]
-    return CrosscheckReport(
+    return whole_report(
+        device,
+        rows,
+        checks,
         engine="vllm",
-        device=device.kind,
-        title=device.title,
-        threads=device.threads,
-        versions=versions,
-        date=today(),
-        gpu=hardware.name,
-        ceilings=hardware,
+        engine_versions=versions,
+        hardware=hardware,
         calibration=calibration,
-        rows=tuple(rows),
-        checks=tuple(checks),
-        crossings=tuple(crossings(rows)),
-        growth=tuple(growth(rows)),
-        median_abs_error={},
-        p90_abs_error={},
-        passed=all(check.passed for check in checks),
         interrupted=interrupted,
         notes=(*noise_notes(probes), *_load_note(device)),
     )
