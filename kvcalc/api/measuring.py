@@ -162,10 +162,7 @@ def _device(name: str) -> Device:
 
 
 def _check_engine(engine: str, draft: object) -> None:
-    from kvcalc.measure.library import require_torch
-
-    require_torch()
-    from kvcalc.measure.engines.run import require_engine
+    from kvcalc.measure.engines.installed import require_engine
 
     name = require_engine(engine)
     if draft is not None:

