@@ -90,6 +90,8 @@ class Load:
         closed = process == "closed"
         yield closed and self.users is None, "a closed loop needs users", "give --users"
         yield not closed and self.users is not None, "users wait for answers in a closed loop", "--arrival closed"
+        few = self.users is not None and self.users < 1
+        yield few, f"a closed loop of {self.users} users", "it has 1 or more"
         yield closed and self.rate is not None, "the rate of a closed loop follows from its users", "leave out --rate"
         yield closed and self.turns is not None, "conversations begin at a rate", "give --rate instead of --users"
         talks = self.turns is not None
@@ -127,7 +129,8 @@ class Load:
         if self.turns is not None:
             what = f"conversations of {self.turns} turns, {self.system_tokens} system tokens, {what}"
         if self.process == "closed":
-            return f"{what}, {self.users} users who think for {seconds_text(self.think_s)}"
+            thinking = f" who think for {seconds_text(self.think_s)}" if self.think_s else ""
+            return f"{what}, {self.users} users{thinking}"
         when = "its own times" if self.process == "trace" else f"{self.process} arrivals"
         rate = "" if self.rate is None else f" at {number_text(self.rate)} requests/s"
         last = "" if self.last_rate is None else f" to {number_text(self.last_rate)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvcalc.render.perfetto import TraceFile
 from kvcalc.render.row_file import RowFile
 from kvcalc.simulate.metrics import latencies
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.runs import Observer, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +60,9 @@ def trace_file(path: str | Path) -> Iterator[Observer]:
         OSError: a folder that cannot be written to.
     """
     with TraceFile(path) as file:
-        yield _Trace(file)
+        trace = _Trace(file)
+        yield trace
+        trace.end()
 
 
 class _Rows(Observer):
@@ -99,11 +101,13 @@ class _Rows(Observer):
         self._add((request.name, request.arrival_s, *unknown[:3], request.prompt_tokens, 0, 0, 0, *unknown, reason))
 
 
-class _Trace(Observer):
+class _Trace(Waits):
     """Writes the runs of steps, counters, and the stretches of each request; several replicas share the tracks."""
 
     def __init__(self, file: TraceFile) -> None:
+        super().__init__()
         self._file = file
+        self._changes: list[tuple[float, int]] = []
         file.process(0, "engine")
         file.process(1, "requests")
 
@@ -113,7 +117,7 @@ class _Trace(Observer):
             told = {"steps": run.steps, "prefill_tokens": run.prefill_tokens, "limiter": run.limiter}
             name = f"{run.running} running"
             self._file.work(0, name, run.start_s, run.end_s, told)
-            self._file.count(0, "requests", run.start_s, {"running": run.running, "waiting": run.waiting})
+            self._file.count(0, "requests", run.start_s, {"running": run.running})
             self._file.count(0, "blocks", run.start_s, {"used": run.blocks})
 
     def finished(self, served: Served) -> None:
@@ -124,6 +128,19 @@ class _Trace(Observer):
         for name, start_s, end_s in steps:
             if end_s > start_s:
                 self._file.span(1, request.name, name, start_s, end_s)
+
+
+    def waited(self, start_s: float, end_s: float) -> None:
+        """Keep when the queue grew and shrank: a request that comes first may be admitted last."""
+        if end_s > start_s:
+            self._changes += ((start_s, 1), (end_s, -1))
+
+    def end(self) -> None:
+        """Write the length of the queue over time."""
+        waiting = 0
+        for at_s, change in sorted(self._changes):
+            waiting += change
+            self._file.count(0, "queue", at_s, {"waiting": waiting})
 
 
 class Progress(Observer):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.api.loads import Load
 from kvcalc.core.errors import InputError
+from kvcalc.core.ranges import check_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kvcalc.core.reports.simulate import Capacity, SimulateReport
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Serving", "find_capacity", "simulate_serving"]
 
 _MOST_REPLICAS = 1024
+_MOST_DRAFTS = 256
+_PREEMPTIONS = ("recompute", "swap")
 _DEFAULT_TOLERANCE = 0.01
 
 
@@ -35,6 +38,11 @@ class Serving:
         kv_memory_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out (see `kvcalc.fit`).
         num_blocks: blocks of a replica's cache, the null block included, whatever the memory.
         policy: ``fcfs`` or ``priority``.
+        preemption: ``recompute``, or ``swap``: blocks go to the host's memory and come back.
+        host_bytes_per_s: rate at which they do, of each GPU.
+        gamma: draft tokens of each verification; with it, decoding is speculative.
+        acceptance: probability that a draft is accepted, if those before it were.
+        draft: the model that drafts; nothing where drafting takes no time. Its memory is not taken from the cache's.
         step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
         replicas: engines that requests are dealt to, each on the deployment's GPUs.
         routing: ``round-robin``, ``least-loaded`` or ``prefix-aware``.
@@ -50,6 +58,11 @@ class Serving:
     kv_memory_bytes: int | None = None
     num_blocks: int | None = None
     policy: Any = "fcfs"
+    preemption: Any = "recompute"
+    host_bytes_per_s: float | None = None
+    gamma: int = 0
+    acceptance: float | None = None
+    draft: str | Path | None = None
     step_times: str = "ideal"
     replicas: int = 1
     routing: Any = "round-robin"
@@ -59,8 +72,26 @@ class Serving:
     slo: str | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.replicas <= _MOST_REPLICAS or not 0 <= self.prefill_replicas <= _MOST_REPLICAS:
-            raise InputError(f"replicas must be from 1 to {_MOST_REPLICAS:,}, not {self.replicas}")
+        check_between("replicas", self.replicas, 1, _MOST_REPLICAS)
+        check_between("prefill-replicas", self.prefill_replicas, 0, _MOST_REPLICAS)
+        check_between("gamma", self.gamma, 0, _MOST_DRAFTS)
+        for wrong, what, hint in self._mistakes():
+            if wrong:
+                raise InputError(what, hint=hint)
+
+    def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield what could be wrong: whether it is, what to say, and what to do."""
+        known = self.preemption in _PREEMPTIONS
+        yield not known, f"preemption {self.preemption!r} is not known", f"preemptions: {', '.join(_PREEMPTIONS)}"
+        swaps, rated = self.preemption == "swap", self.host_bytes_per_s is not None
+        yield swaps and not rated, "swapping needs the rate of the link to the host's memory", "give --host-rate 50GB/s"
+        yield rated and not swaps, "nothing goes to the host's memory", "add --preemption swap"
+        drafts, accepts = bool(self.gamma), self.acceptance is not None
+        yield drafts and not accepts, "speculative decoding needs an acceptance", "give --acceptance 0.8"
+        yield accepts and not drafts, "an acceptance is that of drafts", "give --gamma, draft tokens of a verification"
+        yield self.draft is not None and not drafts, "a draft model drafts some tokens", "give --gamma and --acceptance"
+        sends = self.transfer_bytes_per_s is not None
+        yield sends and not self.prefill_replicas, "nothing is sent to decode elsewhere", "add --prefill-replicas 1"
 
 
 def simulate_serving(

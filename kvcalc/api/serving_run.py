@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from kvcalc.api.speculation import draft_deployment
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
 from kvcalc.core.units import parse_seconds
@@ -17,6 +18,7 @@ from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.runs import Observer
 from kvcalc.simulate.series import Series
+from kvcalc.simulate.serving import Drafting
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.timer import ConstantTimer, EstimateTimer, RooflineTimer
 from kvcalc.sources import find_calibration
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServingRun"]
 
+_BOUNDS: dict[str, Literal["ideal", "serial"]] = {"ideal": "ideal", "serial": "serial"}
 _PERCENTS = tuple(percent / 100 for percent in range(1, 101))
 
 
@@ -50,6 +53,10 @@ class ServingRun:
             kv_bytes=serving.kv_memory_bytes,
             num_blocks=serving.num_blocks,
             policy=serving.policy,
+            preemption=serving.preemption,
+            host_bytes_per_s=serving.host_bytes_per_s,
+            speculative_tokens=serving.gamma,
+            drafting=_drafting(deployment, serving),
         )
         engines = serving.replicas + serving.prefill_replicas
         self.limits: tuple[Limit, ...] = () if serving.slo is None else parse_slo(serving.slo)
@@ -60,9 +67,9 @@ class ServingRun:
         self.refusals = _Refusals()
 
     def _metrics(self, replicas: int) -> Metrics:
-        return Metrics(
-            usable_blocks=self.usable, block_size=self.setup.groups[0].block_size, replicas=replicas, slo=self.limits
-        )
+        groups = self.setup.groups
+        block_size = groups[0].block_size if len(groups) == 1 and groups[0].grows else None
+        return Metrics(usable_blocks=self.usable, block_size=block_size, replicas=replicas, slo=self.limits)
 
     def serve(self, source: Iterable[Request] | FollowUps, observers: Sequence[Observer]) -> None:
         """Serve a load."""
@@ -125,12 +132,16 @@ class ServingRun:
                 prefill_replicas=serving.prefill_replicas,
                 routing=serving.routing if engines > 1 else "",
                 num_blocks=self.setup.num_blocks,
-                block_size=self.setup.groups[0].block_size,
+                block_size=min(group.block_size for group in self.setup.groups),
                 max_num_batched_tokens=limits.max_num_batched_tokens,
                 max_num_seqs=limits.max_num_seqs,
                 max_model_len=limits.max_model_len,
                 prefix_caching=limits.prefix_caching,
                 policy=limits.policy,
+                preemption=limits.preemption,
+                gamma=limits.speculative_tokens,
+                acceptance=serving.acceptance,
+                draft="" if serving.draft is None else str(serving.draft),
                 step_times=serving.step_times,
             ),
             summary=metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus),
@@ -164,10 +175,19 @@ def _exactness(metrics: Metrics) -> tuple[str, ...]:
     return (f"quantiles of {', '.join(rough)} are within {RELATIVE_ERROR:.1%} of the exact ones; means are exact",)
 
 
+def _drafting(deployment: Deployment, serving: Serving) -> Drafting | None:
+    """Return who drafts; a duration given for a step is that of a step with its drafts."""
+    if not serving.gamma or serving.acceptance is None:
+        return None
+    if serving.draft is None or serving.step_times not in {*_BOUNDS, "estimate"}:
+        return Drafting(acceptance=serving.acceptance)
+    timer = _timer(draft_deployment(deployment, serving.draft), serving.step_times)
+    return Drafting(acceptance=serving.acceptance, timer=timer)
+
+
 def _timer(deployment: Deployment, step_times: str) -> StepTimer:
-    kinds: dict[str, Literal["ideal", "serial"]] = {"ideal": "ideal", "serial": "serial"}
-    if step_times in kinds:
-        return RooflineTimer(deployment, kind=kinds[step_times])
+    if step_times in _BOUNDS:
+        return RooflineTimer(deployment, kind=_BOUNDS[step_times])
     if step_times == "estimate":
         calibration = find_calibration(deployment)
         if calibration is None:

@@ -50,6 +50,21 @@ SERVING: dict[str, Any] = {
         str | None, Option("--kv-memory", help="Memory for the cache on each GPU; skips the budget.")
     ],
     "policy": Annotated[str | None, Option("--policy", help="Who is served first: fcfs or priority.")],
+    "preemption": Annotated[
+        str | None, Option("--preemption", help="recompute, or swap: blocks go to the host's memory and come back.")
+    ],
+    "host_bytes_per_s": Annotated[
+        str | None, Option("--host-rate", help="swap: link to the host's memory, of each GPU: 50GB/s.")
+    ],
+    "gamma": Annotated[
+        int | None, Option("--gamma", help="Speculative decoding: draft tokens of each verification.")
+    ],
+    "acceptance": Annotated[
+        float | None, Option("--acceptance", help="Probability that a draft is accepted, if those before it were.")
+    ],
+    "draft": Annotated[
+        str | None, Option("--draft", help="Model that drafts; left out, drafting takes no time (n-grams).")
+    ],
     "step_times": Annotated[
         str | None, Option("--step-times", help="Time of a step: ideal, serial, estimate, or a duration such as 20ms.")
     ],
@@ -62,7 +77,7 @@ SERVING: dict[str, Any] = {
         str | None, Option("--transfer-rate", help="Link from prefill to decode, of each GPU: 50GB/s.")
     ],
     "exact_steps": Annotated[
-        bool | None, Option("--exact-steps", help="Step by step, without jumps: the same results, more slowly.")
+        bool | None, Option("--exact-steps", help="Step by step, without jumps: the same decisions and times, more slowly.")
     ],
     "slo": Annotated[str | None, Option("--slo", help="Limits: ttft_p95=1s,tpot_p95=50ms.")],
 }
@@ -114,6 +129,7 @@ def simulation_values(options: dict[str, Any]) -> dict[str, Any]:
         ("think_s", parse_seconds),
         ("kv_memory_bytes", parse_bytes),
         ("transfer_bytes_per_s", parse_rate),
+        ("host_bytes_per_s", parse_rate),
     ):
         if name in given:
             given[name] = read(given[name])

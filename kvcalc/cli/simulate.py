@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from kvcalc.cli.options import Json, Output, takes_charts, takes_deployment, takes_engine, takes_load, takes_serving
+from kvcalc.core.errors import InputError
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
 Model = Annotated[str | None, Option("--model", "-m", help=_MODEL)]
@@ -56,6 +57,10 @@ def command(
 
     shown = command_output(output, json=json)
     if steps is not None:
+        given = (*chart_files.values(), *engine_options.values(), *deployment_options.values())
+        given += (*serving_options.values(), *load_options.values())
+        if any((model, gpu, find_capacity, save_requests, save_trace, *given)):
+            raise InputError("a replay takes all it needs from its file", hint="beside --steps give --json or --output")
         emit(api.replay_steps(steps), shown)
         return
     model = required(model, "model", "for example --model llama3.1-8b")

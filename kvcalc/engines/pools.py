@@ -282,11 +282,20 @@ def _check_split(model: ModelProfile, parallel: Parallel) -> None:
         )
 
 
-def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> None:
+    """Check that vLLM starts with a cache format, parallel size and block size.
+
+    Raises:
+        InputError: it does not.
+    """
     _check_caches("vLLM", formats, _VLLM_CACHES)
     _check_split(model, parallel)
     if options.platform == "gpu" and (options.block_size or _VLLM_GPU_BLOCK) % _VLLM_GPU_BLOCK:
         raise InputError(f"vLLM's blocks on a GPU are multiples of {_VLLM_GPU_BLOCK} tokens, not {options.block_size}")
+
+
+def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+    check_vllm(model, formats, parallel, options)
 
     @lru_cache(maxsize=4096)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:

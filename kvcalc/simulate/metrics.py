@@ -92,12 +92,13 @@ class Metrics(Observer):
 
     Args:
         usable_blocks: blocks of one replica's cache that can have an owner.
-        block_size: tokens of a block.
+        block_size: tokens of a block; nothing where there are several groups of blocks, or states in them: what is wasted
+            is not told then.
         replicas: how many are watched.
         slo: limits, for the share of requests that met all of those that a request has.
     """
 
-    def __init__(self, *, usable_blocks: int, block_size: int, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
+    def __init__(self, *, usable_blocks: int, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
         self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
         self._limits = [
             (_OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in _OF_REQUEST
@@ -105,7 +106,7 @@ class Metrics(Observer):
         self.of = {name: Quantiles() for name in LATENCIES}
         self._adds = [self.of[name].add for name in _OF_REQUEST]
         self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
-        self.attained = self.refusals = 0
+        self.attained = self.refusals = self._gaps = 0
         self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
         self.first_s, self.last_s = math.inf, 0.0
         self._busy_s = self._running_s = self._block_s = self._held_s = 0.0
@@ -158,6 +159,7 @@ class Metrics(Observer):
     def gap(self, request: Request, seconds: float) -> None:
         """Take in a time between two tokens that no run counts."""
         del request
+        self._gaps += 1
         self.of["inter_token"].add(seconds)
 
     def preempted(self, request: Request, at_s: float) -> None:
@@ -228,7 +230,8 @@ class Metrics(Observer):
             goodput_requests_per_s=_ratio(self.attained, makespan_s) if self._limits else None,
             slo_share=_ratio(self.attained, self.requests) if self._limits else None,
             preemptions=self.preemptions,
-            recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens),
+            # after a gap a request computes the token before it too, for the first time
+            recomputed_tokens=self.computed_tokens - (self.prompt_tokens - self.hit_tokens) - self._gaps,
             prefix_hit_ratio=_ratio(self.hit_tokens, self.prompt_tokens),
             cache_used_share=self._occupancy(makespan_s),
             cache_peak_share=_ratio(self.most_blocks, self._blocks),
@@ -243,8 +246,10 @@ class Metrics(Observer):
     def _occupancy(self, makespan_s: float) -> float:
         return _ratio(self._block_s, makespan_s * self._blocks * self._replicas)
 
-    def _waste(self) -> float:
+    def _waste(self) -> float | None:
         """Return the share of places without a token; tokens in shared blocks count for each sequence."""
+        if self._block_size is None:
+            return None
         places_s = self._block_s * self._block_size
         return max(0.0, 1 - _ratio(self._held_s, places_s)) if places_s else 0.0
 

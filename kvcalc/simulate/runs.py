@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.requests import Request
 
-__all__ = ["Observer", "Run", "Served"]
+__all__ = ["Observer", "Run", "Served", "Waits"]
 
 
 class Run(NamedTuple):
@@ -99,3 +99,22 @@ class Observer:
 
     def refused(self, request: Request, at_s: float, reason: str) -> None:
         """Take in that a request can never run."""
+
+
+class Waits(Observer):
+    """Takes in each time in the queue: from arrival, or from a preemption, to the start of the step that admits."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, float] = {}
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Note since when a request waits again."""
+        self._lost[request.name] = at_s
+
+    def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
+        """Tell how long a request has waited."""
+        del cached_tokens
+        self.waited(self._lost.pop(request.name, request.arrival_s) if self._lost else request.arrival_s, at_s)
+
+    def waited(self, start_s: float, end_s: float) -> None:
+        """Take in a time in the queue."""

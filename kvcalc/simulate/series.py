@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.simulate import SeriesRow
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.runs import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ _LEAST_SLICE_S = 2.0**-20
 _RUNNING, _WAITING, _BLOCKS, _TOKENS, _GAPS, _GAP_S, _FIRSTS, _FIRST_S, _SUMS = range(9)
 
 
-class Series(Observer):
+class Series(Waits):
     """An observer that sums up what happens in slices of time.
 
     Args:
@@ -29,15 +30,18 @@ class Series(Observer):
     """
 
     def __init__(self, *, usable_blocks: int) -> None:
+        super().__init__()
         self._blocks = usable_blocks
         self._slice_s = _LEAST_SLICE_S
         self._slices: list[list[float]] = [[0.0] * _SUMS]
         self._end_s = _LEAST_SLICE_S
+        # by how much the requests that wait all through a slice are more than in the one before
+        self._between = [0] * (_MOST_SLICES + 1)
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps; what happens in one is spread evenly over its time."""
         for run in runs:
-            start_s, end_s, steps, _, _, decodes, _, output, running, waiting, blocks, end_blocks, _, _ = run
+            start_s, end_s, steps, _, _, decodes, _, output, running, _, blocks, end_blocks, _, _ = run
             if end_s > self._end_s:
                 self._reach(end_s)
             place = int(start_s / self._slice_s)
@@ -47,7 +51,6 @@ class Series(Observer):
             taken_s = end_s - start_s
             sums = self._slices[place]
             sums[_RUNNING] += taken_s * running
-            sums[_WAITING] += taken_s * waiting
             sums[_BLOCKS] += taken_s * (blocks + end_blocks) / 2
             sums[_TOKENS] += steps * output
             sums[_GAPS] += steps * decodes
@@ -61,11 +64,24 @@ class Series(Observer):
             inside_s = min(run.end_s, (place + 1) * self._slice_s) - max(run.start_s, place * self._slice_s)
             steps, sums = run.steps * inside_s / taken_s, self._slices[place]
             sums[_RUNNING] += inside_s * run.running
-            sums[_WAITING] += inside_s * run.waiting
             sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
             sums[_TOKENS] += steps * run.output_tokens
             sums[_GAPS] += steps * run.decodes
             sums[_GAP_S] += inside_s * run.decodes
+
+    def waited(self, start_s: float, end_s: float) -> None:
+        """Take in a time in the queue, in the slices in which it lies."""
+        if end_s > self._end_s:
+            self._reach(end_s)
+        most = len(self._slices) - 1
+        first, last = min(int(start_s / self._slice_s), most), min(int(end_s / self._slice_s), most)
+        if first == last:
+            self._slices[first][_WAITING] += end_s - start_s
+            return
+        self._slices[first][_WAITING] += (first + 1) * self._slice_s - start_s
+        self._slices[last][_WAITING] += end_s - last * self._slice_s
+        self._between[first + 1] += 1
+        self._between[last] -= 1
 
     def finished(self, served: Served) -> None:
         """Take in a request's first token, in the slice in which it came."""
@@ -78,6 +94,7 @@ class Series(Observer):
     def _reach(self, time_s: float) -> None:
         """Add slices up to a time; where they would be too many, join them in pairs."""
         while time_s > self._slice_s * _MOST_SLICES:
+            self._settle()
             self._slice_s *= 2
             pairs = zip(self._slices[::2], [*self._slices[1::2], [0.0] * _SUMS], strict=False)
             self._slices = [[one + other for one, other in zip(*pair, strict=True)] for pair in pairs]
@@ -85,8 +102,15 @@ class Series(Observer):
             self._slices.append([0.0] * _SUMS)
         self._end_s = len(self._slices) * self._slice_s
 
+    def _settle(self) -> None:
+        """Add the time of the requests that waited all through a slice."""
+        for sums, waiting in zip(self._slices, accumulate(self._between), strict=False):
+            sums[_WAITING] += waiting * self._slice_s
+        self._between = [0] * (_MOST_SLICES + 1)
+
     def rows(self, end_s: float) -> tuple[SeriesRow, ...]:
         """Return the slices up to the end of the run, the last one cut there."""
+        self._settle()
         return tuple(
             self._row(sums, place * self._slice_s, min(end_s, (place + 1) * self._slice_s))
             for place, sums in enumerate(self._slices)

@@ -267,7 +267,8 @@ class Replica:
         self._note_admissions(step)
         taken, limiter = self._duration(step)
         self.now += taken
-        prefilled = sum(tokens for job, tokens in step.scheduled.items() if not job.decoding)
+        drafts = step.drafts
+        prefilled = sum(tokens - drafts.get(job, 0) for job, tokens in step.scheduled.items() if not job.decoding)
         held = sum(job.computed for job in self.running)
         running, waiting, blocks = len(self.running), len(self.scheduler.waiting), self.cache.usable - self.cache.free
         output = self.scheduler.process(step, self._accepted(step))

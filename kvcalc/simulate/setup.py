@@ -8,6 +8,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.engines import vllm
 from kvcalc.engines.budget import default_sequences
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.pools import check_vllm
 from kvcalc.plan.deployment import default_context
 from kvcalc.plan.fit import cache_memory
 from kvcalc.simulate.cache import BlockGroup
@@ -55,11 +56,12 @@ def serving_setup(
         drafting: acceptance and drafter.
 
     Raises:
-        InputError: no accelerator, a cache that holds nothing, or swapping at no rate.
+        InputError: no accelerator, a cache that holds nothing, swapping at no rate, or what the engine refuses.
         UnsupportedError: a model whose cache in the engine is not modelled.
     """
     options = options or EngineOptions()
     model, hardware = deployment.model, deployment.hardware
+    check_vllm(model, deployment.formats, deployment.parallel, options)
     longest = options.max_model_len or model.context_limit or default_context(model)
     layout = _layout(deployment, options, longest)
     if num_blocks is None:
@@ -69,6 +71,11 @@ def serving_setup(
         raise InputError("weights and overhead leave nothing for the cache", hint="ask fit what would hold them")
     if preemption == "swap" and not host_bytes_per_s:
         raise InputError("swapping needs the rate of the link to the host's memory")
+    if 0 < options.max_num_batched_tokens <= speculative_tokens:
+        raise InputError(
+            f"a verification of {1 + speculative_tokens} tokens never fits in a step of {options.max_num_batched_tokens}",
+            hint="give fewer draft tokens, or a larger --max-num-batched-tokens",
+        )
     limits = Limits(
         max_num_batched_tokens=options.max_num_batched_tokens,
         max_num_seqs=options.max_num_seqs or default_sequences(hardware.usable_memory_bytes if hardware else 0),

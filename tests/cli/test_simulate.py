@@ -123,7 +123,7 @@ def test_a_trace_for_perfetto_holds_every_request(capsys, tmp_path):
     spans = [event for event in events if event["ph"] == "X"]
     assert all(event["dur"] > 0 for event in spans)
     assert sum(event["args"]["steps"] for event in spans) > 0
-    assert {event["name"] for event in events if event["ph"] == "C"} == {"requests", "blocks"}
+    assert {event["name"] for event in events if event["ph"] == "C"} == {"requests", "queue", "blocks"}
 
 
 def test_charts_are_written(capsys, tmp_path):
@@ -224,6 +224,22 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*SMALL, "--step-times", "0s"], "a step must take some time"),
         ([*SMALL, "--policy", "lifo"], "policy 'lifo' is not known"),
         ([*SMALL, "--engine", "sglang"], "scheduler of engine 'sglang' is not modelled"),
+        ([*BASE, "--prompt", "5", "--output-tokens", "5", "--users", "0"], "a closed loop of 0 users"),
+        ([*SMALL, "--prefill-replicas", "-1"], "from 0 to 1,024, not -1"),
+        ([*SMALL, "--transfer-rate", "1GB/s"], "nothing is sent"),
+        ([*SMALL, "--preemption", "drop"], "preemption 'drop' is not known"),
+        ([*SMALL, "--preemption", "swap"], "rate of the link to the host"),
+        ([*SMALL, "--host-rate", "50GB/s"], "nothing goes to the host"),
+        ([*SMALL, "--gamma", "3"], "needs an acceptance"),
+        ([*SMALL, "--gamma", "-1", "--acceptance", "0.5"], "gamma must be"),
+        ([*SMALL, "--acceptance", "0.5"], "acceptance is that of drafts"),
+        ([*SMALL, "--draft", "llama3.2-1b"], "a draft model drafts"),
+        ([*SMALL, "--gamma", "3", "--acceptance", "1.5"], "acceptance must be from 0 to 1"),
+        ([*SMALL, "--gamma", "3", "--acceptance", "1", "--max-num-batched-tokens", "3"], "verification of 4 tokens"),
+        ([*SMALL, "--tp", "3"], "not shared evenly by 3"),
+        ([*SMALL, "--kv-dtype", "q8_0", "--kv-memory", "1GiB"], "vLLM keeps no cache in q8_0"),
+        (["simulate", "--steps", "x.json", "--svg", "x.svg"], "a replay takes all it needs from its file"),
+        (["simulate", "--steps", "x.json", "--rate", "3"], "a replay takes all it needs from its file"),
         ([*SMALL, "--find-capacity"], "needs limits"),
         ([*SMALL, "--find-capacity", "--slo", "ttft_p95=1s", "--tolerance", "0"], "tolerance"),
         ([*SMALL, "--slo", "ttft=1s"], "is not a limit"),
@@ -283,3 +299,41 @@ def test_a_decode_sweep_prints_csv_as_it_stands(capsys):
     assert code == 0
     assert len(rows) == 3 * 64 * 5
     assert [rows[0][name] for name in ("model", "gpu", "context", "batch")] == ["llama3.1-8b", "h100-sxm", "1024", "1"]
+
+
+def test_swapping_computes_nothing_again(capsys):
+    tight = [*SMALL, "--kv-memory", "200MiB", "--max-model-len", "600", "--rate", "500", "--no-prefix-caching"]
+    again = _json(capsys, *tight)["summary"]
+    swapped = _json(capsys, *tight, "--preemption", "swap", "--host-rate", "50GB/s")["summary"]
+    assert again["preemptions"] > 0
+    assert again["recomputed_tokens"] > 0
+    assert swapped["preemptions"] > 0
+    assert swapped["recomputed_tokens"] == 0
+
+
+def test_drafts_that_are_all_accepted_save_steps(capsys):
+    plain = _json(capsys, *SMALL, "--step-times", "20ms")["summary"]
+    drafted = _json(capsys, *SMALL, "--step-times", "20ms", "--gamma", "3", "--acceptance", "1")["summary"]
+    outputs = plain["output_tokens"] / plain["requests"]
+    assert drafted["tpot_s"]["p50"] == pytest.approx(0.02 * -(-(outputs - 1) // 4) / (outputs - 1))
+    modelled = _json(capsys, *SMALL, "--gamma", "3", "--acceptance", "1", "--draft", "llama3.2-1b")["summary"]
+    free = _json(capsys, *SMALL, "--gamma", "3", "--acceptance", "1")["summary"]
+    assert modelled["tpot_s"]["p50"] > free["tpot_s"]["p50"]
+
+
+@pytest.mark.parametrize("options", [(), ("--exact-steps",), ("--replicas", "2"), ("--policy", "priority")])
+def test_the_queue_over_time_adds_up_to_the_times_in_it(capsys, options):
+    """Little's law for the queue, also where arrivals are passed over while its head is blocked."""
+    report = _json(capsys, *SMALL, "--rate", "500", "--max-num-seqs", "3", *options)
+    area_s = sum((row["end_s"] - row["start_s"]) * row["waiting_requests"] for row in report["series"])
+    waited_s = report["summary"]["queue_s"]["mean"] * report["summary"]["requests"]
+    assert waited_s > 1
+    assert area_s == pytest.approx(waited_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("model", ["gemma-3-4b", "falcon-h1-7b", "falcon-mamba-7b"])
+def test_models_of_several_groups_have_the_block_size_of_fit_and_no_share_of_waste(capsys, model):
+    report = _json(capsys, *SMALL, "--model", model)
+    fitted = kvcalc.fit(kvcalc.deployment(model, gpu="h200"), engine="vllm")
+    assert (report["setup"]["num_blocks"], report["setup"]["block_size"]) == (fitted.num_blocks, fitted.block_size)
+    assert report["summary"]["cache_waste_share"] is None

@@ -23,12 +23,16 @@ class ServerSetup:
         prefill_replicas: engines that only prefill.
         routing: how requests are dealt to them.
         num_blocks: blocks of one replica's cache, the null block included.
-        block_size: tokens of a block.
+        block_size: tokens of a block; of several groups, the fewest.
         max_num_batched_tokens: tokens of a step at most.
         max_num_seqs: sequences of a step at most.
         max_model_len: tokens of a sequence at most.
         prefix_caching: whether blocks are kept for later prompts.
         policy: ``fcfs`` or ``priority``.
+        preemption: ``recompute`` or ``swap``.
+        gamma: draft tokens of each verification; 0 without speculative decoding.
+        acceptance: probability that a draft is accepted, if those before it were.
+        draft: the model that drafts; empty where drafting takes no time.
         step_times: where the time of a step comes from.
     """
 
@@ -43,6 +47,10 @@ class ServerSetup:
     max_model_len: int
     prefix_caching: bool
     policy: str
+    preemption: str
+    gamma: int
+    acceptance: float | None
+    draft: str
     step_times: str
 
 
@@ -73,7 +81,8 @@ class ServingSummary:
         prefix_hit_ratio: share of the prompt tokens that were found in the cache at admission.
         cache_used_share: blocks in use over the cache's, mean over the makespan.
         cache_peak_share: the most of it.
-        cache_waste_share: share of the token places of blocks in use that hold no token, mean over time.
+        cache_waste_share: share of the token places of blocks in use that hold no token, mean over time; nothing
+            where several groups of layers, or states, have blocks.
         busy_share: share of the makespan in which steps ran, mean over replicas.
         mean_running_requests: sequences running on a replica, mean over the makespan.
         most_running_requests: the most of them.
@@ -103,7 +112,7 @@ class ServingSummary:
     prefix_hit_ratio: float
     cache_used_share: float
     cache_peak_share: float
-    cache_waste_share: float
+    cache_waste_share: float | None
     busy_share: float
     mean_running_requests: float
     most_running_requests: int

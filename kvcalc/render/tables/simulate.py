@@ -64,6 +64,11 @@ def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:
     cache = f"{number_text(setup.num_blocks)} blocks of {setup.block_size} tokens"
     steps = f"{number_text(setup.max_num_batched_tokens)} tokens, {number_text(setup.max_num_seqs)} sequences at most"
     rows = [("cache of a replica", cache), ("a step", steps, f"time: {setup.step_times}")]
+    if setup.gamma:
+        drafted = f"{setup.gamma} draft tokens{f' by {setup.draft}' if setup.draft else ''}"
+        rows.append(("speculation", drafted, f"accepted: {setup.acceptance:g}"))
+    if setup.preemption != "recompute":
+        rows.append(("preemption", setup.preemption))
     if setup.routing:
         apart = f"{setup.prefill_replicas} prefill, {setup.replicas} decode" if setup.prefill_replicas else ""
         rows.append(("replicas", apart or str(setup.replicas), setup.routing))
@@ -102,7 +107,7 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
             f"at most {number_text(summary.most_running_requests)}",
         ),
         ("cache in use", f"{summary.cache_used_share:.1%}", f"at most {summary.cache_peak_share:.1%}"),
-        ("  of it without a token", f"{summary.cache_waste_share:.1%}"),
+        ("  of it without a token", "-" if summary.cache_waste_share is None else f"{summary.cache_waste_share:.1%}"),
         ("prompt tokens found in it", f"{summary.prefix_hit_ratio:.1%}"),
         ("preemptions", number_text(summary.preemptions), _recomputed(summary)),
         ("steps", number_text(summary.steps), f"{summary.busy_share:.1%} of the time"),

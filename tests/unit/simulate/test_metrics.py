@@ -64,6 +64,20 @@ def test_waste_is_the_places_without_a_token():
     assert metrics.summary(gpus=1, memory_bytes=1).cache_waste_share == pytest.approx(1 - 48 / 64)
 
 
+def test_waste_is_not_told_where_blocks_are_of_several_kinds():
+    metrics = Metrics(usable_blocks=10, block_size=None)
+    metrics.runs([_run()])
+    assert metrics.summary(gpus=1, memory_bytes=1).cache_waste_share is None
+
+
+def test_the_token_after_a_gap_is_not_computed_again():
+    metrics = _metrics()
+    metrics.finished(_served())  # a prompt of 100, and one resumed with 102 known tokens, of which one is new
+    metrics.gap(_request(), 1.0)
+    metrics.runs([_run(prefill_tokens=101, steps=2)])
+    assert metrics.summary(gpus=1, memory_bytes=1).recomputed_tokens == 101
+
+
 def test_a_gap_counts_between_tokens():
     metrics = _metrics()
     metrics.runs([_run(decodes=1, steps=1)])
@@ -145,4 +159,21 @@ def test_a_long_run_is_spread_over_its_slices():
     series.runs([_run(0.0, 1000.0, steps=100, first_s=10.0)])
     rows = series.rows(1000.0)
     assert sum((row.end_s - row.start_s) * row.output_tokens_per_s for row in rows) == pytest.approx(200)
-    assert {round(row.waiting_requests, 9) for row in rows} == {1.0}
+    assert {round(row.running_requests, 9) for row in rows} == {2.0}
+
+
+def test_the_queue_over_time_is_the_time_that_requests_spent_in_it():
+    series = Series(usable_blocks=10)
+    waits = [(0.25, 0.25), (1.0, 3.0), (1.5, 900.0), (890.0, 2000.0), (1999.0, 1999.5)]
+    for number, (start_s, end_s) in enumerate(waits):
+        request = _request(str(number), arrival_s=start_s)
+        if number == 2:  # waits a second time, after a preemption
+            series.admitted(request, 1.75, 0)
+            series.preempted(request, 2.0)
+        series.admitted(request, end_s, 0)
+    rows = series.rows(2000.0)
+    for row in rows:
+        spent_s = [min(row.end_s, end_s) - max(row.start_s, start_s) for start_s, end_s in waits]
+        again_s = max(0.0, min(row.end_s, 2.0) - max(row.start_s, 1.75))
+        expected_s = sum(spent for spent in spent_s if spent > 0) - again_s
+        assert row.waiting_requests * (row.end_s - row.start_s) == pytest.approx(expected_s, abs=1e-9)
