@@ -117,7 +117,11 @@ def test_a_file_of_ones_own_is_taken(capsys: pytest.CaptureFixture[str], tmp_pat
         ("  matrix:", "  norms:", "reach.norms"),
         ("low: 0.9", "low: 2", "the interval from 2"),
         ("engine: my-engine", "engines: my-engine", "'engines' is not known"),
-        ("measured: {device: my machine}", "layer_s: -1\nmeasured: {device: my machine}", "layer_s is -1, out of range"),
+        (
+            "measured: {device: my machine}",
+            "layer_s: -1\nmeasured: {device: my machine}",
+            "layer_s is -1, out of range",
+        ),
         ("matrix: {bandwidth_share: 0.5,", "matrix: {bandwidth_share: .nan,", "bandwidth_share"),
     ],
 )
