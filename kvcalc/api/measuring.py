@@ -68,6 +68,7 @@ def bench(
 def crosscheck(
     models: Sequence[str | Path | ModelProfile],
     *,
+    engine: str | None = None,
     device: str = "auto",
     formats: Sequence[str] | None = None,
     batches: Sequence[int] = (1,),
@@ -88,6 +89,7 @@ def crosscheck(
 
     Args:
         models: as `load_model` takes them.
+        engine: ``vllm`` runs that engine with dummy weights in place of the loop.
         device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.
         formats: of weights, cache and activations; a checkpoint's own 16- or 32-bit format, else bf16, where left out.
         batches: sequences of a step.
@@ -105,8 +107,8 @@ def crosscheck(
         progress: told what is done next.
 
     Raises:
-        InputError: torch is not installed, the device is not there, or too little memory is free.
-        UnsupportedError: a layer that the loop does not build.
+        InputError: torch or the engine is not installed, the device is not there, or too little memory is free.
+        UnsupportedError: a layer that the loop does not build, or a model that the engine is not given.
         KvcalcError: a model, accelerator or calibration that cannot be found.
     """
     _check_rounds(rounds)
@@ -115,6 +117,8 @@ def crosscheck(
     hardware = None if gpu is None else load_hardware(gpu)
     fitted = None if calibration is None else load_calibration(calibration)
     profiles = [load_model(model, settings=settings) for model in models]
+    if engine is not None:
+        _check_engine(engine, draft)
     found = _device(device)
     from kvcalc.measure.crosscheck import Questions, crosscheck_report
 
@@ -144,6 +148,10 @@ def crosscheck(
         calibration=fitted,
         check=check,
     )
+    if engine is not None:
+        from kvcalc.measure.engines.run import engine_report
+
+        return engine_report(found, asked, progress=progress)
     return crosscheck_report(found, asked, progress=progress, speculation=speculation)
 
 
@@ -151,6 +159,14 @@ def _device(name: str) -> Device:
     from kvcalc.measure.library import find_device
 
     return find_device(name)
+
+
+def _check_engine(engine: str, draft: object) -> None:
+    from kvcalc.measure.engines.installed import require_engine
+
+    name = require_engine(engine)
+    if draft is not None:
+        raise InputError(f"--draft is measured with the loop, not with {name}", hint="leave out --engine or --draft")
 
 
 def _format_names(formats: Sequence[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typer import Option
 from kvcalc.cli.measuring import Ceilings, Device, Rounds, WriteCalibration, WriteGpu
 from kvcalc.cli.options import Batches, Calibration, Json, Output, Set, takes_charts
 
+Engine = Annotated[str | None, Option("--engine", help="Run this engine in place of the loop: vllm, if installed.")]
 Models = Annotated[str, Option("--model", "-m", help="Models: catalogue names, files, or a list of them.")]
 Contexts = Annotated[str, Option("--context", help="Tokens attended: one, a list or a range (1024-33792+1024).")]
 Weights = Annotated[
@@ -25,6 +26,7 @@ Check = Annotated[bool, Option("--check/--no-check", help="Hold cached decoding 
 @takes_charts
 def command(
     model: Models,
+    engine: Engine = None,
     device: Device = "auto",
     weights: Weights = None,
     batch: Batches = "1",
@@ -58,6 +60,7 @@ def command(
     check_folders((write_gpu, write_calibration, *chart_files.values()))
     report = api.crosscheck(
         listed(model),
+        engine=engine,
         device=device,
         formats=None if weights is None else listed(weights),
         batches=counts(batch, "batch") or (1,),

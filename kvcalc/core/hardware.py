@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.provenance import Source
@@ -28,6 +29,12 @@ _WIDER = {
     "fp32": ("tf32", "bf16"),
     "fp64": ("fp32",),
 }
+
+
+@cache
+def _spellings(unit: str) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a format and of those that stand in for it, each also with the narrow accumulation."""
+    return tuple((name, f"{name}_acc16") for name in (unit, *_WIDER.get(unit, ())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +117,13 @@ class HardwareProfile:
 
     def peak_name(self, unit: str) -> str:
         """Return the key of the peak that a format runs at, as `peak` finds it."""
-        for name in (unit, *_WIDER.get(unit, ())):
-            keys = [key for key in (name, f"{name}_acc16") if key in self.peak_flop_per_s]
-            if keys:
-                return max(keys, key=self.peak_flop_per_s.__getitem__)
-        return max(self.peak_flop_per_s, key=self.peak_flop_per_s.__getitem__)
+        peaks = self.peak_flop_per_s
+        for name, narrow in _spellings(unit):
+            if narrow in peaks and peaks[narrow] > peaks.get(name, 0):
+                return narrow
+            if name in peaks:
+                return name
+        return max(peaks, key=peaks.__getitem__)
 
     def link(self, gpus: int) -> Link | None:
         """Return the link that a group of that many accelerators of one host would use, if any is known."""

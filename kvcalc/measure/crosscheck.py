@@ -16,16 +16,16 @@ from kvcalc.measure.steps import Step, timed_steps
 from kvcalc.measure.verdicts import abs_errors, bound_checks, byte_checks, crossings, growth, step_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.core.reports.measure import MeasuredSpeculation
+    from kvcalc.core.reports.measure import CrosscheckRow, MeasuredSpeculation
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Probe
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["Questions", "crosscheck_report"]
+__all__ = ["Questions", "crosscheck_report", "whole_report"]
 
 _MOST_DRIFT = 0.15
 _NINE_TENTHS = 0.9
@@ -106,12 +106,39 @@ def crosscheck_report(
     rows = [step_row(step, hardware, calibration) for step in found.steps]
     spoken = found.speculation
     checks += [*byte_checks(rows), *bound_checks(rows), *(_spoken_check(spoken) if spoken is not None else ())]
+    return whole_report(
+        device,
+        rows,
+        checks,
+        hardware=hardware,
+        calibration=calibration,
+        speculation=spoken,
+        interrupted=found.interrupted,
+        notes=_notes(device, found, probes),
+    )
+
+
+def whole_report(
+    device: Device,
+    rows: Sequence[CrosscheckRow],
+    checks: Sequence[LoopCheck],
+    *,
+    hardware: HardwareProfile,
+    calibration: Calibration | None,
+    notes: tuple[str, ...],
+    engine: str = "",
+    engine_versions: Mapping[str, str] | None = None,
+    speculation: MeasuredSpeculation | None = None,
+    interrupted: bool = False,
+) -> CrosscheckReport:
+    """Return the report on measured steps: with what they say together, and where they were measured."""
     errors = abs_errors(rows)
     return CrosscheckReport(
+        engine=engine,
         device=device.kind,
         title=device.title,
         threads=device.threads,
-        versions=device.versions,
+        versions={**device.versions, **(engine_versions or {})},
         date=today(),
         gpu=hardware.name,
         ceilings=hardware,
@@ -120,12 +147,12 @@ def crosscheck_report(
         checks=tuple(checks),
         crossings=tuple(crossings(rows)),
         growth=tuple(growth(rows)),
-        speculation=spoken,
+        speculation=speculation,
         median_abs_error={name: off[len(off) // 2] for name, off in errors.items()},
         p90_abs_error={name: off[int(_NINE_TENTHS * (len(off) - 1) + 0.5)] for name, off in errors.items()},
         passed=all(check.passed for check in checks),
-        interrupted=found.interrupted,
-        notes=_notes(device, found, probes),
+        interrupted=interrupted,
+        notes=notes,
     )
 
 

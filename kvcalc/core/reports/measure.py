@@ -236,6 +236,7 @@ class CrosscheckReport:
     """Predictions against a real decode loop.
 
     Args:
+        engine: the engine that ran; empty for the loop of this package.
         device: ``cpu`` or ``cuda``.
         title: the product's name.
         threads: threads that worked, on a CPU.
@@ -256,6 +257,7 @@ class CrosscheckReport:
     """
 
     schema: str = "kvcalc.crosscheck/1"
+    engine: str = ""
     device: str
     title: str
     threads: int

@@ -142,6 +142,11 @@ def _event(event: str) -> Callable[[Line, Builder], None]:
     return read
 
 
+def _cpu_tokens(line: Line, into: Builder) -> None:
+    into.events.add("cpu")
+    _CPU_TOKENS(line, into)
+
+
 def _batched(line: Line, into: Builder) -> None:
     match = _BATCHED.search(line.text)
     if match:
@@ -201,6 +206,8 @@ _PROFILE = tuple(
     )
 )
 
+_CPU_TOKENS = _counts(rf"CPU KV cache size: ({WHOLE}) tokens", "kv_cache_tokens")
+
 STARTS = (
     "Initializing an LLM engine",
     "Initializing a V0 LLM engine",
@@ -228,6 +235,8 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "model weights took": _memory(r"model weights took # ?Gi?B", "loaded_gib"),
     "Available KV cache memory": _memory(r"Available KV cache memory: # GiB", "available_kv_gib"),
     "GPU KV cache size": _counts(rf"GPU KV cache size: ({WHOLE}) tokens", "kv_cache_tokens"),
+    "CPU KV cache size": _cpu_tokens,
+    "for KV cache on node": _memory(r"set \(#/", "available_kv_gib"),
     "Maximum concurrency for": _concurrency,
     "GPU blocks:": _counts(rf"GPU blocks: ({WHOLE})", "gpu_blocks"),
     "# cuda blocks": _counts(rf"# cuda blocks: ({WHOLE})", "gpu_blocks"),

@@ -141,6 +141,7 @@ def _options(start_up: StartUp, model: ModelProfile) -> VllmOptions:
         max_num_batched_tokens=start_up.count("max_num_batched_tokens") or _BATCHED_TOKENS[0],
         max_in_flight_batches=2 if "asynchronous" in start_up.events else 1,
         prefix_caching=True if caching is None else caching,
+        platform="cpu" if "cpu" in start_up.events else "gpu",
         speculative_tokens=start_up.count("speculative_tokens") or 0,
     )
 

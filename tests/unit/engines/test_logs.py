@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcalc.core.errors import KvcalcError
-from kvcalc.engines.logs import model_names, read_log
+from kvcalc.engines.logs import Printed, model_names, read_log
 from kvcalc.plan.reconcile import reconcile_report
 
 # Lines as public logs have them; the engine's version beside each.
@@ -210,6 +210,19 @@ def test_replicas_are_start_ups_of_their_own():
     assert [one.first("kv_cache_tokens").value for one in found] == [1000, 2000, 3000, 4000]
     assert [one.replica for one in found] == ["DP0", "DP1", "DP2", "DP3"]
     assert {one.model for one in found} == {"a/b"}
+
+
+def test_a_cpu_prints_its_memory_and_its_tokens_in_words_of_its_own():
+    found = only(
+        "Initializing a V1 LLM engine (v0.32.0) with config: model='a/b'\n"
+        "(MainProcess pid=7) INFO [cpu_worker.py:260] Explicitly set (0.5/23.54) GiB for KV cache on node 0.\n"
+        "(MainProcess pid=7) INFO [kv_cache_utils.py:2327] CPU KV cache size: 21,840 tokens, "
+        "Maximum concurrency for 600 tokens per request: 36.40x\n"
+    )
+    assert found.first("available_kv_gib") == Printed(value=0.5, half_step=0.005, line=2)
+    assert found.first("kv_cache_tokens").value == 21840
+    assert found.first("max_concurrency").value == 36.4
+    assert "cpu" in found.events
 
 
 ENGINE = "Initializing a V1 LLM engine (v0.19.0) with config: model='{}'\nGPU KV cache size: {} tokens\n"

@@ -34,6 +34,18 @@ def test_numbers_within_their_digits_agree():
     assert found["kv_cache_tokens"].predicted_most == 476064
 
 
+def test_a_cpu_has_blocks_of_128_tokens():
+    log = (
+        "Initializing a V1 LLM engine (v0.32.0) with config: model='x', dtype=torch.bfloat16, max_seq_len=600\n"
+        "Explicitly set (0.5/23.54) GiB for KV cache on node 0.\nCPU KV cache size: {} tokens, "
+        "Maximum concurrency for 600 tokens per request: {}x\n"
+    )
+    # 0.5 GiB is 182 blocks of 128 x 30 x 3 x 64 x 4 B; a request of 600 tokens has 5
+    found = rows(log.format("21,840", "36.40"), "smollm2-135m")
+    assert all(row.agrees for row in found.values())
+    assert not all(row.agrees for row in rows(log.format("22,976", "38.29"), "smollm2-135m").values())
+
+
 @pytest.mark.parametrize("tokens", ["475,968", "476,080"])
 def test_one_block_beyond_the_digits_differs(tokens):
     row = rows(vllm(tokens=tokens, requests="58.10" if tokens < "476" else "58.12"))["kv_cache_tokens"]

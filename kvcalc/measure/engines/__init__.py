@@ -1,0 +1,1 @@
+"""Real engines where they are installed: their printed caches and their decode steps, held against the prediction."""
