@@ -40,10 +40,10 @@ def questions(state):
     return [("speculate", {**point, "method": "ngram", "acceptance": state["acceptance"]})]
 
 
-async def drag(client, seed, end, found):
+async def drag(client, seed, end, found, views):
     chance = random.Random(seed)  # noqa: S311  not for secrets
     state = {"model": chance.choice(MODELS), "gpu": chance.choice(GPUS), "gpus": 8, "batch": 8, "context": 8192,
-             "acceptance": 0.8, "view": chance.choice(("size", "speed", "speculate"))}  # fmt: skip
+             "acceptance": 0.8, "view": chance.choice(views)}  # fmt: skip
     while time.monotonic() < end:
         slider = chance.choice(("batch", "context"))
         values = BATCHES if slider == "batch" else CONTEXTS
@@ -58,14 +58,15 @@ async def drag(client, seed, end, found):
             await asyncio.sleep(WAIT_S)
         await asyncio.sleep(chance.uniform(0, 2 * PAUSE_S))  # looking at it
         if chance.random() < 0.1:
-            state["view"] = chance.choice(("size", "speed", "speculate"))
+            state["view"] = chance.choice(views)
 
 
-async def load(address, clients, seconds):
+async def load(address, clients, seconds, views):
     found = []
-    end = time.monotonic() + seconds
     async with httpx.AsyncClient(base_url=address, timeout=30, limits=httpx.Limits(max_connections=clients)) as client:
-        await asyncio.gather(*(drag(client, seed, end, found) for seed in range(clients)))
+        (await client.get("/static/vega.js")).raise_for_status()  # as every page does first
+        end = time.monotonic() + seconds
+        await asyncio.gather(*(drag(client, seed, end, found, views) for seed in range(clients)))
     return found
 
 
@@ -73,11 +74,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--views", default="size,speed,speculate")
     asked = parser.parse_args()
     command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
-            found = asyncio.run(load(server.stdout.readline().strip(), asked.clients, asked.seconds))
+            found = asyncio.run(
+                load(server.stdout.readline().strip(), asked.clients, asked.seconds, asked.views.split(","))
+            )
         finally:
             server.terminate()
             server.wait()
