@@ -184,7 +184,7 @@ def _change(result: CheckResult, before: Any, tolerance: float) -> CheckChange:
         far = abs(grown) > tolerance * abs(before)
         worse = far and ((better == "lower" and grown > 0) or (better == "higher" and grown < 0))
         word = "grew" if grown > 0 else "fell"
-        times = "" if ratio is None else f" {ratio:,.3g}x"
+        times = "" if ratio is None else f" {'' if grown > 0 else 'to '}{ratio:,.3g}x"
         message = f"{result.field} {word}{times}: {_shown(before)} -> {_shown(after)}"
     else:
         worse = (before is True and after is False) or (before is not None and after is None)

@@ -30,7 +30,8 @@ class Load:
 
     Args:
         trace: a file of requests: Azure's CSV, Mooncake's JSON lines, or any with ``columns``.
-        columns: which column of the trace holds what: ``time=ts:ms,prompt=in,output=out,hashes=ids``.
+        columns: which column of the trace holds what: ``time=ts:ms,prompt=in,output=out,hashes=ids``,
+            and ``priority``.
         arrival: ``trace`` for the trace's own times; ``poisson``, ``gamma``, ``constant`` or ``ramp`` at ``rate``;
             ``closed`` for users who wait for their answers. Without a trace the default is ``poisson``.
         rate: requests a second; of a ramp, the first. With the trace's own times, they are stretched to it.

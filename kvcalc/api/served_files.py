@@ -37,6 +37,8 @@ _COLUMNS: dict[str, type] = {
     "refused": str,
 }
 _TOLD_EVERY = 256
+# The process of a trace that holds the requests; the engines come after it.
+_REQUESTS = 0
 
 
 @contextmanager
@@ -102,23 +104,17 @@ class _Rows(Observer):
 
 
 class _Trace(Waits):
-    """Writes the runs of steps, counters, and the stretches of each request; several replicas share the tracks."""
+    """Writes the stretches of each request and the length of all queues, and has each engine's steps written."""
 
     def __init__(self, file: TraceFile) -> None:
         super().__init__()
         self._file = file
         self._changes: list[tuple[float, int]] = []
-        file.process(0, "engine")
-        file.process(1, "requests")
+        file.process(_REQUESTS, "requests")
 
-    def runs(self, runs: Sequence[Run]) -> None:
-        """Write runs of steps."""
-        for run in runs:
-            told = {"steps": run.steps, "prefill_tokens": run.prefill_tokens, "limiter": run.limiter}
-            name = f"{run.running} running"
-            self._file.work(0, name, run.start_s, run.end_s, told)
-            self._file.count(0, "requests", run.start_s, {"running": run.running})
-            self._file.count(0, "blocks", run.start_s, {"used": run.blocks})
+    def engine(self, number: int) -> Observer:
+        """Return who writes the steps of an engine."""
+        return _Engine(self._file, number)
 
     def finished(self, served: Served) -> None:
         """Write the stretches of a request."""
@@ -127,8 +123,7 @@ class _Trace(Waits):
                  ("decode", served.first_token_s, served.finish_s))  # fmt: skip
         for name, start_s, end_s in steps:
             if end_s > start_s:
-                self._file.span(1, request.name, name, start_s, end_s)
-
+                self._file.span(_REQUESTS, request.name, name, start_s, end_s)
 
     def waited(self, start_s: float, end_s: float) -> None:
         """Keep when the queue grew and shrank: a request that comes first may be admitted last."""
@@ -140,7 +135,24 @@ class _Trace(Waits):
         waiting = 0
         for at_s, change in sorted(self._changes):
             waiting += change
-            self._file.count(0, "queue", at_s, {"waiting": waiting})
+            self._file.count(_REQUESTS, "queue", at_s, {"waiting": waiting})
+
+
+class _Engine(Observer):
+    """Writes an engine's runs of steps and counters, on tracks of its own."""
+
+    def __init__(self, file: TraceFile, number: int) -> None:
+        self._file, self._process = file, _REQUESTS + 1 + number
+        file.process(self._process, f"engine {number}")
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Write runs of steps."""
+        for run in runs:
+            told = {"steps": run.steps, "prefill_tokens": run.prefill_tokens, "limiter": run.limiter}
+            name = f"{run.running} running"
+            self._file.work(self._process, name, run.start_s, run.end_s, told)
+            self._file.count(self._process, "requests", run.start_s, {"running": run.running})
+            self._file.count(self._process, "blocks", run.start_s, {"used": run.blocks})
 
 
 class Progress(Observer):

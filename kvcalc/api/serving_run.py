@@ -65,6 +65,7 @@ class ServingRun:
         self.each = [self._metrics(1) for _ in range(engines)] if engines > 1 else []
         self.series = Series(usable_blocks=self.usable * engines)
         self.refusals = _Refusals()
+        self._observers: Sequence[Observer] = ()
 
     def _metrics(self, replicas: int) -> Metrics:
         groups = self.setup.groups
@@ -74,6 +75,7 @@ class ServingRun:
     def serve(self, source: Iterable[Request] | FollowUps, observers: Sequence[Observer]) -> None:
         """Serve a load."""
         serving = self.serving
+        self._observers = observers
         alone = serving.replicas == 1 and not serving.prefill_replicas
         if alone and isinstance(source, Iterable):
             watching = _Told([self.metrics, self.series, self.refusals, *observers])
@@ -96,7 +98,9 @@ class ServingRun:
         serve(server, pending)
 
     def _replica(self, number: int, observer: Observer) -> Replica:
-        told = _Told([observer, self.each[number]]) if self.each else observer
+        own = [found for each in self._observers if (found := each.engine(number)) is not None]
+        own += self.each[number : number + 1]
+        told = _Told([observer, *own]) if own else observer
         return replica(self.setup, told, exact_steps=self.serving.exact_steps)
 
     def _transfer(self) -> Transfer:

@@ -70,6 +70,8 @@ def _decode(swept: Sweep, task: SweepTask) -> Columns:
     for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
         for name, values in block.items():
             found.setdefault(name, []).extend(_plain_numbers(values))
+    gpus = deployment.parallel.gpus
+    found["tokens_per_s_per_gpu"] = [speed / gpus for speed in found["tokens_per_s"]]
     return found
 
 

@@ -73,6 +73,8 @@ def sweep(
     scheduler: str | None = None,
     save: str | Path | None = None,
     resume: bool = False,
+    pareto: bool = False,
+    slo: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepReport:
     """Return a report's rows for every point of a grid, or save them to a file.
@@ -85,17 +87,25 @@ def sweep(
         save: a ``.csv``, ``.jsonl`` or ``.parquet`` file for the rows, which are then not kept. Each task's rows are
             written when they are there, into the folder ``FILE.parts`` until all are.
         resume: whether to go on with a sweep to that file which was stopped.
+        pareto: keep the points that no other beats in both tokens/s of a sequence and tokens/s of an accelerator.
+        slo: limits such as ``tpot_p95=50ms`` for the best point; those in ``options`` where left out.
         progress: is told after each task how many are done, and of how many.
 
     Raises:
         InputError: a report or axis that is not known, a cluster that is not there, or parts of another sweep.
         KvcalcError: worker processes that end again and again.
     """
+    from kvcalc.api.sweep_choice import best_row, check_choice, front_rows
     from kvcalc.core.reports.sweep import SweepReport
     from kvcalc.render.saved import SavedRows
 
     if resume and save is None:
         raise InputError("a sweep that was not saved cannot be resumed", hint="give --save FILE")
+    slo = slo or swept.options.get("slo")
+    if save is not None and (pareto or (slo and swept.report != "simulate")):
+        raise InputError("a sweep that is saved keeps no rows to choose from", hint="leave out --save")
+    if pareto or slo:
+        check_choice(swept.report, slo)
     tasks = swept.grid.number_of_tasks
     parts = None if save is None else SavedRows(save, run=_fingerprint(swept), resume=resume)
     there = frozenset() if parts is None else parts.there()
@@ -112,10 +122,13 @@ def sweep(
             progress(done, tasks)
     if parts is not None:
         parts.finish(tasks)
+    best = best_row(swept.report, rows, slo) if slo and save is None else None
     return SweepReport(
         report=swept.report,
         points=swept.grid.points,
-        rows=tuple(rows),
+        rows=front_rows(swept.report, rows) if pareto else tuple(rows),
+        slo=slo if slo and save is None else "",
+        best=best,
         saved="" if save is None else str(save),
         notes=(f"{failed:,} points have no answer; the column error says why",) if failed else (),
     )

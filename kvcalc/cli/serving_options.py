@@ -56,9 +56,7 @@ SERVING: dict[str, Any] = {
     "host_bytes_per_s": Annotated[
         str | None, Option("--host-rate", help="swap: link to the host's memory, of each GPU: 50GB/s.")
     ],
-    "gamma": Annotated[
-        int | None, Option("--gamma", help="Speculative decoding: draft tokens of each verification.")
-    ],
+    "gamma": Annotated[int | None, Option("--gamma", help="Speculative decoding: draft tokens of each verification.")],
     "acceptance": Annotated[
         float | None, Option("--acceptance", help="Probability that a draft is accepted, if those before it were.")
     ],
@@ -77,14 +75,14 @@ SERVING: dict[str, Any] = {
         str | None, Option("--transfer-rate", help="Link from prefill to decode, of each GPU: 50GB/s.")
     ],
     "exact_steps": Annotated[
-        bool | None, Option("--exact-steps", help="Step by step, without jumps: the same decisions and times, more slowly.")
+        bool | None, Option("--exact-steps", help="No jumps over steps: the same decisions and times, more slowly.")
     ],
     "slo": Annotated[str | None, Option("--slo", help="Limits: ttft_p95=1s,tpot_p95=50ms.")],
 }
 
 
 # What a sweep varies, with options of its own.
-_VARIED = ("rate", "seed", "prompt", "replicas", "routing")
+_VARIED = ("rate", "seed", "prompt", "replicas", "routing", "slo")
 SWEPT = {name: option for name, option in (LOAD | SERVING).items() if name not in _VARIED}
 
 

@@ -38,6 +38,12 @@ Save = Annotated[
     str | None, Option("--save", metavar="FILE", help="Write the rows to a .csv, .jsonl or .parquet file.")
 ]
 Resume = Annotated[bool, Option("--resume", help="Go on with a sweep to --save FILE that was stopped.")]
+Pareto = Annotated[
+    bool, Option("--pareto", help="Keep the points that no other beats in tokens/s of a sequence and of a GPU.")
+]
+Slo = Annotated[
+    str | None, Option("--slo", help="Limits, within which the best point is named: tpot_p95=50ms, ttft_p95=1s.")
+]
 Workers = Annotated[
     int | None, Option("--workers", help="Processes: 1, or for simulations as many as there are cores.")
 ]
@@ -69,6 +75,8 @@ def command(
     max_num_seqs: Sequences = None,
     save: Save = None,
     resume: Resume = False,
+    pareto: Pareto = False,
+    slo: Slo = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     json: Json = False,
@@ -106,7 +114,7 @@ def command(
     }
     options = simulation_values(simulation_options)
     if report == "simulate":
-        options |= {} if prompt is None else {"prompt": prompt}
+        options |= {name: value for name, value in (("prompt", prompt), ("slo", slo)) if value is not None}
         axes: dict[str, Any] = places | runs
     else:
         axes = places | cells | {"prompt": counts(prompt, "prompt")}
@@ -118,11 +126,11 @@ def command(
         options=options,
     )
     where: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
-    if save is None and shown in ("csv", "jsonl"):
+    if save is None and not pareto and shown in ("csv", "jsonl"):
         emit_blocks((columns for _, columns in api.sweep_columns(swept, **where)), shown)
         return
     with progress("points") as told:
-        found = api.sweep(swept, save=save, resume=resume, progress=told, **where)
+        found = api.sweep(swept, save=save, resume=resume, pareto=pareto, slo=slo, progress=told, **where)
     emit(found, shown)
 
 

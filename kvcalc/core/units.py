@@ -49,7 +49,8 @@ _SI = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E":
 _IEC = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _PER = re.compile(r"\s*\bper\b\s*", re.IGNORECASE)
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
+_PREFIX = re.compile(r"^(\s*[\d.]+\s*[kM])\s+(?=t)", re.IGNORECASE)
+_QUANTITY = re.compile(r"\s*([+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
 def _split(text: str, what: str) -> tuple[float, str]:
@@ -151,10 +152,10 @@ def parse_seconds(text: str) -> float:
 def parse_speed(text: str) -> tuple[float, str]:
     """Read a measured speed: a rate of tokens or a time, in the unit that is returned with it, without its SI prefix.
 
-    >>> parse_speed("3000tok/s"), parse_speed("1.5 ktok/s/gpu"), parse_speed("12ms"), parse_speed("5 tokens per second")
+    >>> parse_speed("3,000 tok/s"), parse_speed("1.5k tok/s/gpu"), parse_speed("12ms"), parse_speed("5 tokens per s")
     ((3000.0, 'tok/s'), (1500.0, 'tok/s/gpu'), (12.0, 'ms'), (5.0, 'tok/s'))
     """
-    value, unit = _split(_PER.sub("/", text), "speed")
+    value, unit = _split(_PREFIX.sub(r"\1", _PER.sub("/", text)), "speed")
     hint = "for example 3000tok/s, 50tok/s/user, 12ms"
     if not 0 < value < float("inf"):
         raise InputError(f"{text!r} is not a positive speed", hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import Interval
@@ -17,13 +17,13 @@ from kvcalc.evidence.gate import judge
 from kvcalc.plan.estimates import best_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.evidence.cases import Case
     from kvcalc.evidence.families import Family
 
-__all__ = ["fit_families"]
+__all__ = ["Judged", "cross_validated", "fit_families"]
 
 # Records that an interval of their own needs: held-out ones, and any.
 _ENOUGH, _FEWEST = 20, 5
@@ -38,25 +38,100 @@ def fit_families(cases: Sequence[Case], families: Sequence[Family] = FAMILIES) -
         InputError: a family without a record to fit to.
     """
     fitted: dict[str, Calibration] = {}
+    for family, own in _shared_out(cases, families):
+        fitted[family.name] = _fit(family, family.start(fitted), own, fitted.get(family.near))
+    return tuple(fitted.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A record against an estimate that has seen none of its campaign.
+
+    Args:
+        family: the calibration's name.
+        campaign: the record's campaign.
+        case: the record.
+        error: estimate / measured - 1.
+        inside: whether the interval holds it.
+    """
+
+    family: str
+    campaign: str
+    case: Case
+    error: float
+    inside: bool
+
+
+def cross_validated(
+    cases: Sequence[Case], families: Sequence[Family] = FAMILIES, *, only: Sequence[str] = ()
+) -> Iterator[Judged]:
+    """Yield the cases, each against a fit to all the other campaigns of its family, whatever is held out otherwise.
+
+    The interval is that of the other campaigns, judged likewise. Of a family with a single campaign there is none.
+    Shares and starts that are another family's are those of its own fit.
+
+    Args:
+        cases: the cases.
+        families: the families.
+        only: names of the families that are wanted; all of them if empty.
+    """
+    fitted: dict[str, Calibration] = {}
+    for family, own in _shared_out(cases, families):
+        start = family.start(fitted)
+        fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
+        if only and family.name not in only:
+            continue
+        samples = [_sample(case) for case in own]
+        if len({sample.campaign for sample in samples}) == 1:
+            continue
+        of_sample = {id(sample): case for sample, case in zip(samples, own, strict=True)}
+        found = left_out(start, samples, family.free)
+        for left, pairs in _by_campaign(found).items():
+            others = [pair for pair in found if pair[0].campaign != left]
+            for sample, ratio in pairs:
+                even = _spread([], others, compute=sample.limiter == "compute")
+                yield Judged(
+                    family=family.name,
+                    campaign=left,
+                    case=of_sample[id(sample)],
+                    error=1 / ratio - 1,
+                    inside=even.low <= ratio <= even.high,
+                )
+
+
+def _by_campaign(pairs: Sequence[tuple[Sample, float]]) -> dict[str, list[tuple[Sample, float]]]:
+    found: dict[str, list[tuple[Sample, float]]] = {}
+    for sample, ratio in pairs:
+        found.setdefault(sample.campaign, []).append((sample, ratio))
+    return found
+
+
+def _shared_out(cases: Sequence[Case], families: Sequence[Family]) -> Iterator[tuple[Family, list[Case]]]:
+    """Yield each family with the cases that it would estimate, without those that beat their bound."""
     usable = [case for case in cases if estimated_passes(case) and not judge(case).beaten]
     for family in families:
         own = [
             case for case in usable if best_calibration(families, case.hardware, (engine_of(case.record),)) is family
         ]
-        fitted[family.name] = _fit(family, family.start(fitted), own)
-    return tuple(fitted.values())
+        yield family, own
 
 
-def _fit(family: Family, start: Calibration, cases: Sequence[Case]) -> Calibration:
+def _fit(
+    family: Family, start: Calibration, cases: Sequence[Case], neighbour: Calibration | None = None
+) -> Calibration:
     training = [case for case in cases if not family.judges(campaign(case.record))]
     if not training:
         raise InputError(f"there is no record that {family.name} could be fitted to")
     samples = [_sample(case) for case in training]
     judging = [_sample(case) for case in cases if family.judges(campaign(case.record))]
     found = fit(start, samples, family.free)
+    alone = not family.near and len({sample.campaign for sample in samples}) == 1
     judged = [(sample, sample.measured_s / sample_seconds(sample, found)) for sample in judging]
-    others = left_out(found, samples, family.free)
+    others = left_out(found if alone else start, samples, family.free)
     compute, memory = (_spread(judged, others, compute=compute) for compute in (True, False))
+    if neighbour is not None and len(samples) < _FEWEST:
+        compute = _widened(compute, neighbour.compute_interval)
+        memory = _widened(memory, neighbour.memory_interval)
     measured = replace(
         start.measured,
         device=", ".join(sorted({case.hardware.name for case in training})),
@@ -95,6 +170,10 @@ def _spread(
         taken = [[*judged, *others]]
     found = [interval([(sample.campaign, ratio) for sample, ratio in pairs]) for pairs in taken]
     return Interval(low=min(1, *(one.low for one in found)), high=max(1, *(one.high for one in found)))
+
+
+def _widened(interval: Interval, other: Interval) -> Interval:
+    return Interval(low=min(interval.low, other.low), high=max(interval.high, other.high))
 
 
 def _versions(cases: Sequence[Case]) -> dict[str, list[str]]:

@@ -14,7 +14,14 @@ __all__ = ["campaign", "engine_of"]
 
 # Sources that gather the runs of many accelerators, engines and models, some of them in two files.
 _GATHERED = "ai-dynamo/aiconfigurator"
-_ENGINES = {"trtllm": "tensorrt-llm", "nvidia nim": "tensorrt-llm"}
+# Engines that are another one inside: NIM runs TensorRT-LLM, the others llama.cpp.
+_ENGINES = {
+    "trtllm": "tensorrt-llm",
+    "nvidia nim": "tensorrt-llm",
+    **dict.fromkeys(
+        ("ollama", "llamafile", "koboldcpp", "llama-bench", "llama-server", "llama-cpp-python"), "llama.cpp"
+    ),
+}
 
 
 def engine_of(record: Record) -> str:
@@ -24,10 +31,9 @@ def engine_of(record: Record) -> str:
     """
     if record.suite == "kernels":
         return "kernels"
-    name = engine_rules(record.engine).name
-    if name == "llama.cpp" and "vulkan" in record.engine.lower():
-        return "llama.cpp-vulkan"
-    return _ENGINES.get(name, name)
+    printed = engine_rules(record.engine).name
+    name = _ENGINES.get(printed, printed)
+    return "llama.cpp-vulkan" if name == "llama.cpp" and "vulkan" in record.engine.lower() else name
 
 
 def campaign(record: Record) -> str:

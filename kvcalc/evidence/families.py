@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+from kvcalc.evidence.fit import beginning_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,8 @@ class Family:
         held_out: patterns of the campaigns that judge it and that the fit does not see.
         reach: what the search starts from; what is not free stays.
         shares_of: the calibration whose shares stand where this one says nothing, without its time of a call.
+        near: the calibration of a neighbour, whose parameters the search starts from: what the records say little of
+            stays near it.
         also_16_bit: give multiplications in 16 bits the FLOP/s that those in 8-bit integers reach: of a quantised file
             a user need not know in which of them the engine multiplies.
     """
@@ -39,6 +42,7 @@ class Family:
     held_out: tuple[str, ...] = ()
     reach: Mapping[str, Reach]
     shares_of: str = ""
+    near: str = ""
     also_16_bit: bool = False
 
     def start(self, fitted: Mapping[str, Calibration]) -> Calibration:
@@ -47,7 +51,7 @@ class Family:
         taken = {kind: found for kind, found in given.items() if kind.partition(":")[0] not in self.reach}
         reach = {"matrix": _MATRIX, **{kind: replace(found, call_s=0.0) for kind, found in taken.items()}, **self.reach}
         even = Interval(low=1, high=1)
-        return Calibration(
+        found = Calibration(
             name=self.name,
             engine=self.engine,
             applies_to=self.applies_to,
@@ -60,6 +64,7 @@ class Family:
             link_share=0.5 if "link_share" in self.free else 1,
             measured=Measured(device="", date=_FITTED),
         )
+        return beginning_at(found, fitted[self.near], self.free) if self.near else found
 
     def judges(self, name: str) -> bool:
         """Whether a campaign is held out."""
@@ -68,14 +73,17 @@ class Family:
 
 _MATRIX = Reach(bandwidth_share=0.8, flop_share=0.6)
 _EXPERTS = Reach(bandwidth_share=0.8, flop_share=0.6, call_s=2e-5)
+_CUDA = {"matrix:int8": _MATRIX, "matrix:fp16": _MATRIX, "experts:int8": _EXPERTS}
 _KERNEL = Reach(bandwidth_share=0.8, flop_share=0.6, call_s=5e-6)
 _SERVED = ("step_s", "layer_s", "collective_s", "link_share", "experts.bandwidth_share")
 _SHARES_OF_ATTENTION = ("attention.bandwidth_share", "attention.flop_share")
 _LLAMA_CPP = ("step_s", "layer_s", "matrix.bandwidth_share", "matrix.flop_share", "experts.bandwidth_share",
               "experts.flop_share", "experts.call_s", *_SHARES_OF_ATTENTION)  # fmt: skip
-# Where it multiplies its quantised files in 8-bit integers.
+# Where it multiplies its quantised files in 8-bit integers, and those of 16 bits as they are.
 _IN_INT8 = ("step_s", "layer_s", "matrix:int8.bandwidth_share", "matrix:int8.flop_share",
             "experts:int8.bandwidth_share", "experts:int8.flop_share", "experts:int8.call_s")  # fmt: skip
+_MATRIX_IN_INT8 = ("step_s", "layer_s", "matrix:int8.bandwidth_share", "matrix:int8.flop_share")
+_IN_BOTH = (*_IN_INT8, "matrix:fp16.bandwidth_share", "matrix:fp16.flop_share")
 
 
 def _shares(*kinds: str) -> tuple[str, ...]:
@@ -115,6 +123,24 @@ FAMILIES = (
         held_out=("* h200_sxm vllm llama-3.1-70b *", "* h100_sxm vllm gpt-oss-120b *", "*qwen3-32b*", "*8b-instruct*"),
         reach={"experts": _MATRIX},
         shares_of="kernels-hopper",
+    ),
+    Family(
+        name="vllm-ampere",
+        engine="vllm",
+        applies_to=("ampere",),
+        free=("step_s", "layer_s"),
+        reach={"experts": _MATRIX},
+        shares_of="kernels-ampere",
+        near="vllm-hopper",
+    ),
+    Family(
+        name="vllm-ada",
+        engine="vllm",
+        applies_to=("ada",),
+        free=(),
+        reach={"experts": _MATRIX},
+        shares_of="kernels-ada",
+        near="vllm-hopper",
     ),
     Family(
         name="tensorrt-llm-hopper",
@@ -165,7 +191,7 @@ FAMILIES = (
         engine="llama.cpp",
         applies_to=("apple-g13", "apple-g14", "apple-g15", "apple-g16", "apple-g17"),
         free=_LLAMA_CPP,
-        held_out=("ggml-org/llama.cpp/blob/*", "geerlingguy/*", "public*", "*10435"),
+        held_out=("geerlingguy/*", "public*", "*10435", "*3084"),
         reach={"matrix": _MATRIX, "experts": _EXPERTS, "attention": _MATRIX},
     ),
     Family(
@@ -181,20 +207,52 @@ FAMILIES = (
         name="llama.cpp-rtx",
         engine="llama.cpp",
         applies_to=("ada", "blackwell-rtx"),
-        free=_IN_INT8,
-        held_out=("geerlingguy/*", "*14863"),
-        reach={"matrix:int8": _MATRIX, "experts:int8": _EXPERTS},
+        free=_IN_BOTH,
+        held_out=("geerlingguy/*", "*14863", "*7676", "*16834"),
+        reach=_CUDA,
         shares_of="llama.cpp-dgx-spark",
+        also_16_bit=True,
+    ),
+    Family(
+        name="llama.cpp-ampere",
+        engine="llama.cpp",
+        applies_to=("ampere",),
+        free=_IN_BOTH,
+        held_out=("geerlingguy/*", "*20586"),
+        reach=_CUDA,
+        shares_of="llama.cpp-dgx-spark",
+        near="llama.cpp-rtx",
+        also_16_bit=True,
+    ),
+    Family(
+        name="llama.cpp-hbm",
+        engine="llama.cpp",
+        applies_to=("a100-40gb", "a100-40gb-pcie", "a100-80gb", "a100-80gb-pcie", "a30", "hopper", "volta"),
+        free=_IN_BOTH,
+        reach=_CUDA,
+        shares_of="llama.cpp-dgx-spark",
+        near="llama.cpp-ampere",
         also_16_bit=True,
     ),
     Family(
         name="llama.cpp-cuda",
         engine="llama.cpp",
-        applies_to=("pascal", "volta", "turing", "ampere", "hopper"),
-        free=_IN_INT8,
+        applies_to=("pascal", "turing"),
+        free=_MATRIX_IN_INT8,
         held_out=("geerlingguy/*",),
-        reach={"matrix:int8": _MATRIX, "experts:int8": _EXPERTS},
+        reach=_CUDA,
         shares_of="llama.cpp-dgx-spark",
+        near="llama.cpp-ampere",
+        also_16_bit=True,
+    ),
+    Family(
+        name="llama.cpp-vulkan-nvidia",
+        engine="llama.cpp-vulkan",
+        applies_to=("ampere", "ada", "blackwell-rtx", "turing"),
+        free=_MATRIX_IN_INT8,
+        reach=_CUDA,
+        shares_of="llama.cpp-dgx-spark",
+        near="llama.cpp-rtx",
         also_16_bit=True,
     ),
     Family(

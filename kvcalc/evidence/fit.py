@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.cost.estimate import PassTerms
 
-__all__ = ["Sample", "fit", "interval", "left_out", "sample_seconds"]
+__all__ = ["Sample", "beginning_at", "fit", "interval", "left_out", "sample_seconds"]
 
 # The search multiplies and divides one parameter at a time, by less and less.
 _STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
 _LEAST_SHARE, _MOST_SHARE, _LEAST_SECONDS = 0.01, 0.95, 1e-9
-# What a parameter must earn to move: this much of the mean error for each factor of e from where it began.
-_PULL = 0.002
+# What a parameter must earn to move: this much of the mean error for each factor of e from where it began, and as much
+# more as there are few samples, counted by the root of those of a campaign.
+_PULL, _PULL_OF_FEW = 0.002, 0.05
 _DIGITS = 3
 # Of the ratios measured / estimate one in ten lies below the interval and one in ten above.
 _TAIL = 0.1
@@ -54,9 +55,9 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
     """Return the calibration whose estimates are nearest to the measured times.
 
     The mean over samples of abs(log(estimate / measured)) is made least, where all samples of a campaign together weigh
-    as much as the square root of their number. A parameter that the samples say little of stays near its start: the
-    mean error must fall by 0.002 for it to move by a factor of e. One parameter at a time is multiplied or divided by
-    a factor as long as that helps, then by smaller ones; the result has three digits.
+    as much as the square root of their number. A parameter that the samples say little of stays near its start: to move
+    it by a factor of e, the mean error must fall by 0.002, and more where samples are few. One parameter at a time is
+    multiplied or divided by a factor as long as that helps, then by smaller ones; the result has three digits.
 
     Args:
         start: where the search begins; what is not free stays.
@@ -65,7 +66,9 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
     """
     names = tuple(free)
     began = {name: _value(start, name) for name in names}
-    weights = _weights([sample.campaign for sample in samples])
+    campaigns = [sample.campaign for sample in samples]
+    weights = _weights(campaigns)
+    pull = _PULL + _PULL_OF_FEW / sum(map(math.sqrt, Counter(campaigns).values()))
 
     def loss(values: Mapping[str, float]) -> float:
         trial = _with(start, values)
@@ -73,7 +76,7 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
             weight * abs(math.log(sample_seconds(sample, trial) / sample.measured_s))
             for sample, weight in zip(samples, weights, strict=True)
         )
-        return error + _PULL * sum(abs(math.log(value / began[name])) for name, value in values.items())
+        return error + pull * sum(abs(math.log(value / began[name])) for name, value in values.items())
 
     best = _search(loss, began)
     return _with(start, {name: _rounded(value) for name, value in best.items()})
@@ -126,16 +129,23 @@ def _with(calibration: Calibration, values: Mapping[str, float]) -> Calibration:
     return replace(calibration, reach={**calibration.reach, **changed}, **own)  # type: ignore[arg-type]
 
 
+def beginning_at(calibration: Calibration, neighbour: Calibration, free: Iterable[str]) -> Calibration:
+    """Return a calibration with a neighbour's values: those of the free parameters that it has, times and links."""
+    kept = [name for name in free if name.rpartition(".")[0] in ("", *neighbour.reach)]
+    values = {name: _value(neighbour, name) for name in (*kept, "step_s", "layer_s", "collective_s", "link_share")}
+    return _with(calibration, values)
+
+
 def left_out(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> list[tuple[Sample, float]]:
     """Return each sample with the ratio measured / estimate of a fit that has not seen its campaign.
 
-    With one campaign alone, the fit has seen it.
+    With one campaign alone, that is where the search starts.
     """
     names = tuple(free)
     found = []
     for campaign in sorted({sample.campaign for sample in samples}):
-        others = [sample for sample in samples if sample.campaign != campaign] or samples
-        fitted = fit(start, others, names)
+        others = [sample for sample in samples if sample.campaign != campaign]
+        fitted = fit(start, others, names) if others else start
         found += [
             (sample, sample.measured_s / sample_seconds(sample, fitted))
             for sample in samples

@@ -31,6 +31,7 @@ __all__ = [
     "find_model",
     "listed_rules",
     "slowness",
+    "superseded",
     "weight_names",
     "weights_in_name",
 ]
@@ -94,13 +95,18 @@ def exclusion(record: Record) -> str | None:
     return _listed("excluded", record)
 
 
+def superseded(record: Record) -> str | None:
+    """Return why a record says nothing of what its engine reaches by now, or none."""
+    return _listed("superseded", record)
+
+
 def slowness(record: Record) -> str | None:
     """Return why a step of a single sequence takes far longer than its bound, where that is known."""
     return _listed("slow", record)
 
 
 def listed_rules(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the rules ``excluded`` or ``slow``: what they apply to, each with the reason."""
+    """Return the rules ``excluded``, ``superseded`` or ``slow``: what they apply to, each with the reason."""
     rules = []
     for rule in _data()[name]:
         told = [f"engine or note says `{rule['text']}`"] if "text" in rule else [rule["ids"]]

@@ -9,7 +9,7 @@ from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
 from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.cases import Case, Unusable, pass_of
-from kvcalc.evidence.names import exclusion, weights_in_name
+from kvcalc.evidence.names import exclusion, superseded, weights_in_name
 from kvcalc.evidence.setups import Setup, setup_of
 from kvcalc.plan.deployment import memory_needed
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["case_in", "case_of", "most_held"]
 
 _MOST_SEQUENCES = 100_000
+# Tokens of a context up to which attention is small beside the matrices, with or without flash attention.
+_MOST_WITHOUT_FLASH = 1024
 
 
 def case_of(record: Record) -> Case | Unusable:
@@ -85,7 +87,7 @@ def _decode(record: Record, setup: Setup) -> Case:
         likely=_with_prompts(record, setup.deployment, held),
         timing="one by one" if batch == 1 else "alone",
         assumed=(*setup.assumed, *told),
-        bound_only=_unscored(setup) or _unread(record, setup, held),
+        bound_only=_unscored(setup, record, context) or _unread(record, setup, held),
     )
 
 
@@ -126,8 +128,11 @@ def _with_prompts(record: Record, deployment: Deployment, together: int) -> tupl
     )
 
 
-def _unscored(setup: Setup) -> str:
-    return "" if setup.weights_known else "the weights' format was not printed"
+def _unscored(setup: Setup, record: Record, context: int) -> str:
+    """Return why a record gets no estimate; empty if it does."""
+    if "-fa 0" in record.engine and context > _MOST_WITHOUT_FLASH:
+        return "without flash attention the scores of a long context go through memory, which the estimate leaves out"
+    return superseded(record) or ("" if setup.weights_known else "the weights' format was not printed")
 
 
 def _prefill(record: Record, setup: Setup) -> Case:
@@ -142,7 +147,7 @@ def _prefill(record: Record, setup: Setup) -> Case:
         measured_s=record.seconds_per_token * (1 if record.is_time else prompt * batch),
         deployment=setup.deployment,
         assumed=setup.assumed,
-        bound_only=_unscored(setup),
+        bound_only=_unscored(setup, record, record.depth_tokens + prompt),
     )
 
 
@@ -163,7 +168,7 @@ def _first_token(record: Record, setup: Setup) -> Case:
         measured_s=record.seconds_per_token,
         deployment=setup.deployment,
         assumed=setup.assumed,
-        bound_only=waits or _unscored(setup),
+        bound_only=waits or _unscored(setup, record, _prompt(record)),
     )
 
 
@@ -195,7 +200,9 @@ def _whole(record: Record, setup: Setup) -> Case:
         deployment=deployment,
         timing="alone" if held in (record.batch, 1) else "mixed",
         assumed=tuple(told),
-        bound_only=_unscored(setup) if held == record.batch else "how many requests ran at once is not known",
+        bound_only=_unscored(setup, record, prompt)
+        if held == record.batch
+        else "how many requests ran at once is not known",
     )
 
 

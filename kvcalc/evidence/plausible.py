@@ -11,7 +11,7 @@ from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.gate import bound_s, judge
 from kvcalc.evidence.passes import case_in
 from kvcalc.evidence.record import Record
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, memory_needed
+from kvcalc.plan.deployment import check_batch, check_context, format_names, memory_needed
 from kvcalc.plan.steps import hardware_notes, required_hardware
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ __all__ = ["PHASES", "plausibility"]
 
 PHASES = ("decode", "prefill")
 _BOUNDS = {"memory": "bandwidth bound", "compute": "compute bound", "interconnect": "interconnect bound"}
+# Of a context that was not told, what no measurement can undercut.
+_LEAST_CONTEXT = 1
 _CLOSE, _SMALL = 1.1, 0.1
 
 
@@ -36,7 +38,7 @@ def plausibility(
             of a decode step, or to the first token (``12ms``).
         phase: ``decode`` or ``prefill``.
         batch: sequences at once.
-        tokens: context of the decode step, or length of the prompt.
+        tokens: context of the decode step, one token if not given; or length of the prompt.
 
     Raises:
         InputError: a figure that cannot be read, another phase, or no accelerator.
@@ -45,7 +47,9 @@ def plausibility(
         raise InputError(f"unknown phase {phase!r}", hint=did_you_mean(phase, PHASES) or f"phases: {', '.join(PHASES)}")
     hardware = required_hardware(deployment)
     check_batch(batch)
-    length = default_context(deployment.model) if tokens is None else tokens
+    if tokens is None and phase == "prefill":
+        raise InputError("the length of the prompt is needed", hint="--prompt 2048, the tokens that were read")
+    length = tokens or _LEAST_CONTEXT
     beyond = check_context(deployment.model, length, what="context" if phase == "decode" else "prompt")
     value, unit = parse_speed(measured)
     formats = format_names(deployment.formats)
@@ -53,7 +57,8 @@ def plausibility(
                     model=deployment.model.name, weights=formats.weights, kv=formats.kv,
                     devices=deployment.parallel.gpus, prompt_tokens=length - (phase == "decode"))  # fmt: skip
     case = case_in(record, deployment, hardware)
-    notes = [*case.assumed, *beyond, *_fit_note(deployment, length, batch), *hardware_notes(deployment)]
+    untold = () if tokens is not None else ("no --context: held against a context of one token, the least there is",)
+    notes = [*untold, *case.assumed, *beyond, *_fit_note(deployment, length, batch), *hardware_notes(deployment)]
     check = _check(case, measured.strip())
     return CheckReport(checks=(check,), notes=(*_ways_out(case, check), *notes))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.ranges import check_between
 from kvcalc.core.requests import Request, Segment
 from kvcalc.core.units import ceil_div, parse_seconds
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TraceColumns", "parse_columns", "read_trace"]
 
 _MOST_TOKENS = 10**9
+_MOST_PRIORITY = 10**9
 _MOST_SHOWN = 60
 # Length of ``2023-11-16 18:15:``: what comes before the seconds of a date.
 _MINUTE = 17
@@ -41,6 +43,7 @@ class TraceColumns:
         output: tokens generated.
         time: when the request came: a date, or a number of ``time_unit_s``; none where times are not in the file.
         hashes: a list of ids of the prompt's blocks, equal where a block and all before it are.
+        priority: whole numbers, the lowest of which go first where the policy asks for it.
         time_unit_s: the unit of times that are numbers, in seconds.
         hashed_tokens: tokens of such a block.
     """
@@ -49,13 +52,14 @@ class TraceColumns:
     output: str
     time: str | None = None
     hashes: str | None = None
+    priority: str | None = None
     time_unit_s: float = 1.0
     hashed_tokens: int = _HASHED_TOKENS
 
     @property
-    def names(self) -> tuple[str | None, str, str, str | None]:
-        """The columns in the order time, prompt, output, hashes."""
-        return self.time, self.prompt, self.output, self.hashes
+    def names(self) -> tuple[str | None, str, str, str | None, str | None]:
+        """The columns in the order time, prompt, output, hashes, priority."""
+        return self.time, self.prompt, self.output, self.hashes, self.priority
 
 
 _KNOWN = (
@@ -68,12 +72,12 @@ _KNOWN = (
         time_unit_s=parse_seconds("1ms"),
     ),
 )
-_FIELDS = ("time", "prompt", "output", "hashes")
+_FIELDS = ("time", "prompt", "output", "hashes", "priority")
 _MAPPING_HINT = "name them: time=ts:ms,prompt=in_tokens,output=out_tokens (times are in seconds unless a unit follows)"
 
 
 def parse_columns(text: str) -> TraceColumns:
-    """Read a mapping of columns such as ``time=ts:ms,prompt=in,output=out,hashes=ids``.
+    """Read a mapping of columns such as ``time=ts:ms,prompt=in,output=out,hashes=ids,priority=class``.
 
     Raises:
         InputError: a field that is not known, or no column for the prompt or the output.
@@ -96,6 +100,7 @@ def parse_columns(text: str) -> TraceColumns:
         prompt=named["prompt"],
         output=named["output"],
         hashes=named.get("hashes"),
+        priority=named.get("priority"),
         time_unit_s=parse_seconds(f"1{unit}"),
     )
 
@@ -122,7 +127,7 @@ def read_trace(
     given = None if times is None else iter(times)
     number = 0
     for number, (line, found, values) in enumerate(rows(path, columns), 1):
-        time, prompt, output, hashes = values
+        time, prompt, output, hashes, priority = values
         arrival_s = None if given is None else next(given, None)
         if given is not None and arrival_s is None:
             return
@@ -134,6 +139,7 @@ def read_trace(
                 prompt_tokens=prompt_tokens,
                 output_tokens=_tokens(output, found.output),
                 prompt=_segments(hashes, prompt_tokens, found) if found.hashes else (),
+                priority=_priority(priority, found.priority) if found.priority else 0,
             )
         except InputError as error:
             raise InputError(error.what, where=f"{path}:{line}", hint=error.hint) from None
@@ -145,7 +151,7 @@ _Row = tuple[int, TraceColumns, "Sequence[Any]"]
 
 
 def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
-    """Yield line, columns and the values of time, prompt, output and hashes of each row that is not empty."""
+    """Yield line, columns and the values of time, prompt, output, hashes and priority of each row that is not empty."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         try:
@@ -215,13 +221,24 @@ def _tokens(value: Any, column: str) -> int:
     >>> _tokens("374", "p"), _tokens(44.0, "p")
     (374, 44)
     """
-    try:
-        number = int(value) if type(value) is str or type(value) is int else _whole(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{column} {_shown(value)} is not a whole number of tokens") from None
+    number = _integer(value, column, "a whole number of tokens")
     if not 1 <= number <= _MOST_TOKENS:
         raise InputError(f"{column} must be from 1 to {_MOST_TOKENS:,} tokens, not {number}"[:200])
     return number
+
+
+def _priority(value: Any, column: str) -> int:
+    """Return a priority, of either sign."""
+    number = _integer(value, column, "a whole number")
+    check_between(column, number, -_MOST_PRIORITY, _MOST_PRIORITY)
+    return number
+
+
+def _integer(value: Any, column: str, what: str) -> int:
+    try:
+        return int(value) if type(value) is str or type(value) is int else _whole(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{column} {_shown(value)} is not {what}") from None
 
 
 def _whole(value: Any) -> int:

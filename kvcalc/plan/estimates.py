@@ -50,7 +50,9 @@ def applies(calibration: Applicable, hardware: HardwareProfile) -> int:
 
 
 def best_calibration(calibrations: Iterable[T], hardware: HardwareProfile, engines: Sequence[str]) -> T | None:
-    """Return the calibration that applies to an accelerator, or none: by its name before by its generation.
+    """Return the calibration that applies to an accelerator, or none.
+
+    Of an engine's, that by the accelerator's name comes before that by its generation.
 
     Args:
         calibrations: those to choose from.
@@ -58,7 +60,7 @@ def best_calibration(calibrations: Iterable[T], hardware: HardwareProfile, engin
         engines: the engines whose calibrations are wanted, the first preferred.
     """
     fitting = [found for found in calibrations if found.engine in engines and applies(found, hardware)]
-    return min(fitting, key=lambda found: (-applies(found, hardware), engines.index(found.engine)), default=None)
+    return min(fitting, key=lambda found: (engines.index(found.engine), -applies(found, hardware)), default=None)
 
 
 def likely_engines(deployment: Deployment) -> tuple[str, ...]:

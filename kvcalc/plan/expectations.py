@@ -26,9 +26,13 @@ _LEAST_DIFFERENCE = 1e-9
 # Endings of fields of which more, or less, is better; the first that matches counts.
 _HIGHER = ("tokens_per_s", "tokens_per_s_per_sequence", "per_gib", "max_batch", "max_context", "max_concurrency",
            "kv_capacity_tokens", "kv_bytes_available", "num_blocks", "kv_headroom", "fits", "speedup", "flop_per_s",
-           "expected_tokens_per_pass", "prefix_hit_ratio")  # fmt: skip
+           "expected_tokens_per_pass", "prefix_hit_ratio", "requests_per_s", "bytes_per_s", "slo_share")  # fmt: skip
 _LOWER = ("bytes", "bytes_per_token", "bytes_per_sequence", "_s", "joules_per_token", "usd_per_million_tokens",
           "min_gpus", "preemptions", "p50", "p90", "p95", "p99", "mean")  # fmt: skip
+# What is never a share: figures with a unit, and counts.
+_UNITS = ("bytes", "_per_s", "_per_token", "_per_million", "flop")
+_COUNTS = ("_s", "batch", "context", "concurrency", "gpus", "tokens", "parameters", "blocks", ".p50", ".p90", ".p95",
+           ".p99")  # fmt: skip
 # The rows of a report, which need no name where there is one alone.
 _LISTS = ("rows", "points")
 
@@ -38,6 +42,8 @@ def better_end(field: str) -> str:
 
     >>> better_end("decode.tokens_per_s"), better_end("size.kv.bytes_per_token"), better_end("size.batch")
     ('higher', 'lower', '')
+    >>> better_end("simulate.summary.goodput_requests_per_s"), better_end("simulate.summary.ttft_s.p95")
+    ('higher', 'lower')
     """
     if field.endswith(_HIGHER):
         return "higher"
@@ -160,6 +166,10 @@ def _number(asked: Any, field: str) -> float:
         return asked
     text = str(asked).strip()
     if text.endswith("%"):
+        if field.endswith(_COUNTS) or any(unit in field for unit in _UNITS):
+            raise InputError(
+                f"{text!r} is a share, and this figure is none", hint="write a number, with its unit if it has one"
+            )
         return parse_count(text[:-1]) / 100 if text[:-1].isdigit() else float(text[:-1]) / 100
     if "bytes" in field and not field.endswith("_per_s"):
         return parse_bytes(text)

@@ -19,7 +19,7 @@ from kvcalc.plan.fit import BudgetTerms, FitQuestion, arrangements, fit_answer, 
 from kvcalc.plan.prefill import prefill_row
 from kvcalc.plan.speculative import Acceptance, SpeculationOptions
 from kvcalc.plan.speculative.report import ask
-from kvcalc.plan.steps import required_hardware
+from kvcalc.plan.steps import pipeline_notes, required_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,8 @@ _LEAST_BYTES_PER_S = 1.0
 # How far apart the two ends of a searched rate may lie, and a step below an answer that must fail.
 _LEAST_RANGE = 1e-12
 _LEAST_STEP = 1e-9
+# From here on numbers are told without decimals.
+_LEAST_WHOLE = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +250,7 @@ def solve_report(
         engine=engine,
         formats=format_names(deployment.formats),
         rows=(_row(unknown, found, question),),
-        notes=(*notes, *_notes(question, found), *deployment.model.notes),
+        notes=(*notes, *_notes(question, found), *pipeline_notes(found.trial.deployment), *deployment.model.notes),
     )
 
 
@@ -318,11 +320,19 @@ def _reason(unknown: str, here: list[_Check], there: dict[str, _Check], found: _
     if not missed and unknown in ("bandwidth", "price", "acceptance"):
         return f"{' and '.join(check.quantity for check in beyond)} would miss the target by a little"
     told = "; ".join(
-        check.reason or f"{check.quantity} would be {check.reached:.6g}, not {check.relation} {check.target:.6g}"
+        check.reason
+        or f"{check.quantity} would be {_digits(check.reached)}, not {check.relation} {_digits(check.target)}"
         for check in missed or beyond
     )
     fewer = found.beyond.deployment.parallel.gpus if found.beyond is not None else 0
     return f"on {fewer}: {told}" if unknown == "gpus" and not missed else told
+
+
+def _digits(value: float | None) -> str:
+    """Return six digits, never as a power of ten unless it is a small number."""
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if abs(value) >= _LEAST_WHOLE else f"{value:.6g}"
 
 
 def _solve_batch(start: _Trial, question: _Question) -> _Solution:

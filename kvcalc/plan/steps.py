@@ -29,6 +29,7 @@ __all__ = [
     "TimedStep",
     "cache_notes",
     "hardware_notes",
+    "pipeline_notes",
     "report_fields",
     "required_hardware",
     "row_fields",
@@ -94,7 +95,7 @@ def report_fields(
         "formats": format_names(deployment.formats),
         "price_per_hour_usd": hardware.price_per_hour_usd,
         "power_w": deployment.power_w,
-        "notes": (*beyond, *_pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
+        "notes": (*beyond, *pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
         "calibration": estimated_with(calibration),
     }
 
@@ -154,7 +155,7 @@ def cache_notes(deployment: Deployment, rows: Sequence[DecodeRow]) -> tuple[str,
     return (f"a step moves less than the {held} of last-level cache: what stays there can beat the memory bound",)
 
 
-def _pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
+def pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
     """Return what the figures mean where a model is cut into pipeline stages."""
     stages = deployment.parallel.pipeline
     if stages == 1:

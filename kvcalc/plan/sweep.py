@@ -12,7 +12,7 @@ from kvcalc.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Grid", "SweepTask"]
+__all__ = ["Grid", "SweepTask", "pareto_front"]
 
 _MOST_POINTS = 100_000_000
 # Points of one task: a part of a second of work, and few enough to hold their rows.
@@ -91,3 +91,19 @@ class Grid:
         (first, values), *others = self.inner.items()
         size = max(1, _MOST_OF_A_TASK // math.prod(len(each) for _, each in others))
         return [{first: values[start : start + size], **dict(others)} for start in range(0, len(values), size)]
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
+    """Return the places of the points that no other beats: none is as high in both figures and higher in one.
+
+    They come with the first figure falling; of equal points the first stays.
+
+    >>> pareto_front([(1, 9), (5, 5), (4, 5), (5, 5), (9, 1), (8, 0)])
+    (4, 1, 0)
+    """
+    order = sorted(range(len(points)), key=lambda place: (-points[place][0], -points[place][1], place))
+    front: list[int] = []
+    for place in order:
+        if not front or points[place][1] > points[front[-1]][1]:
+            front.append(place)
+    return tuple(front)

@@ -81,7 +81,7 @@ def read_yaml(text: str, *, where: str, list_key: str | None = None) -> Document
     if listed is not None:
         data = {listed: data}
     if not isinstance(data, dict):
-        raise ProfileError("the file holds no mapping", where=where, hint="a profile is a list of `key: value` lines")
+        raise ProfileError("the file holds no mapping", where=where, hint="it is a list of `key: value` lines")
     return Document(data, where, builder.lines)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from kvcalc.render.words import expected_text, figure_text
 
+if TYPE_CHECKING:
     from kvcalc.core.reports.checks import ChecksReport
 
 __all__ = ["github_annotations", "junit_xml", "markdown_summary"]
@@ -68,17 +68,19 @@ def markdown_summary(report: ChecksReport) -> str:
     lines = [f"### kvcalc check: {passed} of {len(report.checks)} hold", ""]
     if report.changes:
         lines += ["| changed | before | after | |", "| --- | --- | --- | --- |"]
-        lines += [_line(change.name, change.before, change.after, "worse" if change.worse else "")
-                  for change in report.changes]  # fmt: skip
+        changes = [(each, figure_text(each.before), figure_text(each.after)) for each in report.changes]
+        lines += [_line(each.name, was, now, "worse" if each.worse else "") for each, was, now in changes]
         lines.append("")
     lines += ["| | check | is | expected |", "| --- | --- | --- | --- |"]
-    shown: Iterable[tuple[str, str, object, object]] = (
-        ("ok" if check.passed else "FAILED", check.name, check.actual, "" if check.expected is None else check.expected)
+    shown = (
+        ("ok" if check.passed else "FAILED", check.name, figure_text(check.actual), expected_text(check.expected))
         for check in sorted(report.checks, key=lambda check: check.passed)
     )
     lines += [_line(*cells) for cells in shown]
     return "\n".join(lines) + "\n\n"
 
 
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+def _line(*cells: str) -> str:
+    """Return a row of a table; names are not to be read as tags or further columns."""
+    kept = (cell.replace("&", "&amp;").replace("<", "&lt;").replace("|", chr(92) + "|") for cell in cells)
+    return f"| {' | '.join(kept)} |"

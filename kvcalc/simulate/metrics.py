@@ -92,13 +92,15 @@ class Metrics(Observer):
 
     Args:
         usable_blocks: blocks of one replica's cache that can have an owner.
-        block_size: tokens of a block; nothing where there are several groups of blocks, or states in them: what is wasted
-            is not told then.
+        block_size: tokens of a block; nothing where there are several groups of blocks, or states in them, which leaves
+            open what is wasted.
         replicas: how many are watched.
         slo: limits, for the share of requests that met all of those that a request has.
     """
 
-    def __init__(self, *, usable_blocks: int, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()) -> None:
+    def __init__(
+        self, *, usable_blocks: int, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()
+    ) -> None:
         self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
         self._limits = [
             (_OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in _OF_REQUEST

@@ -100,6 +100,9 @@ class Observer:
     def refused(self, request: Request, at_s: float, reason: str) -> None:
         """Take in that a request can never run."""
 
+    def engine(self, number: int) -> Observer | None:
+        """Return who takes in what one of the engines does; nobody where they need not be told apart."""
+
 
 class Waits(Observer):
     """Takes in each time in the queue: from arrival, or from a preemption, to the start of the step that admits."""

@@ -73,7 +73,7 @@ def serving_setup(
         raise InputError("swapping needs the rate of the link to the host's memory")
     if 0 < options.max_num_batched_tokens <= speculative_tokens:
         raise InputError(
-            f"a verification of {1 + speculative_tokens} tokens never fits in a step of {options.max_num_batched_tokens}",
+            f"no verification of {1 + speculative_tokens} tokens fits in a step of {options.max_num_batched_tokens}",
             hint="give fewer draft tokens, or a larger --max-num-batched-tokens",
         )
     limits = Limits(

@@ -316,3 +316,31 @@ def test_a_hundred_checks_take_less_than_a_second_of_cpu(tmp_path):
 def test_the_projects_own_checks_hold(run):
     code, out, err = run(None, str(ROOT / "tests" / "kvcalc.checks.yaml"))
     assert code == 0, out + err
+
+
+def test_the_summary_says_what_is_expected_as_the_file_does(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    limiter = "    decode.limiter: {in: [memory, compute]}\n"
+    run(CHECKS.replace("name: chat", "name: a <b> chat") + limiter, "--github")
+    told = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "| ok | a &lt;b> chat: fits | true | true |" in told
+    assert "| memory | in memory or compute |" in told
+    assert "| min 30 |" in told
+    assert "{" not in told
+
+
+@pytest.mark.parametrize(
+    "field", ["kv_bytes_per_token", "decode.tokens_per_s", "ttft_s", "max_batch", "max_concurrency", "parameters"]
+)
+def test_a_percentage_of_nothing_is_refused(run, field):
+    text = CHECKS.partition("  expect:")[0] + f"  expect: {{{field}: {{min: 10%}}}}\n"
+    code, _, told = run(text)
+    assert (code, "'10%' is a share" in told) == (2, True)
+
+
+def test_what_fell_is_told_as_what_it_fell_to(run, tmp_path):
+    _, shown, _ = run(CHECKS, "--json")
+    before = json.loads(shown)
+    before["checks"][2]["actual"] *= 4
+    (tmp_path / "old.json").write_text(json.dumps(before), encoding="utf-8")
+    assert "tokens_per_s_per_sequence fell to 0.25x: " in "".join(map(str, run(CHECKS, "--against", "old.json")))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -126,6 +127,21 @@ def test_a_trace_for_perfetto_holds_every_request(capsys, tmp_path):
     assert {event["name"] for event in events if event["ph"] == "C"} == {"requests", "queue", "blocks"}
 
 
+def test_each_engine_has_tracks_of_its_own_in_a_trace(capsys, tmp_path):
+    path = tmp_path / "trace.json"
+    apart = ["--replicas", "2", "--prefill-replicas", "1", "--rate", "500", "--save-trace", str(path)]
+    assert _run(capsys, *SMALL, *apart)[0] == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert sorted(names.values()) == ["engine 0", "engine 1", "engine 2", "requests"]
+    for process, name in names.items():
+        spans = sorted(
+            (event["ts"], event["dur"]) for event in events if event["ph"] == "X" and event["pid"] == process
+        )
+        assert bool(spans) == (name != "requests")
+        assert all(start + took <= later + 1e-3 for (start, took), (later, _) in pairwise(spans))
+
+
 def test_charts_are_written(capsys, tmp_path):
     svg = tmp_path / "run.svg"
     assert _run(capsys, *SMALL, "--svg", str(svg))[0] == 0
@@ -235,7 +251,7 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*SMALL, "--acceptance", "0.5"], "acceptance is that of drafts"),
         ([*SMALL, "--draft", "llama3.2-1b"], "a draft model drafts"),
         ([*SMALL, "--gamma", "3", "--acceptance", "1.5"], "acceptance must be from 0 to 1"),
-        ([*SMALL, "--gamma", "3", "--acceptance", "1", "--max-num-batched-tokens", "3"], "verification of 4 tokens"),
+        ([*SMALL, "--gamma", "3", "--acceptance", "1", "--max-num-batched-tokens", "3"], "no verification of 4 tokens fits"),
         ([*SMALL, "--tp", "3"], "not shared evenly by 3"),
         ([*SMALL, "--kv-dtype", "q8_0", "--kv-memory", "1GiB"], "vLLM keeps no cache in q8_0"),
         (["simulate", "--steps", "x.json", "--svg", "x.svg"], "a replay takes all it needs from its file"),
@@ -337,3 +353,14 @@ def test_models_of_several_groups_have_the_block_size_of_fit_and_no_share_of_was
     fitted = kvcalc.fit(kvcalc.deployment(model, gpu="h200"), engine="vllm")
     assert (report["setup"]["num_blocks"], report["setup"]["block_size"]) == (fitted.num_blocks, fitted.block_size)
     assert report["summary"]["cache_waste_share"] is None
+
+
+def test_the_lowest_priority_goes_first(capsys, tmp_path):
+    trace, rows = tmp_path / "trace.csv", tmp_path / "rows.csv"
+    trace.write_text("t,in,out,class\n0,50,20,5\n0,50,20,3\n0,50,20,-1\n")
+    columns = "time=t,prompt=in,output=out,priority=class"
+    asked = [*BASE, "--trace", str(trace), "--columns", columns, "--max-num-seqs", "1", "--save-requests", str(rows)]
+    for policy, order in (("fcfs", ["1", "2", "3"]), ("priority", ["3", "2", "1"])):
+        assert _run(capsys, *asked, "--policy", policy)[0] == 0
+        with rows.open(newline="") as file:
+            assert [row["request"] for row in csv.DictReader(file)] == order

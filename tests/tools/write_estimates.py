@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc import api
 from kvcalc.core.model import Mixture
+from kvcalc.evidence.calibrate import cross_validated
 from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.validate import Outcome
+    from kvcalc.evidence.calibrate import Judged
 
 PAGE = Path(__file__).parents[2] / "docs" / "estimates.md"
-FILES = ("speeds.yaml", "gemm.csv", "attention.csv", "serving.csv")
 
 INTRODUCTION = """# Estimates
 
@@ -74,12 +75,15 @@ does not see them. `kvcalc validate` says of each record which it is: errors and
 
 The fit makes the mean over records of abs(log(estimate / measured)) least; all records of a campaign together weigh as much as the
 square root of their number. It multiplies one parameter at a time by a factor, then by smaller ones, and a parameter that the records
-say little of stays near where it began. No share may exceed 0.95, a little above what kernels that stream large operands reach of their
+say little of stays near where it began: at a common value, or at a neighbour's, as `llama.cpp-ampere` at `llama.cpp-rtx`,
+`llama.cpp-hbm` and `llama.cpp-cuda` at `llama.cpp-ampere`, `vllm-ampere` and `vllm-ada` at `vllm-hopper`. The fewer the records the more
+they must gain to move it. `vllm-ada` has one record, too few to fit anything: its times are those of `vllm-hopper`. No share may exceed 0.95, a little above what kernels that stream large operands reach of their
 bandwidth (0.938, matrix-vector products on an L40S). Matrices and attention of engines that serve many requests are fitted to kernels on
 their own, and only the rest to the steps of the engine. The same records give the same bytes (`tests/tools/write_calibrations.py`).
 
 The interval is that of 20 or more held-out records with the same limiter; where they are fewer it is widened to that of all records, each
-of the training as a fit without its campaign has it. On held-out records its coverage is therefore near four fifths by construction; on
+of the training as a fit without its campaign has it (where there is one campaign, as the neighbour's parameters have it). With fewer than
+five records it is as wide as the neighbour's at least. On held-out records its coverage is therefore near four fifths by construction; on
 records of other sources it is a prediction.
 
 A served step is estimated as its server runs it: full, so that while one sequence generates its tokens the prompts of the others are read,
@@ -93,10 +97,13 @@ LIMITS = """
 - A calibration is of the versions its records were measured with. On a new card builds differ much: the first published runs of DGX Spark
   (llama.cpp discussion 16578) are slower, in both phases, than those that its calibration is fitted to.
 - Prefill in llama.cpp is estimated worst: builds and backends differ most there, and few sources print prompts of more than 2,048 tokens.
-  On RTX cards attention's share of FLOP/s is taken from DGX Spark with flash attention; without it, long prompts take longer.
+  On NVIDIA cards attention's shares are taken from DGX Spark with flash attention; without it, long prompts take up to twice as long.
+- What builds of llama.cpp before June 2024 reach with quantised prompts on NVIDIA cards is not estimated: they did not use the 8-bit tensor
+  cores. Vulkan on NVIDIA cards has two campaigns, which differ by a factor of three.
 - Mixtures of experts in gpt-fast are judged by a calibration that has seen dense models alone, and take longer than it says.
 - TensorRT-LLM's runs of gpt-oss-120b on H100 take many times their bound; nothing in their source says why, and the estimate is far off.
-- SGLang has one campaign, and nothing judges it. Radeon, Pascal, Turing and Ampere cards have few records each, and wide intervals.
+- SGLang has one campaign, and nothing judges it. vLLM on Ampere has five records, of one to eight sequences; what it does with many, with
+  several cards and with 8-bit weights there is borrowed from Hopper. Radeon, Pascal and Turing have few records each, and wide intervals.
 - NVIDIA cards multiply GGUF's quantised files in 8-bit integers; where a user does not say `--activations int8`, the same FLOP/s are
   taken as a share of the 16-bit peak.
 - Kernels on their own (`kernels-*`) estimate matrix products and decode attention of one call, not models. Operands that stay in the
@@ -174,10 +181,12 @@ def quantity(outcome: Outcome) -> str:
 
 
 def estimated(folder: Path) -> list[Outcome]:
-    """Return the records of the folder that have an estimate, each run once."""
+    """Return the records that have an estimate, each run once."""
+    from write_calibrations import files
+
     found: dict[tuple[object, ...], Outcome] = {}
-    for name in FILES:
-        for outcome in api.validate(records=folder / name).outcomes:
+    for path in files(folder):
+        for outcome in api.validate(records=path).outcomes:
             if outcome.error is not None and outcome.calibration:
                 found.setdefault((outcome.calibration, outcome.batch, outcome.measured, outcome.bound), outcome)
     return list(found.values())
@@ -194,8 +203,40 @@ def errors(folder: Path) -> str:
     return text
 
 
+CROSS = """
+## Each campaign left out in turn
+
+One split judges by few campaigns. So each campaign is estimated by a fit to all the others of its engine and accelerators, held-out ones
+too, and the interval is that of these others, judged likewise (`tests/tools/cross_validate.py`). The errors are larger than above, and
+nearer to what records of another source will show: they hold the cases in which nothing else is known of an engine on a generation.
+
+"""
+
+
+def crossed(folder: Path) -> str:
+    from cross_validate import measured_kind
+    from write_calibrations import cases
+
+    groups: dict[str, list[Judged]] = {}
+    for one in cross_validated(cases(folder)):
+        groups.setdefault(measured_kind(one), []).append(one)
+    columns = ["", "records", "campaigns", "error", "\\|error\\|", "inside"]
+    rows = [
+        (
+            name,
+            str(len(found)),
+            str(len({one.campaign for one in found})),
+            percent(median(one.error for one in found), signed=True),
+            percent(median(abs(one.error) for one in found)),
+            percent(sum(one.inside for one in found) / len(found)),
+        )
+        for name, found in sorted(groups.items())
+    ]
+    return CROSS + table(columns, rows)
+
+
 def page(folder: Path) -> str:
-    return INTRODUCTION + parameters() + SPLIT + split() + errors(folder) + LIMITS
+    return INTRODUCTION + parameters() + SPLIT + split() + errors(folder) + crossed(folder) + LIMITS
 
 
 if __name__ == "__main__":

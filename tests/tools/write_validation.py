@@ -86,6 +86,9 @@ def page() -> str:
     text += "\n## Records that are left out\n\nBy the pattern of their id, in any file:\n\n"
     text += table(("records", "why"), listed_rules("excluded"), left=2)
     text += "\nAnd whatever runs a model, on an accelerator or in a format that kvcalc has no profile of: it is counted, not guessed.\n"
+    text += "\n## Records without an estimate for their age\n\n"
+    text += "Held against the bound alone; so are the contexts of more than 1,024 tokens of runs that say `-fa 0`, without flash attention.\n\n"
+    text += table(("records", "why"), listed_rules("superseded"), left=2)
     text += "\n## Single sequences far slower than their bound\n\n"
     text += "Steps of one sequence of a dense model reach 40 % of their bound or more, except the following. The reasons follow from the\n"
     text += "shape of the step; no source measured them.\n\n"

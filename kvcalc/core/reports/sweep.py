@@ -19,7 +19,10 @@ class SweepReport:
         report: the report whose rows these are.
         points: points of the grid.
         rows: one for each point, in the order of the grid: what was varied, then the report's fields, nested ones with
-            dotted names; a point that cannot be computed has ``error`` in their place.
+            dotted names; a point that cannot be computed has ``error`` in their place. Where the Pareto front was asked
+            for, its points alone, the fastest for one sequence first.
+        slo: the limits that ``best`` keeps, as given; empty where there are none.
+        best: of the points within them, the one with the most tokens/s of an accelerator.
         saved: the file the rows were written to instead; empty where they are here.
         notes: what a user should know.
     """
@@ -28,5 +31,7 @@ class SweepReport:
     report: str
     points: int
     rows: tuple[Mapping[str, Any], ...] = ()
+    slo: str = ""
+    best: Mapping[str, Any] | None = None
     saved: str = ""
     notes: tuple[str, ...] = ()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kvcalc.core.units import number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.words import expected_text, figure_text
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.checks import ChecksReport
@@ -18,7 +18,7 @@ __all__ = ["parts"]
 def parts(report: ChecksReport) -> list[Part]:
     """Return each assertion with its outcome, what changed, and the verdict last."""
     rows = [
-        ["ok" if check.passed else "FAILED", check.name, _value(check.actual), _expected(check.expected)]
+        ["ok" if check.passed else "FAILED", check.name, figure_text(check.actual), expected_text(check.expected)]
         for check in report.checks
     ]
     shown: list[Part] = [grid(["", "check", "is", "expected"], rows, left=2)]
@@ -27,8 +27,8 @@ def parts(report: ChecksReport) -> list[Part]:
             [
                 "WORSE" if change.worse else "",
                 change.name,
-                _value(change.before),
-                _value(change.after),
+                figure_text(change.before),
+                figure_text(change.after),
                 _ratio(change.ratio),
             ]
             for change in report.changes
@@ -46,17 +46,5 @@ def _verdict(report: ChecksReport) -> Text:
     return Text(held + worse, style="bold green" if report.passed else "bold red")
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return number_text(value)
-
-
 def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:,.3g}"
-
-
-def _expected(expected: Any) -> str:
-    if isinstance(expected, dict):
-        return ", ".join(f"{key} {value}" for key, value in expected.items())
-    return "" if expected is None else _value(expected)

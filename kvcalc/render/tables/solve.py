@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["parts"]
 
 _NAMES = {
-    "batch": "sequences",
-    "context": "tokens of each",
+    "batch": "batch",
+    "context": "context",
     "gpus": "GPUs",
     "bandwidth": "memory bandwidth",
     "price": "price of a GPU-hour",
@@ -49,8 +49,18 @@ def parts(report: SolveReport) -> list[Part]:
 def _verdict(row: SolveRow) -> Text:
     name = _NAMES[row.unknown]
     if row.answer is None:
-        return Text(f"NO ANSWER for {name}: {row.reason}", style="bold red")
-    return Text(f"{row.extreme} {name}: {_amount(row.unknown, row.answer)}", style="bold green")
+        return Text(f"NO ANSWER for {name}: {_in_words(row.reason)}", style="bold red")
+    extreme = "highest" if row.unknown == "price" else row.extreme
+    counted = {"batch": " sequences", "context": " tokens of each"}.get(row.unknown, "")
+    return Text(f"{extreme} {name}: {_amount(row.unknown, row.answer)}{counted}", style="bold green")
+
+
+def _in_words(reason: str) -> str:
+    """Return a reason with the table's own names of the quantities."""
+    for quantity in sorted(_NAMES, key=len, reverse=True):
+        if "_" in quantity:
+            reason = reason.replace(quantity, _NAMES[quantity])
+    return reason
 
 
 def _amount(quantity: str, value: float) -> str:
@@ -80,7 +90,7 @@ def _facts(row: SolveRow) -> list[tuple[str, ...]]:
     if row.usd_per_million_tokens is not None:
         told.append(("a million tokens at least", usd_text(row.usd_per_million_tokens)))
     if row.answer is not None:
-        told.append(("what stops there", row.reason.replace("_", " ")))
+        told.append(("what stops there", _in_words(row.reason)))
     return told
 
 

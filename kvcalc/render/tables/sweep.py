@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import bytes_text, number_text, seconds_text
+from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ _MOST_ROWS = 200
 _SHOWN = (
     "model", "gpu", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "kv_dtype",
     "replicas", "routing", "rate", "seed", "max_num_seqs", "max_num_batched_tokens", "batch", "context", "prompt",
-    "tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "limiter", "fits", "max_batch", "max_context",
-    "kv.total_bytes", "weights.total_bytes", "summary.ttft_s.p95", "summary.tpot_s.p95",
+    "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_s_per_sequence", "ideal_s", "limiter", "fits", "max_batch",
+    "max_context", "kv.total_bytes", "weights.total_bytes", "summary.ttft_s.p95", "summary.tpot_s.p95",
     "summary.output_tokens_per_s", "summary.cache_used_share", "summary.preemptions", "error",
 )  # fmt: skip
 
@@ -31,6 +32,7 @@ _NAMES = {
     "summary.cache_used_share": "cache",
     "summary.preemptions": "preempted",
     "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_gpu": "per GPU",
     "tokens_per_s_per_sequence": "per seq.",
     "ideal_s": "ideal",
     "tensor_parallel": "tp",
@@ -53,11 +55,27 @@ def parts(report: SweepReport) -> list[Part]:
     if len(report.rows) > len(rows):
         notes.append(f"{len(report.rows) - len(rows):,} more rows; --output csv prints all, with every column")
     words = sum(isinstance(value, str) for value in (rows[0].get(name) for name in columns)) if rows else 0
+    kept = "" if len(report.rows) == report.points else f", {len(report.rows):,} kept"
     return [
-        heading(f"{report.report}: {report.points:,} points"),
+        heading(f"{report.report}: {report.points:,} points{kept}"),
         grid(names, cells, left=min(words, 2)),
+        *_best(report, columns),
         *note_lines(notes),
     ]
+
+
+def _best(report: SweepReport, columns: list[str]) -> list[Part]:
+    """Return the best point within the limits, named by what the columns show of it."""
+    if not report.slo:
+        return []
+    if report.best is None:
+        return [Text(f"NO POINT is within {report.slo}", style="bold red")]
+    found = [
+        f"{_NAMES.get(name, name)} {_text(name, report.best[name])}"
+        for name in columns
+        if report.best.get(name) is not None
+    ]
+    return [Text(f"best within {report.slo}: {', '.join(found)}", style="bold green")]
 
 
 def _text(name: str, value: Any) -> str:

@@ -25,9 +25,7 @@ _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside
 def parts(report: ValidateReport) -> list[Part]:
     """Return what was found in all, each suite, each source, and every record that beats its bound."""
     whole = report.summary
-    shown: list[Part] = [
-        heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")
-    ]
+    shown: list[Part] = [heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")]
     shown.append(
         facts(
             [

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -181,7 +182,7 @@ def test_a_cluster_whose_worker_is_killed_loses_nothing_and_counts_nothing_twice
             if len(found) == 2:
                 os.kill(victim, signal.SIGKILL)
             found.append((number, columns))
-        assert not _alive(victim)
+        _gone_within(victim, seconds=20)
     assert [number for number, _ in sorted(found, key=lambda each: each[0])] == list(range(many.grid.number_of_tasks))
     rows = [
         dict(zip(columns, row, strict=True))
@@ -191,9 +192,43 @@ def test_a_cluster_whose_worker_is_killed_loses_nothing_and_counts_nothing_twice
     assert tuple(rows) == sweep(many).rows
 
 
-def _alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _gone_within(pid, *, seconds):
+    """Fail unless a killed process is gone: it is there until its parent has taken note."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} is still there")
+
+
+def test_the_front_and_the_best_within_limits_are_chosen_by_hand_alike():
+    swept = Sweep(axes={"model": ("llama3.1-8b",), "gpu": ("h100-sxm", "h200"), "gpus": (1, 2), "batch": (1, 64, 4096)})
+    rows = [row for row in sweep(swept).rows if row["fits"]]
+    speeds = [(1 / row["ideal_s"], row["batch"] / row["ideal_s"] / row["gpus"]) for row in rows]
+    unbeaten = [
+        row
+        for row, mine in zip(rows, speeds, strict=True)
+        if not any(other != mine and other[0] >= mine[0] and other[1] >= mine[1] for other in speeds)
+    ]
+    found = sweep(swept, pareto=True, slo="tpot_p95=10ms")
+    assert sorted(found.rows, key=rows.index) == unbeaten
+    within = [row for row in rows if row["ideal_s"] <= 0.01]
+    assert found.best == max(within, key=lambda row: row["batch"] / row["ideal_s"] / row["gpus"])
+    assert sweep(swept, slo="tpot_p95=1us").best is None
+
+
+@pytest.mark.parametrize(
+    ("swept", "options", "told"),
+    [
+        (DECODE, {"slo": "ttft_p95=1s"}, "says nothing of ttft_p95"),
+        (DECODE, {"slo": "tpot=1s"}, "not a limit"),
+        (FIT, {"pareto": True}, "no two speeds"),
+        (DECODE, {"pareto": True, "save": "rows.csv"}, "keeps no rows"),
+    ],
+)
+def test_what_cannot_be_chosen_by_is_refused(swept, options, told):
+    with pytest.raises(InputError, match=told):
+        sweep(swept, **options)

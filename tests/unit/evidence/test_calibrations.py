@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kvcalc
-from kvcalc.evidence.calibrate import fit_families
+from kvcalc.evidence.calibrate import cross_validated, fit_families
 from kvcalc.evidence.campaigns import campaign, engine_of
+from kvcalc.evidence.cases import Unusable
 from kvcalc.evidence.estimates import estimate_case, estimated_passes
 from kvcalc.evidence.families import FAMILIES
 from kvcalc.evidence.kernels import kernel_case
@@ -60,10 +61,14 @@ def test_an_interval_holds_the_estimate(name: str) -> None:
     ("gpu", "weights", "expected"),
     [
         ("h100-sxm", None, "vllm-hopper"),
-        ("h100-sxm", "q4_k", "llama.cpp-cuda"),
+        ("h100-sxm", "q4_k", "llama.cpp-hbm"),
+        ("rtx-3090", "q4_k", "llama.cpp-ampere"),
+        ("a100-80gb", "q4_k", "llama.cpp-hbm"),
+        ("p40", "q4_0", "llama.cpp-cuda"),
         ("b200", None, "vllm-blackwell"),
-        ("a100-80gb", None, "gpt-fast-ampere"),
-        ("rtx-4090", None, "llama.cpp-rtx"),
+        ("a100-80gb", None, "vllm-ampere"),
+        ("l40s", None, "vllm-ada"),
+        ("rtx-4090", "q4_0", "llama.cpp-rtx"),
         ("dgx-spark", None, "llama.cpp-dgx-spark"),
         ("m4-max-40", "q4_0", "llama.cpp-apple"),
         ("rx-7900-xtx", "q4_0", "llama.cpp-radeon"),
@@ -75,6 +80,55 @@ def test_the_calibration_is_chosen_by_accelerator_and_weights(
 ) -> None:
     found = find_calibration(kvcalc.deployment("llama3.1-8b", gpu=gpu, weights=weights))
     assert (found.name if found is not None else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "engine"),
+    [
+        ("Ollama 0.5", "llama.cpp"),
+        ("llama-bench b6000", "llama.cpp"),
+        ("llama.cpp (Vulkan)", "llama.cpp-vulkan"),
+        ("llama-server, Vulkan", "llama.cpp-vulkan"),
+        ("ik_llama.cpp", "ik_llama.cpp"),
+        ("NVIDIA NIM", "tensorrt-llm"),
+    ],
+)
+def test_an_engine_that_is_another_inside(printed: str, engine: str) -> None:
+    assert engine_of(replace(RECORDS["lcpp-005"], engine=printed)) == engine
+
+
+def test_what_an_engine_no_longer_does_is_held_against_the_bound_alone() -> None:
+    found = [record for record in RECORDS.values() if record.id.startswith("llama3-")]
+    cases = [case for case in map(case_of, found) if not isinstance(case, Unusable)]
+    assert len(cases) == len(found) == 289
+    told = {case.record.id: case.bound_only for case in cases}
+    old = [record.id for record in found if record.id.startswith("llama3-cuda-q4") and record.phase == "prefill"]
+    assert len(old) > 30
+    assert all("June 2024" in told[name] or "flash" in told[name] for name in old)
+    lengths = {record.id: max(record.prompt_tokens or 0, (record.output_tokens or 0) // 2) for record in found}
+    long = {name for name, length in lengths.items() if length > 1024}
+    assert {name for name, reason in told.items() if reason} == long | set(old)
+
+
+def test_few_records_leave_a_calibration_at_its_neighbours_times_and_no_narrower() -> None:
+    ada, hopper = SHIPPED["vllm-ada"], SHIPPED["vllm-hopper"]
+    assert (ada.step_s, ada.layer_s, ada.collective_s) == (hopper.step_s, hopper.layer_s, hopper.collective_s)
+    assert ada.memory_interval.low <= hopper.memory_interval.low
+    assert ada.memory_interval.high >= hopper.memory_interval.high
+
+
+def test_each_campaign_is_judged_by_a_fit_to_the_others() -> None:
+    family = next(family for family in FAMILIES if family.name == "llama.cpp-radeon")
+    own = [case for case in map(case_of, RECORDS.values()) if not isinstance(case, Unusable)]
+    found = list(cross_validated(own, [replace(family, held_out=())]))
+    assert len({judged.campaign for judged in found}) > 2
+    assert {judged.case.record.id for judged in found} == {
+        case.record.id
+        for case in own
+        if engine_of(case.record) == "llama.cpp" and best_calibration([family], case.hardware, ("llama.cpp",))
+    }
+    alone = [judged for judged in found if judged.campaign == found[0].campaign]
+    assert all(judged.error > -1 for judged in alone)
 
 
 def test_kernels_on_their_own_estimate_no_model() -> None:

@@ -42,6 +42,21 @@ def test_a_prefill(capsys):
     assert run(f"{least / 2}s", "--phase", "prefill", "--prompt", "4096") == 1
 
 
+def test_a_context_that_was_not_told_is_taken_so_that_the_bound_holds_whatever_it_was(capsys):
+    deployment = api.deployment("llama3.1-8b", gpu="h100-sxm")
+    least = api.decode(deployment, batches=[1], contexts=[1]).rows[0].ideal_s
+    assert run(f"{least * 1.001}s") == 0
+    assert "no --context" in capsys.readouterr().out
+    assert run(f"{least * 1.001}s", "--context", "4096") == 1
+    assert "no --context" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("claim", ["4k tok/s", "4,000 tok/s", "4 ktok/s", "0.004M tokens per second"])
+def test_ways_to_write_a_rate(claim, capsys):
+    assert run(claim, "--batch", "64", "--context", "1024") == 0
+    assert "= 4,000 tokens/s" in capsys.readouterr().out
+
+
 def test_json(capsys):
     assert run("1000ktok/s", "--json") == 1
     (check,) = json.loads(capsys.readouterr().out)["checks"]
@@ -60,6 +75,8 @@ def test_narrower_formats_that_would_make_it_possible_are_named(bound, capsys):
         ("fast", (), "not a speed"),
         ("0tok/s", (), "not a positive speed"),
         ("-5tok/s", (), "not a positive speed"),
+        ("1,5tok/s", (), "not a speed"),
+        ("12ms", ("--phase", "prefill"), "length of the prompt"),
         ("12parsec", (), "neither a rate of tokens nor a time"),
         ("12ms", ("--phase", "training"), "unknown phase"),
         ("12ms", ("--prompt", "5"), "no prompt"),

@@ -141,3 +141,18 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(AZURE + FIRST + "rubbish\n")
     assert next(read_trace(path)).prompt_tokens == 374
+
+
+def test_a_column_of_priorities(tmp_path):
+    columns = parse_columns("time=t,prompt=in,output=out,priority=class")
+    found = _read(tmp_path, "t,in,out,class\n0,5,6,2\n1,5,6,-1\n", columns=columns)
+    assert [request.priority for request in found] == [2, -1]
+    for wrong in ("high", "1.5", "", "1000000001"):
+        with pytest.raises(InputError, match="class") as error:
+            _read(tmp_path, f"t,in,out,class\n0,5,6,2\n1,5,6,{wrong}\n", columns=columns)
+        assert ":3" in str(error.value)
+
+
+def test_tokens_beyond_any_number_are_refused(tmp_path):
+    with pytest.raises(InputError, match="input_length inf is not a whole number of tokens"):
+        _read(tmp_path, _mooncake().replace("1100", "1e400"), "trace.jsonl")

@@ -199,3 +199,28 @@ def test_a_recurrence_is_bounded_by_nothing():
     row = _solved(kvcalc.deployment("falcon-mamba-7b", gpu="h100-sxm"), "context")
     assert row.answer is None
     assert row.reason == "nothing bounds the context"
+
+
+def test_pipeline_stages_are_told_for_their_batches_under_way():
+    report = kvcalc.solve(kvcalc.deployment("llama3.1-70b", gpu="h100-sxm"), "gpus", context=8192, batch=8,
+                          options=EngineOptions(max_model_len=8192))  # fmt: skip
+    assert report.rows[0].pipeline == report.rows[0].gpus == 3
+    assert any("3 pipeline stages" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--context 8192 --batch ? --tokens-per-s-per-sequence 50", "largest batch: 48 sequences"),
+        ("--context ? --ttft 500ms", "longest context: 24,326 tokens of each"),
+        ("--price ? --usd-per-million-tokens 0.2 --context 8192 --batch 32", "highest price of a GPU-hour: $1.56"),
+        ("--bandwidth ? --tokens-per-s 1e7", "NO ANSWER for memory bandwidth: tokens/s would be"),
+        ("--batch ? --context 1k --ttft 10ms", "time to first token would be 0.0143745, not at most 0.01"),
+    ],
+)
+def test_answers_are_told_in_words(arguments, told, capsys):
+    with pytest.raises(SystemExit):
+        main(["solve", "--model", "llama3.1-8b", "--gpu", "h100-sxm", *arguments.split()])
+    shown = capsys.readouterr().out
+    assert told in shown
+    assert "_" not in shown

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcalc.core.errors import InputError
-from kvcalc.plan.sweep import Grid
+from kvcalc.plan.sweep import Grid, pareto_front
 
 AXES = st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3)
 
@@ -44,3 +44,10 @@ def test_a_grid_without_end_is_refused():
 def test_an_axis_without_values_is_refused():
     with pytest.raises(InputError, match="gpu has no values"):
         Grid(outer={"gpu": ()}, inner={})
+
+
+@given(points=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20))
+def test_the_front_is_what_no_point_beats(points):
+    unbeaten = {one for one in points if not any(a >= one[0] and b >= one[1] and (a, b) != one for a, b in points)}
+    front = [points[place] for place in pareto_front(points)]
+    assert front == sorted(unbeaten, reverse=True)
