@@ -61,7 +61,8 @@ def main(folder: Path) -> None:
         sys.stderr.write(f"kvcalc: {batch} x {context}\n")
         samples = decoded(engine, sampling, batch=batch, prompt=context - 1, vocabulary=asked["vocabulary"])
         found["steps"].append({"batch": batch, "context": context, "samples_s": samples})
-        (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
+        (folder / "found.part").write_text(json.dumps(found), encoding="utf-8")
+        (folder / "found.part").replace(folder / "found.json")
 
 
 def decoded(engine: Any, sampling: Any, *, batch: int, prompt: int, vocabulary: int) -> list[float]:
