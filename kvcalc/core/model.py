@@ -8,7 +8,7 @@ definition of the profile schema: the YAML loader validates against them, and th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.layers import (
@@ -31,6 +31,7 @@ from kvcalc.core.layers import (
     State,
 )
 from kvcalc.core.provenance import Source
+from kvcalc.core.same import Same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,8 +101,13 @@ def counted(blocks: Iterable[Block]) -> dict[Block, int]:
     >>> [(block.name, count) for block, count in counted([Block(name="a"), Block(name="b"), Block(name="a")]).items()]
     [('a', 2), ('b', 1)]
     """
+    return _counted(Same(tuple(blocks)))
+
+
+@lru_cache(maxsize=256)
+def _counted(blocks: Same[tuple[Block, ...]]) -> dict[Block, int]:
     same: dict[int, list[Block]] = {}  # mostly one object stands for many layers, and hashing one goes deep
-    for block in blocks:
+    for block in blocks.it:
         same.setdefault(id(block), []).append(block)
     counts: dict[Block, int] = {}
     for block, *others in same.values():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture, counted
+from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import CacheBytes, block_cache_bytes
 from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_parameters
@@ -94,6 +96,12 @@ def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], .
     >>> [len(stage) for stage in stage_blocks(model, 3)]
     [2, 3, 2]
     """
+    return _stage_blocks(Same(model), stages)
+
+
+@lru_cache(maxsize=256)
+def _stage_blocks(of: Same[ModelProfile], stages: int) -> tuple[tuple[Block, ...], ...]:
+    model = of.it
     size, rest = divmod(model.layers, stages)
     sizes = [size] * stages
     for place in range(rest):
@@ -131,31 +139,37 @@ def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel)
     Source: `rank_matrix`, `experts_per_rank` and `stage_blocks`; vectors are replicated, tables split by rows.
     """
     return max(
-        _stage_weight_bytes(model, blocks, formats, parallel, first=index == 0, last=index == parallel.pipeline - 1)
-        for index, blocks in enumerate(stage_blocks(model, parallel.pipeline))
+        sum(int(formats.of(part).bytes(size)) for part, size in parts.items())
+        for parts in _stage_parameters(Same(model), parallel)
     )
 
 
-def _stage_weight_bytes(
-    model: ModelProfile, blocks: tuple[Block, ...], formats: Formats, parallel: Parallel, *, first: bool, last: bool
-) -> int:
-    parts: Counter[str] = Counter()
-    for block, count in counted(blocks).items():
-        for part, size in _rank_parameters(block, model.hidden_size, parallel).items():
-            parts[part] += size * count
+@lru_cache(maxsize=1024)
+def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Counter[str], ...]:
+    """Return for each pipeline stage the parameters on one of its ranks, by part; stages that are alike count once."""
+    model, stages = of.it, stage_blocks(of.it, parallel.pipeline)
     outer = outer_parameters(model, tables=True)
     tied = model.head is not None and model.head.tied
-    if first:
-        parts["embedding"] += ceil_div(outer.get("embedding", 0), parallel.tensor)
-        encoder = model.encoder
-        if encoder is not None:
-            parts += sum((_rank_parameters(b, encoder.hidden_size, parallel) for b in encoder.blocks), Counter())
-    if last or (first and tied):
-        parts["head"] += ceil_div(outer.get("head", 0), parallel.tensor)
-    if last:
-        parts["vector"] += outer["vector"]
-        parts["other"] += outer["other"]
-    return sum(int(formats.of(part).bytes(size)) for part, size in parts.items())
+    found: list[Counter[str]] = []
+    for index, blocks in enumerate(stages):
+        first, last = index == 0, index == parallel.pipeline - 1
+        parts: Counter[str] = Counter()
+        for block, count in counted(blocks).items():
+            for part, size in _rank_parameters(block, model.hidden_size, parallel).items():
+                parts[part] += size * count
+        if first:
+            parts["embedding"] += ceil_div(outer.get("embedding", 0), parallel.tensor)
+            if model.encoder is not None:
+                hidden = model.encoder.hidden_size
+                parts += sum((_rank_parameters(b, hidden, parallel) for b in model.encoder.blocks), Counter())
+        if last or (first and tied):
+            parts["head"] += ceil_div(outer.get("head", 0), parallel.tensor)
+        if last:
+            parts["vector"] += outer["vector"]
+            parts["other"] += outer["other"]
+        if parts not in found:
+            found.append(parts)
+    return tuple(found)
 
 
 def _rank_parameters(block: Block, hidden: int, parallel: Parallel) -> Counter[str]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from contracts.test_commands_documented import CONFIG
 
 from kvcalc.cli.main import main
-from tests.contracts.test_commands_documented import CONFIG
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the explorer's libraries are an extra: kvcalc[explore]")
 
+from contracts.test_commands_documented import CONFIG
+
 from kvcalc.cli.main import main
 from kvcalc.explore.questions import QUESTIONS
-from tests.contracts.test_commands_documented import CONFIG
 
 RUN = {"model": "llama3.1-8b", "gpu": "h100-sxm"}
 ASKED = {
