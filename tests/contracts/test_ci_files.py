@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts.test_commands_documented import FOUND
 from kvcalc.cli.main import COMMANDS
+
+from .test_commands_documented import FOUND
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "check"

@@ -11,7 +11,8 @@ from kvcalc.core.workload import Formats, Parallel
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.deployment import Deployment
 from kvcalc.simulate.decode_grid import decode_blocks, decode_costs
-from property.strategies import accelerators, formats, models, parallels
+
+from .strategies import accelerators, formats, models, parallels
 
 # Not in a grid: what is a list itself, and estimates.
 LEFT_OUT = ("parts", "experts", "shares", "estimate")
