@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.api.calculators import fit, prefill, size
-from kvcalc.core.errors import KvcalcError
+from kvcalc.api.speculation import speculate
+from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.render.records import records
 
 if TYPE_CHECKING:
@@ -80,6 +81,22 @@ def _prefill(swept: Sweep, task: SweepTask) -> Columns:
     return _rows(prefill(_deployment(swept, task), batches=task.cells.get("batch", (1,)), prompts=prompts))
 
 
+def _speculate(swept: Sweep, task: SweepTask) -> Columns:
+    given = {**swept.options, **{name: value for name, value in task.point.items() if name not in PLACES}}
+    if "acceptance" not in given:
+        raise InputError("a sweep of speculation needs an acceptance", hint="for example --acceptance 0.6,0.8")
+    gamma = given.pop("gamma", None)
+    found = speculate(
+        _deployment(swept, task),
+        given.pop("draft", None),
+        gammas=None if gamma is None else (gamma,),
+        batches=task.cells.get("batch", (1,)),
+        contexts=task.cells.get("context"),
+        **given,
+    )
+    return _rows(found)
+
+
 def _simulate(swept: Sweep, task: SweepTask) -> Columns:
     """Run one simulation; what is given goes to where there is a field of that name."""
     from kvcalc.api.loads import Load
@@ -139,5 +156,6 @@ _REPORTS: dict[str, Callable[[Sweep, SweepTask], Columns]] = {
     "prefill": _prefill,
     "size": _each_cell(size),
     "fit": _each_cell(fit),
+    "speculate": _speculate,
     "simulate": _simulate,
 }

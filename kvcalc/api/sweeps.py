@@ -1,4 +1,4 @@
-"""Questions over grids: decode, prefill, size, fit and simulate for every combination of what is varied."""
+"""Questions over grids: calculators and simulations for every combination of what is varied."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "prefill": ("prompt", "batch"),
     "size": ("context", "batch"),
     "fit": ("context", "batch"),
+    "speculate": ("context", "batch"),
     "simulate": (),
 }
 Columns = dict[str, list[Any]]
@@ -36,7 +37,8 @@ class Sweep:
     Args:
         report: a key of `SWEPT`.
         axes: what is varied, by name, the last one fastest: ``model``, ``gpu`` and other arguments of
-            `kvcalc.deployment`; ``batch`` and ``context`` or ``prompt``; for ``simulate`` those of `kvcalc.simulate`.
+            `kvcalc.deployment`; ``batch`` and ``context`` or ``prompt``; for ``speculate`` also ``draft``, ``method``,
+            ``gamma`` and ``acceptance``; for ``simulate`` those of `kvcalc.simulate_serving`.
         deployment: arguments of `kvcalc.deployment` that stay the same.
         options: arguments of the report's function that stay the same.
 

@@ -12,7 +12,7 @@ from kvcalc.core.errors import InputError
 Models = Annotated[str, Option("--model", "-m", help="Models, separated by commas.")]
 Gpus = Annotated[str | None, Option("--gpu", help="Accelerators, separated by commas.")]
 Report = Annotated[
-    str, Option("--report", help="What is computed at each point: decode, prefill, size, fit, simulate.")
+    str, Option("--report", help="What is computed at each point: decode, prefill, size, fit, speculate, simulate.")
 ]
 Batches = Annotated[str | None, Option("--batch", help="Sequences: a list (1,8,32) or a range (1-256*2).")]
 Contexts = Annotated[str | None, Option("--context", help="Tokens attended: a list or a range (1024-33792+1024).")]
@@ -34,6 +34,10 @@ Replicas = Annotated[str | None, Option("--replicas", help="simulate: engines: a
 Routings = Annotated[str | None, Option("--routing", help="simulate: routings, separated by commas.")]
 BatchedTokens = Annotated[str | None, Option("--max-num-batched-tokens", help="simulate: tokens of a step: a list.")]
 Sequences = Annotated[str | None, Option("--max-num-seqs", help="simulate: sequences of a step: a list.")]
+Drafts = Annotated[str | None, Option("--draft", help="speculate, simulate: draft models, separated by commas.")]
+Methods = Annotated[str | None, Option("--method", help="speculate: ways to draft, separated by commas.")]
+Gammas = Annotated[str | None, Option("--gamma", help="speculate, simulate: tokens of a draft: a list or a range.")]
+Acceptances = Annotated[str | None, Option("--acceptance", help="speculate, simulate: rates, separated by commas.")]
 Save = Annotated[
     str | None, Option("--save", metavar="FILE", help="Write the rows to a .csv, .jsonl or .parquet file.")
 ]
@@ -73,6 +77,10 @@ def command(
     routing: Routings = None,
     max_num_batched_tokens: BatchedTokens = None,
     max_num_seqs: Sequences = None,
+    draft: Drafts = None,
+    method: Methods = None,
+    gamma: Gammas = None,
+    acceptance: Acceptances = None,
     save: Save = None,
     resume: Resume = False,
     pareto: Pareto = False,
@@ -112,13 +120,24 @@ def command(
         "max_num_batched_tokens": counts(max_num_batched_tokens, "max-num-batched-tokens"),
         "max_num_seqs": counts(max_num_seqs, "max-num-seqs"),
     }
+    drafting = {
+        "draft": words(draft, "draft"),
+        "method": words(method, "method"),
+        "gamma": counts(gamma, "gamma"),
+        "acceptance": numbers(acceptance, "acceptance"),
+    }
     options = simulation_values(simulation_options)
     if report == "simulate":
         options |= {name: value for name, value in (("prompt", prompt), ("slo", slo)) if value is not None}
-        axes: dict[str, Any] = places | runs
+        axes: dict[str, Any] = places | runs | drafting
+        refuse_foreign(report, {"method": drafting.pop("method")}, "speculate")
+    elif report == "speculate":
+        axes = places | drafting | cells
+        refuse_foreign(report, options | runs | {"prompt": prompt}, "simulate")
     else:
         axes = places | cells | {"prompt": counts(prompt, "prompt")}
-        refuse_foreign(report, options | {name: value for name, value in runs.items() if value is not None})
+        refuse_foreign(report, drafting, "speculate")
+        refuse_foreign(report, options | runs, "simulate")
     swept = api.Sweep(
         report=report,
         axes={name: values for name, values in axes.items() if values is not None},
@@ -134,12 +153,13 @@ def command(
     emit(found, shown)
 
 
-def refuse_foreign(report: str, given: dict[str, Any]) -> None:
-    """Refuse options of simulations in a sweep of another report.
+def refuse_foreign(report: str, given: dict[str, Any], owner: str) -> None:
+    """Refuse options of another report.
 
     Raises:
         InputError: there are some.
     """
-    if given:
-        name = next(iter(given)).removesuffix("_s").removesuffix("_bytes").replace("_", "-")
-        raise InputError(f"--{name} is an option of simulations, not of {report}", hint="add --report simulate")
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name is not None:
+        name = name.removesuffix("_s").removesuffix("_bytes").replace("_", "-")
+        raise InputError(f"--{name} is an option of {owner}, not of {report}", hint=f"add --report {owner}")

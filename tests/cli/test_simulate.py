@@ -266,7 +266,7 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*BASE, "--trace", "nowhere.csv"], "No such file"),
         ([*BASE, "--prompt", "uniform:9-5", "--output-tokens", "5", "--rate", "1"], "not a distribution"),
         (["sweep", "--report", "simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--rate", "1,x"], "not a list of numbers"),
-        (["sweep", "--model", "llama3.1-8b", "--gpu", "h200", "--rate", "1"], "--rate is an option of simulations"),
+        (["sweep", "--model", "llama3.1-8b", "--gpu", "h200", "--rate", "1"], "--rate is an option of simulate"),
         (["sweep", "--model", "llama3.1-8b", "--gpu", "h200", "--resume"], "cannot be resumed"),
         (["sweep", "--model", "llama3.1-8b,", "--gpu", "h200"], "empty name"),
     ],

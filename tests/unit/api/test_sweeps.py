@@ -232,3 +232,33 @@ def test_the_front_and_the_best_within_limits_are_chosen_by_hand_alike():
 def test_what_cannot_be_chosen_by_is_refused(swept, options, told):
     with pytest.raises(InputError, match=told):
         sweep(swept, **options)
+
+
+def test_speculation_is_swept_over_drafts_rates_and_cells():
+    swept = Sweep(
+        report="speculate",
+        axes={
+            "model": ("llama3.1-70b",),
+            "gpu": ("h200",),
+            "gpus": (2,),
+            "draft": ("llama3.1-8b", "llama3.2-1b"),
+            "acceptance": (0.6, 0.8),
+            "context": (1024, 4096),
+            "batch": (1, 64),
+        },
+    )
+    rows = sweep(swept).rows
+    target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
+    alone = [
+        row
+        for draft in swept.axes["draft"]
+        for rate in swept.axes["acceptance"]
+        for row in kvcalc.speculate(target, draft, acceptance=rate, batches=(1, 64), contexts=(1024, 4096)).rows
+    ]
+    assert [row["speedup"] for row in rows] == [row.speedup for row in alone]
+    assert [(row["context"], row["batch"]) for row in rows[:4]] == [(1024, 1), (1024, 64), (4096, 1), (4096, 64)]
+
+
+def test_a_sweep_of_speculation_without_an_acceptance_says_so():
+    swept = Sweep(report="speculate", axes={"model": ("llama3.1-8b",), "gpu": ("h200",), "method": ("ngram",)})
+    assert sweep(swept).rows[0]["error"] == "a sweep of speculation needs an acceptance"
