@@ -7,9 +7,9 @@ from typing import get_type_hints
 
 import pytest
 
+from kvcalc.api.engines import _OWN_OPTIONS
 from kvcalc.cli import fit, size
 from kvcalc.cli.options import ENGINE_NAMES
-from kvcalc.cli.shared import _OWN_OPTIONS
 from kvcalc.engines.pools import ENGINES
 
 COMMANDS = {"fit": fit.command, "size": size.command}
