@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -23,12 +24,10 @@ pytestmark = pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH is not set")
 
 
 def tool(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Return a script of the tools' folder, which the scripts import each other from."""
+    if str(TOOLS) not in sys.path:
+        sys.path.append(str(TOOLS))
+    return importlib.import_module(name)
 
 
 @cache
