@@ -48,7 +48,7 @@ PLANS = {
         Part(
             name="steps-fp32", models=FIVE, batches=(1, 4, 16), contexts=(256, 1024), formats=("fp32",), own_bench=True
         ),
-        Part(name="kinds", models=KINDS, batches=(1, 4), contexts=(512,), formats=("bf16",), fit="3GiB", rounds=8),
+        Part(name="kinds", models=KINDS, batches=(1, 4), contexts=(512,), formats=("bf16",), fit="6GiB", rounds=8),
         Part(
             name="crossing", models=("smollm2-360m",), batches=(1, 2, 4, 8, 16, 32, 64, 128), contexts=(128,), rounds=8
         ),
