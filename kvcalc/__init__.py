@@ -128,41 +128,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+# Where the public names stand that are not the facade's.
 _HOME = {
-    "api": (
-        "Load",
-        "Serving",
-        "Sweep",
-        "bench",
-        "check_measured",
-        "compare",
-        "crosscheck",
-        "decode",
-        "demo_drift",
-        "demo_kv_cache",
-        "demo_paging",
-        "demo_speculate",
-        "deployment",
-        "draft_deployment",
-        "explain",
-        "explain_speculation",
-        "find_capacity",
-        "fit",
-        "levers",
-        "load_hardware",
-        "load_model",
-        "prefill",
-        "reconcile",
-        "roofline",
-        "side",
-        "simulate_serving",
-        "size",
-        "solve",
-        "speculate",
-        "sweep",
-        "traffic",
-        "validate",
-    ),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
@@ -187,8 +154,8 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"kvcalc.{_WHERE[name]}"), name)
+    if name in __all__:
+        return getattr(import_module(f"kvcalc.{_WHERE.get(name, 'api')}"), name)
     raise AttributeError(f"module 'kvcalc' has no attribute {name!r}")
 
 
