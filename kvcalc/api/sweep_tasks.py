@@ -61,6 +61,11 @@ def _deployment(swept: Sweep, task: SweepTask) -> Deployment:
     return _deployed(tuple(sorted(given.items())))
 
 
+def _given(swept: Sweep, task: SweepTask) -> dict[str, Any]:
+    """Return what a task's report is asked with, besides where it runs."""
+    return {**swept.options, **{name: value for name, value in task.point.items() if name not in PLACES}}
+
+
 def _decode(swept: Sweep, task: SweepTask) -> Columns:
     from kvcalc.plan.deployment import default_context
     from kvcalc.simulate.decode_grid import decode_blocks
@@ -82,7 +87,7 @@ def _prefill(swept: Sweep, task: SweepTask) -> Columns:
 
 
 def _speculate(swept: Sweep, task: SweepTask) -> Columns:
-    given = {**swept.options, **{name: value for name, value in task.point.items() if name not in PLACES}}
+    given = _given(swept, task)
     if "acceptance" not in given:
         raise InputError("a sweep of speculation needs an acceptance", hint="for example --acceptance 0.6,0.8")
     gamma = given.pop("gamma", None)
@@ -103,7 +108,7 @@ def _simulate(swept: Sweep, task: SweepTask) -> Columns:
     from kvcalc.api.serving import Serving, simulate_serving
     from kvcalc.engines.options import EngineOptions
 
-    given = {**swept.options, **{name: value for name, value in task.point.items() if name not in PLACES}}
+    given = _given(swept, task)
     load, serving, options = (
         {name: given[name] for name in (field.name for field in fields(kind)) if name in given}
         for kind in (Load, Serving, EngineOptions)

@@ -95,7 +95,7 @@ class Block:
         return max((mixer.encoder_tokens for mixer in self.mixers if isinstance(mixer, Cross)), default=0)
 
 
-def counted(blocks: Iterable[Block]) -> dict[Block, int]:
+def counted(blocks: Iterable[Block]) -> Mapping[Block, int]:
     """Return distinct layers and how often each stands there, in order of first appearance.
 
     >>> [(block.name, count) for block, count in counted([Block(name="a"), Block(name="b"), Block(name="a")]).items()]
@@ -105,7 +105,7 @@ def counted(blocks: Iterable[Block]) -> dict[Block, int]:
 
 
 @lru_cache(maxsize=256)
-def _counted(blocks: Same[tuple[Block, ...]]) -> dict[Block, int]:
+def _counted(blocks: Same[tuple[Block, ...]]) -> Mapping[Block, int]:
     same: dict[int, list[Block]] = {}  # mostly one object stands for many layers, and hashing one goes deep
     for block in blocks.it:
         same.setdefault(id(block), []).append(block)

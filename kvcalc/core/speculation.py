@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
@@ -71,10 +73,7 @@ class DraftTree:
     @property
     def depths(self) -> tuple[int, ...]:
         """For each node how many tokens lead to it, itself included."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(1 if parent == _ROOT else depths[parent] + 1)
-        return tuple(depths)
+        return _depths(self.parents)
 
     @property
     def level_widths(self) -> tuple[int, ...]:
@@ -83,8 +82,7 @@ class DraftTree:
         >>> DraftTree.branching((3, 2)).level_widths, chain(3).level_widths
         ((3, 6), (1, 1, 1))
         """
-        depths = self.depths
-        return tuple(depths.count(depth) for depth in range(1, max(depths, default=0) + 1))
+        return _level_widths(self.parents)
 
     @property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -103,6 +101,20 @@ class DraftTree:
             ranks.append(seen.get(parent, 0))
             seen[parent] = ranks[-1] + 1
         return tuple(ranks)
+
+
+@lru_cache(maxsize=256)
+def _depths(parents: tuple[int, ...]) -> tuple[int, ...]:
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent == _ROOT else depths[parent] + 1)
+    return tuple(depths)
+
+
+@lru_cache(maxsize=256)
+def _level_widths(parents: tuple[int, ...]) -> tuple[int, ...]:
+    nodes = Counter(_depths(parents))
+    return tuple(nodes[level] for level in range(1, len(nodes) + 1))
 
 
 def chain(tokens: int) -> DraftTree:
