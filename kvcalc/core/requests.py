@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 __all__ = ["Request", "Segment"]
@@ -22,8 +21,7 @@ class Segment(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """One request to a server.
 
     Args:

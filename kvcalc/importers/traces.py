@@ -12,6 +12,7 @@ import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,9 +160,11 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
             found = columns or _known(header, path)
             places = [_place(header, name, path) for name in found.names]
             longest = max(place for place in places if place is not None)
+            # of a column that is not there, another's values, which nobody looks at
+            values = itemgetter(*[longest if place is None else place for place in places])
             for row in reader:
                 if len(row) > longest:
-                    yield reader.line_num, found, [None if place is None else row[place] for place in places]
+                    yield reader.line_num, found, values(row)
                 elif any(cell.strip() for cell in row):
                     told = f"{len(row)} cells, fewer than the header's {len(header)}"
                     raise InputError(told, where=f"{path}:{reader.line_num}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from math import sqrt
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvcalc.simulate.cache import BlockGroup
 
-__all__ = ["NEVER", "Advancing", "BlockClock", "Contexts"]
+__all__ = ["NEVER", "Advancing", "BlockClock", "Contexts", "steps_before"]
 
 # A clock that is never reached.
 NEVER = 2**62
@@ -64,6 +65,8 @@ class Contexts:
         """Let a sequence join."""
         self.count += 1
         self._bases += sequence.base
+        if self.straight:
+            return
         context = sequence.base + clock + 1
         for index, cap in enumerate(self._caps):
             if context < cap:
@@ -78,9 +81,11 @@ class Contexts:
 
     def remove(self, sequence: Advancing, clock: int) -> None:
         """Let a sequence leave; its place becomes negative after that."""
-        self._ripen(clock)
         self.count -= 1
         self._bases -= sequence.base
+        if self.straight:
+            return
+        self._ripen(clock)
         context = sequence.base + clock + 1
         for index, cap in enumerate(self._caps):
             if context < cap:
@@ -162,6 +167,9 @@ class BlockClock:
 
     Args:
         groups: the cache's groups of layers.
+
+    Attributes:
+        moving: whether sequences give blocks back while they go on.
     """
 
     def __init__(self, groups: Sequence[BlockGroup]) -> None:
@@ -174,11 +182,7 @@ class BlockClock:
         self._ripe = 0
         # given back in the next step, by sequences that joined or reached the end of a chunk
         self._once = 0
-
-    @property
-    def moving(self) -> bool:
-        """Whether sequences give blocks back while they go on."""
-        return bool(self._moving)
+        self.moving = bool(moving)
 
     def clear(self) -> None:
         """Forget all sequences."""
@@ -188,7 +192,7 @@ class BlockClock:
         """Let a sequence join that holds some blocks."""
         for phases in self._takes:
             phases.shift(-sequence.base, phases.times)
-        if not self._moving:
+        if not self.moving:
             return
         computed = sequence.base + clock
         self._once += held - sum(group.held(computed=computed, tokens=computed) for group in self._groups)
@@ -230,15 +234,21 @@ class BlockClock:
 
     def needed(self, clock: int) -> int:
         """Return the blocks that are taken in the next step."""
-        return sum([phases.of[clock % phases.size] for phases in self._takes])
+        needed = 0
+        for phases in self._takes:
+            needed += phases.of[clock % phases.size]
+        return needed
 
     def take(self, clock: int, steps: int, free: int) -> tuple[int, int, int]:
         """Take some steps, or as many of them as need no more blocks than there are, whoever takes and gives first.
 
         Returns how many steps that are, and the blocks taken less those given back: in the first, and in all of them.
         """
-        if self._moving:
+        if self.moving:
             return self._take_and_give(clock, steps, free, self.needed(clock))
+        if steps == 1:
+            first = self.needed(clock)
+            return (1, first, first) if first <= free else (0, first, 0)
         first = taken = 0
         for phases in self._takes:
             size, of = phases.size, phases.of
@@ -270,3 +280,26 @@ class BlockClock:
 
     def _expect(self, computed: int, index: int, sequence: Advancing) -> None:
         heapq.heappush(self._events, (computed - sequence.base, sequence.place, index, sequence))
+
+
+def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
+    """Return how many of some steps begin before a gap is over: one at least.
+
+    Args:
+        gap: ticks.
+        first: ticks of the first step.
+        slope: ticks that each takes more than the one before.
+        steps: steps at most.
+
+    >>> steps_before(25, 10, 0, 100), steps_before(30, 10, 10, 100), steps_before(31, 10, 10, 100)
+    (3, 2, 3)
+    """
+    if first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) < gap:
+        return steps
+    linear = 2.0 * first - slope
+    found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
+    while first * found + slope * (found * (found - 1) // 2) < gap:
+        found += 1
+    while found > 1 and first * (found - 1) + slope * ((found - 1) * (found - 2) // 2) >= gap:
+        found -= 1
+    return found

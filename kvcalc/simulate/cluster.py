@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -178,7 +178,7 @@ class Disaggregated:
         self.prefill.advance(request.arrival_s)
         self._deliver(request.arrival_s)
         self._whole[request.name] = request
-        self.prefill.submit(replace(request, output_tokens=1))
+        self.prefill.submit(request._replace(output_tokens=1))
 
     def step(self) -> None:
         """Run the step that begins next."""
@@ -211,8 +211,8 @@ class Disaggregated:
         self._link_free_s[replica] = starts_s + self._transfer.bytes_for(tokens) / self._transfer.bytes_per_s
         arrives_s = self._link_free_s[replica] + self._transfer.latency_s
         self._first[request.name] = served._replace(request=request)
-        following = replace(
-            request, arrival_s=arrives_s, prompt_tokens=tokens + 1, output_tokens=request.output_tokens - 1, prompt=()
+        following = request._replace(
+            arrival_s=arrives_s, prompt_tokens=tokens + 1, output_tokens=request.output_tokens - 1, prompt=()
         )
         self._sent += 1
         heapq.heappush(self._arriving, (arrives_s, self._sent, following))

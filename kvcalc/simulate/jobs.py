@@ -45,14 +45,8 @@ class Job(ServedSequence):
     )  # fmt: skip
 
     def __init__(self, request: Request, *, order: int, content: tuple[Segment, ...]) -> None:
-        super().__init__(
-            name=request.name,
-            order=order,
-            prompt_tokens=request.prompt_tokens,
-            output_tokens=request.output_tokens,
-            priority=request.priority,
-            content=content,
-        )
+        prompt, output = request.prompt_tokens, request.output_tokens
+        super().__init__(request.name, order, prompt, output, request.priority, content)
         self.request = request
         self.arrival = ticks(request.arrival_s)
         self.admitted: int | None = None

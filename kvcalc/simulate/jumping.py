@@ -10,18 +10,17 @@ to date.
 from __future__ import annotations
 
 import heapq
-from math import sqrt
 from operator import add
 from typing import TYPE_CHECKING
 
 from kvcalc.core.requests import Segment
-from kvcalc.simulate.advancing import BlockClock, Contexts
+from kvcalc.simulate.advancing import BlockClock, Contexts, steps_before
 from kvcalc.simulate.cache import GroupedCache
 from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Replica
-from kvcalc.simulate.stretches import StretchCache
+from kvcalc.simulate.stretches import StretchCache, Writers
 from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ class JumpingReplica(Replica):
     cache: CountingCache
 
     def __init__(self, setup: ServingSetup, observer: Observer) -> None:
-        # sequences whose output later prompts may hold, by the stream that they generate
-        self._publishing: dict[int, list[Job]] = {}
+        self._writers = Writers()
         self._ahead = 0
         self._in_line = setup.limits.policy == "fcfs"
         super().__init__(setup, observer)
@@ -79,10 +77,9 @@ class JumpingReplica(Replica):
 
     def _register_published(self, job: Job) -> None:
         """Register the blocks that running sequences have filled with tokens of a job's prompt."""
-        if self._publishing:
-            for stream in dict.fromkeys(segment.stream for segment in job.request.prompt):
-                for other in self._publishing.get(stream, ()):
-                    self.cache.hash_blocks(other, tokens=other.base + self._clock + self._ahead)
+        if self._writers:
+            for other in self._writers.of(job):
+                self.cache.hash_blocks(other, tokens=other.base + self._clock + self._ahead)
 
     def _receive(self, job: Job) -> None:
         super()._receive(job)
@@ -95,7 +92,8 @@ class JumpingReplica(Replica):
             moved = False
         elif self._prefilling or (self.scheduler.waiting and not self._head_waits()):
             self._ahead = 1
-            moved = self._mixed_step()
+            alone = len(self._prefilling) == 1 and not self._blocks.moving
+            moved = (alone and self._prompt_alone(end)) or self._mixed_step()
             self._ahead = 0
         else:
             moved = self._jump(end)
@@ -125,41 +123,98 @@ class JumpingReplica(Replica):
         self._clock = clock + steps
         owned = cache.usable - free
         self._log(
-            Run(
-                start * SECONDS_PER_TICK,
-                now * SECONDS_PER_TICK,
-                steps,
-                first * SECONDS_PER_TICK,
-                slope * SECONDS_PER_TICK,
-                count,
-                0,
-                count,
-                count,
-                len(self.scheduler.waiting),
-                owned + first_taken,
-                owned + taken,
-                sums[1],
-                limiter,
-            )
-        )
-        self._leave([])
+            Run._make((
+                start * SECONDS_PER_TICK, now * SECONDS_PER_TICK, steps, first * SECONDS_PER_TICK,
+                slope * SECONDS_PER_TICK, count, 0, count, count, len(self.scheduler.waiting), owned + first_taken,
+                owned + taken, sums[1], limiter,
+            ))
+        )  # fmt: skip
+        if self._ends[0][0] <= self._clock:
+            self._leave([])
         return True
+
+    def _prompt_alone(self, end: int) -> bool:
+        """Let the one unfinished prompt go on, until it is through or there is something to decide.
+
+        Returns whether there was a step. It needs a cache whose blocks never move on.
+        """
+        job, running, waiting = self._prefilling[0], len(self.running), len(self.scheduler.waiting)
+        contexts, cache, blocks, line = self._contexts, self.cache, self._blocks, self.timer.line
+        count, longest, is_last = contexts.count, self._longest(), self.running[-1] is job
+        left = self.limits.max_num_batched_tokens - count
+        moved = False
+        while True:
+            clock, start, past = self._clock, self.now, job.computed
+            tokens = job.known - past
+            if tokens > longest:  # noqa: PLR1730  the innermost loop
+                tokens = longest
+            if tokens > left and is_last:
+                tokens = left
+            if not 1 < tokens <= left or (waiting and tokens < left and not self._head_waits()):
+                return moved
+            computed = past + tokens
+            needed, missing = blocks.needed(clock), cache.missing(job, tokens=computed)
+            if needed + missing > cache.free:
+                return moved
+            cache.take(needed)
+            cache.give(job, missing)
+            if job.content:
+                self._register_published(job)
+                cache.hash_blocks(job, tokens=computed)
+            job.computed = computed
+            sums, through = contexts.sums(clock), computed == job.known
+            logits = count + through
+            taken, _, _, limiter = line(count + tokens, logits, sums, self._level, [(tokens, past)])
+            self.now = start + taken
+            self._clock = clock + 1
+            owned = cache.usable - cache.free
+            self._log_step(taken, count, tokens, logits, running, waiting, owned, sums[1] + computed, limiter)
+            moved = True
+            if through:
+                job.known += 1
+                self._note_token(job, start)
+                self._prefilling = []
+                self._leave([job])
+                return True
+            if self._ends and self._ends[0][0] <= self._clock:
+                self._leave([])
+                return True
+            if self._next_arrival <= self.now or self.now >= end:
+                return True
+
+    def _log_step(
+        self,
+        taken: int,
+        count: int,
+        prompt_tokens: int,
+        logits: int,
+        running: int,
+        waiting: int,
+        owned: int,
+        held: int,
+        limiter: str,
+    ) -> None:
+        """Log a step with prompts that has ended."""
+        end_s, taken_s = self.now * SECONDS_PER_TICK, taken * SECONDS_PER_TICK
+        start_s = (self.now - taken) * SECONDS_PER_TICK
+        of_step = (count, prompt_tokens, logits, running, waiting, owned, owned, held, limiter)
+        self._log(Run._make((start_s, end_s, 1, taken_s, 0.0, *of_step)))
 
     def _mixed_step(self) -> bool:
         """Run one step with prompts; return whether it can be done without the policy."""
         clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
-        count, left = contexts.count, self.limits.max_num_batched_tokens - contexts.count
-        work = self._unfinished(left)
-        if work is None or not self._take_for(work):
+        count = contexts.count
+        work: list[tuple[Job, int]] = []
+        left = self._go_on(work, self.limits.max_num_batched_tokens - count)
+        if left is None:
             return False
-        admitted: Step[Job] | None = None
-        if self.scheduler.waiting:
-            admitted = self._admit(left - sum([tokens for _, tokens in work]))
+        admitted = self._admit(left) if self.scheduler.waiting else None
+        if admitted is not None:
             work += admitted.scheduled.items()
         owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
         sums = contexts.sums(clock)
         prompt_tokens, held = 0, sums[1]
-        chunks, single, yielding = [], [], []
+        chunks, single, yielding, unfinished = [], [], [], []
         for job, tokens in work:
             past = job.computed
             job.computed = computed = past + tokens
@@ -171,54 +226,63 @@ class JumpingReplica(Replica):
                 single.append(computed)
             if computed == job.known:
                 yielding.append(job)
+            else:
+                unfinished.append(job)
+        self._prefilling = unfinished
         if single:
             sums = tuple(map(add, sums, sums_of(single, self.timer)))
         tokens, logits = count + prompt_tokens, count + len(yielding)
         taken, _, _, limiter = self.timer.line(tokens, logits, sums, self._level, chunks)
         if admitted is not None and admitted.swapped_in:
             taken += self._swap_ticks * self._swapped_blocks(admitted)
-        self.now = now = start + taken
+        self.now = start + taken
         self._clock = clock + 1
-        self._log(
-            Run(
-                start * SECONDS_PER_TICK,
-                now * SECONDS_PER_TICK,
-                1,
-                taken * SECONDS_PER_TICK,
-                0.0,
-                count,
-                prompt_tokens,
-                logits,
-                running,
-                waiting,
-                owned,
-                owned,
-                held,
-                limiter,
-            )
-        )
+        self._log_step(taken, count, prompt_tokens, logits, running, waiting, owned, held, limiter)
         for job in yielding:
             job.known += 1
             self._note_token(job, start)
-        self._prefilling = [job for job, _ in work if not job.decoding]
-        self._leave(yielding)
+        if yielding or (self._ends and self._ends[0][0] <= self._clock):
+            self._leave(yielding)
         return True
 
-    def _unfinished(self, left: int) -> list[tuple[Job, int]] | None:
-        """Return the tokens of each unfinished prompt in the next step; none where the policy must share them out."""
-        work: list[tuple[Job, int]] = []
+    def _go_on(self, work: list[tuple[Job, int]], left: int) -> int | None:
+        """Let unfinished prompts go on and give all that run the blocks of one step.
+
+        Args:
+            work: the prompts with their tokens in the step are put here.
+            left: tokens of the step that they may share.
+
+        Returns the tokens that are left then; nothing where the policy must share them out, or blocks are lacking.
+        """
+        clock, cache, blocks = self._clock, self.cache, self._blocks
+        if blocks.moving:
+            blocks.next_event(clock)
         if not self._prefilling:
-            return work
-        longest = self._longest()
+            advanced, _, taken = blocks.take(clock, 1, cache.free)
+            cache.take(taken)
+            return left if advanced else None
+        lacking, asked, longest = [], 0, self._longest()
         for job in self._prefilling:
             tokens = min(job.known - job.computed, longest)
             if tokens > left:
                 if left <= 0 or len(self._prefilling) > 1 or self.running[-1] is not job:
                     return None
                 tokens = left
-            work.append((job, tokens))
             left -= tokens
-        return work
+            work.append((job, tokens))
+            missing = cache.missing(job, tokens=job.computed + tokens)
+            lacking.append(missing)
+            asked += max(missing, 0)
+        advanced, _, taken = blocks.take(clock, 1, cache.free - asked)
+        if not advanced:
+            return None
+        cache.take(taken)
+        for (job, tokens), missing in zip(work, lacking, strict=True):
+            cache.give(job, missing)
+            if self.limits.prefix_caching and job.content:
+                self._register_published(job)
+                cache.hash_blocks(job, tokens=job.computed + tokens)
+        return left
 
     def _longest(self) -> int:
         """Return the tokens of one prompt in a step at most."""
@@ -227,29 +291,11 @@ class JumpingReplica(Replica):
             return limits.long_prefill_token_threshold
         return limits.max_num_batched_tokens
 
-    def _take_for(self, work: list[tuple[Job, int]]) -> bool:
-        """Give the running sequences the blocks for one step; return whether there are enough."""
-        clock, cache, blocks = self._clock, self.cache, self._blocks
-        if blocks.moving:
-            blocks.next_event(clock)
-        if not work:
-            advanced, _, taken = blocks.take(clock, 1, cache.free)
-            cache.take(taken)
-            return advanced > 0
-        asked = [cache.missing(job, tokens=job.computed + tokens) for job, tokens in work]
-        advanced, _, taken = blocks.take(clock, 1, cache.free - sum([max(each, 0) for each in asked]))
-        if not advanced:
-            return False
-        cache.take(taken)
-        for (job, tokens), missing in zip(work, asked, strict=True):
-            cache.give(job, missing)
-            if self.limits.prefix_caching:
-                self._register_published(job)
-                cache.hash_blocks(job, tokens=job.computed + tokens)
-        return True
-
-    def _admit(self, left: int) -> Step[Job]:
+    def _admit(self, left: int) -> Step[Job] | None:
         """Admit whom the policy admits, and note whether the head of the queue must wait for an event."""
+        self._blocked = False
+        if left <= 0:
+            return None
         step: Step[Job] = Step()
         left = self.scheduler.admit_waiting(step, left, self._longest())
         self._blocked = left > 0 and self._blocks_head()
@@ -261,9 +307,9 @@ class JumpingReplica(Replica):
 
     def _head_waits(self) -> bool:
         """Whether the head of the queue cannot be admitted before an event."""
-        if not self._blocked or not self._publishing:
+        if not self._blocked or not self._writers:
             return self._blocked
-        return not any(segment.stream in self._publishing for segment in self.scheduler.waiting.head.request.prompt)
+        return not self._writers.of(self.scheduler.waiting.head)
 
     def _blocks_head(self) -> bool:
         """Whether a head that was not admitted must wait for an event: windows that move on give blocks back before."""
@@ -282,7 +328,7 @@ class JumpingReplica(Replica):
         self._contexts.clear()
         self._blocks.clear()
         self._ends.clear()
-        self._publishing.clear()
+        self._writers.clear()
         self._prefilling = []
         self._passed_over = False
         for job in self.running:
@@ -309,40 +355,32 @@ class JumpingReplica(Replica):
         clock = self._clock
         job.base, job.joined = job.computed - clock, clock
         self._contexts.add(job, clock)
-        self._blocks.add(job, clock, self.cache.held_by(job))
-        stream = job.request.output_stream
-        if stream is not None and self.limits.prefix_caching:
-            self._publishing.setdefault(stream, []).append(job)
+        self._blocks.add(job, clock, self.cache.held_by(job) if self._blocks.moving else 0)
+        if job.request.output_stream is not None and self.limits.prefix_caching:
+            self._writers.add(job)
         heapq.heappush(self._ends, (clock + job.end - job.known, job.place, job))
-
-    def _unpublish(self, job: Job) -> None:
-        stream = job.request.output_stream
-        others = self._publishing.get(stream) if stream is not None else None
-        if others is not None and stream is not None:
-            others.remove(job)
-            if not others:
-                del self._publishing[stream]
 
     def _leave(self, yielding: list[Job]) -> None:
         """Let those finish that got their last token, in the order of the running list, and the others join."""
         clock, ends = self._clock, self._ends
-        if not yielding and not (ends and ends[0][0] <= clock):
-            return
-        finished = [job for job in yielding if job.known >= job.end]
+        finished = []
         for job in yielding:
-            if job not in finished:
+            if job.known < job.end:
                 self._join(job)
+            else:
+                finished.append(job)
         while ends and ends[0][0] <= clock:
             job = heapq.heappop(ends)[2]
             self._contexts.remove(job, clock)
             self._blocks.remove(job)
             self._catch_up(job)
-            self._unpublish(job)
+            if self._writers:
+                self._writers.remove(job)
             finished.append(job)
         if not finished:
             return
         self._blocked = False
-        for job in sorted(finished, key=_place):
+        for job in sorted(finished, key=_place) if len(finished) > 1 else finished:
             self.running.remove(job)
             job.running = job.decoding = False
             job.place = -1
@@ -358,26 +396,3 @@ def replica(setup: ServingSetup, observer: Observer, *, exact_steps: bool = Fals
 
 def _place(job: Job) -> int:
     return job.place
-
-
-def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
-    """Return how many of some steps begin before a gap is over: one at least.
-
-    Args:
-        gap: ticks.
-        first: ticks of the first step.
-        slope: ticks that each takes more than the one before.
-        steps: steps at most.
-
-    >>> steps_before(25, 10, 0, 100), steps_before(30, 10, 10, 100), steps_before(31, 10, 10, 100)
-    (3, 2, 3)
-    """
-    if first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) < gap:
-        return steps
-    linear = 2.0 * first - slope
-    found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
-    while first * found + slope * (found * (found - 1) // 2) < gap:
-        found += 1
-    while found > 1 and first * (found - 1) + slope * ((found - 1) * (found - 2) // 2) >= gap:
-        found -= 1
-    return found

@@ -120,6 +120,7 @@ class Metrics(Observer):
         lines: list[tuple[float, float, int, int]] = []
         steps_run = computed = generated = 0
         busy_s = running_s = block_s = held_s = 0.0
+        most_blocks, most_running = self.most_blocks, self.most_running
         for (
             start_s,
             end_s,
@@ -147,6 +148,10 @@ class Metrics(Observer):
             block_s += taken_s * (blocks + end)
             held_s += taken_s * (held + decodes * (steps - 1) / 2)
             limiters[by] = limiters.get(by, 0.0) + taken_s
+            if end > most_blocks:  # noqa: PLR1730  the innermost loop
+                most_blocks = end
+            if running > most_running:  # noqa: PLR1730
+                most_running = running
         self.of["inter_token"].add_lines(lines)
         self.steps += steps_run
         self.computed_tokens += computed
@@ -155,8 +160,7 @@ class Metrics(Observer):
         self._running_s += running_s
         self._block_s += block_s / 2
         self._held_s += held_s
-        self.most_blocks = max(self.most_blocks, *(run.end_blocks for run in runs))
-        self.most_running = max(self.most_running, *(run.running for run in runs))
+        self.most_blocks, self.most_running = most_blocks, most_running
 
     def gap(self, request: Request, seconds: float) -> None:
         """Take in a time between two tokens that no run counts."""
@@ -178,9 +182,13 @@ class Metrics(Observer):
         """Take in a request that was answered."""
         request = served.request
         found = latencies(served)
-        for add, taken_s in zip(self._adds, found, strict=True):
-            if taken_s >= 0:
-                add(taken_s)
+        ttft_s, tpot_s, e2e_s, queue_s = found
+        add_ttft, add_tpot, add_e2e, add_queue = self._adds
+        add_ttft(ttft_s)
+        if tpot_s >= 0:  # not for a request of one token
+            add_tpot(tpot_s)
+        add_e2e(e2e_s)
+        add_queue(queue_s)
         if self._limits:
             self.attained += not any(found[place] > most_s for place, most_s in self._limits)
         self.requests += 1

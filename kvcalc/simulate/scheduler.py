@@ -221,10 +221,10 @@ class Scheduler(Generic[S]):
                     return left
             tokens = min(tokens, longest, left)
             spare = limits.watermark_blocks if self.running else 0
-            whole, holding = min(sequence.known, limits.max_model_len), self._holding(cached + tokens)
-            if limits.reserve_full_prompt and not cache.can_allocate(hit, tokens=whole, spare=spare):
-                return left
-            if not cache.can_allocate(hit, tokens=holding, spare=spare):
+            reserved = holding = self._holding(cached + tokens)
+            if limits.reserve_full_prompt:
+                reserved = max(holding, min(sequence.known, limits.max_model_len))
+            if not cache.can_allocate(hit, tokens=reserved, spare=spare):
                 return left
             self.waiting.remove_head()
             sequence.computed = cached

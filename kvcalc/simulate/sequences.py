@@ -38,13 +38,12 @@ class ServedSequence:
     """
 
     __slots__ = (
-        "_content", "_keys", "computed", "drafts", "in_flight", "known", "name", "order", "output_tokens",
+        "_keys", "computed", "content", "drafts", "in_flight", "known", "name", "order", "output_tokens",
         "preemptions", "priority", "prompt_tokens", "running", "swapped",
     )  # fmt: skip
 
     def __init__(
         self,
-        *,
         name: str,
         order: int,
         prompt_tokens: int,
@@ -60,7 +59,7 @@ class ServedSequence:
         self.known = prompt_tokens
         self.computed = self.drafts = self.in_flight = self.swapped = self.preemptions = 0
         self.running = False
-        self._content = content
+        self.content = content
         self._keys: list[int] | None = None
 
     @property
@@ -76,7 +75,7 @@ class ServedSequence:
     def keys(self, full: int, block_size: int) -> Sequence[int]:
         """Return the keys of its first ``full`` blocks."""
         if self._keys is None:
-            self._keys = block_keys(self._content, block_size=block_size)
+            self._keys = block_keys(self.content, block_size=block_size)
         return self._keys[:full]
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Drafting", "Replica", "ServingSetup"]
 
 # Runs are handed on in batches of so many.
-_RUNS_AT_ONCE = 4096
+_RUNS_AT_ONCE = 256
 # Streams of requests that share nothing: far from any that a workload names.
 _PRIVATE_STREAMS = 2**59
 
@@ -346,11 +346,13 @@ class Replica:
         return accepted
 
     def _note_admissions(self, step: Step[Job]) -> None:
-        for job in (*step.new, *step.resumed):
-            cached = step.hits.get(job, 0)
-            if job.admitted is None:
-                job.admitted, job.cached = self.now, cached
-            self.observer.admitted(job.request, self.now * SECONDS_PER_TICK, cached)
+        hits, now_s = step.hits, self.now * SECONDS_PER_TICK
+        for admitted in (step.new, step.resumed):
+            for job in admitted:
+                cached = hits.get(job, 0)
+                if job.admitted is None:
+                    job.admitted, job.cached = self.now, cached
+                self.observer.admitted(job.request, now_s, cached)
 
     def _note_preemption(self, job: Job) -> None:
         job.decoding = False
@@ -370,14 +372,16 @@ class Replica:
     def _note_finish(self, job: Job) -> None:
         admitted, first_token = job.admitted or 0, job.first_token or 0
         self.observer.finished(
-            Served(
-                job.request,
-                admitted * SECONDS_PER_TICK,
-                first_token * SECONDS_PER_TICK,
-                self.now * SECONDS_PER_TICK,
-                job.known - job.prompt_tokens,
-                job.preemptions,
-                job.cached,
+            Served._make(
+                (
+                    job.request,
+                    admitted * SECONDS_PER_TICK,
+                    first_token * SECONDS_PER_TICK,
+                    self.now * SECONDS_PER_TICK,
+                    job.known - job.prompt_tokens,
+                    job.preemptions,
+                    job.cached,
+                )
             )
         )
 

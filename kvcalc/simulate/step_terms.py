@@ -67,8 +67,11 @@ class MixerWork:
 
     def chunks(self, chunks: Sequence[tuple[int, int]]) -> Counts:
         """Return the sums of the three numbers over some chunks."""
-        one, two, three = zip(*[self.chunk(tokens, past) for tokens, past in chunks], strict=True)
-        return sum(one), sum(two), sum(three)
+        one = two = three = 0
+        for tokens, past in chunks:
+            more = self.chunk(tokens, past)
+            one, two, three = one + more[0], two + more[1], three + more[2]
+        return one, two, three
 
     def _decode_coefficients(self, mixer: Mixer, caps: Sequence[int], periods: Sequence[int]) -> list[list[float]]:
         """Return, for each of a step's sums, the work that goes with it: read off at the knees and between them."""

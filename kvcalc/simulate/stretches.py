@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvcalc.core.units import ceil_div
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.simulate.jobs import Job
 
-__all__ = ["Hit", "Stretch", "StretchCache"]
+__all__ = ["Hit", "Stretch", "StretchCache", "Writers"]
 
 
 class _Block:
@@ -44,16 +42,15 @@ class _Table:
 
     Attributes:
         held: blocks.
-        registered: how many of them are registered for later.
         findable: blocks at its beginning that others could ask for; the rest are its own.
-        found: those of the findable ones that are registered.
+        found: those of the findable ones that are registered for later.
     """
 
-    __slots__ = ("findable", "found", "held", "registered")
+    __slots__ = ("findable", "found", "held")
 
-    def __init__(self, found: Sequence[_Block], *, registered: int, findable: int) -> None:
+    def __init__(self, found: Sequence[_Block], held: int, findable: int) -> None:
         self.found = list(found)
-        self.held = self.registered = registered
+        self.held = held
         self.findable = findable
 
 
@@ -62,6 +59,9 @@ class Hit(NamedTuple):
 
     blocks: Sequence[_Block] = ()
     own: int = 0
+
+
+_NOTHING = Hit()
 
 
 class StretchCache:
@@ -81,11 +81,15 @@ class StretchCache:
         # blocks without an owner that are kept, the first to be taken in front
         self._kept: OrderedDict[_Block | Stretch, None] = OrderedDict()
         self._cached: dict[int, dict[_Block, None]] = {}
+        # the stretch at the end of that order, if nobody comes back for it
+        self._last: Stretch | None = None
 
     def find_prefix(self, sequence: Job) -> tuple[Hit, int]:
         """Return what a waiting sequence could take up, and how many tokens that is."""
         self._before_lookup(sequence)
         full = (sequence.known - 1) // self._size
+        if sequence.left is None and not sequence.content:
+            return _NOTHING, 0
         keys = sequence.keys(full, self._size)
         blocks = []
         for key in keys:
@@ -100,11 +104,20 @@ class StretchCache:
 
     def can_allocate(self, hit: Hit, *, tokens: int, spare: int) -> bool:
         """Whether a waiting sequence that takes up a hit would fit, with some blocks to spare."""
-        owned = sum([block.owners > 0 for block in hit.blocks])
+        owned = sum([block.owners > 0 for block in hit.blocks]) if hit.blocks else 0
         return -(-tokens // self._size) - owned + spare <= self.free
 
     def allocate(self, sequence: Job, hit: Hit, *, tokens: int) -> None:
         """Give a waiting sequence its blocks."""
+        if hit is not _NOTHING:
+            self._take_up(sequence, hit)
+        findable = len(sequence.keys(self.usable, self._size)) if sequence.content else 0
+        held = -(-tokens // self._size)
+        self._tables[sequence] = _Table(hit.blocks, held, findable)
+        self.take(held - len(hit.blocks) - hit.own)
+
+    def _take_up(self, sequence: Job, hit: Hit) -> None:
+        """Take the blocks of a hit out of the order in which they would be taken."""
         for block in hit.blocks:
             if not block.owners:
                 del self._kept[block]
@@ -117,10 +130,6 @@ class StretchCache:
             if not left.blocks:
                 del self._kept[left]
         sequence.left = None
-        registered = len(hit.blocks) + hit.own
-        findable = len(sequence.keys(self.usable, self._size))
-        self._tables[sequence] = _Table(hit.blocks, registered=registered, findable=findable)
-        self.append(sequence, tokens=tokens)
 
     def can_append(self, sequence: Job, *, tokens: int) -> bool:
         """Whether a running sequence can hold so many tokens."""
@@ -128,7 +137,8 @@ class StretchCache:
 
     def missing(self, sequence: Job, *, tokens: int) -> int:
         """Return the blocks a sequence lacks."""
-        return max(-(-tokens // self._size) - self._tables[sequence].held, 0)
+        missing = -(-tokens // self._size) - self._tables[sequence].held
+        return missing if missing > 0 else 0  # noqa: FURB136  the innermost loop
 
     def append(self, sequence: Job, *, tokens: int) -> None:
         """Give a sequence the blocks it lacks."""
@@ -142,10 +152,13 @@ class StretchCache:
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later: those that hold nothing, then those kept longest."""
         self.free -= blocks
-        if blocks <= self._fresh:
-            self._fresh -= blocks
-            return
-        kept, self._fresh = blocks - self._fresh, 0
+        self._fresh -= blocks
+        if self._fresh < 0:
+            self._take_kept()
+
+    def _take_kept(self) -> None:
+        """Take of those that are kept what there is not."""
+        kept, self._fresh = -self._fresh, 0
         while kept:
             first = next(iter(self._kept))
             if isinstance(first, Stretch):
@@ -160,30 +173,27 @@ class StretchCache:
             del self._kept[first]
 
     def hash_blocks(self, sequence: Job, *, tokens: int) -> None:
-        """Keep the full blocks among its first tokens for later prompts."""
-        table, full = self._tables[sequence], tokens // self._size
-        if full <= table.registered:
-            return
+        """Keep the full blocks among its first tokens for later prompts, those that others could ask for."""
+        table = self._tables[sequence]
         if len(table.found) < table.findable:
-            for key in sequence.keys(full, self._size)[len(table.found) :]:
+            for key in sequence.keys(tokens // self._size, self._size)[len(table.found) :]:
                 block = _Block(key)
                 self._cached.setdefault(key, {})[block] = None
                 table.found.append(block)
-        table.registered = full
 
     def deallocate(self, sequence: Job) -> None:
-        """Take all its blocks, the last one first."""
+        """Take all its blocks, the last one first, and keep those that it has filled."""
         table = self._tables.pop(sequence)
-        own = table.registered - len(table.found)
-        self._fresh += table.held - table.registered
-        self.free += table.held - len(table.found)
+        others = table.held - len(table.found)
+        own = max(sequence.computed // self._size - len(table.found), 0)
+        self._fresh += others - own
+        self.free += others
         if own:
-            sequence.left = Stretch(own)
-            self._kept[sequence.left] = None
+            self._keep(sequence, own)
         for block in reversed(table.found):
             block.owners -= 1
             if not block.owners:
-                self._kept[block] = None
+                self._kept[block] = self._last = None
                 self.free += 1
 
     def held_by(self, sequence: Job) -> int:
@@ -192,11 +202,49 @@ class StretchCache:
 
     def catch_up(self, sequence: Job) -> None:
         """Note the blocks of a sequence that has computed its tokens one by one while only their sum was kept."""
-        self._tables[sequence].held = ceil_div(sequence.computed, self._size)
-        self.hash_blocks(sequence, tokens=sequence.computed)
+        self._tables[sequence].held = -(-sequence.computed // self._size)
+        if sequence.content:
+            self.hash_blocks(sequence, tokens=sequence.computed)
+
+    def _keep(self, sequence: Job, own: int) -> None:
+        """Keep blocks of its own; those of sequences that do not come back form one stretch."""
+        if sequence.known < sequence.end:
+            self._last = None
+            sequence.left = Stretch(own)
+            self._kept[sequence.left] = None
+        elif not self._kept:
+            # they are the next to be taken after those that hold nothing, and as good
+            self._fresh += own
+        elif self._last is not None and self._last.blocks:
+            self._last.blocks += own
+        else:
+            self._last = Stretch(own)
+            self._kept[self._last] = None
 
     def _forget(self, block: _Block) -> None:
         blocks = self._cached[block.key]
         del blocks[block]
         if not blocks:
             del self._cached[block.key]
+
+
+class Writers(dict[int, list["Job"]]):
+    """Running sequences whose output later prompts may hold, by the stream that they generate."""
+
+    def add(self, job: Job) -> None:
+        """Put in a sequence that generates a stream."""
+        assert job.request.output_stream is not None
+        self.setdefault(job.request.output_stream, []).append(job)
+
+    def remove(self, job: Job) -> None:
+        """Take out a sequence, if it is there."""
+        stream = job.request.output_stream
+        if stream is not None and stream in self:
+            self[stream].remove(job)
+            if not self[stream]:
+                del self[stream]
+
+    def of(self, job: Job) -> list[Job]:
+        """Return those who generate a stream of a sequence's prompt."""
+        streams = dict.fromkeys(segment.stream for segment in job.request.prompt)
+        return [other for stream in streams for other in self.get(stream, ())]

@@ -188,22 +188,23 @@ def _largest(terms: Sequence[_Term], firsts: Sequence[int], slopes: Sequence[int
 
 
 class _Straight:
-    """The lines of a maximum whose terms are affine in the contexts of decoding sequences."""
+    """A maximum whose terms are affine in the contexts of decoding sequences."""
 
     def __init__(self, terms: Sequence[_Term]) -> None:
         self._terms = terms
-        self._known: dict[int, list[tuple[int, int, int, str]]] = {}
+        self._decoding: dict[int, list[tuple[int, int, int, str]]] = {}
+        self._mixed: dict[tuple[int, int], list[tuple[int, int, _Term]]] = {}
 
     def line(self, count: int, contexts: int) -> Line:
         """Return the duration of a step in which some sequences decode, and of those that follow."""
-        known = self._known.get(count)
+        known = self._decoding.get(count)
         if known is None:
             bases = _firsts(self._terms, count, count, (count, 0), ())
             known = [
                 (base, term.per_context, count * term.per_context, term.limiter)
                 for base, term in zip(bases, self._terms, strict=True)
             ]
-            self._known[count] = known
+            self._decoding[count] = known
         first, slope, limiter = -1, 0, ""
         for base, per_context, rise, name in known:
             ticks_now = base + contexts * per_context
@@ -214,6 +215,27 @@ class _Straight:
             if rise > slope:
                 steps = min(steps, (first - base - contexts * per_context) // (rise - slope) + 1)
         return first, slope, steps, limiter
+
+    def step(self, tokens: int, logits: int, sums: Sequence[int], works: Sequence[Counts]) -> Line:
+        """Return the duration of a step with chunks."""
+        count, contexts = sums
+        known = self._mixed.get((count, logits))
+        if known is None:
+            terms = [term._replace(experts=()) for term in self._terms]
+            bases = _firsts(terms, 0, logits, (count, 0), ())
+            each = [(term.speaking if logits else term.silent)[1] for term in terms]
+            known = self._mixed[count, logits] = list(zip(bases, each, self._terms, strict=True))
+        first, limiter = -1, ""
+        for base, per_token, (name, _, _, _, per_context, _, experts, chunks) in known:
+            ticks_now = base + tokens * per_token + contexts * per_context
+            for place, (of_first, of_second, of_third) in chunks:
+                one, two, three = works[place]
+                ticks_now += one * of_first + two * of_second + three * of_third
+            if experts:
+                ticks_now += sum([round(touched(tokens) * scale) for touched, scale in experts])
+            if ticks_now > first:
+                first, limiter = ticks_now, name
+        return first, 0, 1, limiter
 
 
 class RooflineTimer:
@@ -239,20 +261,24 @@ class RooflineTimer:
         self._fixed = [terms for terms in maxima if terms not in self._moving]
         self._fixed_ticks: dict[tuple[int, int], int] = {}
         self._tells = kind == "ideal"
-        alone = len(maxima) == 1 and not self.caps and not self.periods
+        alone = self._tells and len(maxima) == 1 and not self.caps and not self.periods
         self._straight = _Straight(maxima[0]) if alone else None
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
-        if self._straight is not None and not chunks and tokens == logits == sums[0]:
-            return self._straight.line(tokens, sums[1])
-        if len(chunks) == 1:
-            new, past = chunks[0]
-            works = [work.chunk(new, past) for work in self._works]
+        straight = self._straight
+        if not chunks:
+            if straight is not None and tokens == logits == sums[0]:
+                return straight.line(tokens, sums[1])
+            works: list[Counts] = []
         else:
-            works = [work.chunks(chunks) for work in self._works] if chunks else []
+            works = []
+            for work in self._works:
+                works.append(work.chunk(*chunks[0]) if len(chunks) == 1 else work.chunks(chunks))
+        if straight is not None and works:
+            return straight.step(tokens, logits, sums, works)
         first = self._fixed_time(tokens, logits) if self._fixed else 0
         slope, steps, limiter, most = 0, _ALWAYS, "", -1
         for terms in self._moving:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice, repeat
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -130,7 +130,7 @@ def _ramp(numbers: random.Random, first: float, last: float, requests: int) -> I
 def retimed(requests: Iterable[Request], times: Iterable[float]) -> Iterator[Request]:
     """Yield the requests with other arrival times, as long as there are both."""
     for request, time_s in zip(requests, times, strict=False):
-        yield replace(request, arrival_s=time_s)
+        yield request._replace(arrival_s=time_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ class ClosedLoop:
         del request
         body = next(self._bodies, None)
         thought_s = -self._think_s * math.log(1.0 - self._numbers.random())
-        return None if body is None else replace(body, arrival_s=finished_s + thought_s)
+        return None if body is None else body._replace(arrival_s=finished_s + thought_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
