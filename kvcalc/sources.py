@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.profiles.catalog import Entry
 
 __all__ = [
     "catalogue_hardware",
@@ -119,18 +120,23 @@ def load_calibration(source: str | Path | Calibration) -> Calibration:
         return load_calibration_file(path)
     from kvcalc.profiles.catalog import find
 
-    entry = find(str(source), "calibration")
+    return _calibration_of(find(str(source), "calibration"))
+
+
+def _calibration_of(entry: Entry) -> Calibration:
+    from kvcalc.profiles.loader import load_calibration_file
+
     return _shipped_calibration(entry.path) if entry.shipped else load_calibration_file(entry.path)
 
 
 def find_calibration(deployment: Deployment) -> Calibration | None:
     """Return the calibration of the catalogue that a deployment is estimated with, or none where none applies."""
     from kvcalc.plan.estimates import best_calibration, likely_engines
-    from kvcalc.profiles.catalog import names
+    from kvcalc.profiles.catalog import entries
 
     if deployment.hardware is None:
         return None
-    known = [load_calibration(name) for name in names("calibration")]
+    known = [_calibration_of(entry) for _, entry in sorted(entries("calibration").items())]
     return best_calibration(known, deployment.hardware, likely_engines(deployment))
 
 

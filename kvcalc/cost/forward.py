@@ -7,11 +7,13 @@ Prefill, a chunk of it, a decode step, the verification of drafted tokens and a 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost, StepCost
 from kvcalc.core.model import Attention, Mixture, counted
+from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.attention import encoder_flop, mixer_work
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["forward_cost"]
 
 _SINGLE = Parallel()
+_MOST_KEPT = 4096
 
 
 def forward_cost(
@@ -186,17 +189,8 @@ def _block_ops(
     for block, count in counts.items():
         prefix = f"{block.name}." if len(counts) > 1 and block.name else ""
         vectors += block.vector_parameters * count
-        for matrix in block_matrices(block, model.hidden_size):
-            rows = encoded * block.encoder_tokens if matrix.encoder else tokens
-            if rows and matrix.used:
-                yield matrix_cost(
-                    matrix,
-                    name=prefix + matrix.name,
-                    tokens=rows,
-                    layers=count,
-                    formats=formats,
-                    tensor=parallel.tensor,
-                )
+        sizes = (model.hidden_size, prefix, count, tokens, encoded * block.encoder_tokens, parallel.tensor)
+        yield from _matrix_ops(Same(block), Same(formats), *sizes)
         for mixer in block.mixers:
             yield _mixer_op(mixer, prefix, count, rank_groups, formats, parallel)
         if isinstance(block.mlp, Mixture):
@@ -214,6 +208,27 @@ def _block_ops(
         yield from _block_collectives(model, block, prefix, count, tokens, formats, parallel)
     if vectors:
         yield vector_cost(vectors, name="vectors", layers=1, formats=formats)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _matrix_ops(
+    block: Same[Block],
+    formats: Same[Formats],
+    hidden_size: int,
+    prefix: str,
+    count: int,
+    tokens: int,
+    encoder_tokens: int,
+    tensor: int,
+) -> tuple[OpCost, ...]:
+    """The matrices of layers of a kind: they do not depend on contexts, over which one asks again and again."""
+    found = []
+    for matrix in block_matrices(block.it, hidden_size):
+        rows = encoder_tokens if matrix.encoder else tokens
+        if rows and matrix.used:
+            name = prefix + matrix.name
+            found.append(matrix_cost(matrix, name=name, tokens=rows, layers=count, formats=formats.it, tensor=tensor))
+    return tuple(found)
 
 
 def _tokens_at_experts(rank_groups: Sequence[TokenGroup], groups: Sequence[TokenGroup], parallel: Parallel) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
 from kvcalc.core.reports.size import Reserved
+from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.sharding import rank_cache, rank_cache_bytes, splits_evenly, stage_blocks
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
@@ -24,6 +25,8 @@ __all__ = ["ENGINES", "Held", "Pool", "pool"]
 
 # No engine's limit: where the search for the largest batch stops.
 _MOST_SEQUENCES = 2**20
+# What is kept for who asks again with other batches and contexts.
+_MOST_POOLS, _MOST_LAYOUTS = 256, 512
 # Cache formats that an engine has; the compressed ones are its own, with scales as their names say.
 _VLLM_CACHES = (
     "bf16",
@@ -297,7 +300,7 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
 def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
     check_vllm(model, formats, parallel, options)
 
-    @lru_cache(maxsize=4096)
+    @lru_cache(maxsize=_MOST_LAYOUTS)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:
         asked = vllm.VllmOptions(
             max_model_len=max_model_len,
@@ -393,8 +396,14 @@ def pool(engine: str, model: ModelProfile, formats: Formats, parallel: Parallel,
         InputError: an engine whose memory is not modelled, or options it refuses.
         UnsupportedError: a model or arrangement that its memory model does not describe.
     """
-    make = ENGINES.get(engine)
-    if make is None:
+    if engine not in ENGINES:
         hint = did_you_mean(engine, ENGINES) or f"engines: {', '.join(ENGINES)}"
         raise InputError(f"the memory of engine {engine!r} is not modelled", hint=hint)
-    return make(model, formats, parallel, options)
+    return _pool(engine, Same(model), Same(formats), parallel, options)
+
+
+@lru_cache(maxsize=_MOST_POOLS)
+def _pool(
+    engine: str, model: Same[ModelProfile], formats: Same[Formats], parallel: Parallel, options: EngineOptions
+) -> Pool:
+    return ENGINES[engine](model.it, formats.it, parallel, options)

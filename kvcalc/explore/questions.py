@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, UnknownNameError
 from kvcalc.core.reports.lessons import DecoderShape
+from kvcalc.core.same import Same
 from kvcalc.explore.fields import FEW, LISTS, ONE, ONE_OR_NONE, Values, of_field
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _MOST_REQUESTS = 5_000
 _MOST_SIMULATED_S = 10.0
 _MOST_REPLICAS = 16
 _MOST_MEMORY_TOKENS = 1_000_000
+_MOST_DEPLOYMENTS = 64
 _DEFAULT_CONFIG = "config.json"
 
 
@@ -130,7 +132,13 @@ def deployment_of(values: Values, pasted: ModelProfile | None = None, *, needs_g
     """
     model, gpu = _model(values, pasted), _gpu(values, needed=needs_gpu)
     options = values.some(*_FORMATS, *_SPREAD) | {"price_per_hour_usd": values.get("price")} | more
-    return api.deployment(model, gpu=gpu, **options)
+    return _deployed(Same(model), Same(gpu), tuple(options.items()))
+
+
+@lru_cache(maxsize=_MOST_DEPLOYMENTS)
+def _deployed(model: Same[Any], gpu: Same[Any], options: tuple[tuple[str, Any], ...]) -> Any:
+    """Return one object for questions that differ in batch and context alone: what follows from it is remembered."""
+    return api.deployment(model.it, gpu=gpu.it, **dict(options))
 
 
 def _started(values: Values, engine: str | None) -> tuple[Any, dict[str, Any]]:

@@ -211,6 +211,15 @@ def fit_answer(deployment: Deployment, question: FitQuestion) -> FitAnswer:
     return replace(answer, reason=_reason(answer, tokens=tokens, batch=batch))
 
 
+def _holds(deployment: Deployment, question: FitQuestion) -> bool:
+    """Whether an answer would have no reason against it: most arrangements fall at what is computed first."""
+    cache = pool(question.engine, deployment.model, deployment.formats, deployment.parallel, question.options)
+    kv_bytes = _budget(deployment, question).kv_bytes_available
+    if kv_bytes <= 0 or cache.bytes_for(context=question.tokens, batch=question.batch) > kv_bytes:
+        return False
+    return not fit_answer(deployment, question).reason
+
+
 def _reason(answer: FitAnswer, *, tokens: int, batch: int) -> str:
     """Say why a batch does not fit; nothing where it does."""
     if answer.kv_bytes <= 0:
@@ -306,12 +315,12 @@ def _smallest(deployment: Deployment, question: FitQuestion) -> FittingDeploymen
     for parallel in sorted(tried_in_turn, key=lambda each: each.gpus):
         tried = replace(deployment, parallel=parallel)
         try:
-            answer = fit_answer(tried, question)
+            fits = _holds(tried, question)
         except UnsupportedError:
             if parallel.gpus == 1:
                 raise
             continue
-        if not answer.reason:
+        if fits:
             return FittingDeployment(
                 gpus=parallel.gpus,
                 tensor=parallel.tensor,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kvcalc.core.errors import UnknownNameError, did_you_mean
 from kvcalc.profiles.reader import expanded, read_profile
 
-__all__ = ["Entry", "Kind", "find", "folders", "lookup", "names", "shipped_folder"]
+__all__ = ["Entry", "Kind", "entries", "find", "folders", "lookup", "names", "shipped_folder"]
 
 Kind = Literal["model", "hardware", "calibration"]
 
@@ -69,11 +69,17 @@ def _files(folder: Path) -> list[Path]:
 
 def names(kind: Kind) -> list[str]:
     """Return the names of all profiles that can be found, sorted."""
-    found = {path.stem for path in _files(shipped_folder(kind))}
-    for folder in folders(kind)[:-1]:
+    return sorted(entries(kind))
+
+
+def entries(kind: Kind) -> dict[str, Entry]:
+    """Return the files of all profiles that can be found, by their names."""
+    *others, shipped = folders(kind)
+    found = {path.stem: path for path in _files(shipped)}
+    for folder in reversed(others):
         if folder.name == _FOLDER[kind]:
-            found |= {path.stem for path in _files(folder)}
-    return sorted(found)
+            found |= {path.stem: path for path in _files(folder)}
+    return {name: Entry(path, by_alias=False, shipped=_is_shipped(path, kind)) for name, path in found.items()}
 
 
 def find(name: str, kind: Kind) -> Entry:

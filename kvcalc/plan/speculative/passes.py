@@ -1,4 +1,4 @@
-"""What draft and verification cost at a batch and context: every time is `timed_step`'s."""
+"""What draft and verification cost at a batch and context: every time is `step_time`'s of a pass of `forward_cost`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.workload import decode_step
+from kvcalc.cost.forward import forward_cost
+from kvcalc.cost.roofline import step_time
 from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, speedup, tree_acceptance
-from kvcalc.plan.steps import timed_step
+from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,8 @@ __all__ = ["Kind", "Outcome", "Passes", "Ratios", "Speculation"]
 
 # Which time of a pass: a sequence passes all pipeline stages, so that the ideal one is the sum over them.
 Kind = Literal["latency_s", "serial_s"]
+# Times that are kept of one target and draft.
+_MOST_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,7 @@ class Passes:
         self.target = target
         self.drafter = drafter
         self._found: dict[tuple[int, int, int, int], StepTime] = {}
+        self._ratios: dict[tuple[int, int, DraftTree, Kind], Ratios] = {}
         self._steps: dict[DraftTree, tuple[int, ...]] = {}
 
     def target_time(self, batch: int, context: int, query_tokens: int) -> StepTime:
@@ -94,19 +99,29 @@ class Passes:
 
     def ratios(self, batch: int, context: int, tree: DraftTree, kind: Kind = "latency_s") -> Ratios:
         """Return the times of a round at a batch and context."""
-        steps = self.draft_times(batch, context, tree)
-        return Ratios(
-            plain_s=getattr(self.target_time(batch, context, 1), kind),
-            draft_s=sum(getattr(time, kind) for time in steps),
-            verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
-            steps=len(steps),
-        )
+        key = (batch, context, tree, kind)
+        found = self._ratios.get(key)
+        if found is None:
+            steps = self.draft_times(batch, context, tree)
+            found = Ratios(
+                plain_s=getattr(self.target_time(batch, context, 1), kind),
+                draft_s=sum(getattr(time, kind) for time in steps),
+                verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
+                steps=len(steps),
+            )
+            if len(self._ratios) >= _MOST_KEPT:
+                self._ratios.clear()
+            self._ratios[key] = found
+        return found
 
     def _time(self, runs: Deployment, batch: int, context: int, query_tokens: int, gamma: int) -> StepTime:
         key = (batch, context, query_tokens, gamma)
         if key not in self._found:
+            if len(self._found) >= _MOST_KEPT:
+                self._found.clear()
             group = decode_step(batch=batch, context=context, query_tokens=query_tokens)
-            self._found[key] = timed_step(runs, group).time
+            cost = forward_cost(runs.model, (group,), runs.formats, parallel=runs.parallel)
+            self._found[key] = step_time(cost, required_hardware(runs))
         return self._found[key]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Mixture
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
+from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
 from kvcalc.cost.speculation import rate_for
 from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, memory_needed
@@ -30,6 +32,7 @@ __all__ = ["ask", "speculation_report"]
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
 _MOST_ROWS = 10_000
+_MOST_PAIRS = 8
 _FEWEST_MAP_BATCHES, _MOST_MAP_BATCHES = 3, 24
 # Rows that a vocabulary may be padded by: what llama.cpp lets a draft's differ (SPEC_VOCAB_MAX_SIZE_DIFFERENCE).
 _MOST_PADDING = 128
@@ -120,11 +123,17 @@ def ask(target: Deployment, draft: Deployment | None, options: SpeculationOption
         UnknownNameError: no such method.
     """
     return Speculation(
-        passes=Passes(target, drafter(options.method, target, draft, layers=options.draft_layers)),
+        passes=_passes(Same(target), Same(draft), options.method, options.draft_layers),
         acceptance=options.acceptance,
         shape=options.shape(),
         gammas=options.lengths(),
     )
+
+
+@lru_cache(maxsize=_MOST_PAIRS)
+def _passes(target: Same[Deployment], draft: Same[Deployment | None], method: str | None, layers: int | None) -> Passes:
+    """Return the passes of a target and its draft, with the times that were computed when they were last asked about."""
+    return Passes(target.it, drafter(method, target.it, draft.it, layers=layers))
 
 
 def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> SpeculativeRow:
