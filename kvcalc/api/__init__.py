@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kvcalc.api.cache import levers, traffic
     from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
     from kvcalc.api.checks import check_files, check_schema
-    from kvcalc.api.choices import compare, side, solve
+    from kvcalc.api.choices import compare, side, side_labels, solve
     from kvcalc.api.deployments import deployment
     from kvcalc.api.engines import engine_options
     from kvcalc.api.evidence import check_measured, validate
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         catalogue,
         catalogue_hardware,
         catalogue_model,
+        catalogue_stamp,
         config_model,
         lint_config,
         load_hardware,
@@ -44,6 +45,7 @@ __all__ = [
     "catalogue",
     "catalogue_hardware",
     "catalogue_model",
+    "catalogue_stamp",
     "chart",
     "chart_runtime",
     "check_files",
@@ -77,6 +79,7 @@ __all__ = [
     "report_data",
     "roofline",
     "side",
+    "side_labels",
     "simulate_serving",
     "size",
     "solve",
@@ -94,7 +97,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "cache": ("levers", "traffic"),
     "calculators": ("decode", "explain", "fit", "prefill", "roofline", "size"),
     "checks": ("check_files", "check_schema"),
-    "choices": ("compare", "side", "solve"),
+    "choices": ("compare", "side", "side_labels", "solve"),
     "deployments": ("deployment",),
     "engines": ("engine_options",),
     "evidence": ("check_measured", "validate"),
@@ -106,6 +109,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "catalogue",
         "catalogue_hardware",
         "catalogue_model",
+        "catalogue_stamp",
         "config_model",
         "lint_config",
         "load_hardware",

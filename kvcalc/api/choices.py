@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.sources import load_hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.reports.compare import CompareReport
     from kvcalc.core.reports.solve import SolveReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.compare import Side
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["compare", "side", "solve"]
+__all__ = ["compare", "side", "side_labels", "solve"]
 
 
 def side(
@@ -35,6 +36,31 @@ def side(
 
     compared = load_hardware(subject) if isinstance(subject, str | Path | HardwareProfile) else subject
     return Side(label=label, subject=compared, context=context, batch=batch)
+
+
+def side_labels(sides: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return for each side what tells it from the others.
+
+    Args:
+        sides: the text of each option by its name as an argument: ``model``, ``gpu``, ``kv_dtype``.
+
+    Raises:
+        InputError: two of them are the same.
+    """
+    names = list(dict.fromkeys(name for side in sides for name in side))
+    varied = [name for name in names if len({side.get(name) for side in sides}) > 1]
+    shown = [name for name in varied if name not in ("gpu", "gpus")]
+    labels = []
+    for side in sides:
+        told = [name for name in shown if name in side]
+        parts = [side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}" for name in told]
+        if {"gpu", "gpus"} & set(varied):
+            count = f"{side['gpus']}x" if "gpus" in side else ""
+            parts.insert("model" in varied and "model" in side, f"{count}{side.get('gpu', '')}")
+        labels.append(" ".join(parts))
+    if len(set(labels)) < len(labels) and len(labels) > 1:
+        raise InputError("two of the sides are the same", hint="name each once")
+    return labels
 
 
 def compare(sides: Sequence[Side], *, engine: str = "vllm") -> CompareReport:

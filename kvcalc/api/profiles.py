@@ -18,6 +18,7 @@ __all__ = [
     "catalogue",
     "catalogue_hardware",
     "catalogue_model",
+    "catalogue_stamp",
     "config_model",
     "lint_config",
     "load_hardware",
@@ -40,6 +41,13 @@ def catalogue(kind: Kind) -> dict[str, tuple[str, ...]]:
     """Return the models or accelerators that can be found, each with its aliases."""
     load = catalogue_model if kind == "model" else catalogue_hardware
     return {name: load(name).aliases for name in profile_names(kind)}
+
+
+def catalogue_stamp() -> tuple[object, ...]:
+    """Return what is equal as long as the profiles that names lead to are the same: for who remembers answers."""
+    from kvcalc.profiles.catalog import stamp
+
+    return stamp()
 
 
 def config_model(text: str, *, name: str = "config") -> ModelProfile:

@@ -76,7 +76,7 @@ def command(
     lists = {name: _listed(name, text) for name, text in options.items() if text is not None}
     named = [_parsed(spec) for spec in specs or ()] or [{}]
     sides = [side for given in named for side in _combined(given, lists)]
-    labels = _labels(sides)
+    labels = api.side_labels(sides)
     report = api.compare([_side(label, side, settings or []) for label, side in zip(labels, sides, strict=True)],
                          engine=engine)  # fmt: skip
     emit(report, shown)
@@ -113,6 +113,9 @@ def _parsed(spec: str) -> dict[str, str]:
         key = key.strip().replace("-", "_")
         key = _SHORT.get(key, key)
         known = ("weights", "kv_dtype", "activations", "batch", "context", "price", *_COUNTS)
+        if equals and key not in known and "weights" in found and list(found)[-1] == "weights":
+            found["weights"] += f",{part.strip()}"  # an exception to the format
+            continue
         if not equals or key not in known:
             hint = did_you_mean(key, known) or f"options here: {', '.join(known)}"
             raise InputError(f"{spec!r}: {part!r} is not an option=value", hint=hint.replace("_", "-"))
@@ -136,24 +139,6 @@ def _is_gpu(name: str) -> bool:
 def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[str, str]]:
     free = {name: values for name, values in lists.items() if name not in given}
     return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
-
-
-def _labels(sides: list[dict[str, str]]) -> list[str]:
-    """Return for each side what tells it from the others."""
-    names = list(dict.fromkeys(name for side in sides for name in side))
-    varied = [name for name in names if len({side.get(name) for side in sides}) > 1]
-    shown = [name for name in varied if name not in ("gpu", "gpus")]
-    labels = []
-    for side in sides:
-        told = [name for name in shown if name in side]
-        parts = [side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}" for name in told]
-        if {"gpu", "gpus"} & set(varied):
-            count = f"{side['gpus']}x" if "gpus" in side else ""
-            parts.insert("model" in varied and "model" in side, f"{count}{side.get('gpu', '')}")
-        labels.append(" ".join(parts))
-    if len(set(labels)) < len(labels) and len(labels) > 1:
-        raise InputError("two of the sides are the same", hint="name each once")
-    return labels
 
 
 def _side(label: str, given: dict[str, str], settings: list[str]) -> Side:

@@ -46,6 +46,11 @@ class CacheBytes:
     state: int
     cross: int
 
+    @property
+    def total(self) -> int:
+        """All three kinds."""
+        return self.growing + self.state + self.cross
+
     def __add__(self, other: CacheBytes) -> CacheBytes:
         return CacheBytes(
             growing=self.growing + other.growing, state=self.state + other.state, cross=self.cross + other.cross

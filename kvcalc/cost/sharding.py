@@ -14,6 +14,8 @@ from kvcalc.cost.cache import CacheBytes, block_cache_bytes
 from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kvcalc.core.model import Block, ModelProfile
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.cost.parameters import Matrix
@@ -23,6 +25,8 @@ __all__ = [
     "rank_cache",
     "rank_cache_bytes",
     "rank_matrix",
+    "rank_parameters",
+    "rank_stage",
     "rank_weight_bytes",
     "splits_evenly",
     "stage_blocks",
@@ -115,8 +119,7 @@ def rank_cache_bytes(model: ModelProfile, formats: Formats, parallel: Parallel, 
 
     Source: the three kinds of `rank_cache` together.
     """
-    held = rank_cache(model, formats, parallel, tokens=tokens, batch=batch)
-    return held.growing + held.state + held.cross
+    return rank_cache(model, formats, parallel, tokens=tokens, batch=batch).total
 
 
 def rank_cache(model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int, batch: int) -> CacheBytes:
@@ -124,13 +127,29 @@ def rank_cache(model: ModelProfile, formats: Formats, parallel: Parallel, *, tok
 
     Source: `block_cache_bytes` over the layers of `stage_blocks`; sequences are dealt to data-parallel ranks.
     """
-    stages = []
-    for blocks in stage_blocks(model, parallel.pipeline):
-        held = CacheBytes(growing=0, state=0, cross=0)
-        for block, count in counted(blocks).items():
-            held += block_cache_bytes(block, tokens, formats, tensor=parallel.tensor).times(count)
-        stages.append(held.times(ceil_div(batch, parallel.data)))
-    return max(stages, key=lambda held: held.growing + held.state + held.cross)
+    layers = rank_stage(model, formats, parallel, tokens=tokens)
+    return _sum(layers).times(ceil_div(batch, parallel.data))
+
+
+def rank_stage(
+    model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int
+) -> list[tuple[CacheBytes, int]]:
+    """Return what one layer of each kind holds for a sequence on the fullest rank, and how many of these it has.
+
+    Source: `block_cache_bytes` over the layers of `stage_blocks`.
+    """
+    stages = [
+        [
+            (block_cache_bytes(block, tokens, formats, tensor=parallel.tensor), count)
+            for block, count in counted(blocks).items()
+        ]
+        for blocks in stage_blocks(model, parallel.pipeline)
+    ]
+    return max(stages, key=lambda layers: _sum(layers).total)
+
+
+def _sum(layers: Sequence[tuple[CacheBytes, int]]) -> CacheBytes:
+    return sum((size.times(count) for size, count in layers), CacheBytes(growing=0, state=0, cross=0))
 
 
 def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel) -> int:
@@ -138,10 +157,19 @@ def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel)
 
     Source: `rank_matrix`, `experts_per_rank` and `stage_blocks`; vectors are replicated, tables split by rows.
     """
-    return max(
-        sum(int(formats.of(part).bytes(size)) for part, size in parts.items())
-        for parts in _stage_parameters(Same(model), parallel)
-    )
+    return _part_bytes(rank_parameters(model, formats, parallel), formats)
+
+
+def rank_parameters(model: ModelProfile, formats: Formats, parallel: Parallel) -> Mapping[str, int]:
+    """Return the parameters on the rank whose weights take the most bytes, by part.
+
+    Source: as `rank_weight_bytes`.
+    """
+    return max(_stage_parameters(Same(model), parallel), key=lambda parts: _part_bytes(parts, formats))
+
+
+def _part_bytes(parts: Mapping[str, int], formats: Formats) -> int:
+    return sum(int(formats.of(part).bytes(size)) for part, size in parts.items())
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from functools import cache, partial
+from functools import lru_cache, partial
 from shlex import quote
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -53,7 +53,10 @@ class Turns:
 
 
 class _Kept:
-    """The answers given last: a slider is moved back and forth, and a figure is looked at more than once."""
+    """The answers given last: a slider is moved back and forth, and a figure is looked at more than once.
+
+    A key must hold all that an answer follows from, users' profiles included.
+    """
 
     def __init__(self) -> None:
         self._bodies: OrderedDict[object, bytes] = OrderedDict()
@@ -126,7 +129,7 @@ def _bytes(data: Any) -> bytes:
 
 
 def _answered(name: str, kept: _Kept, asked: list[tuple[str, str]], text: str | None) -> Response:
-    key = (name, tuple(asked)) if text is None else None
+    key = (api.catalogue_stamp(), name, tuple(asked)) if text is None else None
     body = kept.get(key)
     if body is None:
         body = _bytes(answer(name, asked, text))
@@ -195,7 +198,7 @@ def _reconciled(asked: list[tuple[str, str]], text: str | None) -> Response:
     with of_field("log"):
         report = api.reconcile(text or "", model=model, engine=values.get("engine"))
     data = api.report_data(report)
-    words = ["kvcalc reconcile LOG", *(f"--{name} {quote(text)}" for name, text in values.given)]
+    words = ["kvcalc reconcile engine.log", *(f"--{name} {quote(text)}" for name, text in values.given)]
     data |= {
         "agrees": report.agrees,
         "complete": report.complete,
@@ -204,8 +207,9 @@ def _reconciled(asked: list[tuple[str, str]], text: str | None) -> Response:
     return _json(data)
 
 
-@cache
-def _names() -> bytes:
+@lru_cache(maxsize=1)
+def _names(stamp: tuple[object, ...]) -> bytes:
+    del stamp
     found = {kind: [{"name": name, "aliases": list(aliases)} for name, aliases in api.catalogue(kind).items()]
              for kind in ("model", "hardware")}  # fmt: skip
     return _bytes({"models": found["model"], "gpus": found["hardware"]})
@@ -214,4 +218,4 @@ def _names() -> bytes:
 def _catalogue(asked: list[tuple[str, str]], text: str | None) -> Response:
     del text
     read_fields(asked, (), {})
-    return Response(_names(), media_type="application/json")
+    return Response(_names(api.catalogue_stamp()), media_type="application/json")

@@ -41,9 +41,10 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
             raise InputError("a configuration is too long")
     sides = [_read(query) for query in queries]
     try:
+        labels = api.side_labels([_named(values) for values in sides])
         placed = [
-            api.side(_spec(values), deployment_of(values), context=values.get("context"), batch=values.get("batch", 1))
-            for values in sides
+            api.side(label, deployment_of(values), context=values.get("context"), batch=values.get("batch", 1))
+            for label, values in zip(labels, sides, strict=True)
         ]
         report = api.compare(placed, engine=engine)
     except KvcalcError as error:
@@ -60,9 +61,17 @@ def _read(query: str) -> Values:
     return read_fields(items, _FIELDS, {"batch": ONE, "context": ONE})
 
 
+def _named(values: Values) -> dict[str, str]:
+    """Return a configuration as the command reads it from its spelling, so that both label it alike."""
+    texts = {name.replace("-", "_"): text.strip() for name, text in values.given}
+    first = [name for name in ("gpu", "gpus", "model") if name in texts]
+    return {name: texts[name] for name in [*first, *texts]}
+
+
 def _spec(values: Values) -> str:
     """Return a configuration as ``kvcalc compare`` takes it: ``llama3.1-8b@2xh100-sxm,kv-dtype=fp8``."""
     count = f"{values.get('gpus')}x" if "gpus" in values.read else ""
     place = f"@{count}{values.get('gpu')}" if "gpu" in values.read else ""
-    rest = [f"{name}={text}" for name, text in values.given if name not in ("model", "gpu", "gpus")]
+    said = ("model", "gpu", "gpus") if place else ("model",)
+    rest = [f"{name}={text}" for name, text in values.given if name not in said]
     return ",".join([f"{values.get('model')}{place}", *rest])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from kvcalc.core.errors import UnknownNameError, did_you_mean
 from kvcalc.profiles.reader import expanded, read_profile
 
-__all__ = ["Entry", "Kind", "entries", "find", "folders", "lookup", "names", "shipped_folder"]
+__all__ = ["Entry", "Kind", "entries", "find", "folders", "lookup", "names", "shipped_folder", "stamp"]
 
 Kind = Literal["model", "hardware", "calibration"]
 
@@ -80,6 +81,21 @@ def entries(kind: Kind) -> dict[str, Entry]:
         if folder.name == _FOLDER[kind]:
             found |= {path.stem: path for path in _files(folder)}
     return {name: Entry(path, by_alias=False, shipped=_is_shipped(path, kind)) for name, path in found.items()}
+
+
+def stamp() -> tuple[tuple[Path, int, int], ...]:
+    """Return users' profile files with their sizes and times of change: another stamp, and they are no longer the same.
+
+    Shipped files are left out: they don't change while kvcalc runs.
+    """
+    kinds: tuple[Kind, ...] = ("model", "hardware", "calibration")
+    own = dict.fromkeys(folder for kind in kinds for folder in folders(kind)[:-1])
+    found = []
+    for path in (path for folder in own for path in _files(folder)):
+        with suppress(OSError):
+            about = path.stat()
+            found.append((path, about.st_size, about.st_mtime_ns))
+    return tuple(found)
 
 
 def find(name: str, kind: Kind) -> Entry:

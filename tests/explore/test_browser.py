@@ -292,6 +292,75 @@ def test_a_figure_tells_its_formula_and_source(page):
     assert figure.evaluate("element => element === document.activeElement")
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "model=gemma-3-27b&gpus=4&tensor-parallel=2&pipeline-parallel=2&context=8k",
+        "view=size&model=jamba-1.5-mini",
+        "view=speed&model=mixtral-8x7b&gpus=4&tensor-parallel=2&pipeline-parallel=2&context=8k&batch=7",
+        "view=speculate",
+        "view=speculate&draft=llama3.2-1b&batch=512&gamma=3&context=128&acceptance=0.3",
+        "view=serve&requests=10",
+        *(f"view=learn&demo={demo}" for demo in ("kv-cache", "speculate", "paging", "drift")),
+    ],
+)
+def test_every_figure_tells_how_it_comes_about(page, query):
+    page.open(query)
+    figures = page.page.locator(".figure")
+    assert figures.count() >= 2
+    for figure in figures.all():
+        figure.click()
+        page.page.wait_for_selector("#explained .close")
+        assert page.page.inner_text("#explained > .step h3") == figure.get_attribute("data-quantity")
+        assert page.page.inner_text("#explained > .step .formula")
+        result = page.page.locator("#explained > .step .result")
+        if result.count():
+            shown = float(result.first.inner_text().split()[1].replace(",", ""))
+            assert shown == pytest.approx(float(figure.get_attribute("data-value")), rel=1e-12)
+        page.page.keyboard.press("Escape")
+
+
+def test_a_number_is_read_as_the_command_line_reads_it(page):
+    page.open("context=8k&batch=4")
+    assert "Fits: 4 × 8,000 tokens" in page.page.inner_text(".verdict")
+    page.open("view=speed&context=8k&batch=1k")
+    assert "First token after 8,000" in page.page.inner_text(".figures")
+    assert any("--batch 1,4,16,64,256,1000,1024" in line for line in page.commands())
+
+
+def test_a_draft_needs_no_method_in_a_shared_address(page):
+    page.open("view=speculate&draft=llama3.2-1b")
+    assert page.page.input_value("#draft") == "llama3.2-1b"
+    assert page.value("speedup") > 1
+
+
+def test_a_page_that_begins_with_a_mistake_says_why_it_is_empty(page):
+    page.page.goto(f"{page.address}?context=0")
+    page.page.wait_for_selector("text=Nothing can be shown yet")
+    assert "context must be from 1" in page.page.inner_text("#context-error")
+    page.write("context", "4096")
+    assert page.page.locator("text=Nothing can be shown yet").is_hidden()
+    page.console.clear()
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_charts_stay_in_their_frames(browser, address, width):
+    page = Page(browser, address, viewport={"width": width, "height": 900})
+    for view in VIEWS:
+        page.open(f"view={view}&requests=10&{RUN}")
+        page.page.wait_for_selector("[data-chart][data-drawn] svg")
+        outside = page.page.evaluate(
+            "[...document.querySelectorAll('[data-drawn] .plot svg')].filter((svg) => {"
+            " const frame = svg.getBoundingClientRect(), plots = svg.querySelectorAll('.role-legend, .mark-line, .mark-text');"
+            " return frame.height / (svg.querySelectorAll('.role-frame > g').length || 1) > 620 || [...plots].some((each) => {"
+            " const box = each.getBoundingClientRect(); return box.width && (box.right > frame.right + 2 || box.left < frame.left - 2); });"
+            " }).map((svg) => svg.getAttribute('aria-label'))"
+        )
+        assert outside == [], view
+    page.context.close()
+    assert not page.console
+
+
 def test_configurations_are_put_side_by_side(page, printed):
     page.open(RUN)
     page.change(lambda: page.page.click("#add-side"))
@@ -330,6 +399,10 @@ def test_a_pasted_log_is_reconciled(page):
     page.page.click("#read-paste")
     page.page.wait_for_selector("#reconciled table")
     assert "numbers agree" in page.page.inner_text("#reconciled .verdict")
+    told = page.page.inner_text("#reconciled")
+    assert "14.96 to 15.17" in told
+    assert "outside PyTorch" in told
+    assert "kvcalc reconcile engine.log" in told
 
 
 def test_a_command_is_copied(browser, address):

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from contracts.test_commands_documented import CONFIG
 from kvcalc.cli.main import main
 from kvcalc.explore.questions import QUESTIONS
 
+ROOT = Path(__file__).parents[2]
 RUN = {"model": "llama3.1-8b", "gpu": "h100-sxm"}
 ASKED = {
     "size": {"model": "deepseek-v3", "context": "8192", "batch": "8", "engine": "vllm"},
@@ -72,8 +74,39 @@ def test_sides_are_compared_as_the_command_compares_them(client, capsys):
     sides = ["model=llama3.1-8b&gpu=h200&batch=8", "model=llama3.1-8b&gpu=h200&batch=8&kv-dtype=fp8&gpus=2"]
     data = client.get("/api/compare", params={"side": sides}).json()
     printed = _printed(data["command"], capsys)
-    assert data["rows"] == printed["rows"]
+    assert {key: value for key, value in data.items() if key != "command"} == printed
     assert [side["gpus"] for side in data["sides"]] == [1, 2]
+
+
+@pytest.mark.parametrize("more", ["gpus=2", "weights=bf16,experts=mxfp4", "gpu=H200&gpus=2&tensor-parallel=2&batch=3"])
+def test_a_side_is_spelled_so_that_the_command_reads_it(client, capsys, more):
+    sides = [f"model=gpt-oss-20b&{more}", f"model=gpt-oss-20b&kv-dtype=fp8&{more}"]
+    data = client.get("/api/compare", params={"side": sides}).json()
+    printed = _printed(data["command"], capsys)
+    assert {key: value for key, value in data.items() if key != "command"} == printed
+
+
+def test_sides_that_are_the_same_are_refused_as_the_command_refuses_them(client):
+    wrong = client.get("/api/compare", params={"side": ["model=llama3.1-8b&gpu=h200"] * 2})
+    assert wrong.json()["error"]["what"] == "two of the sides are the same"
+
+
+def test_an_answer_is_not_kept_beyond_the_profile_that_it_follows_from(client, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
+    folder = tmp_path / "model_profiles"
+    folder.mkdir()
+    text = (ROOT / "model_profiles" / "llama2-7b.yaml").read_text(encoding="utf-8")
+
+    def asked(repeat):
+        assert text.count("repeat: 32") == 1
+        (folder / "mine.yaml").write_text(text.replace("repeat: 32", f"repeat: {repeat}"), encoding="utf-8")
+        return client.get("/api/size", params={"model": "mine"}).json()["kv"]["bytes_per_token"]
+
+    assert [asked(repeat) for repeat in (32, 4, 128)] == [524288, 65536, 2097152]
+    assert "mine" in [model["name"] for model in client.get("/api/catalogue").json()["models"]]
+    (folder / "mine.yaml").unlink()
+    assert client.get("/api/size", params={"model": "mine"}).status_code == 422
+    assert "mine" not in [model["name"] for model in client.get("/api/catalogue").json()["models"]]
 
 
 @pytest.mark.parametrize("many", [0, 1, 5])

@@ -98,7 +98,10 @@ class App {
 
   // Beside its field where that is on the page, else above the results.
   complain(mistake) {
-    this.alert.hidden = this.paste.refuse(mistake) || showMistake(form, mistake);
+    const beside = this.paste.refuse(mistake) || showMistake(form, mistake);
+    const nothing = this.view.element.classList.contains("empty");
+    this.alert.hidden = beside && !nothing;
+    if (beside && nothing) { fill(this.alert, h("p", {}, "Nothing can be shown yet: a field has a mistake, told beside it.")); return; }
     fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
   }
 }

@@ -33,7 +33,8 @@ function fitted(given, width) {
   const narrow = width < 560;
   spec.config = { ...spec.config, background: "transparent",
     axis: { ...spec.config?.axis, gridColor: "#d0d0d0" },
-    legend: { ...spec.config?.legend, orient: "bottom", columns: narrow ? 2 : 4, labelLimit: narrow ? 150 : 320 } };
+    legend: { ...spec.config?.legend, orient: "bottom", columns: narrow ? 1 : 4, labelLimit: Math.min(320, width - 60),
+      layout: { bottom: { anchor: "start", direction: narrow ? "vertical" : "horizontal" } } } };
   for (const part of spec.vconcat ?? [spec]) {
     part.width = Math.max(180, width - 84);
     if (part.height) part.height = narrow ? Math.min(part.height, 260) : part.height;

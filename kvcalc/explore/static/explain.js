@@ -43,15 +43,19 @@ function step(found) {
     found.sources.length ? h("ul", {}, found.sources.map(source)) : null);
 }
 
-function chosen(steps, quantity) {
-  const exact = steps.filter((found) => found.quantity === quantity);
-  if (exact.length) return exact;
-  const last = quantity.split(".").at(-1).replaceAll("_", " ").replace("kv ", "");
-  const close = steps.filter((found) => found.quantity.includes(last));
-  return close.length ? close : steps;
+// What is explained by a formula is asked for; what is counted, or simulated, says what is counted.
+async function parts({ report, fields, quantity, told }) {
+  if (told) return [h("div", { class: "step" }, h("h3", {}, quantity), h("p", { class: "formula" }, told))];
+  const steps = (await ask(report, { ...fields, explain: "true" })).explain ?? [];
+  const shown = steps.filter((found) => found.quantity === quantity);
+  const rest = steps.filter((found) => found.quantity !== quantity);
+  return [
+    shown.length ? shown.map(step) : h("p", { class: "wrong" }, `${quantity} has no formula`),
+    rest.length ? h("details", {}, h("summary", {}, `The ${rest.length} steps it stands on`), rest.map(step)) : null,
+  ].flat(2).filter(Boolean);
 }
 
-async function open(button, { report, fields, quantity }) {
+async function open(button, explained) {
   owner = button;
   button.setAttribute("aria-expanded", "true");
   card.replaceChildren(h("p", { class: "quiet" }, "Computing …"));
@@ -59,13 +63,7 @@ async function open(button, { report, fields, quantity }) {
   place(button);
   let content;
   try {
-    const steps = (await ask(report, { ...fields, explain: "true" })).explain ?? [];
-    const shown = chosen(steps, quantity);
-    const rest = steps.filter((found) => !shown.includes(found));
-    content = [
-      shown.map(step),
-      rest.length ? h("details", {}, h("summary", {}, `The ${rest.length} steps it stands on`), rest.map(step)) : null,
-    ].flat(2).filter(Boolean);
+    content = await parts(explained);
   } catch (mistake) {
     content = [h("p", { class: "wrong" }, mistake.message)];
   }
@@ -81,6 +79,11 @@ function place(button) {
   card.style.width = `${width}px`;
   card.style.left = `${Math.max(8, Math.min(box.left, document.documentElement.clientWidth - width - 8)) + window.scrollX}px`;
   card.style.top = `${box.bottom + 6 + window.scrollY}px`;
+}
+
+// What is told of a figure that no formula gives.
+export function counted(quantity, told) {
+  return { quantity, told };
 }
 
 export function figure(label, text, value, explained, detail = "") {

@@ -1,10 +1,16 @@
 // A pasted config.json becomes the model; a pasted engine log is held against the prediction.
 
 import { pasteConfig, pastedConfig, reconcile } from "./ask.js";
+import { commands } from "./command.js";
 import { fill, h, say, table } from "./dom.js";
-import { count, number, yes } from "./units.js";
+import { bytes, count, number, yes } from "./units.js";
 
 const MOST = 1000000;
+
+// As `kvcalc reconcile` prints it: the interval where its ends are shown differently, and whose numbers these are.
+function predicted(row) {
+  return [...new Set([row.predicted_least, row.predicted_most].map(printed))].join(" to ");
+}
 
 function printed(value) {
   return Number.isInteger(value) ? count(value) : number(value);
@@ -75,11 +81,14 @@ export class Paste {
     const verdict = !report.rows.length ? "No printed number could be computed again." : wrong
       ? `${wrong} of ${report.rows.length} printed numbers do not agree.` : `All ${report.rows.length} printed numbers agree.`;
     say(verdict);
+    const several = new Set(report.rows.map((row) => row.start_up)).size > 1;
     fill(this.result, h("section", { class: "reconciled" }, h("h2", {}, `Log: ${report.engine} ${report.version}, ${report.model}`),
       h("p", { class: `verdict ${wrong || !report.rows.length ? "bad" : "good"}` }, verdict),
       table("Printed and predicted", ["quantity", "printed", "predicted", "agrees", "how"], report.rows.map((row) =>
-        [row.quantity, printed(row.printed), printed(row.predicted), yes(row.agrees), row.reason])),
+        [several ? `${row.start_up}: ${row.quantity}` : row.quantity, printed(row.printed), predicted(row), yes(row.agrees), row.reason])),
+      report.memory.length ? table("What took the memory of a rank", ["part", "taken"], report.memory.map(({ part, taken_bytes: taken }) => [part, bytes(taken)])) : null,
       [...report.left_out, ...report.advice, ...report.notes].map((note) => h("p", { class: "quiet" }, note)),
+      commands([report.command]),
       h("button", { type: "button", onclick: () => fill(this.result) }, "Close")));
     this.result.scrollIntoView({ block: "nearest" });
   }

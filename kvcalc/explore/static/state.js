@@ -11,6 +11,7 @@ export function readState() {
   for (const name of Object.keys(DEFAULTS)) {
     if (given.has(name)) state[name] = given.get(name).slice(0, LONGEST);
   }
+  if (state.draft && !given.has("method")) state.method = "";
   state.sides = given.getAll("side").slice(0, MOST_SIDES);
   return state;
 }

@@ -11,6 +11,7 @@ from kvcalc.cost.speculation import tree_acceptance
 from kvcalc.plan.deployment import default_context
 from kvcalc.plan.explain.text import ASKED, number, total
 from kvcalc.plan.explain.times import time_steps
+from kvcalc.plan.speculative.limits import batch_limit
 from kvcalc.plan.speculative.memory import draft_memory
 from kvcalc.plan.speculative.report import ask
 from kvcalc.plan.steps import timed_step
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kvcalc.core.speculation import DraftTree
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.options import SpeculationOptions
-    from kvcalc.plan.speculative.passes import Outcome, Passes
+    from kvcalc.plan.speculative.passes import Outcome, Passes, Speculation
 
 __all__ = ["explain_speculation"]
 
@@ -42,9 +43,13 @@ def explain_speculation(
     asked = ask(target, draft, options)
     outcome = asked.asked_for(batch, length, options.gammas[0] if options.gammas else None)
     by_depth = options.acceptance.by_depth(outcome.gamma)
+    limit = batch_limit(asked, length, options.gammas[0] if options.gammas else None).break_even_batch
     return (
         *_pass_steps(asked.passes, outcome.tree, batch=batch, context=length),
         *_round_steps(outcome, by_depth, constant=options.acceptance.constant),
+        _rate_step(outcome, batch),
+        *_break_even_steps(outcome, limit),
+        _best_step(asked, batch, length),
         _memory_step(asked.passes, outcome.tree, batch=batch, context=length),
     )
 
@@ -82,14 +87,14 @@ def _timed(name: str, runs: Deployment, batch: int, context: int, query_tokens: 
 def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> Iterator[ExplainedStep]:
     """Return what a round gives, and its time over that of a plain step."""
     times = outcome.times
-    if times.steps:
-        yield ExplainedStep(
-            quantity="draft_ratio",
-            formula="c = draft_s / steps / plain_s",
-            expression=f"{number(times.draft_s)} / {times.steps} / {number(times.plain_s)}",
-            value=times.draft_ratio,
-            unit="plain steps",
-        )
+    drafted = f"{number(times.draft_s)} / {times.steps} / {number(times.plain_s)}"
+    yield ExplainedStep(
+        quantity="draft_ratio",
+        formula="c = draft_s / steps / plain_s" if times.steps else "c = 0: no pass drafts",
+        expression=drafted if times.steps else "0",
+        value=times.draft_ratio,
+        unit="plain steps",
+    )
     yield ExplainedStep(
         quantity="verify_ratio",
         formula="v = verify_s / plain_s",
@@ -114,6 +119,56 @@ def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool)
         value=outcome.speedup,
         unit="times",
         sources=(_LEVIATHAN,),
+    )
+
+
+def _rate_step(outcome: Outcome, batch: int) -> ExplainedStep:
+    times = outcome.times
+    return ExplainedStep(
+        quantity="tokens_per_s",
+        formula="batch x E / (draft_s + verify_s)",
+        expression=f"{batch} * {number(outcome.expected_tokens)} / "
+        f"({number(times.draft_s)} + {number(times.verify_s)})",
+        value=batch * outcome.expected_tokens / (times.draft_s + times.verify_s),
+        unit="tokens/s",
+        sources=(ASKED,),
+    )
+
+
+def _break_even_steps(outcome: Outcome, limit: int | None) -> Iterator[ExplainedStep]:
+    """Return what is searched for, where it is found: there is no closed form to put numbers in."""
+    rate = outcome.times.break_even(outcome.tree)
+    if rate is not None:
+        yield ExplainedStep(
+            quantity="break_even_acceptance",
+            formula="the alpha at which E(alpha) = steps x c + v, by bisection",
+            expression=number(rate),
+            value=rate,
+            unit="of the drafted tokens",
+            sources=(_LEVIATHAN,),
+        )
+    if limit is not None:
+        yield ExplainedStep(
+            quantity="break_even_batch",
+            formula="the last batch at which the speed-up is above 1, by bisection; 0 where there is none",
+            expression=str(limit),
+            value=limit,
+            unit="sequences",
+            sources=(ASKED,),
+        )
+
+
+def _best_step(asked: Speculation, batch: int, context: int) -> ExplainedStep:
+    rounds = [asked.at(batch, context, gamma) for gamma in asked.gammas]
+    best = asked.best(batch, context)
+    pairs = ", ".join(f"({number(found.speedup)}, -{found.gamma})" for found in rounds)
+    return ExplainedStep(
+        quantity="best_gamma",
+        formula="the gamma with the greatest of (speed-up, gamma), the shortest of equals; 0 where none is above 1",
+        expression=f"-max((1, 0), {pairs})[1]",
+        value=best.gamma if best.speedup > 1 else 0,
+        unit="tokens",
+        sources=(ASKED,),
     )
 
 

@@ -27,7 +27,7 @@ def spec(report: DriftReport) -> Spec:
     ]
     lines = line_layer(
         rows,
-        x=Axis(field="step", title="steps since the last true state"),
+        x=Axis(field="step", title="steps since the last true state", whole=True),
         y=Axis(field="error", title="distance from the truth (the cycle has radius 1)", format="~g"),
         series="generator",
         title="generator",

@@ -22,8 +22,8 @@ def spec(report: KvCacheReport) -> Spec:
     ]
     lines = line_layer(
         rows,
-        x=Axis(field="tokens", title="tokens made"),
-        y=Axis(field="projections", title="tokens projected to keys and values, in each layer"),
+        x=Axis(field="tokens", title="tokens made", whole=True),
+        y=Axis(field="projections", title="tokens projected to keys and values, in each layer", whole=True),
         series="run",
         title="run",
     )

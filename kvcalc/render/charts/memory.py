@@ -25,7 +25,8 @@ def spec(report: DecodeReport) -> Spec:
     x = Axis(field="context", title="context, tokens", scale="log")
     y = Axis(field="bytes", title="memory of the fullest GPU, bytes")
     lines = line_layer(rows, x=x, y=y, series="batch", title="batch, sequences")
-    # what is far above the memory says no more than that it does not fit
+    # what is far above the memory says no more than that it does not fit: lines end at the edge
+    lines["mark"] |= {"clip": True, "point": lines["mark"]["point"] | {"clip": True}}
     shown = min(max(row.memory_needed_bytes for row in report.rows), _MOST_SHOWN * report.memory_bytes)
     lines["encoding"]["y"]["scale"] = {"domainMax": max(shown, report.memory_bytes)}
     told = [

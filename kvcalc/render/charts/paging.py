@@ -22,8 +22,8 @@ def spec(report: PagingReport) -> Spec:
     ]
     lines = line_layer(
         rows,
-        x=Axis(field="step", title="decode steps"),
-        y=Axis(field="tokens", title="tokens of memory"),
+        x=Axis(field="step", title="decode steps", format=",~r", whole=True),
+        y=Axis(field="tokens", title="tokens of memory", format=",~r"),
         series="memory",
         title="memory",
         points=False,

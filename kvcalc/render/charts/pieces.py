@@ -47,12 +47,14 @@ class Axis:
         title: the quantity with its unit: ``tokens/s``, ``context, tokens``.
         scale: ``linear`` or ``log`` for numbers, ``names`` for words, which keep the order of the rows.
         format: how numbers are printed, in d3's notation; SI prefixes unless said otherwise.
+        whole: whether it counts things, so that no tick stands between two of them.
     """
 
     field: str
     title: str
     scale: Literal["linear", "log", "names"] = "linear"
     format: str = "~s"
+    whole: bool = False
 
     def encoding(self) -> Spec:
         """Return the axis as a channel of a specification."""
@@ -64,7 +66,9 @@ class Axis:
                 "sort": None,
                 "axis": {"labelAngle": 0},
             }
-        shown = {"format": self.format, "labelOverlap": True}
+        shown: Spec = {"format": self.format, "labelOverlap": True}
+        if self.whole:
+            shown["tickMinStep"] = 1
         found: Spec = {"field": self.field, "type": "quantitative", "title": self.title, "axis": shown}
         return found | {"scale": {"type": "log", "nice": False}} if self.scale == "log" else found
 

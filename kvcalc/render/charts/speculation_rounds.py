@@ -26,8 +26,8 @@ def spec(report: SpeculationReport) -> Spec:
         rows.append({"pass": step.place, "tokens": made[step.draft], "draft": step.draft})
     lines = line_layer(
         rows,
-        x=Axis(field="pass", title="passes of the target"),
-        y=Axis(field="tokens", title="tokens made"),
+        x=Axis(field="pass", title="passes of the target", whole=True),
+        y=Axis(field="tokens", title="tokens made", whole=True),
         series="draft",
         title="draft",
     )

@@ -24,7 +24,7 @@ def spec(report: DecodeReport | PrefillReport) -> Spec:
     """Return tokens/s of decoding, or the time to first token, over batch or length; the other tells lines apart."""
     if isinstance(report, DecodeReport):
         length, what = "context", "Decode bound"
-        y = Axis(field="tokens_per_s", title="tokens/s at most")
+        y = Axis(field="tokens_per_s", title="tokens/s at most", format=",~r")
         rows: list[Mapping[str, Any]] = [_row(row, "context", row.context) for row in report.rows]
     else:
         length, what = "prompt", "Prefill bound"

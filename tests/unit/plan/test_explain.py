@@ -78,6 +78,9 @@ def test_every_expression_gives_its_value(name):
         assert evaluated(step) == pytest.approx(step.value, rel=1e-12), step
     assert found["kv.bytes_per_sequence"] == size.kv.bytes_per_sequence
     assert found["kv.total_bytes"] == size.kv.total_bytes
+    assert found["kv.bytes_per_token"] == size.kv.bytes_per_token
+    assert found["per_gpu.kv_bytes"] == size.per_gpu.kv_bytes
+    assert found["per_gpu.weight_bytes"] == size.per_gpu.weight_bytes
     assert found["weights.parameters"] == size.weights.parameters
     assert found["weights.active_parameters"] == size.weights.active_parameters
     assert found["weights.total_bytes"] == size.weights.total_bytes
@@ -111,6 +114,9 @@ def test_spread_models_are_explained_for_one_gpu_and_summed_over_all(name, sprea
     deployment = kvcalc.deployment(name, gpu="h200", **spread)
     check_pass("decode", deployment, batch=7, context=3000)
     check_pass("prefill", deployment, batch=7, context=3000)
+    found = check(kvcalc.explain("size", deployment, batch=7, context=3000))
+    each = kvcalc.size(deployment, batch=7, context=3000).per_gpu
+    assert (found["per_gpu.kv_bytes"], found["per_gpu.weight_bytes"]) == (each.kv_bytes, each.weight_bytes)
 
 
 @pytest.mark.parametrize("kv_dtype", ["fp8", "q8_0", "q4_0", "int4-g64", "int8_per_token_head", "int4_per_token_head"])

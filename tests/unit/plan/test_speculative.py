@@ -378,6 +378,19 @@ def test_an_explanation_is_arithmetic(small, asked, acceptance):
     assert found["memory.total_bytes"] == report.memory.total_bytes
     assert found["verify.ideal_s"] == report.rows[0].verify_s
     assert found.get("draft_s", 0) == report.rows[0].draft_s
+    assert found["draft_ratio"] == report.rows[0].draft_ratio
+    assert found["tokens_per_s"] == report.rows[0].tokens_per_s
+    assert found["best_gamma"] == report.best_gamma
+    for name in ("break_even_acceptance", "break_even_batch"):
+        assert found.get(name) == getattr(report, name), name
+
+
+def test_what_does_not_pay_is_explained_too(small):
+    steps = kvcalc.explain_speculation(small, draft="llama3.2-1b", acceptance=0.05, batch=512, context=128)
+    found = {step.quantity: step for step in steps}
+    assert found["best_gamma"].value == 0
+    assert found["best_gamma"].expression.startswith("-max((1, 0), (0.")
+    assert found["break_even_batch"].value == 0
 
 
 def test_the_documented_shapes_are_the_calculations_own():

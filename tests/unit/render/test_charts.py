@@ -92,6 +92,13 @@ def test_memory_is_drawn_against_what_the_gpu_has():
     # what is far above the memory is cut off, so that the crossing is seen
     assert max(row.memory_needed_bytes for row in report.rows) > 2 * report.memory_bytes
     assert lines["encoding"]["y"]["scale"]["domainMax"] == 2 * report.memory_bytes
+    assert lines["mark"]["clip"]
+    assert lines["mark"]["point"]["clip"]
+
+
+def test_no_tick_stands_between_two_things_that_are_counted():
+    assert Axis(field="n", title="tokens", whole=True).encoding()["axis"]["tickMinStep"] == 1
+    assert "tickMinStep" not in Axis(field="n", title="s").encoding()["axis"]
 
 
 def test_intensity_tends_to_its_plateau():

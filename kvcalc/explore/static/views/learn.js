@@ -3,7 +3,7 @@
 import { ask } from "../ask.js";
 import { Chart } from "../chart.js";
 import { commands } from "../command.js";
-import { figure } from "../explain.js";
+import { counted, figure } from "../explain.js";
 import { fill, h, section } from "../dom.js";
 import { pick } from "../state.js";
 import { bytes, count, number, percent } from "../units.js";
@@ -26,10 +26,10 @@ const LESSONS = {
     told: "Without a cache each new token computes the keys and values of all tokens before it again. With a cache it computes its own and reads the others. The tokens are the same.",
     steps: (report) => report.steps,
     figures: (report) => [
-      figure("Projections without a cache", count(report.projections_without), report.projections_without),
-      figure("with one", count(report.projections_with), report.projections_with),
-      figure("Same tokens", report.same_tokens ? "yes" : "no", report.same_tokens),
-      figure("Cache at the end", bytes(report.cache_bytes), report.cache_bytes)],
+      figure("Projections without a cache", count(report.projections_without), report.projections_without, counted("projections_without", "Tokens whose keys and values are computed in each layer, over all passes, when nothing is kept.")),
+      figure("with one", count(report.projections_with), report.projections_with, counted("projections_with", "The same when they are kept: the prompt once, then one for each token that is fed back.")),
+      figure("Same tokens", report.same_tokens ? "yes" : "no", report.same_tokens, counted("same_tokens", "Whether both runs chose the same tokens, each computed on its own.")),
+      figure("Cache at the end", bytes(report.cache_bytes), report.cache_bytes, counted("cache_bytes", "The bytes of the arrays of keys and values after the last pass."))],
     step: (step, report) => {
       const row = (computed, kept) => [...Array.from({ length: kept }, () => cell("kept", "", "read from the cache")),
         ...Array.from({ length: computed }, () => cell("computed", "", "computed"))];
@@ -42,7 +42,7 @@ const LESSONS = {
   speculate: {
     told: "A draft proposes tokens and the target checks them in one pass. It keeps those that it would have chosen, and adds one of its own. Whatever the draft, the text is the target's.",
     steps: (report) => report.steps,
-    figures: (report) => report.drafts.map((draft) => figure(`${draft.name} draft`, `${count(draft.target_passes)} passes`, draft.target_passes, null,
+    figures: (report) => report.drafts.map((draft) => figure(`${draft.name} draft`, `${count(draft.target_passes)} passes`, draft.target_passes, counted("target_passes", "Passes of the target that the text took: each checks one draft and adds one token of its own."),
       `${number(draft.mean_tokens_per_pass)} tokens a pass, ${draft.same_output ? "same text" : "other text"}`)),
     step: (step) => [h("p", {}, `${step.draft} draft, pass ${step.place}: ${step.accepted.length} of ${step.drafted.length} accepted, then the target's ${step.ending}.`),
       h("div", { class: "lane" }, h("span", { class: "name" }, "drafted"), step.drafted.map((token, place) =>
@@ -54,9 +54,9 @@ const LESSONS = {
     told: "Memory set aside for the longest request stays mostly empty. In blocks it goes to tokens that exist; a prefix can be shared, and is copied when one of its owners writes.",
     steps: (report) => report.sharing,
     figures: (report) => [
-      figure("Requests at once, set aside", number(report.reserved.mean_running_requests), report.reserved.mean_running_requests, null, `${percent(report.reserved.useful_share)} of memory holds tokens`),
-      figure("in blocks", number(report.paged.mean_running_requests), report.paged.mean_running_requests, null, `${percent(report.paged.useful_share)} of memory holds tokens`),
-      figure("More requests", `${number(report.more_requests)} ×`, report.more_requests)],
+      figure("Requests at once, set aside", number(report.reserved.mean_running_requests), report.reserved.mean_running_requests, counted("reserved.mean_running_requests", "Requests in memory, mean over the run, where each is given the room of the longest."), `${percent(report.reserved.useful_share)} of memory holds tokens`),
+      figure("in blocks", number(report.paged.mean_running_requests), report.paged.mean_running_requests, counted("paged.mean_running_requests", "Requests in memory, mean over the run, where each is given blocks as its tokens come."), `${percent(report.paged.useful_share)} of memory holds tokens`),
+      figure("More requests", `${number(report.more_requests)} ×`, report.more_requests, counted("more_requests", "Requests at once in blocks, over those at once with memory set aside."))],
     step: (step, report, place) => {
       const owners = new Map();
       for (const line of step.tables) for (const block of line) owners.set(block, (owners.get(block) ?? 0) + 1);
@@ -69,10 +69,10 @@ const LESSONS = {
   drift: {
     told: "A generator that feeds on its own states drifts from the truth. A consistency loss in training makes it drift less.",
     steps: (report) => report.steps,
-    figures: (report) => [figure("Error at the end", number(report.final_error), report.final_error),
-      figure("with a consistency loss", number(report.final_error_consistent), report.final_error_consistent),
-      figure("Less by", `${number(report.reduction)} ×`, report.reduction)],
-    step: (step) => [h("p", {}, `After ${step.place} steps: error ${number(step.free_running_error)} running free, ${number(step.teacher_forced_error)} from true states; with the consistency loss ${number(step.free_running_error_consistent)}.`)],
+    figures: (report) => [figure("Error at the end", number(report.final_error), report.final_error, counted("final_error", "The error after the last step of a generator that is fed its own states.")),
+      figure("with a consistency loss", number(report.final_error_consistent), report.final_error_consistent, counted("final_error_consistent", "The same where the consistency loss was trained with.")),
+      figure("Less by", `${number(report.reduction)} ×`, report.reduction, counted("reduction", "The first error over the second."))],
+    step: (step) => [h("p", {}, `After ${step.place} ${step.place === 1 ? "step" : "steps"}: error ${number(step.free_running_error)} running free, ${number(step.teacher_forced_error)} from true states; with the consistency loss ${number(step.free_running_error_consistent)}.`)],
   },
 };
 

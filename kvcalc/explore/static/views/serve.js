@@ -3,7 +3,7 @@
 import { ask } from "../ask.js";
 import { Chart } from "../chart.js";
 import { commands } from "../command.js";
-import { figure } from "../explain.js";
+import { counted, figure } from "../explain.js";
 import { fill, h, notes, section, table } from "../dom.js";
 import { run } from "../state.js";
 import { count, number, percent, seconds } from "../units.js";
@@ -57,12 +57,12 @@ export class View {
     this.verdict.textContent = `${count(summary.requests)} requests answered in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
       + (summary.slo_share === null ? "." : `; ${percent(summary.slo_share)} met every limit.`);
     fill(this.figures,
-      figure("Time to first token, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95),
-      figure("Time per output token, p95", seconds(summary.tpot_s.p95), summary.tpot_s.p95),
-      figure("Output tokens/s", number(summary.output_tokens_per_s), summary.output_tokens_per_s),
-      figure("Running at once, mean", number(summary.mean_running_requests), summary.mean_running_requests, null, `at most ${count(summary.most_running_requests)}`),
-      figure("Cache in use, most", percent(summary.cache_peak_share), summary.cache_peak_share),
-      figure("Busy", percent(summary.busy_share), summary.busy_share));
+      figure("Time to first token, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95, counted("ttft_s.p95", "95% of the requests had waited at most this long, from their arrival to the end of the step that gave their first token.")),
+      figure("Time per output token, p95", seconds(summary.tpot_s.p95), summary.tpot_s.p95, counted("tpot_s.p95", "95% of the requests had at most this time from their first token to their last, over the number of tokens after the first; of requests with two tokens or more.")),
+      figure("Output tokens/s", number(summary.output_tokens_per_s), summary.output_tokens_per_s, counted("output_tokens_per_s", `Tokens generated over the makespan, which is ${seconds(summary.makespan_s)}.`)),
+      figure("Running at once, mean", number(summary.mean_running_requests), summary.mean_running_requests, counted("mean_running_requests", "Sequences of a replica that are being computed, mean over the makespan."), `at most ${count(summary.most_running_requests)}`),
+      figure("Cache in use, most", percent(summary.cache_peak_share), summary.cache_peak_share, counted("cache_peak_share", "The most blocks that had an owner at once, over the blocks that can be used.")),
+      figure("Busy", percent(summary.busy_share), summary.busy_share, counted("busy_share", "The share of the makespan in which steps ran, mean over replicas.")));
     this.chart.draw(report.charts.main);
     fill(this.table, table("Of all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
       [words, ...["p50", "p90", "p95", "p99", "mean"].map((part) => seconds(summary[name][part]))])));

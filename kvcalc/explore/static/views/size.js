@@ -43,10 +43,10 @@ export class View {
       state.gpu ? ask("engines", run(state, "gpu", "context", "batch", ...ENGINE), signal) : null,
     ]);
     const chosen = found?.mistake ? null : found;
-    const longest = Math.min(MOST_CONTEXT, Math.max(chosen?.max_model_len ?? 0, Math.round(Number(state.context)) || 0, 1024));
+    const longest = Math.min(MOST_CONTEXT, Math.max(chosen?.max_model_len ?? 0, size.context, 1024));
     const contexts = [];
     for (let tokens = 512; tokens < longest; tokens *= 2) contexts.push(tokens);
-    const batch = Number(state.batch) || 1;
+    const { batch } = size;
     const grid = state.gpu ? await ask("decode", { ...run(state, "gpu"), context: [...contexts, longest].join(","),
       batch: [...new Set([1, batch, batch * 4])].join(",") }, signal) : null;
     return { size, chosen, engines, grid, asked, mistake: found?.mistake };
@@ -60,11 +60,11 @@ export class View {
       figure("of a sequence", bytes(kv.bytes_per_sequence), kv.bytes_per_sequence, explained("kv.bytes_per_sequence")),
       figure("of the batch", bytes(kv.total_bytes), kv.total_bytes, explained("kv.total_bytes")),
       figure("Weights", bytes(weights.total_bytes), weights.total_bytes, explained("weights.total_bytes"), `${number(weights.parameters / 1e9)} billion parameters`),
-      figure("Cache on the fullest GPU", bytes(each.kv_bytes), each.kv_bytes),
-      figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes));
+      figure("Cache on the fullest GPU", bytes(each.kv_bytes), each.kv_bytes, explained("per_gpu.kv_bytes")),
+      figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
     this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
     this.verdict.textContent = chosen ? (chosen.fits
-      ? `Fits: ${count(state.batch)} × ${count(state.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
+      ? `Fits: ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
       : `Does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
       : state.gpu ? `Whether it fits with ${state.engine} is not known.` : "Choose an accelerator to see whether it fits.";
     this.budget.draw(chosen?.charts.main);
@@ -72,7 +72,7 @@ export class View {
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused
       ? [engine, h("td", { colspan: 6, class: "quiet" }, refused)]
       : [fit.engine, yes(fit.fits), bytes(fit.reserved_kv_bytes), bytes(fit.kv_bytes_available), count(fit.max_batch), count(fit.max_context), percent(fit.kv_headroom)]));
-    fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "left for the cache on a GPU",
+    fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "a GPU's cache",
       "most sequences", "longest sequence", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
     fill(this.foot, notes(size, chosen), commands([size.command, chosen?.command, grid?.command]));
     return this.comparison.update(state);

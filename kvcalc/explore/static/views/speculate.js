@@ -3,7 +3,7 @@
 import { ask } from "../ask.js";
 import { Chart } from "../chart.js";
 import { commands } from "../command.js";
-import { figure } from "../explain.js";
+import { counted, figure } from "../explain.js";
 import { fill, h, notes, section, table } from "../dom.js";
 import { run } from "../state.js";
 import { bytes, count, number, percent, seconds, yes } from "../units.js";
@@ -44,10 +44,10 @@ export class View {
     fill(this.figures,
       figure("Speed-up", `${number(report.speedup)} ×`, report.speedup, explained("speedup"), `${number(report.serial_speedup)} × operator after operator`),
       figure("Tokens of a pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),
-      figure("Break-even acceptance", report.break_even_acceptance === null ? "none" : number(report.break_even_acceptance), report.break_even_acceptance, explained("break_even_tokens_per_pass")),
-      figure("Best γ", count(report.best_gamma), report.best_gamma),
-      figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch, null, `pays ${limit.pays}`),
-      figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, null, `plain ${number(row.plain_tokens_per_s)}`),
+      figure("Break-even acceptance", report.break_even_acceptance === null ? "none" : number(report.break_even_acceptance), report.break_even_acceptance, report.break_even_acceptance === null ? counted("break_even_acceptance", "No acceptance makes a pass worth its time.") : explained("break_even_acceptance")),
+      figure("Best γ", count(report.best_gamma), report.best_gamma, explained("best_gamma")),
+      figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch, report.break_even_batch === null ? counted("break_even_batch", "There is no last batch at which it pays: it still does at the largest that is searched, 131,072.") : explained("break_even_batch"), `pays ${limit.pays}`),
+      figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, explained("tokens_per_s"), `plain ${number(row.plain_tokens_per_s)}`),
       figure("Verification", `${number(row.verify_ratio)} × plain`, row.verify_ratio, explained("verify_ratio"), seconds(row.verify_s)),
       figure("A draft's step", `${number(row.draft_ratio)} × plain`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
       figure("Memory it adds", bytes(report.memory.total_bytes), report.memory.total_bytes, explained("memory.total_bytes"), row.fits ? "fits" : "does not fit"));

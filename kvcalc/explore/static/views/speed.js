@@ -29,15 +29,12 @@ export class View {
   }
 
   async load(state, signal) {
-    const batch = Number(state.batch) || state.batch;
-    const context = Number(state.context) || state.context;
-    const batches = sorted([1, 4, 16, 64, 256, 1024, batch]).join(",");
-    const contexts = sorted([1024, 4096, 16384, 65536, context]).join(",");
     const point = { ...run(state, "gpu", "batch", "context"), estimate: state.estimate === "true" };
     const prompt = { ...run(state, "gpu"), batch: 1, prompt: state.context, estimate: point.estimate };
-    const [now, prefill, overBatch, overContext, roofline] = await Promise.all([
-      ask("decode", point, signal),
-      ask("prefill", prompt, signal),
+    const [now, prefill] = await Promise.all([ask("decode", point, signal), ask("prefill", prompt, signal)]);
+    const batches = sorted([1, 4, 16, 64, 256, 1024, ...now.rows.map((row) => row.batch)]).join(",");
+    const contexts = sorted([1024, 4096, 16384, 65536, ...now.rows.map((row) => row.context)]).join(",");
+    const [overBatch, overContext, roofline] = await Promise.all([
       ask("decode", { ...point, batch: batches }, signal),
       ask("decode", { ...point, context: contexts }, signal),
       ask("roofline", { ...run(state, "gpu", "context"), batch: batches }, signal),
