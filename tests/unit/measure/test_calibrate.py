@@ -80,7 +80,7 @@ def test_shares_that_were_reached_are_found(memory, flop, attention):
 
 
 def test_a_call_of_some_size_and_a_partial_overlap_are_found():
-    probes = machine()[:2] + [probe("call", 1e-5, held=0)]
+    probes = [*machine()[:2], probe("call", 1e-5, held=0)]
     for place, moved in enumerate((2e6, 2e7, 2e8)):
         for batch in (1, 4, 16, 32, 64, 256):
             memory, compute = moved / BANDWIDTH / 0.5, batch * moved / PEAK / 0.8
