@@ -118,7 +118,7 @@ def crosscheck(
     fitted = None if calibration is None else load_calibration(calibration)
     profiles = [load_model(model, settings=settings) for model in models]
     if engine is not None:
-        _check_engine(engine, draft)
+        engine = _engine(engine, draft)
     found = _device(device)
     from kvcalc.measure.crosscheck import Questions, crosscheck_report
 
@@ -151,7 +151,7 @@ def crosscheck(
     if engine is not None:
         from kvcalc.measure.engines.run import engine_report
 
-        return engine_report(found, asked, progress=progress)
+        return engine_report(engine, found, asked, progress=progress)
     return crosscheck_report(found, asked, progress=progress, speculation=speculation)
 
 
@@ -161,12 +161,13 @@ def _device(name: str) -> Device:
     return find_device(name)
 
 
-def _check_engine(engine: str, draft: object) -> None:
+def _engine(engine: str, draft: object) -> str:
     from kvcalc.measure.engines.installed import require_engine
 
     name = require_engine(engine)
     if draft is not None:
         raise InputError(f"--draft is measured with the loop, not with {name}", hint="leave out --engine or --draft")
+    return name
 
 
 def _format_names(formats: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from typer import Option
 from kvcalc.cli.measuring import Ceilings, Device, Rounds, WriteCalibration, WriteGpu
 from kvcalc.cli.options import Batches, Calibration, Json, Output, Set, takes_charts
 
-Engine = Annotated[str | None, Option("--engine", help="Run this engine in place of the loop: vllm, if installed.")]
+Engine = Annotated[
+    str | None, Option("--engine", help="Run this engine in place of the loop: vllm or llama.cpp, where installed.")
+]
 Models = Annotated[str, Option("--model", "-m", help="Models: catalogue names, files, or a list of them.")]
 Contexts = Annotated[str, Option("--context", help="Tokens attended: one, a list or a range (1024-33792+1024).")]
 Weights = Annotated[

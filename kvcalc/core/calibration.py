@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost
 
 _MOST_SECONDS = 3600
+# Compute and memory overlap wholly: the larger counts alone.
+LEAST_SUM_SHARE = 0.5
 
-__all__ = ["Calibration", "Interval", "Measured", "Reach", "kind_of"]
+__all__ = ["LEAST_SUM_SHARE", "Calibration", "Interval", "Measured", "Reach", "kind_of"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -26,15 +28,20 @@ class Reach:
         bandwidth_share: share of the memory's peak bandwidth, where the operator is limited by it.
         flop_share: share of the peak FLOP/s of its arithmetic format, where it is limited by that.
         call_s: time of one call that moves and computes next to nothing.
+        sum_share: share of the sum of both times that it takes at least: 0.5 where they overlap wholly (the larger then
+            counts alone), 1 where one waits for the other.
     """
 
     __pydantic_config__ = _STRICT
     bandwidth_share: float
     flop_share: float
     call_s: float = 0.0
+    sum_share: float = LEAST_SUM_SHARE
 
     def __post_init__(self) -> None:
-        _check_shares(self, "bandwidth_share", "flop_share")
+        _check_shares(self, "bandwidth_share", "flop_share", "sum_share")
+        if self.sum_share < LEAST_SUM_SHARE:
+            raise InputError(f"sum_share must be from {LEAST_SUM_SHARE} to 1, not {self.sum_share}")
         _check_times(self, "call_s")
 
 

@@ -12,11 +12,11 @@ from kvcalc.cost.roofline import step_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.core.cost_types import StepCost
     from kvcalc.core.hardware import HardwareProfile
 
-__all__ = ["PassTerms", "estimate_time", "pass_terms", "reached_seconds"]
+__all__ = ["PassTerms", "estimate_time", "operator_seconds", "pass_terms", "reached_seconds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,13 @@ def pass_terms(cost: StepCost, hardware: HardwareProfile) -> PassTerms:
 def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
     """Return the time of a pass at the rates that were reached.
 
-    step_s + layers * layer_s + the sum over operators of calls * call_s + max(FLOP / (flop_share * peak), moved bytes /
-    (bandwidth_share * bandwidth)) + collectives * collective_s + link bytes / (link_share * rate).
+    step_s + layers * layer_s + the sum over operators of calls * call_s + max(c, m, sum_share * (c + m))
+    + collectives * collective_s + link bytes / (link_share * rate), where c = FLOP / (flop_share * peak) and
+    m = moved bytes / (bandwidth_share * bandwidth).
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (reached ceilings below the peaks);
-    Hockney 1994, doi 10.1016/S0167-8191(06)80021-9 (a start-up time plus bytes over an asymptotic rate).
+    Hockney 1994, doi 10.1016/S0167-8191(06)80021-9 (a start-up time plus bytes over an asymptotic rate). That
+    compute and memory overlap in part is this project's: from the larger of both (0.5) to their sum (1).
 
     >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
     >>> half = Calibration(name="half", engine="any", applies_to=("any",), layer_s=0.5, collective_s=2, link_share=0.1,
@@ -83,10 +85,22 @@ def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
     total += terms.collectives * calibration.collective_s + terms.link_s / calibration.link_share
     for (kind, unit), operators in terms.operators.items():
         reach = calibration.reach_of(kind, unit)
-        compute_share, memory_share, call = reach.flop_share, reach.bandwidth_share, reach.call_s
         for compute, memory, calls in operators:
-            total += calls * call + max(compute / compute_share, memory / memory_share)
+            total += calls * reach.call_s + operator_seconds(compute, memory, reach)
     return total
+
+
+def operator_seconds(compute_s: float, memory_s: float, reach: Reach) -> float:
+    """Return the time of an operator without its call, from its times at the peak and at the bandwidth.
+
+    Source: as `reached_seconds`.
+
+    >>> from kvcalc.core.calibration import Reach
+    >>> [operator_seconds(1, 2, Reach(bandwidth_share=1, flop_share=0.5, sum_share=share)) for share in (0.5, 0.75, 1)]
+    [2.0, 3.0, 4.0]
+    """
+    compute, memory = compute_s / reach.flop_share, memory_s / reach.bandwidth_share
+    return max(compute, memory, reach.sum_share * (compute + memory))
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:

@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import Interval
+from kvcalc.core.search import least_near
 from kvcalc.cost.estimate import reached_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.cost.estimate import PassTerms
 
 __all__ = ["Sample", "beginning_at", "fit", "interval", "left_out", "sample_seconds"]
 
-# The search multiplies and divides one parameter at a time, by less and less.
-_STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
 _LEAST_SHARE, _MOST_SHARE, _LEAST_SECONDS = 0.01, 0.95, 1e-9
 # What a parameter must earn to move: this much of the mean error for each factor of e from where it began, and as much
 # more as there are few samples, counted by the root of those of a campaign.
@@ -78,7 +77,7 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
         )
         return error + pull * sum(abs(math.log(value / began[name])) for name, value in values.items())
 
-    best = _search(loss, began)
+    best = least_near(loss, began, bounded=_bounded)
     return _with(start, {name: _rounded(value) for name, value in best.items()})
 
 
@@ -87,21 +86,6 @@ def _weights(campaigns: Sequence[str]) -> list[float]:
     counts = Counter(campaigns)
     whole = sum(math.sqrt(count) for count in counts.values())
     return [1 / math.sqrt(counts[name]) / whole for name in campaigns]
-
-
-def _search(loss: Callable[[Mapping[str, float]], float], start: Mapping[str, float]) -> dict[str, float]:
-    values, least = dict(start), loss(start)
-    for step in _STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for name in start:
-                for factor in (1 + step, 1 / (1 + step)):
-                    trial = {**values, name: _bounded(name, values[name] * factor)}
-                    found = loss(trial)
-                    if found < least * (1 - 1e-6):
-                        values, least, improved = trial, found, True
-    return values
 
 
 def _bounded(name: str, value: float) -> float:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-from kvcalc.core.calibration import Calibration, Interval, Measured, Reach, kind_of
+from kvcalc.core.calibration import LEAST_SUM_SHARE, Calibration, Interval, Measured, Reach, kind_of
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.provenance import Source
 from kvcalc.core.reports.measure import BenchRow
+from kvcalc.core.search import least_near
+from kvcalc.cost.estimate import operator_seconds
 from kvcalc.cost.roofline import op_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Probe
@@ -29,8 +30,10 @@ RESIDENT_TIMES = 4
 
 _NOISY = 0.3
 _LOW, _HIGH = 0.1, 0.9
-_STEPS = 4
-_LEAST_SHARE, _MOST_SHARE = 0.01, 1.0
+_LEAST_SHARE, _LEAST_CALL_S = 0.01, 1e-7
+# What less of an overlap must earn.
+_PULL = 0.002
+_BOUNDS = {"sum_share": (LEAST_SUM_SHARE, 1.0), "call_s": (_LEAST_CALL_S, 1.0)}
 
 
 def today() -> str:
@@ -82,20 +85,20 @@ def _streams(probe: Probe, device: Device) -> bool:
 def calibration_of(device: Device, hardware: HardwareProfile, probes: Sequence[Probe]) -> Calibration:
     """Return what operators reach of the ceilings, fitted to the benchmarks of matrices and attention.
 
-    A call's own time is taken off each and stands, with all that is small in a layer, in ``layer_s``.
+    What a call takes that moves next to nothing stands, with all that is small in a layer, in ``layer_s``; what a call
+    of some size takes beyond that in its kind's ``call_s``.
     """
     reach: dict[str, Reach] = {}
     quotients: list[tuple[bool, float]] = []
     for kind, unit in dict.fromkeys((kind_of(p.op), p.format) for p in probes if p.kind in ("matrix", "attention")):
         own = [p for p in probes if p.kind in ("matrix", "attention") and (kind_of(p.op), p.format) == (kind, unit)]
         own = [p for p in own if p.working_set_bytes >= RESIDENT_TIMES * device.last_level_cache_bytes]
-        call = min((p.timing.low_s for p in probes if p.kind == "call" and p.format == unit), default=0.0)
-        points = [_point(probe, hardware, call) for probe in own]
+        call_s = _call_s(probes, kind, unit)
+        points = [_point(probe, hardware) for probe in own]
         if not points:
             continue
-        found = _fitted(points)
-        reach[f"{kind}:{unit}"] = found
-        quotients += [(c > m, t / _reached(c, m, found)) for c, m, t in points]
+        found = reach[f"{kind}:{unit}"] = _fitted(points, call_s)
+        quotients += [(c > m, t / _taken(c, m, found, call_s)) for c, m, t in points]
     reach["matrix"] = next(found for name, found in reach.items() if name.startswith("matrix"))
     return Calibration(
         name=f"{hardware.name}-{ENGINE}",
@@ -117,32 +120,43 @@ def calibration_of(device: Device, hardware: HardwareProfile, probes: Sequence[P
     )
 
 
-def _point(probe: Probe, hardware: HardwareProfile, call_s: float) -> tuple[float, float, float]:
-    """Time of a benchmark at the peak, at the bandwidth, and as measured, less a call's own."""
+def _call_s(probes: Iterable[Probe], kind: str, unit: str) -> float:
+    """Return the time of a call of a kind that moves next to nothing."""
+    calls = [p.timing.low_s for p in probes if p.kind == "call" and (kind_of(p.op), p.format) == (kind, unit)]
+    return min(calls, default=0.0)
+
+
+def _point(probe: Probe, hardware: HardwareProfile) -> tuple[float, float, float]:
+    """Time of a benchmark at the peak, at the bandwidth, and as measured."""
     compute = probe.op.flop / hardware.peak(probe.op.unit)
     memory = probe.op.moved_bytes / hardware.memory_bandwidth_bytes_per_s
-    measured = probe.timing.low_s
-    return compute, memory, max(measured - call_s, measured / 2)
+    return compute, memory, probe.timing.low_s
 
 
-def _reached(compute: float, memory: float, reach: Reach) -> float:
-    return max(compute / reach.flop_share, memory / reach.bandwidth_share)
+def _taken(compute_s: float, memory_s: float, reach: Reach, call_s: float) -> float:
+    return call_s + reach.call_s + operator_seconds(compute_s, memory_s, reach)
 
 
-def _fitted(points: Sequence[tuple[float, float, float]]) -> Reach:
-    """Return the two shares that leave the smallest sum of squared logarithms of estimate over measurement."""
-    memory_shares = _candidates(memory / measured for _, memory, measured in points)
-    flop_shares = _candidates(compute / measured for compute, _, measured in points)
-    candidates = (Reach(bandwidth_share=m, flop_share=f) for m, f in product(memory_shares, flop_shares))
-    return min(candidates, key=lambda found: sum(math.log(_reached(c, m, found) / t) ** 2 for c, m, t in points))
+def _fitted(points: Sequence[tuple[float, float, float]], call_s: float) -> Reach:
+    """Return the shares and the call with the smallest mean square of the logarithm of estimate over measurement.
+
+    Compute and memory are taken to overlap wholly unless the benchmarks say otherwise.
+    """
+
+    def loss(values: Mapping[str, float]) -> float:
+        reach = Reach(**values)
+        squares = sum(math.log(_taken(c, m, reach, call_s) / t) ** 2 for c, m, t in points)
+        return squares / len(points) + _PULL * math.log(reach.sum_share / LEAST_SUM_SHARE)
+
+    compute, memory = (_bounded("", max(point[place] / point[2] for point in points)) for place in (0, 1))
+    start = {"bandwidth_share": memory, "flop_share": compute, "sum_share": LEAST_SUM_SHARE, "call_s": _LEAST_CALL_S}
+    found = least_near(loss, start, bounded=_bounded)
+    return Reach(**found | {"call_s": found["call_s"] if found["call_s"] > _LEAST_CALL_S else 0.0})
 
 
-def _candidates(implied: Iterable[float]) -> list[float]:
-    """Return the shares that single points imply, and the steps between them."""
-    found = sorted({min(_MOST_SHARE, max(_LEAST_SHARE, share)) for share in implied})
-    return [
-        low * (high / low) ** (step / _STEPS) for low, high in pairwise([*found, found[-1]]) for step in range(_STEPS)
-    ]
+def _bounded(name: str, value: float) -> float:
+    least, most = _BOUNDS.get(name, (_LEAST_SHARE, 1.0))
+    return min(most, max(least, value))
 
 
 def _interval(quotients: list[float]) -> Interval:
@@ -163,17 +177,18 @@ def bench_rows(
     probes: Sequence[Probe], hardware: HardwareProfile, calibration: Calibration | None
 ) -> tuple[BenchRow, ...]:
     """Return benchmarks as rows of a report."""
-    return tuple(_row(probe, hardware, calibration) for probe in probes)
+    calls = {(kind, unit): _call_s(probes, kind, unit) for kind, unit in {(kind_of(p.op), p.format) for p in probes}}
+    return tuple(_row(probe, hardware, calibration, calls[kind_of(probe.op), probe.format]) for probe in probes)
 
 
-def _row(probe: Probe, hardware: HardwareProfile, calibration: Calibration | None) -> BenchRow:
+def _row(probe: Probe, hardware: HardwareProfile, calibration: Calibration | None, call_s: float) -> BenchRow:
     op, timing = probe.op, probe.timing
     measured = timing.low_s
     bound = op_seconds(op, hardware, None) if op.moved_bytes and probe.kind != "call" else None
     estimate = None
     if calibration is not None and probe.kind in ("matrix", "attention"):
-        compute, memory, _ = _point(probe, hardware, 0.0)
-        estimate = _reached(compute, memory, calibration.reach_of(kind_of(op), probe.format))
+        compute, memory, _ = _point(probe, hardware)
+        estimate = _taken(compute, memory, calibration.reach_of(kind_of(op), probe.format), call_s)
     return BenchRow(
         kind=probe.kind,
         name=probe.name,

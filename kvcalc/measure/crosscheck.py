@@ -167,7 +167,9 @@ def _loop_checks(device: Device, asked: Questions, progress: Callable[[str], Non
 
 
 def _spoken_check(spoken: MeasuredSpeculation) -> list[LoopCheck]:
-    words = f"{spoken.target} with {spoken.draft}: greedy speculative decoding gives the tokens of plain decoding"
+    words = (
+        f"{spoken.target} with {spoken.draft}: greedy speculative decoding gives the tokens of plain decoding, in fp32"
+    )
     return [LoopCheck(name=words, passed=spoken.identical, detail=f"{spoken.tokens_per_pass:.2f} tokens a pass")]
 
 

@@ -14,7 +14,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS
 from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, Table
 from kvcalc.core.units import GIB, MIB, bytes_text, ceil_div
-from kvcalc.core.workload import Formats, decode_step
+from kvcalc.core.workload import decode_step
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.linear import matrix_cost
 from kvcalc.cost.parameters import Matrix
@@ -23,6 +23,7 @@ from kvcalc.measure.clock import Timing, in_turn
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.graphs import recorded
 from kvcalc.measure.library import torch_dtype
+from kvcalc.measure.scale import all_in
 from kvcalc.measure.weights import WeightMaker
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _SQUARE = {"cpu": 2048, "cuda": 8192}
 
 # Shapes of the matrices and heads of models from 60 million parameters to some billions.
 _MATRICES = {
-    "cpu": ((512, 2048), (2048, 8192), (8192, 2048)),
+    "cpu": ((512, 2048), (2048, 8192), (8192, 2048), (2048, 32768)),
     "cuda": ((4096, 6144), (4096, 28672), (14336, 4096), (8192, 57344)),
 }
 _BATCHES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (1, 2, 4, 8, 16, 32, 64, 128, 256)}
@@ -49,6 +50,7 @@ _CACHES = {
     "cuda": ((1, 1024), (1, 16384), (8, 4096), (64, 2048), (64, 8192)),
 }
 _TINY_LAYERS = (4, 20)
+_TINY_HEADS = Full(heads=4, kv_heads=2, head_dim=16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,7 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
             for heads in _HEADS[device.kind]:
                 yield from _timed(_attentions(device, name, heads), device, plan.rounds)
             progress(f"calls and layers in {name}")
-            yield from _timed([_call(device, name)], device, plan.stream_rounds)
+            yield from _timed([_call(device, name), _attention_call(device, name)], device, plan.stream_rounds)
             yield from _layers(device, name, plan.stream_rounds)
 
 
@@ -192,13 +194,7 @@ def _streams(device: Device, size: int) -> list[Case]:
 
 def _matrix_op(name: str, inputs: int, outputs: int, batch: int) -> OpCost:
     matrix = Matrix(name="matrix", part="mlp", inputs=inputs, outputs=outputs, elements=inputs * outputs)
-    return matrix_cost(matrix, name="matrix", tokens=batch, layers=1, formats=_all(name), tensor=1)
-
-
-def _all(name: str) -> Formats:
-    """Formats that are all the same."""
-    found = FORMATS[name]
-    return Formats(weights=found, key=found, value=found, state=found, activations=found, hidden=found)
+    return matrix_cost(matrix, name="matrix", tokens=batch, layers=1, formats=all_in(name), tensor=1)
 
 
 def _square(device: Device, name: str) -> Case:
@@ -241,7 +237,9 @@ def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[
 
     def case(batch: int, context: int) -> Case:
         work = mixer_work(
-            Full(heads=heads, kv_heads=kv_heads, head_dim=width), decode_step(batch=batch, context=context), _all(name)
+            Full(heads=heads, kv_heads=kv_heads, head_dim=width),
+            decode_step(batch=batch, context=context),
+            all_in(name),
         )
         op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
         count = ceil_div(_ROTATED_BYTES[device.kind], int(work.read_bytes))
@@ -273,6 +271,21 @@ def _call(device: Device, name: str) -> Case:
     return Case(probe=made, call=lambda: [weight(vector) for _ in range(times)], times=times)
 
 
+def _attention_call(device: Device, name: str) -> Case:
+    """Attention over a cache too small to take time of its own, as in the tiny layers."""
+    make = WeightMaker(torch_dtype(name), device)
+    mixer, length, times = _TINY_HEADS, 16, 50
+    keys, values = make.tensor(2, 1, mixer.kv_heads, length, mixer.head_dim, scale=1.0)
+    queries = make.tensor(1, mixer.heads, 1, mixer.head_dim, scale=1.0)
+
+    def made(timing: Timing) -> Probe:
+        work = mixer_work(mixer, decode_step(batch=1, context=length), all_in(name))
+        op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
+        return Probe(kind="call", name="attention", format=name, op=op, timing=timing, batch=1, context=length)
+
+    return Case(probe=made, call=lambda: [attend(queries, keys, values, scale=1.0) for _ in range(times)], times=times)
+
+
 def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
     """What a layer and a step take that has next to nothing to move: from two models of tiny layers."""
     calls = []
@@ -297,7 +310,7 @@ def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
 
 def _tiny(layers: int) -> ModelProfile:
     hidden = 64
-    layer = Block(mixers=(Full(heads=4, kv_heads=2, head_dim=16),), mlp=Gated(width=64), vector_parameters=2 * hidden)
+    layer = Block(mixers=(_TINY_HEADS,), mlp=Gated(width=64), vector_parameters=2 * hidden)
     return ModelProfile(
         name="tiny",
         architecture="tiny",

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.formats import FORMATS
 from kvcalc.core.model import Chunked as ChunkedAttention
 from kvcalc.core.model import Mixture, Sliding
 from kvcalc.core.units import bytes_text
+from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import head_matrix, weight_bytes
 
@@ -16,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.core.model import Block, Mixer, Mlp, ModelProfile
-    from kvcalc.core.workload import Formats
 
-__all__ = ["check_memory", "fit_layers", "one_of_each", "run_bytes", "with_layers"]
+__all__ = ["all_in", "check_memory", "fit_layers", "one_of_each", "run_bytes", "with_layers"]
 
 # What the loop keeps beside weights and cache: hidden states, scores, torch's own.
 _BESIDE = 0.03
@@ -103,6 +104,12 @@ def _most_layers(model: ModelProfile, fits: Callable[[ModelProfile], bool]) -> i
         middle = (low + high) // 2
         low, high = (middle, high) if fits(with_layers(model, middle)) else (low, middle)
     return low
+
+
+def all_in(name: str) -> Formats:
+    """Return formats that are all the same."""
+    found = FORMATS[name]
+    return Formats(weights=found, key=found, value=found, state=found, activations=found, hidden=found)
 
 
 def check_memory(

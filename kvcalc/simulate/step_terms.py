@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from kvcalc.core.calibration import Calibration, kind_of
+from kvcalc.core.calibration import LEAST_SUM_SHARE, Calibration, kind_of
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Mixture, Shared, Sliding, counted
 from kvcalc.core.workload import TokenGroup
@@ -305,9 +305,14 @@ class _Reader:
             reach = calibration.reach_of(kind_of(operator.cost), operator.cost.unit)
             _add_affine(constant, operator, lambda op: op.calls, reach.call_s)
             compute, memory = self._term("compute"), self._term("memory")
-            self._add(compute, operator, _FLOP, 1 / (self._hardware.peak(operator.cost.unit) * reach.flop_share))
-            self._add(memory, operator, _MOVED, 1 / (bandwidth * reach.bandwidth_share))
-            yield compute, memory
+            per_flop = 1 / (self._hardware.peak(operator.cost.unit) * reach.flop_share)
+            per_byte = 1 / (bandwidth * reach.bandwidth_share)
+            self._add(compute, operator, _FLOP, per_flop)
+            self._add(memory, operator, _MOVED, per_byte)
+            both = self._term("")
+            self._add(both, operator, _FLOP, per_flop * reach.sum_share)
+            self._add(both, operator, _MOVED, per_byte * reach.sum_share)
+            yield (compute, memory, both) if reach.sum_share > LEAST_SUM_SHARE else (compute, memory)
         yield (constant,)
 
     def _term(self, limiter: str) -> AffineTerm:

@@ -45,12 +45,14 @@ def main():
     FOLDER.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server, sync_playwright() as started:
-        address = server.stdout.readline().strip()
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        for name, (query, size, scheme) in SHOTS.items():
-            take(browser, address, name, query, size, scheme)
-        browser.close()
-        server.terminate()
+        try:
+            address = server.stdout.readline().strip()
+            browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            for name, (query, size, scheme) in SHOTS.items():
+                take(browser, address, name, query, size, scheme)
+            browser.close()
+        finally:
+            server.terminate()
 
 
 if __name__ == "__main__":

@@ -46,16 +46,17 @@ In JSON: `rows[].estimate_s`, `estimate_low_s`, `estimate_high_s`, for decoding 
 One formula for every pass, in `kvcalc.cost.estimate`:
 
     step_s + layers x layer_s
-      + sum over operators of (calls x call_s + max(FLOP / (flop_share x peak), bytes / (bandwidth_share x bandwidth)))
+      + sum over operators of (calls x call_s + max(c, m, sum_share x (c + m)))
       + collectives x collective_s + bytes / (link_share x rate)
 
-and never less than the bound. Operators, their FLOP, bytes and calls are those of the bound (`docs/formulas.md`); activations in and out
+with c = FLOP / (flop_share x peak) and m = bytes / (bandwidth_share x bandwidth), and never less than the bound. Operators, their FLOP, bytes and calls are those of the bound (`docs/formulas.md`); activations in and out
 count, as in the serial time. A pass through pipeline stages takes the sum of its stages.
 
 | parameter | meaning |
 | --- | --- |
 | `reach.KIND.bandwidth_share` | share of the memory's peak bandwidth that an operator reaches when memory limits it |
 | `reach.KIND.flop_share` | share of the dense peak FLOP/s of its arithmetic format when that limits it |
+| `reach.KIND.sum_share` | share of the sum of both times that an operator takes at least: 0.5 (where it is left out) if they overlap wholly, 1 if one waits for the other |
 | `reach.KIND.call_s` | time of one call that moves and computes next to nothing |
 | `layer_s` | time of a layer besides its operators' bytes and FLOP: launches, norms, positions |
 | `step_s` | time of a pass besides its layers: scheduling, sampling, the host |

@@ -213,7 +213,7 @@ class MeasuredSpeculation:
         plain_s: a decode step of the target.
         measured_speedup: tokens a second with drafts over tokens a second without.
         predicted_speedup: by the formula, from the numbers above.
-        identical: whether both sequences are the same.
+        identical: whether both sequences are the same, in fp32.
     """
 
     target: str

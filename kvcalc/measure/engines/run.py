@@ -1,4 +1,4 @@
-"""``kvcalc crosscheck --engine vllm``: the engine's own cache and decode steps, held against the prediction."""
+"""``kvcalc crosscheck --engine``: an engine's own cache and decode steps, held against the prediction."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.reports.measure import LoopCheck
 from kvcalc.core.units import ceil_div
-from kvcalc.engines.logs import read_log
-from kvcalc.engines.vllm import VllmOptions, capacity, layout
 from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import calibration_of, ceilings, noise_notes
 from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import whole_report
+from kvcalc.measure.engines import llama_cpp, vllm
 from kvcalc.measure.engines.made import hugging_face_config
 from kvcalc.measure.machine import Plan
 from kvcalc.measure.scale import check_memory
@@ -31,68 +29,32 @@ if TYPE_CHECKING:
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow
-    from kvcalc.engines.vllm import Capacity, Layout
+    from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow, LoopCheck
     from kvcalc.measure.crosscheck import Questions
+    from kvcalc.measure.engines.started import Start
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Probe
-    from kvcalc.plan.deployment import Deployment
 
-__all__ = ["Prediction", "engine_report", "predicted", "printed_checks"]
+__all__ = ["engine_report"]
 
-_BATCHED_TOKENS = 2048
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What the engine should make of the memory that its cache is given.
-
-    Args:
-        options: what it is started with.
-        kv_memory_bytes: the memory, half a block more than whole blocks.
-        layout: how it is cut into blocks.
-        capacity: what they hold.
-    """
-
-    options: VllmOptions
-    kv_memory_bytes: int
-    layout: Layout
-    capacity: Capacity
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of the whole blocks, which the engine allocates."""
-        return self.capacity.num_blocks * self.layout.bytes_per_block
+# How each engine is started, and the module that is its process.
+_ENGINES: dict[str, tuple[Callable[..., Start], str]] = {
+    "vllm": (vllm.start, "vllm_child"),
+    "llama.cpp": (llama_cpp.start, "llama_cpp_child"),
+}
+# Whose kernels are those that a bench measures.
+_ON_TORCH = ("vllm",)
 
 
-def predicted(deployment: Deployment, *, batch: int, tokens: int, device: str) -> Prediction:
-    """Return what vLLM should make of a cache for so many sequences and half a block.
-
-    Args:
-        deployment: model and formats.
-        batch: sequences.
-        tokens: of each, at the end.
-        device: ``cpu`` or ``cuda``.
-    """
-    options = VllmOptions(
-        max_model_len=tokens,
-        max_num_batched_tokens=max(_BATCHED_TOKENS, batch),
-        max_in_flight_batches=1,
-        platform="cpu" if device == "cpu" else "gpu",
-    )
-    placed = layout(deployment.model, deployment.formats, options)
-    memory = (1 + batch * placed.needed_blocks) * placed.bytes_per_block + placed.bytes_per_block // 2
-    return Prediction(
-        options=options, kv_memory_bytes=memory, layout=placed, capacity=capacity(placed, kv_memory_bytes=memory)
-    )
-
-
-def engine_report(device: Device, asked: Questions, *, progress: Callable[[str], None]) -> CrosscheckReport:
-    """Return how predictions stand against vLLM with the models' shapes and dummy weights.
+def engine_report(
+    engine: str, device: Device, asked: Questions, *, progress: Callable[[str], None]
+) -> CrosscheckReport:
+    """Return how predictions stand against an engine with the models' shapes and random weights.
 
     The engine runs in a process of its own, after the bench where there is one.
 
     Args:
+        engine: ``vllm`` or ``llama.cpp``.
         device: where it runs.
         asked: models, batches, contexts.
         progress: told what is done next.
@@ -115,18 +77,22 @@ def engine_report(device: Device, asked: Questions, *, progress: Callable[[str],
         )
     probes = _bench(device, asked, progress)
     hardware = asked.hardware or ceilings(device, probes)
-    calibration = asked.calibration or (calibration_of(device, hardware, probes) if probes else None)
+    calibration = asked.calibration
+    if calibration is None and probes and engine in _ON_TORCH:
+        calibration = calibration_of(device, hardware, probes)
     rows: list[CrosscheckRow] = []
     checks: list[LoopCheck] = []
     versions: dict[str, str] = {}
     interrupted = False
     for deployment in asked.deployments:
-        prediction = predicted(deployment, batch=max(asked.batches), tokens=last, device=device.kind)
-        progress(f"{deployment.model.name}: vLLM starts, compiles and decodes")
-        found, log, interrupted = _run(deployment, prediction, asked)
-        versions["vllm"] = found["version"]
-        checks += printed_checks(deployment.model.name, prediction, found, log)
-        rows += _rows(deployment, prediction, found, hardware, calibration)
+        start, child = _ENGINES[engine]
+        started = start(deployment, asked, device, tokens=last)
+        progress(f"{deployment.model.name}: {engine} starts and decodes")
+        found, log, interrupted = _run(engine, child, started, asked, positions=last)
+        versions[engine] = found["version"]
+        own = started.checks(found, log)
+        checks += own
+        rows += _rows(started, found, hardware, calibration, printed=all(check.passed for check in own))
         if interrupted:
             break
     if not rows:
@@ -136,7 +102,7 @@ def engine_report(device: Device, asked: Questions, *, progress: Callable[[str],
         device,
         rows,
         checks,
-        engine="vllm",
+        engine=engine,
         engine_versions=versions,
         hardware=hardware,
         calibration=calibration,
@@ -156,40 +122,38 @@ def _bench(device: Device, asked: Questions, progress: Callable[[str], None]) ->
     return tuple(probes)
 
 
-def _run(deployment: Deployment, prediction: Prediction, asked: Questions) -> tuple[Mapping[str, Any], str, bool]:
+def _run(
+    engine: str, child: str, started: Start, asked: Questions, *, positions: int
+) -> tuple[Mapping[str, Any], str, bool]:
     """Return what the engine's process found, its log, and whether it was interrupted."""
-    model, options = deployment.model, prediction.options
-    config = hugging_face_config(model, dtype=deployment.formats.weights.name, positions=options.max_model_len)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    name = started.deployment.formats.weights.name
+    config = hugging_face_config(started.deployment.model, dtype=name, positions=positions)
+    told = {
+        **started.asked,
+        "format": name,
+        "dtype": config["torch_dtype"],
+        "rounds": asked.rounds,
+        "vocabulary": config["vocab_size"],
+        "cells": [(batch, context) for context in asked.contexts for batch in asked.batches],
+    }
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        (folder / "asked.json").write_text(
-            json.dumps(
-                {
-                    "dtype": config["torch_dtype"],
-                    "max_model_len": options.max_model_len,
-                    "max_num_seqs": max(asked.batches),
-                    "max_num_batched_tokens": options.max_num_batched_tokens,
-                    "kv_memory_bytes": prediction.kv_memory_bytes,
-                    "rounds": asked.rounds,
-                    "vocabulary": config["vocab_size"],
-                    "cells": [(batch, context) for context in asked.contexts for batch in asked.batches],
-                }
-            ),
-            encoding="utf-8",
-        )
-        code, interrupted = _child(folder)
+        (folder / "asked.json").write_text(json.dumps(told), encoding="utf-8")
+        code, interrupted = _child(child, folder)
         log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
         result = folder / "found.json"
         if code and not interrupted:
-            raise InputError(f"vLLM stopped with exit code {code}: {_last_words(log)}", hint="its own log says more")
+            raise InputError(
+                f"{engine} stopped with exit code {code}: {_last_words(log)}", hint="its own log says more"
+            )
         if not result.exists():
             raise KeyboardInterrupt
         return json.loads(result.read_text(encoding="utf-8")), log, interrupted
 
 
-def _child(folder: Path) -> tuple[int, bool]:
-    command = [sys.executable, "-m", "kvcalc.measure.engines.vllm_child", str(folder)]
+def _child(module: str, folder: Path) -> tuple[int, bool]:
+    command = [sys.executable, "-m", f"kvcalc.measure.engines.{module}", str(folder)]
     with (folder / "log.txt").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as child:  # noqa: S603
         try:
             return child.wait(), False
@@ -209,58 +173,23 @@ def _last_words(log: str) -> str:
     return (errors or lines or ["it printed nothing"])[-1]
 
 
-def printed_checks(name: str, prediction: Prediction, found: Mapping[str, Any], log: str) -> list[LoopCheck]:
-    """Return whether the engine's blocks and the numbers of its log are the predicted ones.
-
-    Args:
-        name: the model.
-        prediction: what was computed from the memory given.
-        found: what the engine's process told.
-        log: what it printed.
-    """
-    start_ups = [start_up for start_up in read_log(log) if start_up.engine == "vllm"]
-    shown = {
-        quantity: number.value
-        for start_up in start_ups[-1:]
-        for quantity in ("kv_cache_tokens", "max_concurrency")
-        if (number := start_up.first(quantity)) is not None
-    }
-    placed, held = prediction.layout, prediction.capacity
-    pairs = [
-        ("tokens of a block", placed.block_size, found["block_size"]),
-        ("blocks", held.num_blocks, found["num_blocks"]),
-        ("tokens printed as its cache", held.kv_tokens, _whole(shown.get("kv_cache_tokens"))),
-        ("requests at once printed", round(held.max_concurrency, 2), shown.get("max_concurrency")),
-    ]
-    return [
-        LoopCheck(
-            name=f"{name} in vLLM: {what}",
-            passed=computed == real,
-            detail=f"{computed:,} predicted, " + ("none found" if real is None else f"{real:,} found"),
-        )
-        for what, computed, real in pairs
-    ]
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)
-
-
 def _rows(
-    deployment: Deployment,
-    prediction: Prediction,
+    started: Start,
     found: Mapping[str, Any],
     hardware: HardwareProfile,
     calibration: Calibration | None,
+    *,
+    printed: bool,
 ) -> list[CrosscheckRow]:
+    """Return the engine's steps; one that does not tell the bytes of its cache is taken at its printed word."""
     rows = []
     for step in found["steps"]:
         measured = Step(
-            deployment=deployment,
-            layers=deployment.model.layers,
+            deployment=started.deployment,
+            layers=started.deployment.model.layers,
             batch=step["batch"],
             context=step["context"],
-            kv_bytes=found["kv_bytes"],
+            kv_bytes=found.get("kv_bytes", started.kv_bytes if printed else 0),
             allocator_bytes=None,
             weight_bytes=found["weight_bytes"],
             copied_bytes=0,
@@ -268,7 +197,7 @@ def _rows(
             experts=None,
             in_graph=False,
         )
-        rows.append(replace(step_row(measured, hardware, calibration), predicted_kv_bytes=prediction.kv_bytes))
+        rows.append(replace(step_row(measured, hardware, calibration), predicted_kv_bytes=started.kv_bytes))
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.calibration import LEAST_SUM_SHARE
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
 from kvcalc.plan.explain.text import number, total
@@ -12,7 +13,7 @@ from kvcalc.plan.steps import required_hardware
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.cost.estimate import PassTerms
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.steps import TimedStep
@@ -27,8 +28,9 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
     reached_s, sources = reached_seconds(terms, calibration), (f"calibration {calibration.name}",)
     yield ExplainedStep(
         quantity="reached_s",
-        formula="step_s + layers x layer_s + sum over the operators of calls x call_s + max(FLOP / peak / flop_share, "
-        "bytes / bandwidth / bandwidth_share) + collectives x collective_s + bytes / rate / link_share",
+        formula="step_s + layers x layer_s + sum over the operators of calls x call_s + max(c, m, sum_share x (c + m)) "
+        "+ collectives x collective_s + bytes / rate / link_share, "
+        "with c = FLOP / peak / flop_share and m = bytes / bandwidth / bandwidth_share",
         expression=total(_terms(terms, calibration)),
         value=reached_s,
         unit="s",
@@ -64,10 +66,15 @@ def _terms(terms: PassTerms, calibration: Calibration) -> Iterator[str]:
             if reach.call_s:
                 yield f"{calls} * {number(reach.call_s)}"
             if compute or memory:
-                yield (
-                    f"max({number(compute)} / {number(reach.flop_share)}, "
-                    f"{number(memory)} / {number(reach.bandwidth_share)})"
-                )
+                yield _operator(compute, memory, reach)
     if terms.collectives:
         yield f"{terms.collectives} * {number(calibration.collective_s)}"
         yield f"{number(terms.link_s)} / {number(calibration.link_share)}"
+
+
+def _operator(compute_s: float, memory_s: float, reach: Reach) -> str:
+    compute = f"{number(compute_s)} / {number(reach.flop_share)}"
+    memory = f"{number(memory_s)} / {number(reach.bandwidth_share)}"
+    if reach.sum_share > LEAST_SUM_SHARE:
+        return f"max({compute}, {memory}, {number(reach.sum_share)} * ({compute} + {memory}))"
+    return f"max({compute}, {memory})"

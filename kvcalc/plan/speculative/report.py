@@ -132,7 +132,7 @@ def ask(target: Deployment, draft: Deployment | None, options: SpeculationOption
 
 @lru_cache(maxsize=_MOST_PAIRS)
 def _passes(target: Same[Deployment], draft: Same[Deployment | None], method: str | None, layers: int | None) -> Passes:
-    """Return the passes of a target and its draft, with the times that were computed when last asked about."""
+    """Return the passes of a target and its draft, with the times that earlier questions had computed."""
     return Passes(target.it, drafter(method, target.it, draft.it, layers=layers))
 
 

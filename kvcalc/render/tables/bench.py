@@ -9,7 +9,7 @@ from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.core.reports.measure import BenchReport, BenchRow
     from kvcalc.render.layout import Part
 
@@ -71,13 +71,14 @@ def _table(rows: list[BenchRow]) -> Part:
 
 def reach_lines(calibration: Calibration) -> Part:
     """Return the parameters of a calibration."""
-    rows: list[tuple[str, ...]] = [
-        (name, f"{reach.bandwidth_share:.0%} of bandwidth, {reach.flop_share:.0%} of peak")
-        for name, reach in calibration.reach.items()
-        if ":" in name
-    ]
+    rows: list[tuple[str, ...]] = [(name, _reached(reach)) for name, reach in calibration.reach.items() if ":" in name]
     rows += [
         ("a layer besides", seconds_text(calibration.layer_s)),
         ("a step besides", seconds_text(calibration.step_s)),
     ]
     return facts(rows)
+
+
+def _reached(reach: Reach) -> str:
+    shares = f"{reach.bandwidth_share:.0%} of bandwidth, {reach.flop_share:.0%} of peak"
+    return f"{shares}, at least {reach.sum_share:.0%} of the sum of both, {seconds_text(reach.call_s)} a call"

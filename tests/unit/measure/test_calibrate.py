@@ -79,6 +79,19 @@ def test_shares_that_were_reached_are_found(memory, flop, attention):
     assert (found.layer_s, found.step_s) == (1e-4, 2e-4)
 
 
+def test_a_call_of_some_size_and_a_partial_overlap_are_found():
+    probes = [*machine()[:2], probe("call", 1e-5, held=0)]
+    for place, moved in enumerate((2e6, 2e7, 2e8)):
+        for batch in (1, 4, 16, 32, 64, 256):
+            memory, compute = moved / BANDWIDTH / 0.5, batch * moved / PEAK / 0.8
+            seconds = 1e-5 + 4e-5 + max(memory, compute, 0.7 * (memory + compute))
+            probes.append(probe("matrix", seconds, moved=moved, flop=batch * moved, batch=batch, name=str(place)))
+    found = calibration_of(DEVICE, ceilings(DEVICE, probes), probes).reach_of("matrix", "bf16")
+    assert found.call_s == pytest.approx(4e-5, rel=0.1)
+    assert found.sum_share == pytest.approx(0.7, abs=0.02)
+    assert (found.bandwidth_share, found.flop_share) == (pytest.approx(0.5, rel=0.03), pytest.approx(0.8, rel=0.03))
+
+
 def test_ceilings_and_calibration_are_read_back_as_written(tmp_path):
     probes = machine()
     hardware = ceilings(DEVICE, probes)

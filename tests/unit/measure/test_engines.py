@@ -1,6 +1,7 @@
 """Real engines: what is made for them, what is read from them, and the engines themselves where they are installed."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,9 +13,11 @@ from kvcalc import api
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.hardware import HardwareProfile
+from kvcalc.cost.parameters import weight_bytes
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.measure.crosscheck import Questions
-from kvcalc.measure.engines import installed, run
+from kvcalc.measure.engines import installed, llama_cpp, run, vllm
+from kvcalc.measure.engines.llama_cpp_child import tensors
 from kvcalc.measure.engines.made import family_of, hugging_face_config
 from kvcalc.measure.engines.vllm_child import decoded
 from kvcalc.measure.library import find_device
@@ -80,13 +83,13 @@ def test_parts_of_its_own_are_refused():
 
 def test_the_memory_is_half_a_block_more_than_whole_blocks():
     deployment = deploy(api.load_model("smollm2-135m"))
-    found = run.predicted(deployment, batch=4, tokens=600, device="cpu")
+    found = vllm.predicted(deployment, batch=4, tokens=600, device="cpu")
     # 30 layers x 3 heads x 64 x keys and values x 2 B x 128 tokens; 600 tokens are 5 blocks
     block = 30 * 3 * 64 * 2 * 2 * 128
     assert found.layout.bytes_per_block == block
     assert found.kv_memory_bytes == 21 * block + block // 2
     assert (found.capacity.num_blocks, found.kv_bytes) == (21, 21 * block)
-    assert run.predicted(deployment, batch=4, tokens=600, device="cuda").layout.block_size == 16
+    assert vllm.predicted(deployment, batch=4, tokens=600, device="cuda").layout.block_size == 16
 
 
 LOG = (
@@ -98,9 +101,9 @@ FOUND = {"version": "0.32.0", "num_blocks": 21, "block_size": 128, "kv_bytes": 0
 
 
 def checks(tokens="2,520", requests="4.20", **found):
-    prediction = run.predicted(deploy(api.load_model("smollm2-135m")), batch=4, tokens=600, device="cpu")
+    prediction = vllm.predicted(deploy(api.load_model("smollm2-135m")), batch=4, tokens=600, device="cpu")
     log = LOG.format(tokens, requests)
-    return [check.passed for check in run.printed_checks("x", prediction, FOUND | found, log)]
+    return [check.passed for check in vllm.printed_checks("x", prediction, FOUND | found, log)]
 
 
 def test_printed_numbers_are_held_against_the_exact_ones():
@@ -112,8 +115,8 @@ def test_printed_numbers_are_held_against_the_exact_ones():
 
 
 def test_a_log_that_says_nothing_fails():
-    prediction = run.predicted(deploy(api.load_model("smollm2-135m")), batch=4, tokens=600, device="cpu")
-    found = run.printed_checks("x", prediction, FOUND, "nothing")
+    prediction = vllm.predicted(deploy(api.load_model("smollm2-135m")), batch=4, tokens=600, device="cpu")
+    found = vllm.printed_checks("x", prediction, FOUND, "nothing")
     assert [check.detail.endswith("none found") for check in found] == [False, False, True, True]
     assert not found[-1].passed
 
@@ -160,7 +163,8 @@ def questions():
 def child(code, *, words="", steps=(), interrupted=False):
     """Return what stands in for the engine's process: it writes what the engine would."""
 
-    def write(folder):
+    def write(module, folder):
+        assert module == "vllm_child"
         asked = json.loads((folder / "asked.json").read_text())
         block = 30 * 3 * 64 * 2 * 2 * 128
         assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == 30
@@ -180,7 +184,7 @@ STEPS = [{"batch": 1, "context": 16, "samples_s": [0.3, 0.2]}, {"batch": 4, "con
 
 def test_an_engines_steps_and_bytes_become_a_report(monkeypatch):
     monkeypatch.setattr(run, "_child", child(0, steps=STEPS))
-    report = run.engine_report(DEVICE, questions(), progress=lambda _: None)
+    report = run.engine_report("vllm", DEVICE, questions(), progress=lambda _: None)
     assert [check.name for check in report.checks if not check.passed] == []
     assert (report.engine, report.versions["vllm"], report.passed) == ("vllm", "0.32.0", True)
     assert [row.least_s for row in report.rows] == [0.2, 0.5]
@@ -190,17 +194,17 @@ def test_an_engines_steps_and_bytes_become_a_report(monkeypatch):
 
 def test_an_interrupted_engine_keeps_what_it_measured(monkeypatch):
     monkeypatch.setattr(run, "_child", child(-15, steps=STEPS[:1], interrupted=True))
-    report = run.engine_report(DEVICE, questions(), progress=lambda _: None)
+    report = run.engine_report("vllm", DEVICE, questions(), progress=lambda _: None)
     assert (report.interrupted, len(report.rows)) == (True, 1)
     monkeypatch.setattr(run, "_child", child(-15, interrupted=True))
     with pytest.raises(KeyboardInterrupt):
-        run.engine_report(DEVICE, questions(), progress=lambda _: None)
+        run.engine_report("vllm", DEVICE, questions(), progress=lambda _: None)
 
 
 def test_an_engine_that_stops_says_why(monkeypatch):
     monkeypatch.setattr(run, "_child", child(1, words="INFO x\nValueError: no room\nbye\n"))
     with pytest.raises(InputError, match="exit code 1: ValueError: no room"):
-        run.engine_report(DEVICE, questions(), progress=lambda _: None)
+        run.engine_report("vllm", DEVICE, questions(), progress=lambda _: None)
 
 
 def test_an_engine_that_is_not_there_is_told_with_how_to_install_it(monkeypatch, capsys):
@@ -222,6 +226,71 @@ def test_a_draft_is_the_loops_alone(monkeypatch):
     monkeypatch.setattr(installed, "find_spec", lambda _: sys)
     with pytest.raises(InputError, match="--draft is measured with the loop"):
         api.crosscheck(["smollm2-135m"], engine="vllm", device="cpu", draft="smollm2-135m")
+
+
+def llama_cpp_start(name="smollm2-135m", weights="bf16"):
+    deployment = deploy(api.load_model(name), weights=weights, kv=weights, activations=weights)
+    return llama_cpp.start(deployment, replace(questions(), deployments=(deployment,)), DEVICE, tokens=19)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_gguf_files_tensors_are_the_models_weights(name):
+    model = api.load_model(name)
+    shapes = dict(tensors(hugging_face_config(model, dtype="bf16", positions=8)))
+    held = sum((2 if len(shape) > 1 else 4) * math.prod(shape) for shape in shapes.values())
+    assert held == weight_bytes(model, llama_cpp_start(name).deployment.formats)
+
+
+CACHE = (
+    "llama_model_loader: loaded meta data with 21 key-value pairs from model.gguf\n"
+    "llama_kv_cache: size =   {} MiB (   {} cells,  30 layers,  4/4 seqs), "
+    "K (bf16):   {} MiB, V (bf16):   11.25 MiB\n"
+)  # fmt: skip
+
+
+def test_what_llama_cpp_prints_of_its_cache_is_held_against_the_exact():
+    start = llama_cpp_start()
+    # 4 streams of 256 cells, 30 layers x 3 heads x 64 x keys and values x 2 B
+    assert start.kv_bytes == 4 * 256 * 30 * 3 * 64 * 2 * 2
+    assert [check.passed for check in start.checks({}, CACHE.format("22.50", 256, "11.25"))] == [True] * 4
+    assert [check.passed for check in start.checks({}, CACHE.format("22.51", 256, "11.26"))] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert [check.passed for check in start.checks({}, CACHE.format("22.50", 512, "11.25"))] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert [check.passed for check in start.checks({}, "nothing")] == [False] * 4
+
+
+def test_llama_cpps_steps_become_a_report(monkeypatch):
+    def child(module, folder):
+        assert module == "llama_cpp_child"
+        asked = json.loads((folder / "asked.json").read_text())
+        assert (asked["n_ctx"], asked["sequences"], asked["format"]) == (4 * 19, 4, "bf16")
+        (folder / "log.txt").write_text(CACHE.format("22.50", 256, "11.25"))
+        held = weight_bytes(api.load_model("smollm2-135m"), llama_cpp_start().deployment.formats)
+        found = {"version": "x", "weight_bytes": held, "steps": STEPS}
+        (folder / "found.json").write_text(json.dumps(found))
+        return 0, False
+
+    monkeypatch.setattr(run, "_child", child)
+    report = run.engine_report("llama.cpp", DEVICE, questions(), progress=lambda _: None)
+    assert [check.name for check in report.checks if not check.passed] == []
+    assert (report.engine, report.passed, report.rows[1].least_s) == ("llama.cpp", True, 0.5)
+
+
+@pytest.mark.skipif(
+    find_spec("llama_cpp") is None, reason="llama.cpp is not installed; docs/measure.md says how it was run"
+)
+def test_llama_cpp_itself():
+    report = api.crosscheck(["smollm2-135m"], engine="llama.cpp", layers=2, contexts=(64,), rounds=4, gpu=FAST)
+    assert [check.name for check in report.checks if not check.passed] == []
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed; docs/measure.md says how it was run")

@@ -1,0 +1,47 @@
+"""A search for where a function of a few positive numbers is least: the same steps from the same start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["least_near"]
+
+# One number at a time is multiplied and divided, by less and less.
+_STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
+_LEAST_GAIN = 1e-6
+
+
+def least_near(
+    loss: Callable[[Mapping[str, float]], float],
+    start: Mapping[str, float],
+    *,
+    bounded: Callable[[str, float], float] = lambda _, value: value,
+) -> dict[str, float]:
+    """Return the numbers near a start for which a loss of 0 or more is least.
+
+    One number at a time is multiplied or divided by a factor as long as that helps, then by smaller ones.
+
+    Args:
+        loss: what is made least, of numbers by name.
+        start: where the search begins, above 0.
+        bounded: returns the number of a name, moved to where it may lie.
+
+    >>> found = least_near(lambda at: abs(at["x"] - 3) + abs(at["y"] - 0.5), {"x": 1, "y": 1})
+    >>> round(found["x"], 1), round(found["y"], 1)
+    (3.0, 0.5)
+    """
+    values, least = dict(start), loss(start)
+    for step in _STEPS:
+        improved = True
+        while improved:
+            improved = False
+            for name in start:
+                for factor in (1 + step, 1 / (1 + step)):
+                    trial = {**values, name: bounded(name, values[name] * factor)}
+                    found = loss(trial)
+                    if found < least * (1 - _LEAST_GAIN):
+                        values, least, improved = trial, found, True
+    return values
