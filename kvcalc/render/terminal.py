@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+import sys
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import count_text
@@ -23,6 +24,7 @@ _MOST_TICKS = 8
 _MARGIN_DECADES = 1 / 8
 # Spaces, and the braille pattern without dots that plotille fills its canvas with.
 _BLANK = " \u2800"
+_NUMPY = "numpy"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _LINE_TICKS, _LINE_ROWS = 6, 16
 # Below the middle, and then each shade over the part of the way from there to the largest value.
@@ -36,8 +38,6 @@ def roofline_chart(report: RooflineReport) -> str:
 
     Each ceiling is a line, each point a letter.
     """
-    import plotille
-
     bandwidth = report.memory_bandwidth_bytes_per_s
     peaks = sorted(set(report.peak_flop_per_s.values()))
     points = list(zip(_LETTERS, report.points, strict=False))
@@ -48,7 +48,7 @@ def roofline_chart(report: RooflineReport) -> str:
         math.floor(math.log10(lowest)),
         math.ceil(_ROWS_PER_DECADE * math.log10(peaks[-1]) + 1) / _ROWS_PER_DECADE,
     )
-    figure = plotille.Figure()
+    figure = _figure()
     figure.width, figure.height = ticks * _TICK_COLUMNS, round((top - bottom) * _ROWS_PER_DECADE)
     figure.origin, figure.with_colors = False, False
     figure.x_label, figure.y_label = "FLOP/B", "FLOP/s"
@@ -67,6 +67,23 @@ def roofline_chart(report: RooflineReport) -> str:
     ]
     lines = [line.rstrip(_BLANK) for line in figure.show().splitlines()]
     return "\n".join([*lines, *legend])
+
+
+def _figure() -> Any:
+    """Return an empty figure.
+
+    A figure loads NumPy if it can, to know its dates. There are none here, and that takes longer than the chart itself.
+    """
+    import plotille
+
+    hidden = _NUMPY not in sys.modules
+    if hidden:
+        sys.modules[_NUMPY] = None  # type: ignore[assignment] # its import then fails, which plotille allows for
+    try:
+        return plotille.Figure()
+    finally:
+        if hidden:
+            del sys.modules[_NUMPY]
 
 
 def _axis(lowest: float, highest: float) -> tuple[float, float, int]:
@@ -99,11 +116,9 @@ def line_chart(
         log: whether both axes are logarithmic.
         plain: letters alone, in ASCII.
     """
-    import plotille
-
     scaled = math.log10 if log else float
     lines = {name: [(scaled(a), scaled(b)) for a, b in points] for name, points in series.items() if points}
-    figure = plotille.Figure()
+    figure = _figure()
     figure.origin, figure.with_colors = False, False
     figure.x_label, figure.y_label = x, y
     _frame(figure, [point for points in lines.values() for point in points], log=log)
