@@ -213,7 +213,7 @@ def _cut(
 def _speculation(
     target: Deployment, draft: Deployment, device: Device, *, gamma: int, acceptance: float
 ) -> Callable[[], MeasuredSpeculation]:
-    from kvcalc.measure.speculated import measured_speculation
+    from kvcalc.measure.speculated import check_room, measured_speculation
     from kvcalc.measure.speculation import check_rollback
 
     for deployment in (target, draft):
@@ -221,6 +221,7 @@ def _speculation(
     known, drafted = (deployment.model.embeddings[0].rows for deployment in (target, draft))
     if known != drafted:
         raise InputError(f"the draft {draft.model.name} knows {drafted:,} tokens and {target.model.name} {known:,}")
+    check_room(target, draft, device, gamma=gamma)
     return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.measure import BenchReport
 from kvcalc.measure.calibrate import bench_rows, calibration_of, ceilings, noise_notes, today
+from kvcalc.measure.library import told_memory
 from kvcalc.measure.machine import Plan, Probe, probe_all
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def measured_probes(device: Device, plan: Plan, *, progress: Callable[[str], Non
     """Return benchmarks, and whether they were interrupted; an interruption before the first matrix is passed on."""
     probes: list[Probe] = []
     try:
-        for probe in probe_all(device, plan, progress=progress):
-            probes.append(probe)  # noqa: PERF402  what was measured is kept
+        with told_memory("a benchmark", device):
+            for probe in probe_all(device, plan, progress=progress):
+                probes.append(probe)  # noqa: PERF402  what was measured is kept
     except KeyboardInterrupt:
         if not any(probe.kind == "matrix" for probe in probes):
             raise

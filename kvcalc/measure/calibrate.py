@@ -25,9 +25,7 @@ __all__ = ["bench_rows", "calibration_of", "ceilings", "drift", "noise_notes", "
 
 ENGINE = "kvcalc-torch"
 
-# A step whose traffic is below so many times the last-level cache may find part of it there.
-RESIDENT_TIMES = 4
-
+_WIDEST = "fp32"
 _NOISY = 0.3
 _LOW, _HIGH = 0.1, 0.9
 _LEAST_SHARE, _LEAST_CALL_S = 0.01, 1e-7
@@ -50,7 +48,7 @@ def ceilings(device: Device, probes: Iterable[Probe]) -> HardwareProfile:
     """Return the fastest rates that any repetition of any benchmark reached, as an accelerator profile.
 
     Bandwidth is that of streams and of matrices whose working set is several times the last-level cache; the peak of a
-    format that of its fastest multiplication.
+    format that of its fastest multiplication, and not below that of fp32: narrower numbers can be widened first.
     """
     bandwidth, peaks = 0.0, dict[str, float]()
     for probe in probes:
@@ -59,6 +57,7 @@ def ceilings(device: Device, probes: Iterable[Probe]) -> HardwareProfile:
             bandwidth = max(bandwidth, probe.op.compulsory_bytes / least)
         if probe.kind == "matrix":
             peaks[probe.format] = max(peaks.get(probe.format, 0.0), probe.op.flop / least)
+    peaks = {name: max(peak, peaks.get(_WIDEST, 0.0)) for name, peak in peaks.items()}
     versions = ", ".join(f"{name} {version}" for name, version in device.versions.items())
     note = f"kvcalc bench: fastest of repeated streams and multiplications; {versions}"
     return HardwareProfile(
@@ -78,7 +77,7 @@ def ceilings(device: Device, probes: Iterable[Probe]) -> HardwareProfile:
 
 
 def _streams(probe: Probe, device: Device) -> bool:
-    large = probe.working_set_bytes >= max(1, RESIDENT_TIMES * device.last_level_cache_bytes)
+    large = probe.working_set_bytes >= max(1, device.resident_bytes)
     return large and probe.kind in ("read", "write", "copy", "matrix")
 
 
@@ -92,7 +91,7 @@ def calibration_of(device: Device, hardware: HardwareProfile, probes: Sequence[P
     quotients: list[tuple[bool, float]] = []
     for kind, unit in dict.fromkeys((kind_of(p.op), p.format) for p in probes if p.kind in ("matrix", "attention")):
         own = [p for p in probes if p.kind in ("matrix", "attention") and (kind_of(p.op), p.format) == (kind, unit)]
-        own = [p for p in own if p.working_set_bytes >= RESIDENT_TIMES * device.last_level_cache_bytes]
+        own = [p for p in own if p.working_set_bytes >= device.resident_bytes]
         call_s = _call_s(probes, kind, unit)
         points = [_point(probe, hardware) for probe in own]
         if not points:
@@ -228,6 +227,9 @@ def drift(before: Sequence[Probe], after: Sequence[Probe]) -> float:
 def noise_notes(probes: Sequence[Probe]) -> tuple[str, ...]:
     """Return a note where the repetitions of a benchmark are too far apart to trust."""
     timed = [probe for probe in probes if probe.kind in ("read", "matrix", "attention")]
+    once = [probe for probe in timed if len(probe.timing.samples_s) == 1]
+    if once:
+        return (f"{len(once)} of {len(timed)} benchmarks were made once: more --rounds would tell their spread",)
     noisy = [probe for probe in timed if probe.timing.spread > _NOISY]
     if len(noisy) * 4 <= len(timed):
         return ()

@@ -10,6 +10,7 @@ import torch
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.measure import LoopCheck
 from kvcalc.measure.decoder import Decoder, decode_one_token, prefill
+from kvcalc.measure.library import told_memory
 from kvcalc.measure.scale import check_memory, one_of_each
 from kvcalc.plan.deployment import run_formats
 
@@ -51,6 +52,11 @@ def check_loop(model: ModelProfile, device: Device) -> list[LoopCheck]:
         )
     except InputError as error:
         raise InputError(f"one layer of each kind of {error.what}", hint="--no-check leaves the check out") from error
+    with told_memory(f"one layer of each kind of {model.name} in {_FORMAT}", device):
+        return _checks(model, small, device)
+
+
+def _checks(model: ModelProfile, small: ModelProfile, device: Device) -> list[LoopCheck]:
     decoder = Decoder(small, weights=_FORMAT, device=device)
     generator = torch.Generator().manual_seed(_SEED)
     tokens = torch.randint(0, decoder.vocabulary, (_SEQUENCES, _PROMPT), generator=generator).to(device.kind)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.units import parse_bytes
+from kvcalc.core.units import bytes_text, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["FORMATS_MEASURED", "Device", "find_device", "require_torch", "torch_dtype"]
+__all__ = ["FORMATS_MEASURED", "RESIDENT_TIMES", "Device", "find_device", "require_torch", "told_memory", "torch_dtype"]
 
 INSTALL = "pip install 'kvcalc[torch]'"
 FORMATS_MEASURED = ("bf16", "fp16", "fp32")
 
+# What is smaller than so many times the last-level cache may be found in it in part.
+RESIDENT_TIMES = 4
+
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPU_MEMORY = Path("/proc/meminfo")
 _CPU_NAME = Path("/proc/cpuinfo")
@@ -41,9 +47,34 @@ def require_torch() -> Any:
         raise InputError("bench and crosscheck run PyTorch, which is not installed", hint=INSTALL)
     if "torch" not in sys.modules and os.getloadavg()[0] < _IDLE_LOAD * (os.cpu_count() or 1):
         os.environ.setdefault("OMP_PROC_BIND", "true")
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        raise InputError(f"PyTorch is installed and does not load: {error}", hint=INSTALL) from error
     return torch
+
+
+@contextmanager
+def told_memory(what: str, device: Device) -> Iterator[None]:
+    """Say in one line that memory ran out: on a GPU torch has an error for it, on a CPU a message.
+
+    Args:
+        what: what found no room.
+        device: where.
+
+    Raises:
+        InputError: it ran out.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        own = isinstance(error, MemoryError | require_torch().OutOfMemoryError)
+        if not own and not _NO_MEMORY.search(str(error)):
+            raise
+        raise InputError(
+            f"{what} found no room on {device.kind}",
+            hint=f"{bytes_text(device.free_bytes())} are free now; --fit-memory or --layers cut the model",
+        ) from error
 
 
 def torch_dtype(name: str) -> Any:
@@ -80,6 +111,11 @@ class Device:
     last_level_cache_bytes: int
     threads: int
     versions: Mapping[str, str]
+
+    @property
+    def resident_bytes(self) -> int:
+        """What a caller passes through must be at least so large for the cache to hold next to nothing of it."""
+        return RESIDENT_TIMES * self.last_level_cache_bytes
 
     def free_bytes(self) -> int:
         """Return the memory that can be allocated now."""

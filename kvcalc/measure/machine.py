@@ -27,7 +27,7 @@ from kvcalc.measure.scale import all_in
 from kvcalc.measure.weights import WeightMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kvcalc.measure.library import Device
 
@@ -37,6 +37,9 @@ _STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
 _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 768 * MIB}
 _SMALL_SETS = tuple(MIB * 4**power for power in range(5))
 _SQUARE = {"cpu": 2048, "cuda": 8192}
+_LEAST_SQUARE, _LONG_S = 256, 2.0
+# The format whose multiplication others can be widened to.
+_WIDEST = "fp32"
 
 # Shapes of the matrices and heads of models from 60 million parameters to some billions.
 _MATRICES = {
@@ -59,7 +62,7 @@ class Plan:
 
     Args:
         formats: number formats.
-        stream_rounds: probes of each way to stream through memory.
+        stream_rounds: probes of each way to stream through memory, of peaks and of overheads.
         rounds: repetitions of everything else.
         small_sets: whether working sets that caches may hold are measured as well.
     """
@@ -130,7 +133,8 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
     Raises:
         InputError: too little free memory.
     """
-    needed = 3 * _STREAM_BYTES[device.kind]
+    streamed = _large(_STREAM_BYTES, device)
+    needed = 3 * streamed
     free = device.free_bytes()
     if free < needed:
         raise InputError(
@@ -139,13 +143,16 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
         )
     with torch.inference_mode():
         progress("memory bandwidth")
-        yield from _timed(_streams(device, _STREAM_BYTES[device.kind]), device, plan.stream_rounds)
+        yield from _timed(_streams(device, streamed), device, plan.stream_rounds)
         if plan.small_sets:
             for size in _SMALL_SETS:
                 yield from _timed(_streams(device, size), device, plan.rounds)
+        if _WIDEST not in plan.formats:
+            progress(f"the peak of {_WIDEST}")
+            yield from _timed([_square(device, _WIDEST)], device, plan.stream_rounds)
         for name in plan.formats:
             progress(f"matrices in {name}")
-            yield from _timed([_square(device, name)], device, plan.rounds)
+            yield from _timed([_square(device, name)], device, plan.stream_rounds)
             for inputs, outputs in _MATRICES[device.kind]:
                 yield from _timed(_matrices(device, name, inputs, outputs), device, plan.rounds)
             progress(f"attention in {name}")
@@ -154,6 +161,17 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
             progress(f"calls and layers in {name}")
             yield from _timed([_call(device, name), _attention_call(device, name)], device, plan.stream_rounds)
             yield from _layers(device, name, plan.stream_rounds)
+
+
+def _large(sizes: Mapping[str, int], device: Device) -> int:
+    """Return the size of a working set on a device, no smaller than its caches are left behind by.
+
+    >>> from kvcalc.measure.library import Device
+    >>> names = {"kind": "cpu", "title": "x", "architecture": "x", "memory_bytes": 1, "threads": 1, "versions": {}}
+    >>> [_large({"cpu": 512}, Device(last_level_cache_bytes=size, **names)) for size in (32, 256)]
+    [512, 1024]
+    """
+    return max(sizes[device.kind], device.resident_bytes)
 
 
 def _timed(cases: Sequence[Case], device: Device, rounds: int) -> Iterator[Probe]:
@@ -165,7 +183,7 @@ def _timed(cases: Sequence[Case], device: Device, rounds: int) -> Iterator[Probe
 
 def reading(device: Device) -> Case:
     """Return one reading stream, to be timed in turn with something else: the ceiling while that ran."""
-    return _streams(device, _STREAM_BYTES[device.kind])[0]
+    return _streams(device, _large(_STREAM_BYTES, device))[0]
 
 
 def _streams(device: Device, size: int) -> list[Case]:
@@ -198,7 +216,7 @@ def _matrix_op(name: str, inputs: int, outputs: int, batch: int) -> OpCost:
 
 
 def _square(device: Device, name: str) -> Case:
-    side = _SQUARE[device.kind]
+    side = _side(device, torch_dtype(name))
     one, other = (torch.ones(side, side, device=device.kind, dtype=torch_dtype(name)) for _ in range(2))
     op = _matrix_op(name, side, side, side)
 
@@ -210,10 +228,22 @@ def _square(device: Device, name: str) -> Case:
     return Case(probe=made, call=lambda: torch.mm(one, other))
 
 
+def _side(device: Device, dtype: Any) -> int:
+    """Return how large a square is multiplied: smaller where a CPU multiplies a format one number after another."""
+    side = _SQUARE[device.kind]
+    while device.kind == "cpu" and side > _LEAST_SQUARE:
+        piece = torch.ones(side // 4, side // 4, dtype=dtype)
+        timing = in_turn([lambda piece=piece: torch.mm(piece, piece)], rounds=2, device=device)[0]  # type: ignore[misc]
+        if timing.least_s * 4**3 < _LONG_S:
+            break
+        side //= 2
+    return side
+
+
 def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[Case]:
     """Matrices of one shape, as many as it takes for none to stay in a cache, with several batches."""
     one = int(_matrix_op(name, inputs, outputs, 1).weight_bytes)
-    count = ceil_div(_ROTATED_BYTES[device.kind], one)
+    count = ceil_div(_large(_ROTATED_BYTES, device), one)
     make = WeightMaker(torch_dtype(name), device)
     weights = [make.linear(inputs, outputs) for _ in range(count)]
 
@@ -242,7 +272,7 @@ def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[
             all_in(name),
         )
         op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
-        count = ceil_div(_ROTATED_BYTES[device.kind], int(work.read_bytes))
+        count = ceil_div(_large(_ROTATED_BYTES, device), int(work.read_bytes))
         caches = make.tensor(2, count, batch, kv_heads, context, width, scale=1.0)
         queries = make.tensor(batch, heads, 1, width, scale=1.0)
         pairs = list(zip(*caches, strict=True))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS
+from kvcalc.core.model import Attention, Latent, Mixture, Sliding
 from kvcalc.core.model import Chunked as ChunkedAttention
-from kvcalc.core.model import Mixture, Sliding
 from kvcalc.core.units import bytes_text
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes
@@ -68,7 +68,7 @@ def _shares(counts: Sequence[int], total: int) -> list[int]:
 
 
 def run_bytes(model: ModelProfile, formats: Formats, *, batch: int, context: int) -> int:
-    """Return the memory that the loop needs at its fullest: weights, cache, logits, and what lies beside them.
+    """Return the memory that the loop needs at its fullest: weights, cache, scores, logits, and what lies beside them.
 
     A tied table is held a second time where it is prepacked, and so is, for a moment, the largest matrix.
     """
@@ -76,9 +76,19 @@ def run_bytes(model: ModelProfile, formats: Formats, *, batch: int, context: int
     head = head_matrix(model)
     rows = 0 if head is None else head.outputs
     copy = 0 if head is None else formats.of("head").bytes(head.elements)
-    beside = formats.hidden.bytes(batch * rows) + copy
+    beside = formats.hidden.bytes(batch * rows) + copy + batch * _scores_bytes(model, formats, context)
     needed = weight_bytes(model, formats) + batch * (held.growing + held.state) + beside
     return int(needed + max(_LEAST_BESIDE_BYTES, _BESIDE * needed))
+
+
+def _scores_bytes(model: ModelProfile, formats: Formats, context: int) -> int:
+    """Return what the scores of one token take in the layer with most: in fp32, their shares, and those rounded."""
+    most = 0
+    for mixer in (mixer for block in model.block_counts for mixer in block.mixers):
+        if isinstance(mixer, Attention | Latent):
+            span = getattr(mixer, "window", None) or getattr(mixer, "chunk", None) or context
+            most = max(most, mixer.heads * min(context, span))
+    return int(2 * FORMATS["fp32"].bytes(most) + formats.hidden.bytes(most))
 
 
 def fit_layers(model: ModelProfile, formats: Formats, *, batch: int, context: int, memory_bytes: int) -> ModelProfile:

@@ -9,19 +9,34 @@ import torch
 from kvcalc.core.reports.measure import MeasuredSpeculation
 from kvcalc.cost.speculation import expected_tokens_at_rate, speedup
 from kvcalc.measure.decoder import Decoder
-from kvcalc.measure.scale import all_in, check_memory
+from kvcalc.measure.library import told_memory
+from kvcalc.measure.scale import all_in, check_memory, run_bytes
 from kvcalc.measure.speculation import Generated, check_rollback, plain_decode, speculative_decode
 
 if TYPE_CHECKING:
     from kvcalc.measure.library import Device
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["measured_speculation"]
+__all__ = ["check_room", "measured_speculation"]
 
 _PROMPT = 32
 _COUNT = 64
 _SEED = 3
 _EXACT = "fp32"
+
+
+def check_room(target: Deployment, draft: Deployment, device: Device, *, gamma: int, count: int = _COUNT) -> None:
+    """Refuse two models that would not fit in fp32 beside each other.
+
+    Raises:
+        InputError: they need more memory than is free.
+    """
+    formats, context = all_in(_EXACT), _PROMPT + count + gamma + 1
+    free, where = device.free_bytes(), device.kind
+    for deployment in (target, draft):
+        check_memory(deployment.model, formats, batch=1, context=context, free_bytes=free, device=where)
+        free -= run_bytes(deployment.model, formats, batch=1, context=context)
+        where = f"{device.kind} beside {target.model.name}"
 
 
 def measured_speculation(
@@ -47,15 +62,7 @@ def measured_speculation(
     """
     for deployment in (target, draft):
         check_rollback(deployment.model)
-    for deployment in (target, draft):
-        check_memory(
-            deployment.model,
-            all_in(_EXACT),
-            batch=1,
-            context=_PROMPT + count + gamma + 1,
-            free_bytes=device.free_bytes(),
-            device=device.kind,
-        )
+    check_room(target, draft, device, gamma=gamma, count=count)
     name = target.formats.weights.name
 
     def decoded(weights: str) -> tuple[Generated, Generated]:
@@ -69,9 +76,10 @@ def measured_speculation(
             model, small, prompt, count=count, gamma=gamma, hinted=plain.tokens, acceptance=acceptance, seed=_SEED
         )
 
-    plain, found = decoded(name)
-    device.release()
-    exact_plain, exact_found = (plain, found) if name == _EXACT else decoded(_EXACT)
+    with told_memory(f"{target.model.name} beside {draft.model.name}", device):
+        plain, found = decoded(name)
+        device.release()
+        exact_plain, exact_found = (plain, found) if name == _EXACT else decoded(_EXACT)
     rate = found.accepted / found.drafted if found.drafted else 0.0
     step, drafted, verified = (sum(times) / len(times) for times in (plain.target_s, found.draft_s, found.target_s))
     expected = expected_tokens_at_rate(rate, gamma)

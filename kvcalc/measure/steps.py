@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvcalc.core.errors import InputError
-from kvcalc.core.units import bytes_text
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.measure.clock import Stopped, Timing, in_turn
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.graphs import recorded
+from kvcalc.measure.library import told_memory
 from kvcalc.measure.scale import check_memory
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def timed_steps(
         device=device.kind,
     )
     name = formats.weights.name
-    try:
+    with told_memory(f"{model.name} in {name} with {max(batches)} x {max(contexts):,} tokens", device):
         progress(f"{model.name}: weights in {name}")
         decoder = Decoder(model, weights=name, device=device)
         cells = [(batch, context) for context in contexts for batch in batches]
@@ -128,13 +127,9 @@ def timed_steps(
                 yield case.probe(timing)
             if stopped is not None:
                 raise stopped
-            del prepared, cell
+            # the calls hold their caches, which the next group needs the room of
+            del prepared, cell, calls
             device.release()
-    except torch.OutOfMemoryError as error:
-        raise InputError(
-            f"{model.name} in {name} with {max(batches)} x {max(contexts):,} tokens found no room on {device.kind}",
-            hint=f"{bytes_text(device.free_bytes())} are free now; --fit-memory or --layers cut the model",
-        ) from error
 
 
 def _groups(deployment: Deployment, cells: Sequence[tuple[int, int]], room: int) -> Iterator[list[tuple[int, int]]]:

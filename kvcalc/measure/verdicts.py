@@ -14,7 +14,7 @@ from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.estimate import estimate_time
 from kvcalc.cost.linear import experts_touched
 from kvcalc.cost.parameters import weight_bytes
-from kvcalc.measure.calibrate import RESIDENT_TIMES
+from kvcalc.measure.library import RESIDENT_TIMES
 from kvcalc.plan.steps import timed_step
 
 if TYPE_CHECKING:

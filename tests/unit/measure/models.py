@@ -14,6 +14,7 @@ from kvcalc.core.model import (
     State,
     Table,
 )
+from kvcalc.measure.library import Device, find_device
 
 HIDDEN = 64
 MLP = Gated(width=96)
@@ -112,3 +113,14 @@ MODELS = {
     "learned positions": model_of(GQA, GQA, embeddings=LEARNED, name="learned", bias=True),
     "hybrid": model_of(KINDS["gated delta"], KINDS["sliding window"], KINDS["experts"], name="hybrid"),
 }
+
+
+def small_device(free):
+    """A CPU on which so many bytes are free."""
+
+    class Small(Device):
+        def free_bytes(self):
+            return free
+
+    found = find_device("cpu")
+    return Small(**{name: getattr(found, name) for name in Device.__dataclass_fields__})

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from kvcalc.measure import machine
 from kvcalc.measure.bench import bench_report
+from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
 from kvcalc.measure.library import find_device
 from kvcalc.measure.machine import Plan, probe_all
@@ -39,6 +41,35 @@ def test_every_kind_of_benchmark_is_run():
     assert {probe.kind for probe in probes} == {"read", "write", "copy", "matrix", "attention", "call", "layer", "step"}
     assert len({(probe.key, probe.working_set_bytes) for probe in probes}) == len(probes)
     assert all(len(probe.timing.samples_s) in (1, 2) for probe in probes)
+
+
+@pytest.mark.parametrize("cache", [2**13, 2**16])
+def test_no_cache_holds_what_is_passed_through(cache):
+    device = replace(DEVICE, last_level_cache_bytes=cache)
+    plan = replace(PLAN, formats=("bf16",), small_sets=False)
+    probes = [probe for probe in probe_all(device, plan, progress=quiet) if probe.working_set_bytes]
+    assert all(probe.working_set_bytes >= 4 * cache for probe in probes if probe.name != "32 x 32")
+    report = bench_report(device, plan, progress=quiet)
+    assert report.hardware.memory_bandwidth_bytes_per_s > 0
+    assert {"matrix", "matrix:bf16", "attention:bf16"} == set(report.calibration.reach)
+
+
+def test_the_peak_of_fp32_is_measured_beside_a_narrower_format():
+    peaks = bench_report(DEVICE, replace(PLAN, formats=("fp16",)), progress=quiet).hardware.peak_flop_per_s
+    assert set(peaks) == {"fp16", "fp32"}
+    assert peaks["fp16"] >= peaks["fp32"]
+
+
+@pytest.mark.parametrize(("seconds", "side"), [(1e-3, 2048), (0.1, 1024), (9.0, 256)])
+def test_a_slow_multiplication_is_made_smaller(seconds, side, monkeypatch):
+    monkeypatch.setattr(machine, "_SQUARE", {"cpu": 2048})
+
+    def in_turn(calls, **_):
+        rows = calls[0]().shape[0]
+        return [Timing(samples_s=(seconds * (rows / 512) ** 3,))]
+
+    monkeypatch.setattr(machine, "in_turn", in_turn)
+    assert machine._side(DEVICE, torch.float32) == side  # noqa: SLF001  its own test
 
 
 def test_the_cache_that_is_read_has_the_predicted_bytes():

@@ -18,10 +18,10 @@ DEVICE = Device(
 BANDWIDTH, PEAK = 20e9, 400e9
 
 
-def probe(kind, seconds, *, moved=0.0, flop=0.0, part="mlp", held=LARGE, batch=1, name="x", samples=None):
-    op = OpCost(name=name, part=part, unit="bf16", flop=flop, weight_bytes=moved)
+def probe(kind, seconds, *, moved=0.0, flop=0.0, part="mlp", held=LARGE, batch=1, name="x", samples=None, unit="bf16"):
+    op = OpCost(name=name, part=part, unit=unit, flop=flop, weight_bytes=moved)
     return Probe(
-        kind=kind, name=name, format="bf16", op=op, timing=Timing(samples_s=samples or (seconds,)), batch=batch,
+        kind=kind, name=name, format=unit, op=op, timing=Timing(samples_s=samples or (seconds,)), batch=batch,
         working_set_bytes=held,
     )  # fmt: skip
 
@@ -60,6 +60,14 @@ def test_ceilings_are_the_fastest_of_all():
 def test_what_a_cache_may_hold_is_no_ceiling():
     found = ceilings(DEVICE, [*machine(), probe("read", 1.0, moved=100 * BANDWIDTH, held=CACHE, name="small")])
     assert found.memory_bandwidth_bytes_per_s == pytest.approx(BANDWIDTH)
+
+
+def test_narrower_numbers_can_be_widened_and_multiplied_as_fp32():
+    slow, wide = (
+        probe("matrix", 1.0, flop=flop, unit=unit) for unit, flop in (("fp16", PEAK / 90), ("fp32", PEAK / 4))
+    )
+    found = ceilings(DEVICE, [*machine(), slow, wide]).peak_flop_per_s
+    assert found == {"bf16": pytest.approx(PEAK), "fp16": PEAK / 4, "fp32": PEAK / 4}
 
 
 def test_one_lucky_repetition_raises_the_ceiling():
@@ -128,6 +136,8 @@ def test_drift_is_how_far_the_middle_moved():
 
 
 def test_a_busy_machine_is_told():
+    once = [probe("read", 1.0), probe("matrix", 1.0, samples=(1.0, 1.0))]
+    assert "1 of 2 benchmarks were made once" in noise_notes(once)[0]
     quiet = [probe("read", 1.0, samples=(1.0, 1.01, 1.02)) for _ in range(4)]
     noisy = [probe("read", 1.0, samples=(1.0, 2.0, 2.0)) for _ in range(4)]
     assert noise_notes(quiet) == ()

@@ -4,15 +4,18 @@ import pytest
 
 from kvcalc import api
 from kvcalc.core.errors import InputError
-from kvcalc.core.model import Chunked, Mixture, Sliding
+from kvcalc.core.model import Chunked, Full, Mixture, Sliding
 from kvcalc.core.units import GIB
+from kvcalc.cost.cache import cache_bytes
+from kvcalc.cost.parameters import weight_bytes
 from kvcalc.measure.decoder import Decoder, check_supported
 from kvcalc.measure.library import find_device
-from kvcalc.measure.scale import check_memory, fit_layers, one_of_each, run_bytes, with_layers
+from kvcalc.measure.scale import all_in, check_memory, fit_layers, one_of_each, run_bytes, with_layers
 from kvcalc.measure.vectors import final_layout, vector_layout
 from kvcalc.plan.deployment import run_formats
 
-from .models import MODELS
+from .models import MODELS, model_of
+from .models import block as layer_of
 
 LLAMA = api.load_model("llama3.2-1b")
 BF16 = run_formats(LLAMA, weights="bf16", kv="bf16")
@@ -135,3 +138,22 @@ def test_every_vector_of_the_catalogue_is_explained():
         held += [name for block in model.block_counts if "held" in layout_of(model, block)]
     assert not held
     assert built > 200
+
+
+def test_the_scores_of_many_heads_on_one_cache_count():
+    one = model_of(layer_of(Full(heads=1, kv_heads=1, head_dim=16)))
+    many = model_of(layer_of(Full(heads=65, kv_heads=1, head_dim=16)))
+    near = model_of(layer_of(Sliding(heads=65, kv_heads=1, head_dim=16, window=100)))
+    formats, batch, context = all_in("bf16"), 100_000, 4096
+
+    def beside(model):
+        held = cache_bytes(model, context, formats)
+        return (
+            run_bytes(model, formats, batch=batch, context=context) / 1.03
+            - batch * held.growing
+            - weight_bytes(model, formats)
+        )
+
+    # two in fp32 and one in bf16 of each score
+    assert beside(many) - beside(one) == pytest.approx(batch * 64 * context * 10)
+    assert beside(many) - beside(near) == pytest.approx(batch * 65 * (context - 100) * 10)

@@ -6,11 +6,12 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.cost.speculation import expected_tokens_at_rate
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.library import find_device
-from kvcalc.measure.speculated import measured_speculation
+from kvcalc.measure.scale import all_in, run_bytes
+from kvcalc.measure.speculated import check_room, measured_speculation
 from kvcalc.measure.speculation import plain_decode, speculative_decode
 from kvcalc.plan.deployment import deploy
 
-from .models import GQA, KINDS, MODELS, model_of
+from .models import GQA, KINDS, MODELS, model_of, small_device
 
 DEVICE = find_device("cpu")
 PROMPT = list(range(5, 14))
@@ -71,3 +72,16 @@ def test_the_prediction_is_the_formula_at_what_was_measured():
     cost = (3 * found.draft_s + found.verify_s) / found.plain_s
     assert found.predicted_speedup == pytest.approx(found.expected_tokens_per_pass / cost)
     assert found.measured_speedup > 0
+
+
+def test_both_models_must_fit_beside_each_other():
+    target, draft = (
+        deploy(model, weights="bf16", kv="bf16", activations="bf16") for model in (MODELS["MHA"], model_of(GQA))
+    )
+    tokens = 32 + 64 + 3 + 1
+    needed = sum(run_bytes(found.model, all_in("fp32"), batch=1, context=tokens) for found in (target, draft))
+    check_room(target, draft, small_device(needed), gamma=3)
+    with pytest.raises(InputError, match=r"small in fp32 .* on cpu beside MHA"):
+        check_room(target, draft, small_device(needed - 1), gamma=3)
+    with pytest.raises(InputError, match=r"MHA in fp32 .* on cpu, where"):
+        check_room(target, draft, small_device(2**20), gamma=3)
