@@ -30,13 +30,12 @@ def command(
     Example: kvcalc bench --device cpu --weights fp32 --rounds 3
     """
     from kvcalc import api
-    from kvcalc.cli.measuring import check_folders, leave, listed, tell, write_profiles
-    from kvcalc.cli.shared import command_output, draw, emit
+    from kvcalc.cli.measuring import check_folders, hand_over, leave, listed, tell
+    from kvcalc.cli.shared import command_output
 
     shown = command_output(output, json=json)
     check_folders((write_gpu, write_calibration, *chart_files.values()))
     report = api.bench(device=device, formats=listed(weights), gpu=gpu, rounds=rounds, progress=tell)
-    emit(report, shown)
-    write_profiles(report.hardware, report.calibration, {"gpu": write_gpu, "calibration": write_calibration})
-    draw(report, chart_files)
+    profiles = ((report.hardware, write_gpu), (report.calibration, write_calibration))
+    hand_over(report, shown, profiles, chart_files)
     leave(interrupted=report.interrupted)

@@ -55,8 +55,8 @@ def command(
     Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
     """
     from kvcalc import api
-    from kvcalc.cli.measuring import check_folders, leave, listed, tell, write_profiles
-    from kvcalc.cli.shared import command_output, counts, draw, emit, memory
+    from kvcalc.cli.measuring import check_folders, hand_over, leave, listed, tell
+    from kvcalc.cli.shared import command_output, counts, memory
 
     shown = command_output(output, json=json)
     check_folders((write_gpu, write_calibration, *chart_files.values()))
@@ -79,7 +79,6 @@ def command(
         settings=settings or (),
         progress=tell,
     )
-    emit(report, shown)
-    write_profiles(report.ceilings, report.calibration, {"gpu": write_gpu, "calibration": write_calibration})
-    draw(report, chart_files)
+    profiles = ((report.ceilings, write_gpu), (report.calibration, write_calibration))
+    hand_over(report, shown, profiles, chart_files)
     leave(interrupted=report.interrupted, passed=report.passed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ from typer import Exit, Option
 from kvcalc.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
@@ -23,10 +25,10 @@ __all__ = [
     "WriteCalibration",
     "WriteGpu",
     "check_folders",
+    "hand_over",
     "leave",
     "listed",
     "tell",
-    "write_profiles",
 ]
 
 Device = Annotated[str, Option("--device", help="cpu, cuda, or auto for a GPU where there is one.")]
@@ -50,14 +52,22 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def check_folders(paths: Iterable[str | None]) -> None:
-    """Refuse a file whose folder is not there before minutes are spent on what it would hold.
+    """Refuse a file that cannot be written before minutes are spent on what it would hold.
 
     Raises:
         InputError: the first such file.
     """
-    for path in paths:
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise InputError(f"{path}: there is no such folder", hint="the report is written there when it is done")
+    for path in map(Path, filter(None, paths)):
+        folder = path.absolute().parent
+        why = ""
+        if not folder.is_dir():
+            why = "there is no such folder"
+        elif path.is_dir():
+            why = "it is a folder"
+        elif not os.access(path if path.exists() else folder, os.W_OK):
+            why = "it cannot be written to"
+        if why:
+            raise InputError(f"{path}: {why}", hint="the report is written there when it is done")
 
 
 def tell(step: str) -> None:
@@ -66,21 +76,50 @@ def tell(step: str) -> None:
     sys.stderr.flush()
 
 
-def write_profiles(hardware: HardwareProfile, calibration: Calibration | None, files: dict[str, str | None]) -> None:
-    """Write ceilings and calibration to the files that were asked for.
+def hand_over(
+    report: Any,
+    shown: str,
+    profiles: Sequence[tuple[HardwareProfile | Calibration | None, str | None]],
+    charts: Mapping[str, str | None],
+) -> None:
+    """Write the files that were asked for and print the report; what cannot be written holds up nothing else.
 
     Args:
-        hardware: the ceilings.
-        calibration: what operators reach, where it is known.
-        files: for ``gpu`` and ``calibration`` the file, or none.
+        report: what was measured.
+        shown: how it is printed.
+        profiles: ceilings and calibration, each with its file; a calibration that was not fitted is none.
+        charts: for each kind of chart its file, or none.
+
+    Raises:
+        Exception: what came of the first file that could not be written, once the report is printed.
     """
+    from kvcalc.cli.shared import draw, emit
+
+    failed: list[Exception] = []
+    steps = (
+        *(partial(_write, *pair) for pair in profiles),
+        *(partial(draw, report, {kind: path}) for kind, path in charts.items()),
+    )
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  raised below, when nothing is lost any more
+            failed.append(error)
+    emit(report, shown)
+    if failed:
+        raise failed[0]
+
+
+def _write(profile: HardwareProfile | Calibration | None, path: str | None) -> None:
     from kvcalc import api
 
-    profiles: dict[str, Any] = {"gpu": hardware, "calibration": calibration}
-    for kind, path in files.items():
-        if path is not None and profiles[kind] is not None:
-            api.write_profile(profiles[kind], path)
-            sys.stderr.write(f"wrote {path}\n")
+    if path is None:
+        return
+    if profile is None:
+        sys.stderr.write(f"nothing was written to {path}: no calibration was fitted\n")
+        return
+    api.write_profile(profile, path)
+    sys.stderr.write(f"wrote {path}\n")
 
 
 def leave(*, interrupted: bool, passed: bool = True) -> None:

@@ -1,6 +1,9 @@
 """Predictions against the loop: what must hold, what is excused, what is kept, what is refused."""
 
+import errno
 import json
+import sys
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -11,16 +14,18 @@ from kvcalc.cli.main import main
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.hardware import HardwareProfile
-from kvcalc.measure import attention, library
+from kvcalc.measure import attention, library, steps
 from kvcalc.measure.bench import bench_report
 from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
-from kvcalc.measure.library import Device, find_device
+from kvcalc.measure.library import find_device
 from kvcalc.measure.machine import Plan
 from kvcalc.measure.verdicts import byte_checks, cause
 from kvcalc.plan.deployment import deploy
+from kvcalc.render import files
+from kvcalc.sources import load_calibration
 
-from .models import MODELS
+from .models import MODELS, small_device
 
 DEVICE = find_device("cpu")
 SLOW = HardwareProfile(
@@ -170,15 +175,6 @@ def test_an_interruption_before_the_first_step_is_passed_on():
         report_on("GQA", progress=stop, check=False)
 
 
-def small_device(free):
-    class Small(Device):
-        def free_bytes(self):
-            return free
-
-    fields = {name: getattr(DEVICE, name) for name in Device.__dataclass_fields__}
-    return Small(**fields)
-
-
 def test_too_little_memory_is_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr("kvcalc.measure.decoder.Decoder.__init__", lambda *_, **__: pytest.fail("built"))
     with pytest.raises(InputError, match="are free"):
@@ -190,13 +186,45 @@ def test_a_bench_with_too_little_memory_is_refused():
         bench_report(small_device(2**20), Plan(formats=("fp32",)), progress=lambda _: None)
 
 
-def test_memory_that_runs_out_all_the_same_is_told(monkeypatch):
-    def full(*_, **__):
-        raise torch.OutOfMemoryError("no room")
+NO_ROOM = [
+    torch.OutOfMemoryError("no room"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 100663296 bytes."),
+    MemoryError(),
+]
 
-    monkeypatch.setattr("kvcalc.measure.steps.Decoder", full)
-    with pytest.raises(InputError, match="found no room on cpu"):
-        report_on("GQA", check=False)
+
+@pytest.mark.parametrize("error", NO_ROOM, ids=["GPU", "CPU", "Python"])
+@pytest.mark.parametrize(("place", "check"), [("steps", False), ("correctness", True)])
+def test_memory_that_runs_out_all_the_same_is_told(error, place, check, monkeypatch):
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr(f"kvcalc.measure.{place}.Decoder", full)
+    with pytest.raises(InputError, match=r"GQA.* found no room on cpu"):
+        report_on("GQA", check=check)
+
+
+def test_an_error_of_another_kind_is_no_lack_of_memory():
+    with pytest.raises(RuntimeError, match="shapes"), library.told_memory("it", DEVICE):
+        raise RuntimeError("shapes differ")
+
+
+def test_caches_of_a_group_are_gone_when_the_next_is_made(monkeypatch):
+    held = []
+    prepare = steps._prepare  # noqa: SLF001  counted here
+
+    def counted(*arguments):
+        alive = sum(cache() is not None for cache in held)
+        found = prepare(*arguments)
+        held.append(weakref.ref(found.cache.tensors[0]))
+        groups[-1].append(alive)
+        return found
+
+    groups = [[]]
+    monkeypatch.setattr(steps, "_prepare", counted)
+    monkeypatch.setattr(steps, "_groups", lambda *_: [[(1, 8), (3, 8)], [(1, 24)], [(3, 24)]])
+    assert len(report_on("GQA", check=False).rows) == 4
+    assert groups == [[0, 1, 0, 0]]
 
 
 def run(capsys, *arguments):
@@ -237,6 +265,48 @@ def test_the_command_prints_every_output(profiles, capsys, output):
     assert code == 0
     assert "smollm2-135m" in printed.out
     assert "<svg" in (profiles / "chart.svg").read_text()
+
+
+def test_what_cannot_be_written_holds_up_nothing_else(profiles, capsys, monkeypatch):
+    whole = files.write_whole
+
+    def full(path, content):
+        if str(path).endswith("gpu.yaml"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        whole(path, content)
+
+    monkeypatch.setattr(files, "write_whole", full)
+    code, printed = run(
+        capsys, *SHORT, "--no-check", "--gpu", f"{profiles}/fast.yaml", "--calibration", f"{profiles}/half.yaml", "--json",
+        "--write-gpu", f"{profiles}/gpu.yaml", "--write-calibration", f"{profiles}/own.yaml", "--svg", f"{profiles}/c.svg",
+    )  # fmt: skip
+    assert code == 2
+    assert "error: No space left on device" in printed.err
+    assert json.loads(printed.out)["rows"]
+    assert load_calibration(profiles / "own.yaml") == HALF
+    assert (profiles / "c.svg").exists()
+
+
+def test_a_calibration_that_there_is_not_is_not_written_in_silence(profiles, capsys):
+    code, printed = run(
+        capsys, *SHORT, "--no-check", "--gpu", f"{profiles}/fast.yaml", "--write-calibration", f"{profiles}/own.yaml"
+    )
+    assert code == 0
+    assert f"nothing was written to {profiles}/own.yaml: no calibration was fitted" in printed.err
+
+
+@pytest.mark.parametrize("option", ["--write-gpu", "--write-calibration", "--svg"])
+def test_a_folder_is_no_file_to_write(profiles, capsys, option):
+    code, printed = run(capsys, *SHORT, "--gpu", f"{profiles}/fast.yaml", option, str(profiles))
+    assert (code, printed.out) == (2, "")
+    assert printed.err.startswith(f"error: {profiles}: it is a folder")
+
+
+def test_a_file_that_is_not_ours_to_write_is_refused_first(profiles, capsys, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    code, printed = run(capsys, *SHORT, "--gpu", f"{profiles}/fast.yaml", "--png", f"{profiles}/c.png")
+    assert (code, printed.out) == (2, "")
+    assert "c.png: it cannot be written to" in printed.err
 
 
 def test_a_failed_check_exits_with_1(profiles, capsys):
@@ -282,6 +352,13 @@ def test_without_torch_the_hint_is_how_to_install_it(monkeypatch):
     with pytest.raises(InputError, match="not installed") as error:
         find_device("cpu")
     assert error.value.hint == "pip install 'kvcalc[torch]'"
+
+
+def test_a_torch_that_does_not_load_is_told(monkeypatch):
+    monkeypatch.setattr(library, "find_spec", lambda _: True)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match="is installed and does not load"):
+        library.require_torch()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
