@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import whole_report
 from kvcalc.measure.engines import llama_cpp, vllm
 from kvcalc.measure.engines.made import hugging_face_config
-from kvcalc.measure.machine import Plan
+from kvcalc.measure.machine import Plan, joined
 from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import Step
 from kvcalc.measure.verdicts import bound_checks, byte_checks, step_row
@@ -46,12 +46,22 @@ _ENGINES: dict[str, tuple[Callable[..., Start], str]] = {
 _ON_TORCH = ("vllm",)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Runs:
+    """What the engine found so far: for each model how it was started, what it told, and whether its log agrees."""
+
+    done: list[tuple[Start, Mapping[str, Any], bool]] = field(default_factory=list)
+    checks: list[LoopCheck] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
 def engine_report(
     engine: str, device: Device, asked: Questions, *, progress: Callable[[str], None]
 ) -> CrosscheckReport:
     """Return how predictions stand against an engine with the models' shapes and random weights.
 
-    The engine runs in a process of its own, after the bench where there is one.
+    The engine runs in a process of its own, between two benches where there are any.
 
     Args:
         engine: ``vllm`` or ``llama.cpp``.
@@ -75,51 +85,64 @@ def engine_report(
             free_bytes=device.free_bytes(),
             device=device.kind,
         )
-    probes = _bench(device, asked, progress)
+    before, interrupted = _bench(device, asked, progress)
+    if interrupted:
+        raise KeyboardInterrupt
+    runs = _Runs()
+    after: tuple[Probe, ...] = ()
+    try:
+        _decode(runs, engine, device, asked, progress, tokens=last)
+        if not runs.interrupted:
+            after, runs.interrupted = _bench(device, asked, progress)
+    except KeyboardInterrupt:
+        runs.interrupted = True
+    probes = joined(before, after)
     hardware = asked.hardware or ceilings(device, probes)
     calibration = asked.calibration
     if calibration is None and probes and engine in _ON_TORCH:
         calibration = calibration_of(device, hardware, probes)
-    rows: list[CrosscheckRow] = []
-    checks: list[LoopCheck] = []
-    versions: dict[str, str] = {}
-    interrupted = False
-    for deployment in asked.deployments:
-        start, child = _ENGINES[engine]
-        started = start(deployment, asked, device, tokens=last)
-        progress(f"{deployment.model.name}: {engine} starts and decodes")
-        found, log, interrupted = _run(engine, child, started, asked, positions=last)
-        versions[engine] = found["version"]
-        own = started.checks(found, log)
-        checks += own
-        rows += _rows(started, found, hardware, calibration, printed=all(check.passed for check in own))
-        if interrupted:
-            break
+    rows = [row for run in runs.done for row in _rows(run, hardware, calibration)]
     if not rows:
         raise KeyboardInterrupt
-    checks += [*byte_checks(rows), *bound_checks(rows)]
+    checks = [*runs.checks, *byte_checks(rows), *bound_checks(rows)]
     return whole_report(
         device,
         rows,
         checks,
         engine=engine,
-        engine_versions=versions,
+        engine_versions=runs.versions,
         hardware=hardware,
         calibration=calibration,
-        interrupted=interrupted,
+        interrupted=runs.interrupted,
         notes=(*noise_notes(probes), *_load_note(device)),
     )
 
 
-def _bench(device: Device, asked: Questions, progress: Callable[[str], None]) -> tuple[Probe, ...]:
+def _decode(
+    runs: _Runs, engine: str, device: Device, asked: Questions, progress: Callable[[str], None], *, tokens: int
+) -> None:
+    """Run the engine on each model and note down what it found, until it is interrupted."""
+    start, child = _ENGINES[engine]
+    for deployment in asked.deployments:
+        started = start(deployment, asked, device, tokens=tokens)
+        progress(f"{deployment.model.name}: {engine} starts and decodes")
+        found, log, runs.interrupted = _run(engine, child, started, asked, positions=tokens)
+        runs.versions[engine] = found["version"]
+        own = started.checks(found, log)
+        runs.checks += own
+        runs.done.append((started, found, all(check.passed for check in own)))
+        if runs.interrupted:
+            return
+
+
+def _bench(device: Device, asked: Questions, progress: Callable[[str], None]) -> tuple[tuple[Probe, ...], bool]:
+    """Return benchmarks, where no ceilings were given, and whether they were interrupted."""
     if asked.hardware is not None:
-        return ()
+        return (), False
     formats = tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments))
     plan = Plan(formats=formats, stream_rounds=asked.rounds, rounds=ceil_div(asked.rounds, 3))
     probes, interrupted = measured_probes(device, plan, progress=progress)
-    if interrupted:
-        raise KeyboardInterrupt
-    return tuple(probes)
+    return tuple(probes), interrupted
 
 
 def _run(
@@ -174,14 +197,10 @@ def _last_words(log: str) -> str:
 
 
 def _rows(
-    started: Start,
-    found: Mapping[str, Any],
-    hardware: HardwareProfile,
-    calibration: Calibration | None,
-    *,
-    printed: bool,
+    run: tuple[Start, Mapping[str, Any], bool], hardware: HardwareProfile, calibration: Calibration | None
 ) -> list[CrosscheckRow]:
     """Return the engine's steps; one that does not tell the bytes of its cache is taken at its printed word."""
+    started, found, printed = run
     rows = []
     for step in found["steps"]:
         measured = Step(

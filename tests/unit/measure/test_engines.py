@@ -11,16 +11,19 @@ import pytest
 
 from kvcalc import api
 from kvcalc.cli.main import main
+from kvcalc.core.cost_types import OpCost
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.importers.hugging_face import import_config
+from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import Questions
 from kvcalc.measure.engines import installed, llama_cpp, run, vllm
 from kvcalc.measure.engines.llama_cpp_child import tensors
 from kvcalc.measure.engines.made import family_of, hugging_face_config
 from kvcalc.measure.engines.vllm_child import decoded
 from kvcalc.measure.library import find_device
+from kvcalc.measure.machine import Probe
 from kvcalc.plan.deployment import deploy
 
 from .models import MODELS
@@ -283,6 +286,55 @@ def test_llama_cpps_steps_become_a_report(monkeypatch):
     report = run.engine_report("llama.cpp", DEVICE, questions(), progress=lambda _: None)
     assert [check.name for check in report.checks if not check.passed] == []
     assert (report.engine, report.passed, report.rows[1].least_s) == ("llama.cpp", True, 0.5)
+
+
+def test_models_that_were_done_are_kept_when_the_next_is_interrupted(monkeypatch):
+    started = []
+
+    def child(_, folder):
+        started.append(folder)
+        (folder / "log.txt").write_text(CACHE.format("22.50", 256, "11.25"))
+        if len(started) == 2:
+            return -15, True
+        found = {"version": "x", "weight_bytes": 1, "steps": STEPS}
+        (folder / "found.json").write_text(json.dumps(found))
+        return 0, False
+
+    monkeypatch.setattr(run, "_child", child)
+    asked = replace(questions(), deployments=2 * questions().deployments)
+    report = run.engine_report("llama.cpp", DEVICE, asked, progress=lambda _: None)
+    assert report.interrupted
+    assert len(report.rows) == len(STEPS)
+
+
+def test_an_engine_runs_between_two_benches(monkeypatch):
+    order = []
+
+    def probes(*_, **__):
+        order.append("bench")
+        if len(order) == 3:
+            raise KeyboardInterrupt  # before its first matrix
+        return found, False
+
+    def child(_, folder):
+        order.append("engine")
+        (folder / "log.txt").write_text(CACHE.format("22.50", 256, "11.25"))
+        (folder / "found.json").write_text(json.dumps({"version": "x", "weight_bytes": 1, "steps": STEPS}))
+        return 0, False
+
+    moved = OpCost(name="x", part="other", unit="fp32", io_bytes=1e9, flop=1e9)
+    timing = Timing(samples_s=(1.0, 1.0))
+    found = [
+        Probe(kind=kind, name="x", format="bf16", op=moved, timing=timing, working_set_bytes=2**40)
+        for kind in ("read", "matrix", "attention")
+    ]
+    monkeypatch.setattr(run, "measured_probes", probes)
+    monkeypatch.setattr(run, "_child", child)
+    report = run.engine_report("llama.cpp", DEVICE, replace(questions(), hardware=None), progress=lambda _: None)
+    assert order == ["bench", "engine", "bench"]
+    assert report.interrupted
+    assert report.ceilings.memory_bandwidth_bytes_per_s == 1e9
+    assert len(report.rows) == len(STEPS)
 
 
 @pytest.mark.skipif(
