@@ -48,6 +48,11 @@ class PlainMlp:
         return self.down(_inner(self.up(hidden), gated=self.gated))
 
 
+def _can_group(dtype: Any) -> bool:
+    """Whether torch has a kernel for grouped multiplications here: elsewhere it waits for the host group by group."""
+    return hasattr(torch, "_grouped_mm") and dtype == torch.bfloat16 and torch.cuda.get_device_capability() >= (9, 0)
+
+
 class Experts:
     """A mixture of experts, with what every token passes beside them.
 
@@ -69,7 +74,7 @@ class Experts:
         up_bias = make.tensor(count, inner, scale=0.02) if mixture.expert_bias else None
         down_bias = make.tensor(count, hidden, scale=0.02) if mixture.expert_bias else None
         self.biases = (up_bias, down_bias)
-        self.grouped = device.kind == "cuda" and hasattr(torch, "_grouped_mm")
+        self.grouped = device.kind == "cuda" and _can_group(self.router.weight.dtype)
         if self.grouped:
             self.ups = make.tensor(count, inner, hidden, scale=1 / math.sqrt(hidden))
             self.downs = make.tensor(count, hidden, mixture.width, scale=1 / math.sqrt(mixture.width))

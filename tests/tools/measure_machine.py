@@ -4,15 +4,18 @@
     python tests/tools/measure_machine.py OUT --device cuda --gpu h200    eight minutes at most
     python tests/tools/measure_machine.py OUT --device cpu --plan cuda --dry-run    the GPU's plan, cut to a small machine
 
-It needs PyTorch and PyYAML and nothing else beside this checkout. No part is begun after ``--minutes``. The exit code is 1
-where a check failed, 3 where time ran out.
+It needs PyTorch and PyYAML and nothing else beside this checkout. No part is begun after ``--minutes``; one that fails
+does not keep the others from running. Ctrl-C or SIGTERM (of ``timeout``) ends it: what the part had measured is written. The
+exit code is 1 where a check or a part failed, 3 where time ran out, 130 where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from kvcalc.core.units import parse_bytes
 from kvcalc.render.output import render
 
 FIVE = ("pythia-70m", "smollm2-135m", "pythia-410m", "qwen3-0.6b", "llama3.2-1b")
+STOPPED = 130
 KINDS = ("gemma-3-1b", "gpt2", "olmoe-1b-7b", "deepseek-v2-lite", "mamba2-370m", "qwen3-next-80b-a3b", "bloom-560m")
 
 
@@ -78,6 +82,7 @@ def main() -> int:
     parser.add_argument("--only", help="parts, by name, separated by commas")
     parser.add_argument("--dry-run", action="store_true", help="cut models to one layer, contexts to 512, batches to 4")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     begun = time.monotonic()
     limit = 60 * (asked.minutes or (7 if asked.device == "cuda" else 30))
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -92,6 +97,8 @@ def main() -> int:
         small_sets=not asked.dry_run, progress=told,
     )  # fmt: skip
     (asked.out / "bench.json").write_text(render(bench, "json"), encoding="utf-8")
+    if bench.interrupted:
+        return STOPPED
     ceilings = api.load_hardware(asked.gpu) if asked.gpu else bench.hardware
     code = 0
     for part in parts:
@@ -101,6 +108,8 @@ def main() -> int:
             continue
         told(part.name)
         code = max(code, run(part, asked, ceilings, bench.calibration, told))
+        if code == STOPPED:
+            break
     return code
 
 
@@ -124,8 +133,13 @@ def run(part: Part, asked: argparse.Namespace, ceilings, calibration, told) -> i
             check=not asked.dry_run,
             progress=told,
         )
+    except KeyboardInterrupt:
+        return STOPPED
     except KvcalcError as error:
         told(f"{part.name}: {error} ({error.hint})")
+        return 1
+    except Exception:  # of a kernel or a driver: the other parts are worth their time all the same
+        told(f"{part.name}: {traceback.format_exc()}")
         return 1
     (asked.out / f"{part.name}.json").write_text(render(report, "json"), encoding="utf-8")
     for row in report.rows:
@@ -140,8 +154,13 @@ def run(part: Part, asked: argparse.Namespace, ceilings, calibration, told) -> i
     for note in report.notes:
         told(f"note: {note}")
     told(f"{part.name}: median error {dict(report.median_abs_error)}, nine of ten {dict(report.p90_abs_error)}")
+    if report.interrupted:
+        return STOPPED
     return 0 if report.passed else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)

@@ -7,6 +7,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Block, Compressed, Cross, Full, Indexer, Shared, State
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import weight_bytes
+from kvcalc.measure import mlp
 from kvcalc.measure.decoder import Decoder, decode_n_tokens, decode_one_token, prefill, verify
 from kvcalc.measure.library import find_device
 from kvcalc.plan.deployment import run_formats
@@ -159,3 +160,24 @@ def test_kinds_differ():
     """Each kind of layer is another function: none is built as one of the others."""
     found = {name: recomputed(decoder_of(model_of(kind)), prompts()).sum().item() for name, kind in KINDS.items()}
     assert len(set(found.values())) == len(found)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped multiplication")
+@pytest.mark.parametrize("kind", ["experts", "experts, a shared one, biases"])
+def test_grouped_experts_are_experts_one_by_one(kind):
+    experts = decoder_of(MODELS[kind], pack=False).layers[0].mlp
+    tokens = torch.randn(7, HIDDEN, generator=torch.Generator().manual_seed(2))
+    shares, chosen = torch.softmax(experts.router(tokens), -1).topk(experts.mixture.experts_per_token, -1)
+    wanted = experts._one_by_one(tokens, chosen, shares)  # noqa: SLF001  both ways stand behind one call
+    experts.ups, experts.downs = (torch.stack([one.weight for one in held]) for held in (experts.ups, experts.downs))
+    torch.testing.assert_close(experts._grouped(tokens, chosen, shares), wanted)  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "groups"),
+    [(torch.bfloat16, (9, 0), True), (torch.bfloat16, (8, 0), False), (torch.float32, (9, 0), False)],
+)
+def test_experts_are_grouped_where_there_is_a_kernel_for_it(dtype, capability, groups, monkeypatch):
+    monkeypatch.setattr(torch, "_grouped_mm", None, raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert mlp._can_group(dtype) is groups  # noqa: SLF001  its own test
