@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.simulate import Capacity, SimulateReport
     from kvcalc.core.requests import Request
     from kvcalc.engines.options import EngineOptions
@@ -44,6 +45,7 @@ class Serving:
         acceptance: probability that a draft is accepted, if those before it were.
         draft: the model that drafts; nothing where drafting takes no time. Its memory is not taken from the cache's.
         step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
+        calibration: what ``estimate`` stands on in its place: a name, a file or a calibration.
         replicas: engines that requests are dealt to, each on the deployment's GPUs.
         routing: ``round-robin``, ``least-loaded`` or ``prefix-aware``.
         prefill_replicas: engines that only prefill; the others then only decode.
@@ -64,6 +66,7 @@ class Serving:
     acceptance: float | None = None
     draft: str | Path | None = None
     step_times: str = "ideal"
+    calibration: str | Path | Calibration | None = None
     replicas: int = 1
     routing: Any = "round-robin"
     prefill_replicas: int = 0
@@ -90,6 +93,8 @@ class Serving:
         yield drafts and not accepts, "speculative decoding needs an acceptance", "give --acceptance 0.8"
         yield accepts and not drafts, "an acceptance is that of drafts", "give --gamma, draft tokens of a verification"
         yield self.draft is not None and not drafts, "a draft model drafts some tokens", "give --gamma and --acceptance"
+        unused = self.calibration is not None and self.step_times != "estimate"
+        yield unused, "a calibration is for step times that are estimated", "add --step-times estimate"
         sends = self.transfer_bytes_per_s is not None
         yield sends and not self.prefill_replicas, "nothing is sent to decode elsewhere", "add --prefill-replicas 1"
 

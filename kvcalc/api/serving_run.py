@@ -21,7 +21,7 @@ from kvcalc.simulate.series import Series
 from kvcalc.simulate.serving import Drafting
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.timer import ConstantTimer, EstimateTimer, RooflineTimer
-from kvcalc.sources import find_calibration
+from kvcalc.sources import find_calibration, load_calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class ServingRun:
         self.deployment, self.serving = deployment, serving
         self.setup: ServingSetup = serving_setup(
             deployment,
-            timer=_timer(deployment, serving.step_times),
+            timer=_timer(deployment, serving),
             options=serving.options,
             kv_bytes=serving.kv_memory_bytes,
             num_blocks=serving.num_blocks,
@@ -185,15 +185,16 @@ def _drafting(deployment: Deployment, serving: Serving) -> Drafting | None:
         return None
     if serving.draft is None or serving.step_times not in {*_BOUNDS, "estimate"}:
         return Drafting(acceptance=serving.acceptance)
-    timer = _timer(draft_deployment(deployment, serving.draft), serving.step_times)
+    timer = _timer(draft_deployment(deployment, serving.draft), serving)
     return Drafting(acceptance=serving.acceptance, timer=timer)
 
 
-def _timer(deployment: Deployment, step_times: str) -> StepTimer:
+def _timer(deployment: Deployment, serving: Serving) -> StepTimer:
+    step_times, asked = serving.step_times, serving.calibration
     if step_times in _BOUNDS:
         return RooflineTimer(deployment, kind=_BOUNDS[step_times])
     if step_times == "estimate":
-        calibration = find_calibration(deployment)
+        calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
         if calibration is None:
             raise InputError("no calibration applies to this deployment", hint="ideal gives the bound alone")
         return EstimateTimer(deployment, calibration)

@@ -66,6 +66,9 @@ SERVING: dict[str, Any] = {
     "step_times": Annotated[
         str | None, Option("--step-times", help="Time of a step: ideal, serial, estimate, or a duration such as 20ms.")
     ],
+    "calibration": Annotated[
+        str | None, Option("--calibration", help="What estimate stands on: a calibration's name or file.")
+    ],
     "replicas": Annotated[int | None, Option("--replicas", help="Engines that requests are dealt to, each on --gpus.")],
     "routing": Annotated[str | None, Option("--routing", help="round-robin, least-loaded or prefix-aware.")],
     "prefill_replicas": Annotated[

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from kvcalc.api import Load, Serving, find_capacity, simulate_serving
 from kvcalc.cli.main import main
 from kvcalc.core.requests import Request
 from kvcalc.engines.options import EngineOptions
+from kvcalc.sources import load_calibration
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:15:{second:02d}.5000000,{200 + 10 * second},{20 + second}\n" for second in range(30)
@@ -236,6 +238,8 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*SMALL, "--requests", "0"], "requests must be"),
         ([*SMALL, "--replicas", "0"], "replicas must be"),
         ([*SMALL, "--replicas", "2", "--routing", "fastest"], "routing 'fastest' is not known"),
+        ([*SMALL, "--calibration", "vllm-hopper"], "a calibration is for step times that are estimated"),
+        ([*SMALL, "--step-times", "estimate", "--calibration", "quick"], "unknown calibration 'quick'"),
         ([*SMALL, "--step-times", "quick"], "step times 'quick' are not known"),
         ([*SMALL, "--step-times", "0s"], "a step must take some time"),
         ([*SMALL, "--policy", "lifo"], "policy 'lifo' is not known"),
@@ -325,6 +329,29 @@ def test_swapping_computes_nothing_again(capsys):
     assert again["recomputed_tokens"] > 0
     assert swapped["preemptions"] > 0
     assert swapped["recomputed_tokens"] == 0
+
+
+def test_estimated_steps_stand_on_the_calibration_that_is_given(capsys, tmp_path):
+    own = load_calibration("vllm-hopper")
+    kvcalc.api.write_profile(replace(own, name="own", step_s=1.0), tmp_path / "own.yaml")
+    one = [
+        *BASE,
+        "--prompt",
+        "100",
+        "--output-tokens",
+        "2",
+        "--rate",
+        "0.001",
+        "--requests",
+        "1",
+        "--step-times",
+        "estimate",
+    ]
+    known, given = (
+        _json(capsys, *one, *more)["summary"]["tpot_s"]["p50"]
+        for more in ((), ("--calibration", f"{tmp_path}/own.yaml"))
+    )
+    assert given - known == pytest.approx(1.0 - own.step_s)
 
 
 def test_drafts_that_are_all_accepted_save_steps(capsys):

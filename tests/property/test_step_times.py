@@ -36,7 +36,7 @@ CALIBRATION = Calibration(
     applies_to=("any",),
     reach={
         "matrix": Reach(bandwidth_share=0.8, flop_share=0.7, call_s=1e-6, sum_share=0.8),
-        "attention": Reach(bandwidth_share=0.6, flop_share=0.4, call_s=2e-6),
+        "attention": Reach(bandwidth_share=0.6, flop_share=0.4, call_s=2e-6, sum_share=0.65),
     },
     memory_interval=Interval(low=0.9, high=1.2),
     compute_interval=Interval(low=0.9, high=1.2),
