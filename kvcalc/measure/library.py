@@ -27,6 +27,7 @@ FORMATS_MEASURED = ("bf16", "fp16", "fp32")
 RESIDENT_TIMES = 4
 
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+_GPU_DRIVER = Path("/proc/driver/nvidia/version")
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPU_MEMORY = Path("/proc/meminfo")
 _CPU_NAME = Path("/proc/cpuinfo")
@@ -118,8 +119,9 @@ class Device:
         return RESIDENT_TIMES * self.last_level_cache_bytes
 
     def free_bytes(self) -> int:
-        """Return the memory that can be allocated now."""
+        """Return the memory that can be allocated now; what torch keeps of freed tensors is given back first."""
         if self.kind == "cuda":
+            self.release()
             free: int = require_torch().cuda.mem_get_info()[0]
             return free
         available = _meminfo("MemAvailable")
@@ -173,8 +175,12 @@ def _cuda(torch: Any) -> Device:
 
 
 def _driver(torch: Any) -> str:
+    """Return the driver's version; where the system does not tell, that of CUDA which it is good for."""
+    told = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", " ".join(_lines(_GPU_DRIVER)))
+    if told is not None:
+        return told[1]
     found = getattr(torch._C, "_cuda_getDriverVersion", None)  # noqa: SLF001  no public name
-    return str(found()) if found is not None else "not known"
+    return f"for CUDA {found()}" if found is not None else "not known"
 
 
 def _cpu(torch: Any) -> Device:

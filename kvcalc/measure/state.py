@@ -81,7 +81,6 @@ class StateLayer:
         self.project = make.linear(hidden, sum(self.widths))
         self.output = make.linear(values, hidden)
         self.kernel = vectors["conv"].view(mixer.conv_channels, mixer.conv_kernel)
-        self.update = self._mamba if mixer.variant == "mamba2" else self._delta
 
     def new_cache(self, batch: int, dtype: Any, recurrent: Any, device: str) -> StateCache:
         """Return empty states; ``recurrent`` is the type of the recurrent one."""
@@ -97,8 +96,9 @@ class StateLayer:
         del run
         gate, channels, numbers = self.project(hidden).split(self.widths, dim=-1)
         convolved = self._convolve(channels.transpose(1, 2), cache.conv).transpose(1, 2)
+        update = self._mamba if self.mixer.variant == "mamba2" else self._delta
         read = torch.stack(
-            [self.update(convolved[:, at], numbers[:, at], cache.recurrent) for at in range(hidden.shape[1])], dim=1
+            [update(convolved[:, at], numbers[:, at], cache.recurrent) for at in range(hidden.shape[1])], dim=1
         )
         gate, weight = F.silu(gate), self.vectors.get("state_norm")
         if self.mixer.variant == "mamba2":

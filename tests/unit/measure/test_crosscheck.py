@@ -361,6 +361,26 @@ def test_a_torch_that_does_not_load_is_told(monkeypatch):
         library.require_torch()
 
 
+def test_a_driver_is_named_as_the_system_names_it(monkeypatch, tmp_path):
+    told = tmp_path / "version"
+    told.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16)\n"
+        "GCC version:  gcc version 13.3.0\n"
+    )
+    monkeypatch.setattr(library, "_GPU_DRIVER", told)
+    assert library._driver(torch) == "570.86.15"  # noqa: SLF001  its own test
+    told.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n")
+    assert library._driver(torch) == "550.54.15"  # noqa: SLF001
+
+
+def test_what_torch_keeps_of_freed_tensors_is_free(monkeypatch):
+    order = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: order.append("given back"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (order.append("asked"), 7)[::-1])
+    assert replace(DEVICE, kind="cuda").free_bytes() == 7
+    assert order == ["given back", "asked"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told():
     with pytest.raises(InputError, match="--device cuda: torch"):

@@ -1,5 +1,8 @@
 """The decoder: cached decoding is full recomputation, byte for byte as large as predicted, for every kind of layer."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -181,3 +184,18 @@ def test_experts_are_grouped_where_there_is_a_kernel_for_it(dtype, capability, g
     monkeypatch.setattr(torch, "_grouped_mm", None, raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert mlp._can_group(dtype) is groups  # noqa: SLF001  its own test
+
+
+@every_model
+def test_a_decoder_goes_with_its_last_user(model):
+    """Nothing refers in a circle: the next model's weights find the room of the last one's."""
+    decoder = decoder_of(model)
+    cache = decoder.new_cache(batch=1, capacity=4)
+    decode_one_token(decoder, torch.zeros(1, dtype=torch.long), cache)
+    held = [weakref.ref(thing) for thing in (decoder.tokens, decoder.layers[0], decoder.layers[0].mixers[0])]
+    gc.disable()
+    try:
+        del decoder, cache
+        assert [thing() for thing in held] == [None] * 3
+    finally:
+        gc.enable()
