@@ -44,6 +44,15 @@ def test_a_draft_that_is_the_target_is_always_right():
     assert found.tokens == plain_decode(target, PROMPT, count=COUNT).tokens
 
 
+def test_hints_that_went_wrong_are_looked_up_again():
+    target, draft = decoder_of(MODELS["GQA"]), decoder_of(model_of(KINDS["GQA"]))
+    plain = plain_decode(target, PROMPT, count=COUNT).tokens
+    wrong = [*plain[:6], *((token + 1) % target.vocabulary for token in plain[6:])]
+    found = speculative_decode(target, draft, PROMPT, count=COUNT, gamma=3, hinted=wrong, acceptance=1.0)
+    assert found.tokens == plain
+    assert found.accepted == found.drafted - 1  # the first wrong one
+
+
 @pytest.mark.parametrize("kind", ["sliding window", "chunks", "Mamba-2", "gated delta"])
 def test_a_cache_that_forgets_is_refused(kind):
     target = decoder_of(MODELS[kind])
