@@ -7,7 +7,7 @@ sequence in every step; `kvcalc.simulate.jumping` jumps over the steps in which 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.simulate.sequences import Heap, Line, S
@@ -220,16 +220,11 @@ class Scheduler(Generic[S]):
                 if tokens > left:
                     return left
             tokens = min(tokens, longest, left)
-            spare = limits.watermark_blocks if self.running else 0
-            reserved = holding = self._holding(cached + tokens)
-            if limits.reserve_full_prompt:
-                reserved = max(holding, min(sequence.known, limits.max_model_len))
-            if not cache.can_allocate(hit, tokens=reserved, spare=spare):
+            if not self.fits(sequence, hit, cached + tokens):
                 return left
-            self.waiting.remove_head()
-            sequence.computed = cached
-            cache.allocate(sequence, hit, tokens=holding)
-            self._start(step, sequence, cached)
+            self.start(sequence, cached)
+            cache.allocate(sequence, hit, tokens=self._holding(cached + tokens))
+            self._note_start(step, sequence, cached)
             left -= tokens
             self.put(step, sequence, tokens)
         return left
@@ -247,9 +242,30 @@ class Scheduler(Generic[S]):
             return False
         return bool(step.scheduled) or cached > 0
 
-    def _start(self, step: Step[S], sequence: S, cached: int) -> None:
+    def fits(self, sequence: S, hit: Any, tokens: int, *, beside: int = 0) -> bool:
+        """Whether the head of the queue could be admitted to hold so many tokens, with what it found in the cache.
+
+        Args:
+            sequence: the head.
+            hit: what it found.
+            tokens: those found and those of its first step.
+            beside: blocks that others take in the same step.
+        """
+        limits = self.limits
+        reserved = self._holding(tokens)
+        if limits.reserve_full_prompt:
+            reserved = max(reserved, min(sequence.known, limits.max_model_len))
+        spare = limits.watermark_blocks if self.running else 0
+        return self.cache.can_allocate(hit, tokens=reserved, spare=spare + beside)
+
+    def start(self, sequence: S, cached: int) -> None:
+        """Let the head of the queue run, with the tokens it found in the cache."""
+        self.waiting.remove_head()
         self.running.append(sequence)
         sequence.running = True
+        sequence.computed = cached
+
+    def _note_start(self, step: Step[S], sequence: S, cached: int) -> None:
         (step.resumed if sequence.preemptions else step.new).append(sequence)
         if sequence.swapped:
             step.swapped_in[sequence] = sequence.swapped

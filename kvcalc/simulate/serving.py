@@ -346,13 +346,13 @@ class Replica:
         return accepted
 
     def _note_admissions(self, step: Step[Job]) -> None:
-        hits, now_s = step.hits, self.now * SECONDS_PER_TICK
-        for admitted in (step.new, step.resumed):
-            for job in admitted:
-                cached = hits.get(job, 0)
-                if job.admitted is None:
-                    job.admitted, job.cached = self.now, cached
-                self.observer.admitted(job.request, now_s, cached)
+        for job in (*step.new, *step.resumed):
+            self._note_admission(job, step.hits.get(job, 0))
+
+    def _note_admission(self, job: Job, cached: int) -> None:
+        if job.admitted is None:
+            job.admitted, job.cached = self.now, cached
+        self.observer.admitted(job.request, self.now * SECONDS_PER_TICK, cached)
 
     def _note_preemption(self, job: Job) -> None:
         job.decoding = False
