@@ -117,6 +117,7 @@ def _level_widths(parents: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(nodes[level] for level in range(1, len(nodes) + 1))
 
 
+@lru_cache(maxsize=256)
 def chain(tokens: int) -> DraftTree:
     """Return the draft of so many tokens one after another; none for 0.
 

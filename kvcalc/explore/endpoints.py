@@ -81,14 +81,14 @@ def routes(turns: Turns) -> list[Route]:
     """Return the addresses below ``/api``."""
     kept = _Kept()
     found = [
-        Route(f"/{name}", _endpoint(partial(_answered, name, kept), turns, slow=question.slow),
+        Route(f"/{name}", _endpoint(partial(_remembered, name, partial(answer, name), kept), turns, slow=question.slow),
               methods=["GET", "POST"] if question.takes_config else ["GET"])
         for name, question in QUESTIONS.items()
     ]  # fmt: skip
     return [
         *found,
-        Route("/engines", _endpoint(_by_engine, turns), methods=["GET", "POST"]),
-        Route("/compare", _endpoint(_compared, turns), methods=["GET"]),
+        Route("/engines", _endpoint(partial(_remembered, "engines", _by_engine, kept), turns), methods=["GET", "POST"]),
+        Route("/compare", _endpoint(partial(_remembered, "compare", _compared, kept), turns), methods=["GET"]),
         Route("/reconcile", _endpoint(_reconciled, turns), methods=["POST"]),
         Route("/catalogue", _endpoint(_catalogue, turns), methods=["GET"]),
     ]
@@ -128,11 +128,18 @@ def _bytes(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _answered(name: str, kept: _Kept, asked: list[tuple[str, str]], text: str | None) -> Response:
+def _remembered(
+    name: str,
+    make: Callable[[list[tuple[str, str]], str | None], dict[str, Any]],
+    kept: _Kept,
+    asked: list[tuple[str, str]],
+    text: str | None,
+) -> Response:
+    """Return the answer that was given last to the same question, while no profile has changed, or make one."""
     key = (api.catalogue_stamp(), name, tuple(asked)) if text is None else None
     body = kept.get(key)
     if body is None:
-        body = _bytes(answer(name, asked, text))
+        body = _bytes(make(asked, text))
         if key is not None:
             kept.put(key, body)
     return Response(body, media_type="application/json")
@@ -175,7 +182,7 @@ def _chart(report: Any, view: str) -> dict[str, Any] | None:
         return None  # a fit without a budget, a roofline without models
 
 
-def _by_engine(asked: list[tuple[str, str]], text: str | None) -> Response:
+def _by_engine(asked: list[tuple[str, str]], text: str | None) -> dict[str, Any]:
     """Return the fit of each engine, or why there is none."""
     rows: list[dict[str, Any]] = []
     for engine in _ENGINES:
@@ -183,12 +190,12 @@ def _by_engine(asked: list[tuple[str, str]], text: str | None) -> Response:
             rows.append({"engine": engine, "fit": answer("fit", [*asked, ("engine", engine)], text)})
         except FieldError as wrong:
             rows.append({"engine": engine, "refused": wrong.error.what})
-    return _json({"rows": rows})
+    return {"rows": rows}
 
 
-def _compared(asked: list[tuple[str, str]], text: str | None) -> Response:
+def _compared(asked: list[tuple[str, str]], text: str | None) -> dict[str, Any]:
     del text
-    return _json(compare_sides(asked))
+    return compare_sides(asked)
 
 
 def _reconciled(asked: list[tuple[str, str]], text: str | None) -> Response:
