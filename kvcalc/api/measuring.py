@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
-from kvcalc.core.units import ceil_div
 from kvcalc.sources import load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def bench(
         raise InputError("no format is given", hint="give --weights bf16,fp32")
     for name in names:
         torch_dtype(name)
-    plan = Plan(formats=names, stream_rounds=rounds, rounds=ceil_div(rounds, 3), small_sets=small_sets)
+    plan = Plan.asked(names, rounds, small_sets=small_sets)
     return bench_report(found, plan, progress=progress, against=against)
 
 

@@ -1,4 +1,4 @@
-"""A search for where a function of a few positive numbers is least: the same steps from the same start."""
+"""Searches: where a function of a few positive numbers is least, and the largest number that something holds for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["least_near"]
+__all__ = ["largest", "least_near"]
 
 # One number at a time is multiplied and divided, by less and less.
 _STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
@@ -45,3 +45,23 @@ def least_near(
                     if found < least * (1 - _LEAST_GAIN):
                         values, least, improved = trial, found, True
     return values
+
+
+def largest(holds: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to a limit for which something holds that holds for all smaller ones; 0 if none.
+
+    >>> largest(lambda number: number * number <= 50, 100), largest(lambda number: number < 9, 5), largest(bool, 1)
+    (7, 5, 1)
+    """
+    if not holds(1):
+        return 0
+    low, high = 1, 2
+    while high < limit and holds(high):
+        low, high = high, high * 2
+    high = min(high, limit)
+    if holds(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

@@ -14,6 +14,7 @@ from kvcalc.core.reports.measure import BenchRow
 from kvcalc.core.search import least_near
 from kvcalc.cost.estimate import operator_seconds
 from kvcalc.cost.roofline import op_seconds
+from kvcalc.measure.library import WIDEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,6 @@ __all__ = ["bench_rows", "calibration_of", "ceilings", "drift", "noise_notes", "
 
 ENGINE = "kvcalc-torch"
 
-_WIDEST = "fp32"
 _NOISY = 0.3
 _LOW, _HIGH = 0.1, 0.9
 _LEAST_SHARE, _LEAST_CALL_S = 0.01, 1e-7
@@ -57,7 +57,7 @@ def ceilings(device: Device, probes: Iterable[Probe]) -> HardwareProfile:
             bandwidth = max(bandwidth, probe.op.compulsory_bytes / least)
         if probe.kind == "matrix":
             peaks[probe.format] = max(peaks.get(probe.format, 0.0), probe.op.flop / least)
-    peaks = {name: max(peak, peaks.get(_WIDEST, 0.0)) for name, peak in peaks.items()}
+    peaks = {name: max(peak, peaks.get(WIDEST, 0.0)) for name, peak in peaks.items()}
     versions = ", ".join(f"{name} {version}" for name, version in device.versions.items())
     note = f"kvcalc bench: fastest of repeated streams and multiplications; {versions}"
     return HardwareProfile(

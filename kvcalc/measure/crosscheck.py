@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.measure import CrosscheckReport, LoopCheck
-from kvcalc.core.units import bytes_text, ceil_div
+from kvcalc.core.units import bytes_text
 from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import calibration_of, ceilings, drift, noise_notes, today
 from kvcalc.measure.correctness import check_loop
@@ -181,11 +181,7 @@ def _measured(
 ) -> _Measured:
     """Bench, steps, bench; what was done before an interruption."""
     benched = asked.hardware is None
-    plan = Plan(
-        formats=tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments)),
-        stream_rounds=asked.rounds,
-        rounds=ceil_div(asked.rounds, 3),
-    )
+    plan = Plan.asked((found.formats.weights.name for found in asked.deployments), asked.rounds)
     found = _Measured()
     if benched:
         found.before, found.interrupted = measured_probes(device, plan, progress=progress)

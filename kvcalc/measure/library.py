@@ -22,6 +22,8 @@ __all__ = ["FORMATS_MEASURED", "RESIDENT_TIMES", "Device", "find_device", "requi
 
 INSTALL = "pip install 'kvcalc[torch]'"
 FORMATS_MEASURED = ("bf16", "fp16", "fp32")
+# The widest: what others can be widened to, and what results are compared in.
+WIDEST = FORMATS_MEASURED[-1]
 
 # What is smaller than so many times the last-level cache may be found in it in part.
 RESIDENT_TIMES = 4

@@ -22,12 +22,12 @@ from kvcalc.measure.attention import attend
 from kvcalc.measure.clock import Timing, in_turn
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.graphs import recorded
-from kvcalc.measure.library import torch_dtype
+from kvcalc.measure.library import WIDEST, torch_dtype
 from kvcalc.measure.scale import all_in
 from kvcalc.measure.weights import WeightMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kvcalc.measure.library import Device
 
@@ -38,8 +38,6 @@ _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 768 * MIB}
 _SMALL_SETS = tuple(MIB * 4**power for power in range(5))
 _SQUARE = {"cpu": 2048, "cuda": 8192}
 _LEAST_SQUARE, _LONG_S = 256, 2.0
-# The format whose multiplication others can be widened to.
-_WIDEST = "fp32"
 
 # Shapes of the matrices and heads of models from 60 million parameters to some billions.
 _MATRICES = {
@@ -71,6 +69,12 @@ class Plan:
     stream_rounds: int = 20
     rounds: int = 7
     small_sets: bool = False
+
+    @classmethod
+    def asked(cls, formats: Iterable[str], rounds: int, *, small_sets: bool = False) -> Plan:
+        """Return the plan for so many rounds: what ceilings stand on in each of them, the many shapes in a third."""
+        names = tuple(dict.fromkeys(formats))
+        return cls(formats=names, stream_rounds=rounds, rounds=ceil_div(rounds, 3), small_sets=small_sets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +151,9 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
         if plan.small_sets:
             for size in _SMALL_SETS:
                 yield from _timed(_streams(device, size), device, plan.rounds)
-        if _WIDEST not in plan.formats:
-            progress(f"the peak of {_WIDEST}")
-            yield from _timed([_square(device, _WIDEST)], device, plan.stream_rounds)
+        if WIDEST not in plan.formats:
+            progress(f"the peak of {WIDEST}")
+            yield from _timed([_square(device, WIDEST)], device, plan.stream_rounds)
         for name in plan.formats:
             progress(f"matrices in {name}")
             yield from _timed([_square(device, name)], device, plan.stream_rounds)

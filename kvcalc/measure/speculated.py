@@ -9,7 +9,7 @@ import torch
 from kvcalc.core.reports.measure import MeasuredSpeculation
 from kvcalc.cost.speculation import expected_tokens_at_rate, speedup
 from kvcalc.measure.decoder import Decoder
-from kvcalc.measure.library import told_memory
+from kvcalc.measure.library import WIDEST, told_memory
 from kvcalc.measure.scale import all_in, check_memory, run_bytes
 from kvcalc.measure.speculation import Generated, check_rollback, plain_decode, speculative_decode
 
@@ -22,7 +22,6 @@ __all__ = ["check_room", "measured_speculation"]
 _PROMPT = 32
 _COUNT = 64
 _SEED = 3
-_EXACT = "fp32"
 
 
 def check_room(target: Deployment, draft: Deployment, device: Device, *, gamma: int, count: int = _COUNT) -> None:
@@ -31,7 +30,7 @@ def check_room(target: Deployment, draft: Deployment, device: Device, *, gamma: 
     Raises:
         InputError: they need more memory than is free.
     """
-    formats, context = all_in(_EXACT), _PROMPT + count + gamma + 1
+    formats, context = all_in(WIDEST), _PROMPT + count + gamma + 1
     free, where = device.free_bytes(), device.kind
     for deployment in (target, draft):
         check_memory(deployment.model, formats, batch=1, context=context, free_bytes=free, device=where)
@@ -79,7 +78,7 @@ def measured_speculation(
     with told_memory(f"{target.model.name} beside {draft.model.name}", device):
         plain, found = decoded(name)
         device.release()
-        exact_plain, exact_found = (plain, found) if name == _EXACT else decoded(_EXACT)
+        exact_plain, exact_found = (plain, found) if name == WIDEST else decoded(WIDEST)
     rate = found.accepted / found.drafted if found.drafted else 0.0
     step, drafted, verified = (sum(times) / len(times) for times in (plain.target_s, found.draft_s, found.target_s))
     expected = expected_tokens_at_rate(rate, gamma)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Latent
 from kvcalc.core.reports.fit import Budget, FitReport, FittingDeployment
+from kvcalc.core.search import largest
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_cache_bytes, splits_evenly
 from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, default_sequences, runtime_overhead
@@ -23,7 +24,7 @@ from kvcalc.plan.deployment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.engines.budget import BudgetDefaults
@@ -289,22 +290,6 @@ def _overheads(
 
 def _given(term: int | None, computed: Interval) -> Interval:
     return computed if term is None else Interval(least=term, most=term)
-
-
-def largest(holds: Callable[[int], bool], limit: int) -> int:
-    """Return the largest number up to a limit for which something holds that holds for all smaller ones; 0 if none."""
-    if not holds(1):
-        return 0
-    low, high = 1, 2
-    while high < limit and holds(high):
-        low, high = high, high * 2
-    high = min(high, limit)
-    if holds(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def _smallest(deployment: Deployment, question: FitQuestion) -> FittingDeployment | None:

@@ -248,7 +248,7 @@ class JumpingReplica(GatheredReplica):
         cache.take(taken)
         for (job, tokens), missing in zip(work, lacking, strict=True):
             cache.give(job, missing)
-            if self.limits.prefix_caching and job.content:
+            if job.content:
                 self._register_published(job)
                 cache.hash_blocks(job, tokens=job.computed + tokens)
         return left

@@ -269,16 +269,14 @@ class RooflineTimer:
     ) -> Line:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
         straight = self._straight
-        if not chunks:
-            if straight is not None and tokens == logits == sums[0]:
-                return straight.line(tokens, sums[1])
-            works: list[Counts] = []
-        else:
-            works = []
-            for work in self._works:
-                works.append(work.chunk(*chunks[0]) if len(chunks) == 1 else work.chunks(chunks))
-        if straight is not None and works:
-            return straight.step(tokens, logits, sums, works)
+        works: list[Counts] = []
+        if chunks:
+            for work in self._works:  # one or two: a comprehension costs more
+                works.append(work.chunk(*chunks[0]) if len(chunks) == 1 else work.chunks(chunks))  # noqa: PERF401
+            if straight is not None:
+                return straight.step(tokens, logits, sums, works)
+        elif straight is not None and tokens == logits == sums[0]:
+            return straight.line(tokens, sums[1])
         first = self._fixed_time(tokens, logits) if self._fixed else 0
         slope, steps, limiter, most = 0, _ALWAYS, "", -1
         for terms in self._moving:

@@ -176,3 +176,27 @@ def test_under_a_thousand_preemptions() -> None:
     told = held_equal(setup, load)
     assert sum(event[0] == "preempted" for event in told.events) >= 1000
     assert len(told.served) == len(load)
+
+
+@pytest.mark.parametrize("prefix_caching", [False, True])
+@pytest.mark.parametrize("reserve", [False, True])
+def test_a_prompt_comes_when_the_last_blocks_are_asked_for(*, prefix_caching: bool, reserve: bool) -> None:
+    """Over arrivals and sizes of a small cache, a prompt fits beside what others take in its step, or does not."""
+    limits = Limits(
+        max_num_batched_tokens=64, max_num_seqs=4, max_model_len=400, prefix_caching=prefix_caching,
+        reserve_full_prompt=reserve,
+    )  # fmt: skip
+    preempted = 0
+    for num_blocks in range(9, 15):
+        setup = ServingSetup(limits=limits, num_blocks=num_blocks, groups=(FULL,), timer=TIMERS["constant"])
+        for prompt in (17, 48, 64, 96):
+            for step in range(1, 36):
+                first = Request(name="first", arrival_s=0.0, prompt_tokens=30, output_tokens=50)
+                then = [
+                    Request(name=name, arrival_s=step * 0.01, prompt_tokens=tokens, output_tokens=20)
+                    for name, tokens in (("second", prompt), ("third", 20))
+                ]
+                for load in ([first, then[0]], [first, *then]):
+                    events = held_equal(setup, load).events
+                    preempted += any(event[0] == "preempted" for event in events)
+    assert preempted > 10

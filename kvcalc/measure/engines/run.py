@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.units import ceil_div
 from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import calibration_of, ceilings, noise_notes
 from kvcalc.measure.clock import Timing
@@ -139,8 +138,7 @@ def _bench(device: Device, asked: Questions, progress: Callable[[str], None]) ->
     """Return benchmarks, where no ceilings were given, and whether they were interrupted."""
     if asked.hardware is not None:
         return (), False
-    formats = tuple(dict.fromkeys(found.formats.weights.name for found in asked.deployments))
-    plan = Plan(formats=formats, stream_rounds=asked.rounds, rounds=ceil_div(asked.rounds, 3))
+    plan = Plan.asked((found.formats.weights.name for found in asked.deployments), asked.rounds)
     probes, interrupted = measured_probes(device, plan, progress=progress)
     return tuple(probes), interrupted
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Chunked, Compressed
+from kvcalc.core.search import largest
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.economics import price_per_hour_usd
-from kvcalc.plan.fit import arrangements, largest
+from kvcalc.plan.fit import arrangements
 from kvcalc.plan.solve.question import MOST_BYTES_PER_S, Solution, Trial
 from kvcalc.plan.steps import required_hardware
 

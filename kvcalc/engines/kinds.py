@@ -1,0 +1,262 @@
+"""Kinds of caches: growing as it must, at full length, in blocks, in a pool of tokens, cell by cell beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from kvcalc.core.reports.size import Reserved
+from kvcalc.core.search import largest
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.sharding import rank_cache, rank_cache_bytes
+from kvcalc.engines import llama_cpp, sglang, vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.vllm import Layout
+
+__all__ = ["MOST_SEQUENCES", "Held", "Paged", "Plain", "Pool", "Preallocated", "Static", "Tokens"]
+
+# No engine's limit: where the search for the largest batch stops.
+MOST_SEQUENCES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a cache memory holds, of one data-parallel copy: engines print it so.
+
+    Args:
+        tokens: as the engine counts or prints them.
+        concurrency: sequences of the longest length.
+        num_blocks: blocks, for engines that page.
+        block_size: tokens of a block.
+        starts: whether the engine starts with it.
+        needed_bytes: bytes it needs to start.
+    """
+
+    tokens: int
+    concurrency: float
+    num_blocks: int | None
+    block_size: int | None
+    starts: bool
+    needed_bytes: int
+
+
+class Pool(Protocol):
+    """An engine's cache, for one model on one arrangement of GPUs."""
+
+    @property
+    def name(self) -> str:
+        """The engine and the version that is described."""
+
+    @property
+    def starts_whole(self) -> bool:
+        """Whether it refuses to start unless one sequence of its longest length fits."""
+
+    @property
+    def most_sequences(self) -> int:
+        """Sequences it takes at once, whatever the memory."""
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return the bytes that must be there on the fullest rank for a batch of sequences of that length."""
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Return the bytes that the batch itself takes on the fullest rank, keys and values apart from states."""
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        """Return what that memory holds when the engine is started for sequences of that length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An engine that allocates as sequences grow: nothing is refused before it is full."""
+
+    name: str
+    model: ModelProfile
+    formats: Formats
+    parallel: Parallel
+    starts_whole: bool = False
+    most_sequences: int = MOST_SEQUENCES
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return what `Pool.bytes_for` does."""
+        return rank_cache_bytes(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Return what `Pool.reserved` does."""
+        held = rank_cache(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+        return _reserved(self.name, held.growing, held.state, cross_bytes=held.cross)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        """Return what `Pool.held` does."""
+        one = self.bytes_for(context=max_model_len, batch=1)
+        concurrency = kv_bytes / one if one else float("inf")
+        tokens = int(concurrency * max_model_len) if one else 0
+        return Held(
+            tokens=tokens,
+            concurrency=concurrency,
+            num_blocks=None,
+            block_size=None,
+            starts=one <= kv_bytes,
+            needed_bytes=one,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Static(Plain):
+    """A cache allocated at its full length for every sequence, however short it is."""
+
+    length: int = 1
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return what `Pool.bytes_for` does."""
+        return Plain.bytes_for(self, context=max(context, self.length), batch=batch)
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Return what `Pool.reserved` does."""
+        return Plain.reserved(self, context=max(context, self.length), batch=batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """VLLM: blocks drawn from one pool."""
+
+    name: str
+    layouts: Callable[[int], tuple[Layout, ...]]
+    parallel: Parallel
+    version: str
+    most_sequences: int
+    starts_whole: bool = True
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return what `Pool.bytes_for` does."""
+        sequences = ceil_div(batch, self.parallel.data)
+        # one block is the null block
+        return max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Return what `Pool.reserved` does."""
+        sequences = ceil_div(batch, self.parallel.data)
+        layout = max(self.layouts(context), key=lambda one: one.needed_bytes)
+        blocks = {False: 0, True: 0}
+        for group in layout.groups:
+            blocks[group.kind == "state"] += sequences * group.needed_blocks
+        return _reserved(self.name, blocks[False] * layout.bytes_per_block, blocks[True] * layout.bytes_per_block)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        """Return what `Pool.held` does."""
+        layouts = self.layouts(max_model_len)
+        needed = max(layout.start_bytes for layout in layouts)
+        # the stage with the largest blocks has the fewest, and decides for all
+        fullest = max(layouts, key=lambda layout: layout.bytes_per_block)
+        found = vllm.capacity(fullest, kv_memory_bytes=kv_bytes, version=self.version)
+        return Held(
+            tokens=found.kv_tokens,
+            concurrency=found.max_concurrency,
+            num_blocks=found.num_blocks,
+            block_size=fullest.block_size,
+            starts=needed <= kv_bytes,
+            needed_bytes=needed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """SGLang: one pool of tokens for all layers of a rank, in pages."""
+
+    name: str
+    stages: tuple[sglang.TokenBytes, ...]
+    parallel: Parallel
+    page_size: int
+    starts_whole: bool = False
+    most_sequences: int = MOST_SEQUENCES
+
+    def _rows(self, context: int, batch: int) -> int:
+        sequences = ceil_div(batch, self.parallel.data)
+        return sequences * ceil_div(context, self.page_size) * self.page_size
+
+    @property
+    def _fullest(self) -> sglang.TokenBytes:
+        return max(self.stages, key=lambda stage: stage.total)
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return what `Pool.bytes_for` does."""
+        return self._rows(context, batch) * self._fullest.total
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Return what `Pool.reserved` does."""
+        return _reserved(self.name, self.bytes_for(context=context, batch=batch), 0)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        """Return what `Pool.held` does."""
+        tokens = sglang.max_total_tokens(self._fullest, memory_bytes=kv_bytes, page_size=self.page_size)
+        one = self.bytes_for(context=max_model_len, batch=1)
+        return Held(
+            tokens=tokens,
+            concurrency=tokens / max_model_len,
+            num_blocks=tokens // self.page_size if self.page_size > 1 else None,
+            block_size=self.page_size if self.page_size > 1 else None,
+            starts=one <= kv_bytes,
+            needed_bytes=one,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preallocated:
+    """llama.cpp: every cell is allocated when the context is made, for ``slots`` sequences of ``length`` tokens."""
+
+    name: str
+    model: ModelProfile
+    options: llama_cpp.LlamaCppOptions
+    length: int | None
+
+    @property
+    def starts_whole(self) -> bool:
+        """Whether a length was asked for."""
+        return self.length is not None
+
+    @property
+    def most_sequences(self) -> int:
+        """Slots, or as many as llama.cpp has."""
+        return self.options.parallel if self.options.parallel > 1 else llama_cpp.MOST_SEQUENCES
+
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return what `Pool.bytes_for` does."""
+        slots = max(batch, self.options.parallel)
+        asked = replace(self.options, context=max(context, self.length or 0) * slots, parallel=slots)
+        return llama_cpp.layout(self.model, asked).total_bytes
+
+    def reserved(self, *, context: int, batch: int) -> Reserved:
+        """Reserve as the tools do: ``context`` is that of all ``--parallel`` sequences, or of each of a batch."""
+        alone = self.options.parallel > 1 or batch == 1
+        longest = max(context, self.length or 0)
+        asked = replace(
+            self.options,
+            context=longest if alone else longest * batch,
+            parallel=self.options.parallel if alone else batch,
+        )
+        memory = llama_cpp.layout(self.model, asked)
+        return _reserved(self.name, memory.kv_bytes, memory.state_bytes)
+
+    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+        """Return what `Pool.held` does."""
+        one = self.bytes_for(context=max_model_len, batch=1)
+        most = largest(
+            lambda batch: self.bytes_for(context=max_model_len, batch=batch) <= kv_bytes, self.most_sequences
+        )
+        return Held(
+            tokens=most * max_model_len,
+            concurrency=float(most),
+            num_blocks=None,
+            block_size=None,
+            starts=one <= kv_bytes,
+            needed_bytes=one,
+        )
+
+
+def _reserved(engine: str, kv_bytes: int, state_bytes: int, *, cross_bytes: int = 0) -> Reserved:
+    total = kv_bytes + state_bytes + cross_bytes
+    return Reserved(engine=engine, kv_bytes=kv_bytes, state_bytes=state_bytes, total_bytes=total)
