@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.render.perfetto import TraceFile
-from kvcalc.render.row_file import RowFile
+from kvcalc.render.perfetto import TraceFile, open_trace
+from kvcalc.render.row_file import row_file
 from kvcalc.simulate.metrics import latencies
 from kvcalc.simulate.runs import Observer, Waits
 
@@ -51,8 +51,8 @@ def requests_file(path: str | Path) -> Iterator[Observer]:
         InputError: another ending, or Parquet without pyarrow.
         OSError: a folder that cannot be written to.
     """
-    with RowFile(path, _COLUMNS) as file:
-        yield _Rows(file)
+    with row_file(path, _COLUMNS) as add:
+        yield _Rows(add)
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def trace_file(path: str | Path) -> Iterator[Observer]:
         InputError: another ending.
         OSError: a folder that cannot be written to.
     """
-    with TraceFile(path) as file:
+    with open_trace(path) as file:
         trace = _Trace(file)
         yield trace
         trace.end()
@@ -72,8 +72,8 @@ def trace_file(path: str | Path) -> Iterator[Observer]:
 class _Rows(Observer):
     """Writes a row for each request when it has finished or was refused."""
 
-    def __init__(self, file: RowFile) -> None:
-        self._add = file.add
+    def __init__(self, add: Callable[[Sequence[Any]], None]) -> None:
+        self._add = add
 
     def finished(self, served: Served) -> None:
         """Write a request that has finished."""

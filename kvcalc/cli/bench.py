@@ -30,11 +30,12 @@ def command(
     Example: kvcalc bench --device cpu --weights fp32 --rounds 3
     """
     from kvcalc import api
-    from kvcalc.cli.measuring import check_folders, hand_over, leave, listed, tell
+    from kvcalc.cli.measuring import hand_over, leave, listed, tell
     from kvcalc.cli.shared import command_output
+    from kvcalc.render.files import check_writable
 
     shown = command_output(output, json=json)
-    check_folders((write_gpu, write_calibration, *chart_files.values()))
+    check_writable((write_gpu, write_calibration))
     report = api.bench(device=device, formats=listed(weights), gpu=gpu, rounds=rounds, progress=tell)
     profiles = ((report.hardware, write_gpu), (report.calibration, write_calibration))
     hand_over(report, shown, profiles, chart_files)

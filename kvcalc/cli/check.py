@@ -93,7 +93,7 @@ def command(
     from kvcalc.cli.runner import Runner, option_help, report_names
     from kvcalc.cli.shared import command_output, emit, share
     from kvcalc.render.ci import github_annotations, junit_xml, markdown_summary
-    from kvcalc.render.files import write_whole
+    from kvcalc.render.files import check_writable, write_whole
 
     shown = command_output(output, json=json)
     if measured is not None:
@@ -123,6 +123,7 @@ def command(
         raise InputError(
             f"no file of checks is named and there is no {_FILE} here", hint="kvcalc check --init writes one"
         )
+    check_writable((junit,))
     report = api.check_files(
         files or [_FILE], Runner(), report_names(), against=against, tolerance=share(tolerance, "tolerance")
     )

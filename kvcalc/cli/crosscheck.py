@@ -55,11 +55,12 @@ def command(
     Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
     """
     from kvcalc import api
-    from kvcalc.cli.measuring import check_folders, hand_over, leave, listed, tell
+    from kvcalc.cli.measuring import hand_over, leave, listed, tell
     from kvcalc.cli.shared import command_output, counts, memory
+    from kvcalc.render.files import check_writable
 
     shown = command_output(output, json=json)
-    check_folders((write_gpu, write_calibration, *chart_files.values()))
+    check_writable((write_gpu, write_calibration))
     report = api.crosscheck(
         listed(model),
         engine=engine,

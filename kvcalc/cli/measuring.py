@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
-from kvcalc.core.errors import InputError
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
@@ -24,7 +20,6 @@ __all__ = [
     "Rounds",
     "WriteCalibration",
     "WriteGpu",
-    "check_folders",
     "hand_over",
     "leave",
     "listed",
@@ -49,25 +44,6 @@ _INTERRUPTED = 130
 def listed(text: str) -> tuple[str, ...]:
     """Return the names of a list separated by commas, each once."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def check_folders(paths: Iterable[str | None]) -> None:
-    """Refuse a file that cannot be written before minutes are spent on what it would hold.
-
-    Raises:
-        InputError: the first such file.
-    """
-    for path in map(Path, filter(None, paths)):
-        folder = path.absolute().parent
-        why = ""
-        if not folder.is_dir():
-            why = "there is no such folder"
-        elif path.is_dir():
-            why = "it is a folder"
-        elif not os.access(path if path.exists() else folder, os.W_OK):
-            why = "it cannot be written to"
-        if why:
-            raise InputError(f"{path}: {why}", hint="the report is written there when it is done")
 
 
 def tell(step: str) -> None:

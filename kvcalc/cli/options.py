@@ -148,8 +148,20 @@ def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``."""
-    return _taking(command, "chart_files", _CHARTS)
+    """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``.
+
+    A file that cannot be written is refused before the command begins.
+    """
+
+    @wraps(command)
+    def checked(*, chart_files: dict[str, str | None], **options: Any) -> None:
+        if any(path is not None for path in chart_files.values()):
+            from kvcalc.render.files import check_writable
+
+            check_writable(chart_files.values())
+        command(chart_files=chart_files, **options)
+
+    return _taking(checked, "chart_files", _CHARTS)
 
 
 def takes_lesson(command: Callable[..., None]) -> Callable[..., None]:

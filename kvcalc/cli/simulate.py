@@ -54,6 +54,7 @@ def command(
     from kvcalc import api
     from kvcalc.cli.serving_options import load_of, serving_of
     from kvcalc.cli.shared import command_output, draw, emit, progress, required, tell_gpu, tell_rates
+    from kvcalc.render.files import check_writable
 
     shown = command_output(output, json=json)
     if steps is not None:
@@ -67,6 +68,7 @@ def command(
     gpu = required(gpu, "gpu", "for example --gpu h200")
     load = load_of(load_options)
     serving = serving_of(serving_options, engine, engine_options, deployment_options)
+    check_writable((save_requests, save_trace))
     deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)
     capacity = None

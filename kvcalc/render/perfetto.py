@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import microseconds
-from kvcalc.render.files import beside
+from kvcalc.render.files import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["TraceFile"]
+__all__ = ["TraceFile", "open_trace"]
 
 
-class TraceFile:
-    """A trace that is written event by event, and stands in its place when it is closed without an error.
-
-    Source: Google, "Trace Event Format": complete events (X), counters (C), asynchronous spans (b, e); times in
-    microseconds.
+@contextmanager
+def open_trace(path: str | Path) -> Iterator[TraceFile]:
+    """Give a trace that is written event by event, and stands in its place when the block ends without an error.
 
     Args:
         path: a ``.json`` file.
 
     Raises:
         InputError: another ending.
-        OSError: a folder that cannot be written to.
+        OSError: a file that cannot be written.
+    """
+    if Path(path).suffix.lower() != ".json":
+        raise InputError(f"{path}: a trace is written as .json")
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8")
+        text.write('{"displayTimeUnit": "ms", "traceEvents": [')
+        yield TraceFile(text)
+        text.write("\n]}\n")
+        text.detach()
+
+
+class TraceFile:
+    """The events of a trace.
+
+    Source: Google, "Trace Event Format": complete events (X), counters (C), asynchronous spans (b, e); times in
+    microseconds.
+
+    Args:
+        text: takes the events.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        if self._path.suffix.lower() != ".json":
-            raise InputError(f"{path}: a trace is written as .json")
-        self._part = beside(self._path)
-        self._file = self._part.open("w", encoding="utf-8")
-        self._file.write('{"displayTimeUnit": "ms", "traceEvents": [')
+    def __init__(self, text: TextIO) -> None:
+        self._text = text
         self._first = True
 
     def process(self, process: int, name: str) -> None:
@@ -70,19 +83,5 @@ class TraceFile:
         self._write({"ph": "e", "ts": microseconds(end_s), **shared})
 
     def _write(self, event: Mapping[str, Any]) -> None:
-        self._file.write(("\n" if self._first else ",\n") + json.dumps(event))
+        self._text.write(("\n" if self._first else ",\n") + json.dumps(event))
         self._first = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._file.write("\n]}\n")
-        self._file.close()
-        if kind is None:
-            self._part.replace(self._path)
-        else:
-            self._part.unlink(missing_ok=True)

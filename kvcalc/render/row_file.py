@@ -3,95 +3,94 @@
 from __future__ import annotations
 
 import csv
+import io
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.render.files import beside
+from kvcalc.render.files import whole_file
 from kvcalc.render.saved import parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["RowFile"]
+    Row = Sequence[Any]
+
+__all__ = ["row_file"]
 
 _ROWS_AT_ONCE = 65_536
 
 
-class RowFile:
-    """A file of rows with the same columns, which stands in its place when it is closed without an error.
+@contextmanager
+def row_file(path: str | Path, columns: Mapping[str, type]) -> Iterator[Callable[[Row], None]]:
+    """Give a function that adds a row to a file, which stands in its place when the block ends without an error.
 
     Args:
         path: a ``.csv`` or ``.parquet`` file.
-        columns: their names and types.
+        columns: their names and types; each row has its values in this order.
 
     Raises:
         InputError: another ending, or Parquet without pyarrow.
-        OSError: a folder that cannot be written to.
+        OSError: a file that cannot be written.
     """
+    kind = Path(path).suffix.lower()
+    if kind not in (".csv", ".parquet"):
+        raise InputError(f"{path}: rows are written as .csv or .parquet, not {kind or 'this'!r}")
+    if kind == ".parquet":
+        parquet()
+    with whole_file(path) as file:
+        table = _Parquet(file, columns) if kind == ".parquet" else _Csv(file, columns)
+        rows: list[Row] = []
 
-    def __init__(self, path: str | Path, columns: Mapping[str, type]) -> None:
-        self._path = Path(path)
-        self._columns = dict(columns)
-        self._rows: list[Sequence[Any]] = []
-        kind = self._path.suffix.lower()
-        if kind not in (".csv", ".parquet"):
-            raise InputError(f"{path}: rows are written as .csv or .parquet, not {kind or 'this'!r}")
-        self._part = beside(self._path)
-        self._table = _Parquet(self._part, self._columns) if kind == ".parquet" else _Csv(self._part, self._columns)
+        def add(row: Row) -> None:
+            rows.append(row)
+            if len(rows) >= _ROWS_AT_ONCE:
+                table.write(rows)
+                rows.clear()
 
-    def add(self, row: Sequence[Any]) -> None:
-        """Take in a row, its values in the order of the columns."""
-        self._rows.append(row)
-        if len(self._rows) >= _ROWS_AT_ONCE:
-            self._write()
-
-    def _write(self) -> None:
-        self._table.write(self._rows)
-        self._rows = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._write()
-        self._table.close()
-        if kind is None:
-            self._part.replace(self._path)
-        else:
-            self._part.unlink(missing_ok=True)
+        try:
+            yield add
+            table.write(rows)
+            table.close()
+        except BaseException:
+            table.give_up()
+            raise
 
 
 class _Csv:
-    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
-        self._file = path.open("w", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file, lineterminator="\n")
+    def __init__(self, file: IO[bytes], columns: Mapping[str, type]) -> None:
+        self._text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        self._writer = csv.writer(self._text, lineterminator="\n")
         self._writer.writerow(columns)
 
-    def write(self, rows: Sequence[Sequence[Any]]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         self._writer.writerows(rows)
 
     def close(self) -> None:
-        self._file.close()
+        self._text.detach()
+
+    def give_up(self) -> None:
+        """Leave what is not written."""
 
 
 class _Parquet:
-    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
+    def __init__(self, file: IO[bytes], columns: Mapping[str, type]) -> None:
         tables = parquet()
         import pyarrow as pa
 
         types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
         self._schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
-        self._writer = tables.ParquetWriter(path, self._schema)
+        self._writer = tables.ParquetWriter(file, self._schema)
         self._make = pa.table
 
-    def write(self, rows: Sequence[Sequence[Any]]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
         self._writer.write_table(self._make(dict(zip(self._schema.names, columns, strict=True)), schema=self._schema))
 
     def close(self) -> None:
         self._writer.close()
+
+    def give_up(self) -> None:
+        """Leave what is not written: at its end the writer would close the table in a file that is gone."""
+        self._writer.is_open = False

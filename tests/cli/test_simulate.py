@@ -266,7 +266,7 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*SMALL, "--kv-memory", "1KiB"], "nothing for the cache"),
         ([*SMALL, "--save-requests", "requests.txt"], "written as .csv or .parquet"),
         ([*SMALL, "--save-trace", "trace.txt"], "written as .json"),
-        ([*SMALL, "--save-requests", "nowhere/requests.csv"], "No such file"),
+        ([*SMALL, "--save-requests", "nowhere/requests.csv"], "there is no such folder"),
         ([*BASE, "--trace", "nowhere.csv"], "No such file"),
         ([*BASE, "--prompt", "uniform:9-5", "--output-tokens", "5", "--rate", "1"], "not a distribution"),
         (["sweep", "--report", "simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--rate", "1,x"], "not a list of numbers"),
