@@ -46,10 +46,11 @@ def _read(log: str) -> str:
     from pathlib import Path
 
     from kvcalc.core.errors import InputError
+    from kvcalc.engines.logs import decoded
 
     if log == "-":
-        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+        return decoded(sys.stdin.buffer.read())
     try:
-        return Path(log).read_bytes().decode("utf-8", errors="replace")
+        return decoded(Path(log).read_bytes())
     except OSError as error:
         raise InputError(f"cannot read the log: {error.strerror or error}", where=log) from error

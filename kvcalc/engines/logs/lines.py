@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Line", "marked_lines", "plain_text"]
-
-# Colours and cursor movements; an incomplete one at the end of a cut log stays.
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[@-~]")
+__all__ = ["Line", "marked_lines"]
 
 # A configuration fits into one line of some thousand characters; a marker's lines into some hundred.
 _MOST_CHARACTERS = 40_000
@@ -34,17 +30,6 @@ class Line:
     number: int
     text: str
     onward: str
-
-
-def plain_text(text: str) -> str:
-    r"""Return a log without colours, its progress bars cut into lines.
-
-    >>> plain_text("\x1b[32mINFO\x1b[0m ready\r\n")
-    'INFO ready\n\n'
-    """
-    if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
-    return text.replace("\r", "\n")
 
 
 def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:

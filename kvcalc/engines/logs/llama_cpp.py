@@ -2,7 +2,7 @@
 
 Wording from public logs: "KV self size" (2024 to 2025-04, ik_llama.cpp still); "llama_kv_cache_unified: size" (from
 2025-05, without and with "seqs"); "llama_kv_cache: size" (from 2025-09, "1/1 seqs"); "llama_memory_recurrent: size"
-(from 2025-06).
+(from 2025-06), with "rs_seq" from 2026 on.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["MARKERS", "STARTS", "replica_of"]
 
+# A line that was cut short (by a terminal, or when it was copied) tells what stands before the cut.
+_CELLS = rf"size = {{1,8}}({NUMBER}) MiB(?: \( {{0,8}}(\d{{1,12}}) cells(?:, {{0,4}}(\d{{1,6}}) layers)?)?"
 _CACHE = re.compile(
-    rf"size = {{1,8}}({NUMBER}) MiB \( {{0,8}}(\d{{1,12}}) cells, {{0,4}}(\d{{1,6}}) layers"
-    rf"(?:, {{0,4}}\d{{1,6}}(?:/ {{0,4}}\d{{1,6}})? seqs)?\), K \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB, "
-    rf"V \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB"
+    rf"{_CELLS}(?:, {{0,4}}(\d{{1,6}})(?:/ {{0,4}}(\d{{1,6}}))? seqs)?"
+    rf"(?:\), K \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB(?:, V \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB)?)?"
 )
 _SELF = re.compile(
     rf"KV self size {{0,4}}= {{0,8}}({NUMBER}) MiB, (?:K|c\^KV) \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB"
     rf"(?:, V \((\w{{1,20}})\): {{0,8}}({NUMBER}) MiB)?"
 )
 _INIT = re.compile(r"kv_size = (\d{1,12}),.{0,80}?n_layer = (\d{1,6})")
-_STATES = re.compile(rf"size = {{1,8}}({NUMBER}) MiB \( {{0,8}}(\d{{1,12}}) cells, {{0,4}}(\d{{1,6}}) layers")
+_STATES = re.compile(rf"{_CELLS}(?:, {{0,4}}(\d{{1,6}}) seqs(?: {{1,4}}(\d{{1,6}}) rs_seq)?)?")
 _CONTEXT = re.compile(
-    r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_batch|n_ubatch|flash_attn|kv_unified|swa_full)"
+    r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_seq_max|n_rs_seq|n_batch|n_ubatch|flash_attn|kv_unified|swa_full)"
     r" {0,12}= {0,4}(\w{1,20})"
 )
 _META = re.compile(
@@ -52,19 +53,33 @@ def _cache(line: Line, into: Builder) -> None:
     match = _CACHE.search(line.text)
     if not match:
         return
+    total, cells, layers, sequences, streams, key_type, keys, value_type, values = match.groups()
     into.add_cache(
         CacheLine(
-            total=printed(match[1], line.number),
-            cells=int(match[2]),
-            layers=int(match[3]),
-            key_type=match[4],
-            keys=printed(match[5], line.number),
-            value_type=match[6],
-            values=printed(match[7], line.number),
+            total=printed(total, line.number),
+            cells=_count(cells),
+            layers=_count(layers),
+            key_type=key_type,
+            keys=printed(keys, line.number) if keys else None,
+            value_type=value_type,
+            values=printed(values, line.number) if values else None,
             windowed=into.next_cache_windowed,
         )
     )
     into.next_cache_windowed = None
+    _sequences(sequences, into)
+    if streams and int(sequences) > 1:
+        into.options.setdefault("kv_unified", int(streams) == 1)
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def _sequences(text: str | None, into: Builder) -> None:
+    """Keep the sequences that a cache's own line names, where the context's lines are missing."""
+    if text:
+        into.options.setdefault("n_seq_max", int(text))
 
 
 def _self_size(line: Line, into: Builder) -> None:
@@ -97,8 +112,14 @@ def _windowed(line: Line, into: Builder) -> None:
 
 def _states(line: Line, into: Builder) -> None:
     match = _STATES.search(line.text)
-    if match and len(into.states) < len(into.caches) + 64:
-        into.states.append(StateLine(total=printed(match[1], line.number), cells=int(match[2]), layers=int(match[3])))
+    if not match or len(into.states) >= len(into.caches) + 64:
+        return
+    total, cells, layers, sequences, kept = match.groups()
+    into.states.append(StateLine(total=printed(total, line.number), cells=_count(cells), layers=_count(layers)))
+    # every sequence has a cell
+    _sequences(sequences or cells, into)
+    if kept and int(kept):
+        into.options.setdefault("n_rs_seq", int(kept))
 
 
 def _context(line: Line, into: Builder) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kvcalc.engines.logs import llama_cpp, sglang, vllm
-from kvcalc.engines.logs.lines import marked_lines, plain_text
+from kvcalc.engines.logs.lines import marked_lines
 from kvcalc.engines.logs.records import Builder
+from kvcalc.engines.logs.text import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

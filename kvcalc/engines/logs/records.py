@@ -72,8 +72,8 @@ class StateLine:
     """The recurrent states of llama.cpp, as printed in MiB."""
 
     total: Printed
-    cells: int
-    layers: int
+    cells: int | None = None
+    layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

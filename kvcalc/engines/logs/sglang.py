@@ -48,7 +48,7 @@ _CONTEXT = re.compile(r"context_len=(\d{1,15})")
 _USED = re.compile(rf"mem usage=({NUMBER}) ?GB")
 _TYPE = re.compile(r"(?:Using KV cache dtype|dtype): ?(?:torch\.)?([A-Za-z0-9_]{2,40})")
 _STATES = re.compile(rf"(conv|ssm)_state(?: size)?:? ?({NUMBER}) ?GB")
-_REPLICA = re.compile(r"^.{0,40}?\b(DP\d{1,4})\b")
+_REPLICA = re.compile(r"^.{0,120}?\b(DP\d{1,4})\b")
 
 
 def _arguments(line: Line, into: Builder) -> None:

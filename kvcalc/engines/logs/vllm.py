@@ -50,7 +50,7 @@ _DRAFT_TOKENS = re.compile(r"\bnum_spec(?:ulative)?_tokens'?[=:] ?(\d{1,3})")
 _ENGINE = re.compile(r"Initializing an? (?:V0 |(V1 ))?LLM engine \(v?([\w.+-]{1,60})\)")
 _SERVER = re.compile(r"vLLM API server version v?([\w.+-]{1,60})")
 _BANNER = re.compile(r"█\s+version v?(\d[\w.+-]{1,60})")
-_REPLICA = re.compile(r"^.{0,60}?\b(?:EngineCore|Worker|VllmWorker)_?(DP\d{1,4})")
+_REPLICA = re.compile(r"^.{0,120}?\b(?:EngineCore|Worker|VllmWorker)_?(DP\d{1,4})")
 _BATCHED = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 _NEEDED = re.compile(
     rf"max seq len \((\d{{1,12}})\), ?\(?({NUMBER}) ?GiB KV cache is needed, which is larger than the available KV "

@@ -43,7 +43,7 @@ def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:
     cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
     parallel = start_up.count("n_seq_max") or 1
     unified = _unified(start_up, cells)
-    context = start_up.count("n_ctx") or cells
+    context = start_up.count("n_ctx") or (cells if unified else cells * parallel)
     values = [cache.value_type for cache in kinds if cache.value_type in CACHE_TYPES]
     asked = start_up.text("kv_cache_dtype")
     fallback = asked if asked in CACHE_TYPES else "f16"
@@ -56,6 +56,7 @@ def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:
         cache_type_v=(values[0] or fallback) if values else (kinds[0].key_type or fallback) if kinds else fallback,
         swa_full=bool(start_up.options.get("swa_full", False)),
         ubatch=start_up.count("n_ubatch") or 512,
+        rollback_tokens=start_up.count("n_rs_seq") or 0,
         flash_attn="off" if flash in (0, False, "disabled", "off") and flash is not None else "on",
     )
 

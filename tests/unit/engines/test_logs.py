@@ -1,5 +1,6 @@
 """Logs: the wording of each engine and version, start-ups told apart, and never a crash on anything."""
 
+import json
 import time
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcalc.core.errors import KvcalcError
-from kvcalc.engines.logs import Printed, model_names, read_log
+from kvcalc.engines.logs import Printed, decoded, model_names, read_log
+from kvcalc.engines.logs.text import plain_text
 from kvcalc.plan.reconcile import reconcile_report
 
 # Lines as public logs have them; the engine's version beside each.
@@ -166,6 +168,135 @@ def test_wordings_of_llama_cpps_cache(line, total, values):
     (cache,) = only(f"0.00.038.833 I {line}").caches
     assert cache.total.value == total
     assert (cache.values and cache.values.value) == values
+
+
+CACHE = "llama_kv_cache: size =  416.00 MiB ( 32768 cells,  13 layers,  4/4 seqs), K (f16):  208.00 MiB, V (f16):  208.00 MiB"
+STATES = "llama_memory_recurrent: size =   598.50 MiB (     4 cells,  65 layers,  4 seqs  3 rs_seq), R (f32):   22.50 MiB, S (f32):  576.00 MiB"
+
+
+def test_a_cache_s_own_line_names_its_sequences():
+    assert only(CACHE).options == {"n_seq_max": 4, "kv_unified": False}
+    assert only(CACHE.replace("4/4", "4/1")).options == {"n_seq_max": 4, "kv_unified": True}
+    assert only(f"llama_context: n_seq_max     = 2\n{CACHE}").count("n_seq_max") == 2
+
+
+def test_a_line_of_states_names_its_sequences_and_their_copies():
+    found = only(STATES)
+    assert found.options == {"n_seq_max": 4, "n_rs_seq": 3}
+    assert (found.states[0].cells, found.states[0].layers, found.states[0].total.value) == (4, 65, 598.5)
+
+
+@pytest.mark.parametrize(
+    ("length", "cells", "layers", "key_type", "values"),
+    [
+        (36, None, None, None, None),
+        (50, 32768, None, None, None),
+        (63, 32768, 13, None, None),
+        (80, 32768, 13, None, None),
+        (96, 32768, 13, "f16", None),
+        (119, 32768, 13, "f16", 208),
+    ],
+)
+def test_a_line_that_was_cut_short_tells_what_stands_before_the_cut(length, cells, layers, key_type, values):
+    (cache,) = only(CACHE[:length]).caches
+    assert cache.total.value == 416
+    assert (cache.cells, cache.layers, cache.key_type) == (cells, layers, key_type)
+    assert (cache.values and cache.values.value) == values
+    assert only(STATES[: length + 9]).states[0].total.value == 598.5
+
+
+@pytest.mark.parametrize("length", range(len(CACHE)))
+def test_no_digits_are_read_of_a_number_that_was_cut(length):
+    for found in read_log(CACHE[:length]):
+        (cache,) = found.caches
+        assert {cache.total.value, cache.keys and cache.keys.value, cache.values and cache.values.value} <= {
+            416,
+            208,
+            None,
+        }
+        assert (cache.cells, cache.layers) in {(None, None), (32768, None), (32768, 13)}
+        assert found.options.get("n_seq_max", 4) == 4
+
+
+def printed_in(text):
+    """Everything that is read from a log, without the lines' numbers."""
+    return [
+        (
+            one.engine,
+            one.version,
+            one.model,
+            dict(one.options),
+            {name: [number.value for number in numbers] for name, numbers in one.printed.items()},
+            [(cache.total.value, cache.cells, cache.windowed) for cache in one.caches],
+            [(state.total.value, state.cells) for state in one.states],
+        )
+        for one in read_log(text)
+    ]
+
+
+PREFIXES = {
+    "docker --timestamps": "2026-04-22T01:47:15.123456789Z ",
+    "docker compose": "vllm-1  | ",
+    "docker compose --timestamps": "vllm-1  | 2026-04-22T01:47:15.123456789Z ",
+    "kubectl --prefix": "[pod/vllm-7d9f8c6b5-abcde/server] ",
+    "kubectl --prefix --timestamps": "[pod/vllm-7d9f8c6b5-abcde/server] 2026-04-22T01:47:15.123456789Z ",
+    "journald": "Nov 30 10:00:00 gpu-host-01.example.com vllm[12345]: ",
+    "journald -o short-iso": "2026-11-30T10:00:00+0000 gpu-host-01.example.com llama-server[12345]: ",
+    "a quoted reply": "> ",
+}
+
+
+@pytest.mark.parametrize("engine", [VLLM_V1 + REFUSAL, SGLANG, LLAMA_CPP, VLLM_V0], ids=["v1", "sglang", "cpp", "v0"])
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+def test_what_stands_in_front_of_a_line_changes_nothing(engine, prefix):
+    assert printed_in("\n".join(prefix + line for line in engine.splitlines())) == printed_in(engine)
+
+
+@pytest.mark.parametrize("engine", [VLLM_V1 + REFUSAL, SGLANG, LLAMA_CPP, VLLM_V0], ids=["v1", "sglang", "cpp", "v0"])
+def test_docker_s_own_file_is_read(engine):
+    lines = [json.dumps({"log": line + "\n", "stream": "stderr"}) for line in engine.splitlines()]
+    assert printed_in("\n".join(lines)) == printed_in(engine)
+
+
+@pytest.mark.parametrize(
+    "colour", ["\x1b[1;36m{}\x1b[0;0m", "[1;36m{}[0;0m", "^[[1;36m{}^[[0;0m", "#033[1;36m{}#033[0m"]
+)
+def test_colours_are_taken_off_however_they_are_spelled(colour):
+    painted = VLLM_V1.replace("GPU KV", colour.format("GPU KV")).replace(
+        "(Worker_TP0 pid=9)", colour.format("(Worker_TP0)")
+    )
+    assert printed_in(painted) == printed_in(VLLM_V1)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 132])
+@pytest.mark.parametrize("engine", [VLLM_V1 + REFUSAL, SGLANG, LLAMA_CPP, VLLM_V0], ids=["v1", "sglang", "cpp", "v0"])
+def test_lines_that_a_terminal_wrapped_are_joined(engine, width):
+    # a terminal shows colours, and does not count them
+    lines = plain_text(engine).splitlines()
+    wrapped = [line[at : at + width] for line in lines for at in range(0, len(line), width)]
+    found = printed_in("\n".join(wrapped))
+    assert [one[4:] for one in found] == [one[4:] for one in printed_in(engine)]
+    assert [one[0] for one in found] == [one[0] for one in printed_in(engine)]
+
+
+def test_joined_lines_keep_the_numbers_of_the_lines_after_them():
+    wrapped = "\n".join(["x" * 80, "y" * 80, "z" * 80, "end", "INFO Available KV cache memory: 3.5 GiB"])
+    assert only(wrapped).line == 5
+
+
+def test_lines_of_ranks_that_are_equally_long_are_not_joined():
+    lines = [
+        f"(Worker_TP{rank} pid=1) INFO [gpu_worker.py:359] Available KV cache memory: 52.3{rank} GiB"
+        for rank in range(4)
+    ]
+    assert len(only("\n".join(lines)).printed["available_kv_gib"]) == 4
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_files_are_decoded(encoding):
+    text = decoded(VLLM_V1.replace("\n", "\r\n").encode(encoding))
+    assert printed_in(text) == printed_in(VLLM_V1)
+    assert [one.line for one in read_log(text)] == [one.line for one in read_log(VLLM_V1)]
 
 
 def test_several_engines_are_told_apart_even_where_their_lines_alternate():

@@ -309,6 +309,35 @@ def test_llama_cpp_with_two_caches():
     assert {"full_cells", "swa_cells"} <= set(found)
 
 
+# 48 layers x (10,240 channels x 3 columns + 48 heads x 128 x 128) x 4 B = 149.625 MiB a sequence
+STATES = "llama_memory_recurrent: size = {} MiB ({} cells,  48 layers, {}), R (f32): 1.00 MiB, S (f32): 1.00 MiB"
+
+
+@pytest.mark.parametrize(
+    ("size", "cells", "sequences"),
+    [
+        ("149.62", 1, "1 seqs"),
+        ("598.50", 4, "4 seqs"),
+        ("598.50", 4, ""),
+        ("598.50", 1, "1 seqs  3 rs_seq"),
+        ("2394.00", 4, "4 seqs  3 rs_seq"),
+    ],
+)
+def test_llama_cpps_states_are_those_of_the_sequences_on_their_line(size, cells, sequences):
+    log = STATES.format(size, cells, sequences)
+    assert rows(log, model="qwen3.6-27b")["recurrent_state_mib"].agrees
+    assert not rows(log.replace(size, f"{float(size) + 0.02:.2f}"), model="qwen3.6-27b")["recurrent_state_mib"].agrees
+
+
+def test_llama_cpps_streams_are_those_of_the_cache_s_line():
+    # 36 layers x 8 heads x 128 x 2 B x 10,240 cells x 4 streams for keys, and as much for values
+    log = "llama_kv_cache: size = 5760.00 MiB ( 10240 cells,  36 layers,  4/4 seqs), K (f16): 2880.00 MiB, V (f16): 28"
+    found = rows(log, model="qwen3-8b")
+    assert all(row.agrees for row in found.values())
+    assert "v_cache_mib" not in found
+    assert not rows(log.replace("4/4", "4/1"), model="qwen3-8b")["kv_cache_mib"].agrees
+
+
 def test_the_advice_is_computed():
     advice = " ".join(api.reconcile(vllm()).advice)
     assert "a request of 8,192 tokens needs 1.00 GiB" in advice
