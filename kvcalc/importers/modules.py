@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from kvcalc.cost.parameters import Matrix
     from kvcalc.importers.families.shape import Shape
 
-__all__ = ["Module", "Selection", "lies_elsewhere", "linear_modules"]
+__all__ = ["TOKEN_TABLES", "Module", "Selection", "lies_elsewhere", "linear_modules", "table_modules"]
+
+# What checkpoints call the token table.
+TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings", "tok_embeddings")
 
 _ATTENTION = ("self_attn", "attn", "attention", "mixer", "temporal_block", "cross_attn")
 _STATE = ("linear_attn", "mamba", "mixer", "conv", "temporal_block", "lightning_attn", "delta_net")
@@ -105,6 +108,21 @@ def linear_modules(shape: Shape, model_type: str) -> list[Module]:
         names = ("lm_head", "head", "output", "embed_out")
         modules.append(Module(part="head", names=names, inputs=width, outputs=shape.head.rows, kind="head"))
     return modules
+
+
+def table_modules(shape: Shape) -> list[Module]:
+    """Return the lookup tables as modules; a tied token table belongs to the head."""
+    tied = shape.head is not None and shape.head.tied
+    tables = [*shape.embeddings, *(shape.encoder.embeddings if shape.encoder is not None else ())]
+    return [
+        Module(
+            part="head" if tied and place == 0 else "embedding",
+            names=TOKEN_TABLES if place == 0 else (table.name,),
+            inputs=table.width,
+            outputs=table.rows,
+        )
+        for place, table in enumerate(tables)
+    ]
 
 
 def _named(module: Module, names: tuple[str, ...]) -> Module:

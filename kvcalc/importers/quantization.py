@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import UnsupportedError, did_you_mean
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
-from kvcalc.importers.modules import linear_modules
+from kvcalc.importers.modules import linear_modules, table_modules
 from kvcalc.importers.quantization_methods import METHODS
 from kvcalc.importers.quantization_schemes import method_of
 
@@ -47,8 +47,8 @@ class CheckpointFormats:
 def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> CheckpointFormats:
     """Return the formats that the config declares.
 
-    Embeddings, routers and vectors stay in ``dtype`` under every scheme. Where parts are multiplied in different
-    formats, the narrowest is reported: a matrix is multiplied in the wider of its own format and that one.
+    Vectors stay in ``dtype`` under every scheme, embeddings and routers under all but MLX's. Where parts are multiplied
+    in different formats, the narrowest is reported: a matrix is multiplied in the wider of its own format and that one.
 
     Raises:
         UnsupportedError: a method, or an option of one, whose bytes are not known exactly.
@@ -69,9 +69,11 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
     if plan is None:
         return CheckpointFormats()
     modules = linear_modules(shape, text.text("model_type", default=""))
+    if plan.whole:
+        modules += table_modules(shape)
     if plan.check is not None:
         plan.check(modules)
-    schemes = [(module, None if module.kept else plan.scheme(module)) for module in modules]
+    schemes = [(module, None if module.kept and not plan.whole else plan.scheme(module)) for module in modules]
     narrow = {scheme.activations for _, scheme in schemes if scheme is not None and scheme.activations}
     activations = min(narrow, key=lambda name: (parse_format(name).bytes_per_element, name), default=None)
     return CheckpointFormats(parts=_parts(schemes, shape, dtype), kv=plan.kv, activations=activations)
@@ -79,7 +81,7 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
 
 def _find(top: Config, text: Config) -> Config | None:
     for config in (top, text):
-        for key in ("quantization_config", "compression_config"):
+        for key in ("quantization_config", "compression_config", "quantization"):
             if config.has(key):
                 return config.child(key)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.importers.modules import Selection, lies_elsewhere
+from kvcalc.importers.modules import TOKEN_TABLES, Selection, lies_elsewhere
 from kvcalc.importers.quantization_schemes import (
     Plan,
     by_row,
@@ -58,9 +58,6 @@ def compressed_tensors(config: Config, _text: Config) -> Plan:
     return Plan(pick, kv_scheme(config, "kv_cache_scheme"), lambda modules: _check(config, targeted, left, modules))
 
 
-_TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings", "tok_embeddings")
-
-
 def _check(
     config: Config, targeted: Sequence[tuple[str, Selection]], left: Selection, modules: Sequence[Module]
 ) -> None:
@@ -68,7 +65,7 @@ def _check(
     for target, picked in targeted:
         if lies_elsewhere(target):
             continue
-        if target == "Embedding" or any(picked.has(name) and not left.has(name) for name in _TOKEN_TABLES):
+        if target == "Embedding" or any(picked.has(name) and not left.has(name) for name in TOKEN_TABLES):
             what = f"the token table as a target ({target}) is not supported"
         elif not any(picked.picks(module) for module in modules):
             what = f"no linear module matches the target {target}"

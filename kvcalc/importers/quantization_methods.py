@@ -13,6 +13,7 @@ from kvcalc.core.formats import parse_format
 from kvcalc.core.units import ceil_div
 from kvcalc.importers.modules import Selection
 from kvcalc.importers.quantization_groups import compressed_tensors
+from kvcalc.importers.quantization_mlx import mlx
 from kvcalc.importers.quantization_schemes import (
     Plan,
     Scheme,
@@ -250,6 +251,7 @@ METHODS: dict[str, Callable[[Config, Config], Plan | None]] = {
     "fbgemm_fp8": _fbgemm_fp8,
     "fp8": _fp8,
     "gptq": _gptq,
+    "mlx": mlx,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "modelopt_mixed": _modelopt,

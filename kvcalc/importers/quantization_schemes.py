@@ -49,22 +49,28 @@ class Plan:
         scheme: returns how a module is stored; none where it is left alone.
         kv: the cache's format.
         check: raises an error where the method's lists do not fit the model's modules.
+        whole: whether it asks about every matrix: tables, and routers and the like, which other methods leave alone.
     """
 
     scheme: Callable[[Module], Scheme | None]
     kv: str | None = None
     check: Callable[[Sequence[Module]], None] | None = None
+    whole: bool = False
+
+
+# What the files of GPTQ say beside bits and groups, and those of MLX never do.
+_GPTQ_KEYS = ("desc_act", "sym", "damp_percent", "true_sequential", "checkpoint_format", "static_groups")
 
 
 def method_of(config: Config) -> str:
-    """Return the method; ModelOpt's early files name only their algorithm."""
+    """Return the method; ModelOpt's early files name only their algorithm, and MLX names nothing."""
     method = config.text("quant_method", default="").lower()
     if method:
         return method
     if config.has("quant_algo") or config.child("quantization").data.get("quant_algo"):
         return "modelopt"
     if config.has("bits") and config.has("group_size"):
-        return "gptq"
+        return "gptq" if any(key in config.data for key in _GPTQ_KEYS) else "mlx"
     if config.has("load_in_4bit") or config.has("load_in_8bit"):
         return "bitsandbytes"
     raise ProfileError("the quantisation names no quant_method", where=f"{config.where}, {config.path}")
