@@ -104,11 +104,14 @@ def glm4(config: Config) -> Shape:
     return alike(config, biases=biases, norms=4 * config.integer("hidden_size"))
 
 
-def glm4v_flat(config: Config) -> Shape:
-    """GLM-4.1V as first published: the text model's keys stand at the top level."""
-    config.raw("attention_bias")
+def glm4v(config: Config) -> Shape:
+    """The text model of GLM-4V: as `glm4`, with biases on queries, keys and values whatever the config says.
+
+    As first published (GLM-4.1V) its keys stand at the top level.
+    """
+    config.pass_over("attention_bias", "queries, keys and values always have biases")
     config.raw("num_key_value_heads")
-    return glm4(config)
+    return alike(config, biases=(True, False, False), norms=4 * config.integer("hidden_size"))
 
 
 def seed_oss(config: Config) -> Shape:
@@ -238,8 +241,8 @@ RULES: dict[str, Rule] = {
     "gemma": gemma,
     "glm": glm,
     "glm4": glm4,
-    "glm4v": glm4v_flat,
-    "glm4v_text": glm4,
+    "glm4v": glm4v,
+    "glm4v_text": glm4v,
     "granite": llama,
     "helium": helium,
     "hunyuan_v1_dense": hunyuan,

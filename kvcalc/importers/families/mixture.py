@@ -271,6 +271,8 @@ def _indexed_mixers(config: Config, old: Config, of: Grouped, kinds: Sequence[st
     """Return each layer's attention; the indexer's sizes may stand in ``sparse_attention_config``, by other names."""
     full = (of.mixer(), of.vectors)
     if "minimax_m3_sparse" not in kinds:
+        for key in ("index_n_heads", "index_head_dim", "index_topk_blocks", "index_block_size", "index_local_blocks"):
+            config.pass_over(key, "no layer of layer_types is sparse")
         return [full] * len(kinds)
 
     def setting(old_name: str, name: str) -> int:

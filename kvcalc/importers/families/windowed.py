@@ -306,6 +306,7 @@ RULES: dict[str, Rule] = {
     "cohere2": cohere2,
     "cwm": cwm,
     "exaone4": exaone4,
+    "exaone4_5_text": exaone4,
     "granite_swa": granite_swa,
     "mimo": qwen2,
     "ministral": mistral,

@@ -219,6 +219,7 @@ def _step_heads(config: Config, kinds: Sequence[str], query: int, kv: int) -> li
     """Return each layer's query heads."""
     overrides = layer_overrides(config, layers=len(kinds), known=("num_attention_heads",))
     if overrides is not None:
+        config.pass_over("num_sliding_attention_heads", "per_layer_config gives the heads of each layer")
         return [own.get("num_attention_heads", query) for own in overrides]
     local = _step_local_heads(config, query, kv)
     return [local if kind == LOCAL else query for kind in kinds]

@@ -72,6 +72,7 @@ def zamba2(config: Config) -> Shape:
         raise config.bad("num_hidden_layers", layers, f"{len(default)}, and layers_block_type is missing")
     kinds = layer_kinds(config, "layers_block_type", "layer_types", names=_ZAMBA_NAMES, layers=layers, default=default)
     config.pass_over("kv_channels", "attention_head_dim gives the width of a head")
+    config.pass_over("num_query_groups", "num_key_value_heads gives the heads of keys and values")
     rank = config.integer("adapter_rank", "lora_rank")
     adapters = rank * (hidden + 2 * inner)
     if config.flag("use_shared_attention_adapter", "use_shared_attention_lora"):
@@ -87,7 +88,10 @@ def zamba2(config: Config) -> Shape:
         matrices=hidden * hidden + adapters,
         biases=2 * inner + hidden if bias else 0,
     )
-    return decoder_shape(config, blocks, hidden=hidden)
+    # the class builds adapters for each layer of hybrid_layer_ids, of which a config cut short has too many
+    uses = kinds.count("hybrid")
+    idle = max(0, len(config.sequence("hybrid_layer_ids", default=None)) - uses) * adapters
+    return decoder_shape(config, blocks, hidden=hidden, vectors=hidden + idle)
 
 
 def _widths_only(config: Config) -> bool:
