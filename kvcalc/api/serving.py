@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.api.loads import Load
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
+from kvcalc.core.speculation import chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative.acceptance import Acceptance, AcceptanceForms
     from kvcalc.simulate.runs import Observer
     from kvcalc.simulate.workload import FollowUps
 
@@ -42,7 +44,12 @@ class Serving:
         preemption: ``recompute``, or ``swap``: blocks go to the host's memory and come back.
         host_bytes_per_s: rate at which they do, of each GPU.
         gamma: draft tokens of each verification; with it, decoding is speculative.
-        acceptance: probability that a draft is accepted, if those before it were.
+        acceptance: probability that a draft is accepted, if those before it were; or counts: ``"1000:814,602"``.
+        acceptance_by_position: in its place the share of all drafts of which each position was accepted, as vLLM prints
+            it.
+        acceptance_conditional: in its place one probability for each position.
+        accepted_length: in its place the tokens of a pass on average, the target's own included.
+        draft_rate: in its place accepted over drafted tokens.
         draft: the model that drafts; nothing where drafting takes no time. Its memory is not taken from the cache's.
         step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
         calibration: what ``estimate`` stands on in its place: a name, a file or a calibration.
@@ -63,7 +70,11 @@ class Serving:
     preemption: Any = "recompute"
     host_bytes_per_s: float | None = None
     gamma: int = 0
-    acceptance: float | None = None
+    acceptance: float | str | None = None
+    acceptance_by_position: str | Sequence[float] | None = None
+    acceptance_conditional: str | Sequence[float] | None = None
+    accepted_length: float | None = None
+    draft_rate: float | None = None
     draft: str | Path | None = None
     step_times: str = "ideal"
     calibration: str | Path | Calibration | None = None
@@ -81,6 +92,27 @@ class Serving:
         for wrong, what, hint in self._mistakes():
             if wrong:
                 raise InputError(what, hint=hint)
+        if self.gamma:
+            self.read_acceptance().by_depth(self.gamma)
+
+    def read_acceptance(self) -> Acceptance:
+        """Return the acceptance of drafts, in whichever form it is given.
+
+        Raises:
+            InputError: none or several of them, or numbers that cannot be.
+        """
+        from kvcalc.plan.speculative import read_acceptance
+
+        return read_acceptance(chain(self.gamma), **self._acceptance())
+
+    def _acceptance(self) -> AcceptanceForms:
+        return {
+            "acceptance": self.acceptance,
+            "acceptance_by_position": self.acceptance_by_position,
+            "acceptance_conditional": self.acceptance_conditional,
+            "accepted_length": self.accepted_length,
+            "draft_rate": self.draft_rate,
+        }
 
     def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
         """Yield what could be wrong: whether it is, what to say, and what to do."""
@@ -89,7 +121,7 @@ class Serving:
         swaps, rated = self.preemption == "swap", self.host_bytes_per_s is not None
         yield swaps and not rated, "swapping needs the rate of the link to the host's memory", "give --host-rate 50GB/s"
         yield rated and not swaps, "nothing goes to the host's memory", "add --preemption swap"
-        drafts, accepts = bool(self.gamma), self.acceptance is not None
+        drafts, accepts = bool(self.gamma), any(form is not None for form in self._acceptance().values())
         yield drafts and not accepts, "speculative decoding needs an acceptance", "give --acceptance 0.8"
         yield accepts and not drafts, "an acceptance is that of drafts", "give --gamma, draft tokens of a verification"
         yield self.draft is not None and not drafts, "a draft model drafts some tokens", "give --gamma and --acceptance"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kvcalc.api.speculation import draft_deployment
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
+from kvcalc.core.speculation import chain
 from kvcalc.core.units import parse_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.deployment import format_names
@@ -144,7 +145,7 @@ class ServingRun:
                 policy=limits.policy,
                 preemption=limits.preemption,
                 gamma=limits.speculative_tokens,
-                acceptance=serving.acceptance,
+                acceptance=serving.read_acceptance().constant_rate(chain(serving.gamma)) if serving.gamma else None,
                 draft="" if serving.draft is None else str(serving.draft),
                 step_times=serving.step_times,
             ),
@@ -181,12 +182,12 @@ def _exactness(metrics: Metrics) -> tuple[str, ...]:
 
 def _drafting(deployment: Deployment, serving: Serving) -> Drafting | None:
     """Return who drafts; a duration given for a step is that of a step with its drafts."""
-    if not serving.gamma or serving.acceptance is None:
+    if not serving.gamma:
         return None
+    acceptance = serving.read_acceptance()
     if serving.draft is None or serving.step_times not in {*_BOUNDS, "estimate"}:
-        return Drafting(acceptance=serving.acceptance)
-    timer = _timer(draft_deployment(deployment, serving.draft), serving)
-    return Drafting(acceptance=serving.acceptance, timer=timer)
+        return Drafting(acceptance=acceptance)
+    return Drafting(acceptance=acceptance, timer=_timer(draft_deployment(deployment, serving.draft), serving))
 
 
 def _timer(deployment: Deployment, serving: Serving) -> StepTimer:

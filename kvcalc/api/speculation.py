@@ -10,11 +10,13 @@ from kvcalc.sources import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.plan.speculative import Acceptance, SpeculationOptions
+    from kvcalc.plan.speculative import SpeculationOptions
+    from kvcalc.plan.speculative.acceptance import AcceptanceForms
 
 __all__ = ["draft_deployment", "explain_speculation", "speculate"]
 
@@ -44,7 +46,6 @@ def speculate(
     deployment: Deployment,
     draft: Deployment | str | Path | ModelProfile | None = None,
     *,
-    acceptance: float | str | Sequence[float],
     method: str | None = None,
     gammas: Sequence[int] | None = None,
     tree: Sequence[int] | None = None,
@@ -52,14 +53,13 @@ def speculate(
     draft_layers: int | None = None,
     batches: Sequence[int] = (1,),
     contexts: Sequence[int] | None = None,
+    **acceptance: Unpack[AcceptanceForms],
 ) -> SpeculativeReport:
     """Return whether speculation pays for each batch, context and length of the draft, and where it stops.
 
     Args:
         deployment: the target on its accelerators.
         draft: the draft model, in its own formats on the target's accelerators, or deployed by `draft_deployment`.
-        acceptance: a rate; a list by position, each given that all before were accepted; or the text of
-            ``--acceptance``, which also takes counts.
         method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp`` or ``layer-skip``; a draft model where left
             out.
         gammas: lengths of the draft; the best for each row where left out.
@@ -68,6 +68,10 @@ def speculate(
         draft_layers: layers that draft, of ``layer-skip``.
         batches: sequences decoded together.
         contexts: tokens attended by the first new token, itself included.
+        acceptance: one of ``acceptance`` (a rate, or counts: ``"1000:814,602"``), ``acceptance_by_position`` (shares of
+            all drafts, as vLLM prints them), ``acceptance_conditional`` (each given that all before were accepted),
+            ``accepted_length`` (tokens of a pass, the target's own included) and ``draft_rate`` (accepted over drafted
+            tokens).
 
     Raises:
         KvcalcError: no accelerator, numbers that cannot be, an unknown method, or a draft of another vocabulary.
@@ -82,7 +86,6 @@ def explain_speculation(
     deployment: Deployment,
     draft: Deployment | str | Path | ModelProfile | None = None,
     *,
-    acceptance: float | str | Sequence[float],
     method: str | None = None,
     gamma: int | None = None,
     tree: Sequence[int] | None = None,
@@ -90,6 +93,7 @@ def explain_speculation(
     draft_layers: int | None = None,
     batch: int = 1,
     context: int | None = None,
+    **acceptance: Unpack[AcceptanceForms],
 ) -> tuple[ExplainedStep, ...]:
     """Return the formulas behind a row of `speculate`, with the numbers put in; arguments as there."""
     from kvcalc.plan.explain import explain_speculation as explained
@@ -104,30 +108,21 @@ def _placed(target: Deployment, draft: Deployment | str | Path | ModelProfile | 
 
 
 def _options(
-    acceptance: float | str | Sequence[float],
+    acceptance: AcceptanceForms,
     method: str | None,
     gammas: Sequence[int] | None,
     tree: Sequence[int] | None,
     tree_nodes: int | None,
     draft_layers: int | None,
 ) -> SpeculationOptions:
-    from kvcalc.plan.speculative import SpeculationOptions
+    from kvcalc.plan.speculative import SpeculationOptions, read_acceptance
+    from kvcalc.plan.speculative.acceptance import draft_tree
 
     return SpeculationOptions(
-        acceptance=_acceptance(acceptance),
+        acceptance=read_acceptance(draft_tree(gammas, tree, tree_nodes), **acceptance),
         method=method,
         gammas=None if gammas is None else tuple(gammas),
         widths=None if tree is None else tuple(tree),
         nodes=tree_nodes,
         draft_layers=draft_layers,
     )
-
-
-def _acceptance(given: float | str | Sequence[float]) -> Acceptance:
-    from kvcalc.plan.speculative import Acceptance, parse_acceptance
-
-    if isinstance(given, str):
-        return parse_acceptance(given)
-    if isinstance(given, int | float):
-        return Acceptance(rates=(given,), constant=True)
-    return Acceptance(rates=tuple(given))

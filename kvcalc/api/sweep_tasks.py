@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.api.calculators import fit, prefill, size
 from kvcalc.api.speculation import speculate
 from kvcalc.core.errors import InputError, KvcalcError
+from kvcalc.plan.speculative.acceptance import FORMS
 from kvcalc.render.records import records
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _prefill(swept: Sweep, task: SweepTask) -> Columns:
 
 def _speculate(swept: Sweep, task: SweepTask) -> Columns:
     given = _given(swept, task)
-    if "acceptance" not in given:
+    if not given.keys() & set(FORMS):
         raise InputError("a sweep of speculation needs an acceptance", hint="for example --acceptance 0.6,0.8")
     gamma = given.pop("gamma", None)
     found = speculate(

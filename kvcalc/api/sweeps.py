@@ -38,7 +38,8 @@ class Sweep:
         report: a key of `SWEPT`.
         axes: what is varied, by name, the last one fastest: ``model``, ``gpu`` and other arguments of
             `kvcalc.deployment`; ``batch`` and ``context`` or ``prompt``; for ``speculate`` also ``draft``, ``method``,
-            ``gamma`` and ``acceptance``; for ``simulate`` those of `kvcalc.simulate_serving`.
+            ``gamma`` and ``acceptance``, ``accepted_length`` or ``draft_rate``; for ``simulate`` those of
+            `kvcalc.simulate_serving`.
         deployment: arguments of `kvcalc.deployment` that stay the same.
         options: arguments of the report's function that stay the same.
 

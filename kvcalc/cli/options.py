@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "ACCEPTANCE",
     "ENGINE_NAMES",
     "Batches",
     "Calibration",
@@ -24,6 +25,7 @@ __all__ = [
     "Output",
     "Set",
     "With",
+    "takes_acceptance",
     "takes_charts",
     "takes_costs",
     "takes_deployment",
@@ -72,6 +74,29 @@ _DEPLOYMENT: dict[str, Any] = {
 _COSTS: dict[str, Any] = {
     "price_per_hour_usd": Annotated[float | None, Option("--price", help="Dollars for an hour of one GPU.")],
     "power_share": Annotated[float | None, Option("--power-share", help="Share of its rated power that a GPU draws.")],
+}
+
+# How often drafted tokens are accepted, in one of these forms; the names are those of
+# `kvcalc.plan.speculative.acceptance.FORMS`.
+ACCEPTANCE: dict[str, Any] = {
+    "acceptance": Annotated[
+        str | None, Option("--acceptance", help="Drafted tokens accepted: a rate (0.8) or counts (1000:814,602).")
+    ],
+    "acceptance_by_position": Annotated[
+        str | None,
+        Option("--acceptance-by-position", help="As vLLM prints it, each of all drafts: 0.543,0.357,0.264."),
+    ],
+    "acceptance_conditional": Annotated[
+        str | None,
+        Option("--acceptance-conditional", help="By position, each if those before it were accepted: 0.54,0.66,0.74."),
+    ],
+    "accepted_length": Annotated[
+        float | None,
+        Option("--accepted-length", help="Tokens of a pass, the target's own (bonus) token included: 2.16."),
+    ],
+    "draft_rate": Annotated[
+        float | None, Option("--draft-rate", help="Accepted over drafted tokens: vLLM's draft acceptance rate.")
+    ],
 }
 
 # Files a report's chart is written to; the names are their endings.
@@ -145,6 +170,11 @@ def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
 def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say what running costs to a command; it gets them as the mapping ``cost_options``."""
     return _taking(command, "cost_options", _COSTS)
+
+
+def takes_acceptance(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the forms of acceptance to a command; it gets them as the mapping ``acceptance_options``."""
+    return _taking(command, "acceptance_options", ACCEPTANCE)
 
 
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:

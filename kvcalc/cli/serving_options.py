@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from kvcalc.cli.options import ACCEPTANCE
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import parse_bytes, parse_rate, parse_seconds
 
@@ -57,9 +58,7 @@ SERVING: dict[str, Any] = {
         str | None, Option("--host-rate", help="swap: link to the host's memory, of each GPU: 50GB/s.")
     ],
     "gamma": Annotated[int | None, Option("--gamma", help="Speculative decoding: draft tokens of each verification.")],
-    "acceptance": Annotated[
-        float | None, Option("--acceptance", help="Probability that a draft is accepted, if those before it were.")
-    ],
+    **ACCEPTANCE,
     "draft": Annotated[
         str | None, Option("--draft", help="Model that drafts; left out, drafting takes no time (n-grams).")
     ],

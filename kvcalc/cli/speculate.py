@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Model, Output, takes_charts, takes_deployment
+from kvcalc.cli.options import (
+    Batches,
+    Contexts,
+    Explain,
+    Gpu,
+    Json,
+    Model,
+    Output,
+    takes_acceptance,
+    takes_charts,
+    takes_deployment,
+)
 from kvcalc.core.errors import InputError
 
 # The keys of `kvcalc.plan.speculative.METHODS`, which is loaded only when it is needed; a test compares them.
@@ -17,12 +28,6 @@ Method = Annotated[str | None, Option("--method", help=f"{METHOD_NAMES}; draft-m
 Gamma = Annotated[
     str | None, Option("--gamma", help="Drafted tokens in a row: one, a list or a range; the best where left out.")
 ]
-Acceptance = Annotated[
-    str | None,
-    Option(
-        "--acceptance", help="A rate (0.8), one for each position (0.9,0.7) or counts (1000:814,602); 0.8 is assumed."
-    ),
-]
 Tree = Annotated[str | None, Option("--tree", help="Children of a node at each level of a tree: 4,2,2.")]
 Nodes = Annotated[int | None, Option("--tree-nodes", help="Tokens of a tree of the best shape.")]
 Layers = Annotated[int | None, Option("--draft-layers", help="layer-skip: layers that draft; half where left out.")]
@@ -32,6 +37,7 @@ Ranks = Annotated[int | None, Option("--draft-tp", help="Ranks that split the dr
 _ASSUMED = "0.8"
 
 
+@takes_acceptance
 @takes_deployment
 @takes_charts
 def command(
@@ -40,7 +46,6 @@ def command(
     draft: Draft = None,
     method: Method = None,
     gamma: Gamma = None,
-    acceptance: Acceptance = None,
     batch: Batches = "1",
     context: Contexts = None,
     tree: Tree = None,
@@ -52,6 +57,7 @@ def command(
     json: Json = False,
     output: Output = "table",
     *,
+    acceptance_options: dict[str, Any],
     chart_files: dict[str, str | None],
     deployment_options: dict[str, Any],
 ) -> None:
@@ -65,8 +71,9 @@ def command(
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
     gammas = counts(gamma, "gamma")
+    acceptance = {form: value for form, value in acceptance_options.items() if value is not None}
     asked: dict[str, Any] = {
-        "acceptance": _ASSUMED if acceptance is None else acceptance,
+        **(acceptance or {"acceptance": _ASSUMED}),
         "method": method,
         "tree": _widths(tree),
         "tree_nodes": tree_nodes,
@@ -74,7 +81,7 @@ def command(
     }
     target = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, target.hardware)
-    if acceptance is None:
+    if not acceptance:
         tell(f"acceptance {_ASSUMED} is assumed: measure your own")
     drafting = None
     if draft is None and (draft_weights is not None or draft_tp is not None):

@@ -38,6 +38,10 @@ Drafts = Annotated[str | None, Option("--draft", help="speculate, simulate: draf
 Methods = Annotated[str | None, Option("--method", help="speculate: ways to draft, separated by commas.")]
 Gammas = Annotated[str | None, Option("--gamma", help="speculate, simulate: tokens of a draft: a list or a range.")]
 Acceptances = Annotated[str | None, Option("--acceptance", help="speculate, simulate: rates, separated by commas.")]
+Lengths = Annotated[str | None, Option("--accepted-length", help="Likewise: tokens of a pass, separated by commas.")]
+DraftRates = Annotated[
+    str | None, Option("--draft-rate", help="Likewise: accepted over drafted tokens, separated by commas.")
+]
 Save = Annotated[
     str | None, Option("--save", metavar="FILE", help="Write the rows to a .csv, .jsonl or .parquet file.")
 ]
@@ -52,6 +56,9 @@ Workers = Annotated[
     int | None, Option("--workers", help="Processes: 1, or for simulations as many as there are cores.")
 ]
 Scheduler = Annotated[str | None, Option("--scheduler", help="A Dask cluster that does the work: tcp://HOST:PORT.")]
+
+# Lists that are one acceptance, not one to vary.
+_BY_POSITION = ("acceptance_by_position", "acceptance_conditional")
 
 
 @takes_swept
@@ -81,6 +88,8 @@ def command(
     method: Methods = None,
     gamma: Gammas = None,
     acceptance: Acceptances = None,
+    accepted_length: Lengths = None,
+    draft_rate: DraftRates = None,
     save: Save = None,
     resume: Resume = False,
     pareto: Pareto = False,
@@ -125,18 +134,23 @@ def command(
         "method": words(method, "method"),
         "gamma": counts(gamma, "gamma"),
         "acceptance": numbers(acceptance, "acceptance"),
+        "accepted_length": numbers(accepted_length, "accepted-length"),
+        "draft_rate": numbers(draft_rate, "draft-rate"),
     }
     options = simulation_values(simulation_options)
+    by_position = {name: options.pop(name) for name in _BY_POSITION if name in options}
     if report == "simulate":
         options |= {name: value for name, value in (("prompt", prompt), ("slo", slo)) if value is not None}
+        options |= by_position
         axes: dict[str, Any] = places | runs | drafting
         refuse_foreign(report, {"method": drafting.pop("method")}, "speculate")
     elif report == "speculate":
         axes = places | drafting | cells
         refuse_foreign(report, options | runs | {"prompt": prompt}, "simulate")
+        options = by_position
     else:
         axes = places | cells | {"prompt": counts(prompt, "prompt")}
-        refuse_foreign(report, drafting, "speculate")
+        refuse_foreign(report, drafting | by_position, "speculate")
         refuse_foreign(report, options | runs, "simulate")
     swept = api.Sweep(
         report=report,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "acceptance_by_position",
     "acceptance_from_counts",
     "best_tree",
     "break_even_rate",
@@ -240,10 +241,38 @@ def acceptance_from_counts(drafts: int, accepted: Sequence[int]) -> tuple[float,
     >>> acceptance_from_counts(100, (80, 60, 0, 0))
     (0.8, 0.75, 0.0, 0.0)
     """
-    counts = (drafts, *accepted)
-    if drafts < 1 or min(counts) < 0 or any(left < right for left, right in pairwise(counts)):
-        raise InputError(
-            f"accepted {', '.join(map(str, accepted))} of {drafts} drafts cannot be",
-            hint="a position is accepted at most as often as the one before it, and at most once a draft",
-        )
-    return tuple(right / left if left else 0.0 for left, right in pairwise(counts))
+    if drafts < 1 or not _falling((drafts, *accepted)):
+        raise InputError(f"accepted {', '.join(map(str, accepted))} of {drafts} drafts cannot be", hint=_FALLING)
+    return _neighbour_ratios((drafts, *accepted))
+
+
+def acceptance_by_position(shares: Sequence[float]) -> tuple[float, ...]:
+    """Return the acceptance of each position, given all before it, from the share of all drafts accepted there.
+
+    Args:
+        shares: for each position the share of drafts of which it was accepted, and so all before it.
+
+    Source: vLLM 0.32, ``v1/spec_decode/metrics.py``, "Per-position acceptance rate": accepted at a position over the
+    number of drafts, so that 1 + the sum of the shares is the mean acceptance length.
+
+    Raises:
+        InputError: shares outside 0 to 1, or that rise from one position to the next.
+
+    >>> acceptance_by_position((0.5, 0.25, 0))
+    (0.5, 0.5, 0.0)
+    """
+    if not _falling((1, *shares)):
+        listed = ", ".join(f"{share:g}" for share in shares)
+        raise InputError(f"acceptance by position {listed} cannot be", hint=_FALLING)
+    return _neighbour_ratios((1, *shares))
+
+
+_FALLING = "a position is accepted at most as often as the one before it, and at most once a draft"
+
+
+def _falling(amounts: Sequence[float]) -> bool:
+    return all(left >= right >= 0 for left, right in pairwise(amounts))
+
+
+def _neighbour_ratios(amounts: Sequence[float]) -> tuple[float, ...]:
+    return tuple(right / left if left else 0.0 for left, right in pairwise(amounts))

@@ -105,7 +105,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     **dict.fromkeys(("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel"), _count),
     **dict.fromkeys(("max-model-len", "requests", "users", "block-size", "memory-tokens", "layers", "heads", "kv-heads",
                      "trainings", "free-steps", "horizon", "replicas"), _count),
-    **dict.fromkeys(("utilization", "rate", "price", "consistency"), _number),
+    **dict.fromkeys(("utilization", "rate", "price", "consistency", "accepted-length", "draft-rate"), _number),
     **dict.fromkeys(("estimate", "explain"), _flag),
     "seed": _zero_or_more,
     "kv-memory": _bytes,

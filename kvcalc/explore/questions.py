@@ -200,7 +200,12 @@ def _speculate(values: Values, pasted: ModelProfile | None) -> Answer:
         if "draft" in values.read:
             shared = values.some("kv-dtype", "activations")
             draft = api.draft_deployment(target, looked_up(api.catalogue_model, values.get("draft")), **shared)
-    asked = {"acceptance": values.get("acceptance", "0.8"), "method": values.get("method")}
+    measured = values.some("acceptance-by-position", "accepted-length", "draft-rate")
+    asked = {
+        "method": values.get("method"),
+        "acceptance": values.get("acceptance", None if measured else "0.8"),
+        **measured,
+    }
     gammas = values.get("gamma")
     report = api.speculate(target, draft, gammas=gammas, batches=values.get("batch", (1,)),
                            contexts=values.get("context"), **asked)  # fmt: skip
@@ -305,7 +310,8 @@ QUESTIONS: dict[str, Question] = {
         special=_LISTED,
     ),
     "speculate": Question(
-        command="speculate", fields=(*_RUN, "gpu", "draft", "method", "gamma", "acceptance", "batch", "context"),
+        command="speculate", fields=(*_RUN, "gpu", "draft", "method", "gamma", "acceptance",
+                                      "acceptance-by-position", "accepted-length", "draft-rate", "batch", "context"),
         ask=_speculate, special=dict.fromkeys(("batch", "context", "gamma"), FEW),
     ),
     "levers": Question(

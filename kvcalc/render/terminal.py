@@ -183,11 +183,13 @@ def _short(value: float, chars: int, delta: float, left: bool = False) -> str:  
     return f"{text:<{chars}}" if left else f"{text:>{chars}}"
 
 
-def heat_map(cells: Mapping[tuple[str, str], float], *, across: str, down: str, middle: float, digits: int = 2) -> str:
+def heat_map(
+    cells: Mapping[tuple[str, str], float | None], *, across: str, down: str, middle: float, digits: int = 2
+) -> str:
     """Return a field of numbers, each behind a shade: none up to the middle value, then darker with the value.
 
     Args:
-        cells: for each column and row, by their names, the value.
+        cells: for each column and row, by their names, the value; none, shown as ``-``, where there is none.
         across: what the columns are.
         down: what the rows are.
         middle: the value from which on cells are shaded.
@@ -198,8 +200,11 @@ def heat_map(cells: Mapping[tuple[str, str], float], *, across: str, down: str, 
     1       0.5  █2.0
     """
     columns, rows = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
-    top = max([middle, *cells.values()])
-    texts = {place: _shade(value, middle, top) + f"{value:.{digits}f}" for place, value in cells.items()}
+    top = max([middle, *(value for value in cells.values() if value is not None)])
+    texts = {
+        index: "-" if value is None else _shade(value, middle, top) + f"{value:.{digits}f}"
+        for index, value in cells.items()
+    }
     first = max(len(name) for name in (down, *rows)) + 2
     width = max(len(text) for text in (*texts.values(), *columns))
     head = [f"{column:>{width}}" for column in columns]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kvcalc.core.requests import Request
+    from kvcalc.plan.speculative import Acceptance
     from kvcalc.simulate.cache import BlockGroup, Cache
     from kvcalc.simulate.scheduler import Step
     from kvcalc.simulate.timer import StepTimer
@@ -37,18 +38,14 @@ class Drafting:
     """Speculative decoding.
 
     Args:
-        acceptance: probability that a draft is accepted, if those before it were.
+        acceptance: probability that a draft is accepted, if those before it were; the same at all positions or not.
         timer: how long a pass of the drafter takes; nothing where it costs nothing.
         seed: of the draws; each request has its own.
     """
 
-    acceptance: float
+    acceptance: Acceptance
     timer: StepTimer | None = None
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.acceptance <= 1:
-            raise InputError(f"acceptance must be from 0 to 1, not {self.acceptance}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,8 +337,9 @@ class Replica:
     def _draw(self, job: Job, drafts: int, drafting: Drafting) -> int:
         if job.random is None:
             job.random = Random(f"{drafting.seed}/{job.order}")  # noqa: S311  a simulation
+        rates = drafting.acceptance.by_depth(drafts)
         accepted = 0
-        while accepted < drafts and job.random.random() < drafting.acceptance:
+        while accepted < drafts and job.random.random() < rates[accepted]:
             accepted += 1
         return accepted
 

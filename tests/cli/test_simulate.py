@@ -254,6 +254,8 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*SMALL, "--gamma", "-1", "--acceptance", "0.5"], "gamma must be"),
         ([*SMALL, "--acceptance", "0.5"], "acceptance is that of drafts"),
         ([*SMALL, "--draft", "llama3.2-1b"], "a draft model drafts"),
+        ([*SMALL, "--gamma", "3", "--acceptance", "0.5,0.3,0.1"], "a list by position, which has two readings"),
+        ([*SMALL, "--gamma", "3", "--acceptance-by-position", "0.5,0.3"], "given for 2 positions, and gamma is 3"),
         ([*SMALL, "--gamma", "3", "--acceptance", "1.5"], "acceptance must be from 0 to 1"),
         ([*SMALL, "--gamma", "3", "--acceptance", "1", "--max-num-batched-tokens", "3"], "no verification of 4 tokens fits"),
         ([*SMALL, "--tp", "3"], "not shared evenly by 3"),
@@ -352,6 +354,18 @@ def test_estimated_steps_stand_on_the_calibration_that_is_given(capsys, tmp_path
         for more in ((), ("--calibration", f"{tmp_path}/own.yaml"))
     )
     assert given - known == pytest.approx(1.0 - own.step_s)
+
+
+def test_drafts_are_accepted_by_position_as_they_were_printed(capsys):
+    run = (*SMALL, "--step-times", "20ms", "--gamma", "3")
+    printed = _json(capsys, *run, "--acceptance-by-position", "0.543,0.357,0.264")
+    conditional = _json(capsys, *run, "--acceptance-conditional", f"0.543,{0.357 / 0.543},{0.264 / 0.357}")
+    assert printed == conditional
+    assert printed["setup"]["acceptance"] == pytest.approx(0.5963, abs=1e-4)
+    none_after_the_first = _json(capsys, *run, "--acceptance-by-position", "1,0,0")["summary"]["tpot_s"]["p50"]
+    plain = _json(capsys, *SMALL, "--step-times", "20ms")["summary"]
+    outputs = plain["output_tokens"] / plain["requests"]
+    assert none_after_the_first == pytest.approx(0.02 * -(-(outputs - 1) // 2) / (outputs - 1))
 
 
 def test_drafts_that_are_all_accepted_save_steps(capsys):

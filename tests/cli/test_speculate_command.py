@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -32,6 +33,48 @@ def test_the_fields_that_scripts_depend_on(capsys):
     assert found["speedup"] == pytest.approx(2.243, abs=1e-3)
     assert found["break_even_acceptance"] == pytest.approx(0.394, abs=1e-3)
     assert (found["best_gamma"], found["break_even_batch"]) == (5, 209)
+
+
+# vLLM's own lines for one run: "Mean acceptance length: 2.16", "Avg Draft acceptance rate: 38.8%" (3 draft tokens) and
+# "Per-position acceptance rate: 0.543, 0.357, 0.264", whose sum and 1 is the first and whose mean is the second.
+PRINTED = "speculate --model qwen3-32b-fp8 --gpu h100-sxm --method ngram --gamma 3 --json"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "--acceptance-by-position 0.543,0.357,0.264",
+        "--acceptance-conditional 0.543,0.6574585635359116,0.7394957983193278",
+        "--accepted-length 2.164",
+        "--draft-rate 0.388",
+        "--acceptance 1000:543,357,264",
+    ],
+)
+def test_each_form_that_an_engine_prints_gives_the_same_tokens_of_a_pass(capsys, form):
+    code, out, err = run(capsys, f"{PRINTED} {form}")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["expected_tokens_per_pass"] == pytest.approx(2.164, abs=1e-12)
+
+
+def test_a_list_by_position_must_say_which_reading_it_is(capsys):
+    code, _, err = run(capsys, f"{PRINTED} --acceptance 0.543,0.357,0.264")
+    assert code == 2
+    assert "acceptance 0.543,0.357,0.264 is a list by position, which has two readings" in err
+    assert "--acceptance-by-position" in err.partition("hint: ")[2]
+    assert "--acceptance-conditional" in err.partition("hint: ")[2]
+
+
+def test_what_does_not_fit_is_no_speed_in_headline_or_map(capsys):
+    _, out, _ = run(capsys, "speculate --model llama3.1-70b --gpu h200 --method ngram --gamma 3 --acceptance 0.6"
+                            " --context 8192 --batch 4,1,2")  # fmt: skip
+    first, *lines = out.splitlines()
+    assert re.match(
+        r"DOES NOT FIT: batch 4, context 8,192, gamma 3 needs \S+ GiB of a GPU's \S+ GiB, and it fits up", first
+    )
+    assert "PAYS" not in out
+    rows = {line.split()[0]: line for line in lines[lines.index("- does not fit into memory") - 3 :]}
+    assert rows["4"].split()[1:] == ["-"] * 10
+    assert "2.18" in rows["1"]
 
 
 def test_the_table_says_all_of_it(capsys):

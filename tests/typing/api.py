@@ -39,7 +39,7 @@ def batch_up_to_which_speculation_pays(context: int) -> int | None:
     """The largest batch at which a small draft of 5 tokens still helps; none where it always or never does."""
     target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
     report: kvcalc.SpeculativeReport = kvcalc.speculate(
-        target, "llama3.1-8b", acceptance=[0.9, 0.85, 0.8, 0.75, 0.7], gammas=[5], contexts=[context]
+        target, "llama3.1-8b", acceptance_conditional=[0.9, 0.85, 0.8, 0.75, 0.7], gammas=[5], contexts=[context]
     )
     return report.break_even_batch
 

@@ -31,7 +31,8 @@ class ServerSetup:
         policy: ``fcfs`` or ``priority``.
         preemption: ``recompute`` or ``swap``.
         gamma: draft tokens of each verification; 0 without speculative decoding.
-        acceptance: probability that a draft is accepted, if those before it were.
+        acceptance: probability that a draft is accepted, if those before it were; of a list by position the constant
+            one that gives as many tokens.
         draft: the model that drafts; empty where drafting takes no time.
         step_times: where the time of a step comes from.
     """

@@ -185,12 +185,13 @@ class QuotedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapCell:
-    """The speed-up at one batch and one rate of acceptance, at the first context."""
+    """The speed-up at one batch and one rate of acceptance, at the first context, and whether that fits into memory."""
 
     batch: int
     acceptance: float
     gamma: int
     speedup: float
+    fits: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

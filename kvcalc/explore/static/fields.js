@@ -17,6 +17,9 @@ const KV = ["", "bf16", "fp8", "q8_0", "q4_0", "int8", "int4", "nvfp4"];
 const WEIGHTS = ["", "bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4", "q8_0", "q4_0"];
 export const ENGINES = ["vllm", "sglang", "llama.cpp", "transformers", "ideal"];
 
+// Forms of acceptance that engines print, in place of a rate.
+export const MEASURED = ["acceptance-by-position", "accepted-length", "draft-rate"];
+
 export const FIELDS = {
   model: { label: "Model", kind: "pick", list: "models", hint: "catalogue name or Hugging Face id" },
   draft: { label: "Draft model", kind: "pick", list: "models", hint: "leave empty for the other methods" },
@@ -37,7 +40,10 @@ export const FIELDS = {
   estimate: { label: "Estimate too, with the calibration that applies", kind: "check" },
   method: { label: "Method", kind: "select", values: METHODS, empty: "draft-model" },
   gamma: { label: "Drafted tokens (γ)", kind: "slider", values: ["", 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16], empty: "the best" },
-  acceptance: { label: "Acceptance (α)", kind: "slider", values: Array.from({ length: 21 }, (_, place) => (place * 5) / 100) },
+  acceptance: { label: "Acceptance (α)", kind: "slider", values: ["", ...Array.from({ length: 21 }, (_, index) => (index * 5) / 100)], empty: "as measured" },
+  "acceptance-by-position": { label: "By position, of all drafts", kind: "text", hint: "0.543,0.357,0.264 as vLLM prints it", group: "Acceptance as measured" },
+  "accepted-length": { label: "Tokens of a pass, bonus token included", kind: "text", hint: "2.16", group: "Acceptance as measured" },
+  "draft-rate": { label: "Accepted over drafted tokens", kind: "text", hint: "0.388", group: "Acceptance as measured" },
   rate: { label: "Requests a second", kind: "slider", values: [0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128] },
   requests: { label: "Requests", kind: "slider", values: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
   prompt: { label: "Prompt tokens", kind: "text", hint: "512, uniform:128-2048, lognormal:1020,0.9" },
@@ -57,7 +63,7 @@ export const DEFAULTS = {
   view: "size", units: "GiB", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
   "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
   "data-parallel": "", engine: "vllm", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
-  gamma: "", acceptance: "0.8", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
+  gamma: "", acceptance: "0.8", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
   slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
   "demo-block": "16",
 };

@@ -1,6 +1,6 @@
 // One state, kept in the page's address so that it can be shared.
 
-import { DEFAULTS } from "./fields.js";
+import { DEFAULTS, MEASURED } from "./fields.js";
 
 const MOST_SIDES = 3;
 const LONGEST = 200;
@@ -12,6 +12,7 @@ export function readState() {
     if (given.has(name)) state[name] = given.get(name).slice(0, LONGEST);
   }
   if (state.draft && !given.has("method")) state.method = "";
+  if (MEASURED.some((form) => state[form]) && !given.has("acceptance")) state.acceptance = "";
   state.sides = given.getAll("side").slice(0, MOST_SIDES);
   return state;
 }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.methods import Drafter
 
-__all__ = ["draft_memory", "largest_fitting_batch"]
+__all__ = ["draft_memory", "largest_fitting_batch", "speculation_memory"]
 
 _MOST_BATCH = 2**24
 
@@ -39,12 +39,17 @@ def draft_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch
     )
 
 
+def speculation_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> int:
+    """Return the bytes that the target and what speculation adds need on the fullest GPU."""
+    added = draft_memory(target, drafter, tree, batch=batch, context=context).total_bytes
+    return memory_needed(target, tokens=context, batch=batch) + added
+
+
 def largest_fitting_batch(target: Deployment, drafter: Drafter, tree: DraftTree, *, context: int) -> int:
     """Return the largest batch that fits with what speculation adds; 0 where none does."""
 
     def fits(batch: int) -> bool:
-        added = draft_memory(target, drafter, tree, batch=batch, context=context).total_bytes
-        return target.fits(memory_needed(target, tokens=context, batch=batch) + added)
+        return target.fits(speculation_memory(target, drafter, tree, batch=batch, context=context))
 
     low, high = 0, _MOST_BATCH + 1
     while high - low > 1:

@@ -10,6 +10,7 @@ from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
 from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, speedup, tree_acceptance
+from kvcalc.plan.speculative.memory import speculation_memory
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -82,6 +83,20 @@ class Passes:
         self._found: dict[tuple[int, int, int, int], StepTime] = {}
         self._ratios: dict[tuple[int, int, DraftTree, Kind], Ratios] = {}
         self._steps: dict[DraftTree, tuple[int, ...]] = {}
+        self._memory: dict[tuple[int, int, DraftTree], int] = {}
+
+    def memory_bytes(self, batch: int, context: int, tree: DraftTree) -> int:
+        """Return the bytes that target and draft need on the fullest GPU."""
+        key = (batch, context, tree)
+        if key not in self._memory:
+            if len(self._memory) >= _MOST_KEPT:
+                self._memory.clear()
+            self._memory[key] = speculation_memory(self.target, self.drafter, tree, batch=batch, context=context)
+        return self._memory[key]
+
+    def fits(self, batch: int, context: int, tree: DraftTree) -> bool:
+        """Whether target and draft fit into memory."""
+        return self.target.fits(self.memory_bytes(batch, context, tree))
 
     def target_time(self, batch: int, context: int, query_tokens: int) -> StepTime:
         """Return the time of a pass of the target over so many new tokens of each sequence, all with logits."""
@@ -181,10 +196,10 @@ class Speculation:
     def best(
         self, batch: int, context: int, *, acceptance: Acceptance | None = None, kind: Kind = "latency_s"
     ) -> Outcome:
-        """Return the round of the length that is fastest, the shortest of equals."""
+        """Return the round of the length that is fastest of those that fit, the shortest of equals."""
         return max(
             (self.at(batch, context, gamma, acceptance=acceptance, kind=kind) for gamma in self.gammas),
-            key=lambda found: (found.speedup, -found.gamma),
+            key=lambda outcome: (self.passes.fits(batch, context, outcome.tree), outcome.speedup, -outcome.gamma),
         )
 
     def asked_for(

@@ -10,8 +10,7 @@ from kvcalc.core.model import Mixture
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
 from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
-from kvcalc.cost.speculation import rate_for
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, memory_needed
+from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names
 from kvcalc.plan.speculative.acceptance import Acceptance
 from kvcalc.plan.speculative.limits import batch_limit, largest_draft
 from kvcalc.plan.speculative.memory import draft_memory
@@ -137,16 +136,15 @@ def _passes(target: Same[Deployment], draft: Same[Deployment | None], method: st
 
 
 def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> SpeculativeRow:
-    target, way, times = asked.passes.target, asked.passes.drafter, outcome.times
+    target, times = asked.passes.target, outcome.times
     serial = asked.passes.ratios(batch, context, outcome.tree, "serial_s")
-    added = draft_memory(target, way, outcome.tree, batch=batch, context=context).total_bytes
-    needed = memory_needed(target, tokens=context, batch=batch) + added
+    needed = asked.passes.memory_bytes(batch, context, outcome.tree)
     return SpeculativeRow(
         batch=batch,
         context=context,
         gamma=outcome.gamma,
         draft_tokens=outcome.tree.nodes,
-        acceptance_rate=_rate(asked, outcome),
+        acceptance_rate=asked.acceptance.constant_rate(outcome.tree),
         expected_tokens_per_pass=outcome.expected_tokens,
         speedup=outcome.speedup,
         serial_speedup=serial.speedup(outcome.expected_tokens),
@@ -162,14 +160,6 @@ def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> Spec
         fits=target.fits(needed),
         memory_needed_bytes=needed,
     )
-
-
-def _rate(asked: Speculation, outcome: Outcome) -> float:
-    """Return the constant rate of acceptance that gives a round's tokens."""
-    if asked.acceptance.constant:
-        return asked.acceptance.rates[0]
-    found = rate_for(outcome.expected_tokens, outcome.tree)
-    return 1.0 if found is None else found
 
 
 def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> GammaRow:
@@ -192,7 +182,8 @@ def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | 
         for rate in _MAP_RATES:
             constant = Acceptance(rates=(rate,), constant=True)
             outcome = asked.asked_for(batch, context, gamma, acceptance=constant)
-            cells.append(MapCell(batch=batch, acceptance=rate, gamma=outcome.gamma, speedup=outcome.speedup))
+            fits = asked.passes.fits(batch, context, outcome.tree)
+            cells.append(MapCell(batch=batch, acceptance=rate, gamma=outcome.gamma, speedup=outcome.speedup, fits=fits))
     return tuple(cells)
 
 
@@ -247,7 +238,7 @@ def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence
 def _shape_notes(first: Outcome, options: SpeculationOptions) -> tuple[str, ...]:
     found = []
     if options.acceptance.constant:
-        found.append("acceptance is taken to be independent of the position; a list by position says otherwise")
+        found.append("acceptance is taken to be the same at all positions; --acceptance-by-position says otherwise")
     if not first.tree.is_chain:
         found.append(
             "tree: each further child is taken to be accepted as often as the first, once those before it failed"

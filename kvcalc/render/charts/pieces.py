@@ -166,7 +166,15 @@ def bar_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, series: str, title:
     return {"data": {"values": placed}, "mark": {"type": "bar", "stroke": "white", "height": 36}, "encoding": encoding}
 
 
-def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis, middle: float | None = None) -> Spec:
+def heat_map(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    x: Axis,
+    y: Axis,
+    value: Axis,
+    middle: float | None = None,
+    without: Sequence[Mapping[str, Any]] = (),
+) -> Spec:
     """Return a field of cells with their numbers printed in them.
 
     Colours stand for values from 0 on, so that a field that never reaches the middle is all of one side.
@@ -177,8 +185,9 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
         y: the other.
         value: what the colour stands for.
         middle: the value at which the colour turns, where there is one (a speed-up of 1).
+        without: cells that have no value, shown by a dash.
     """
-    most = max(row[value.field] for row in rows)
+    most = max((row[value.field] for row in rows), default=0.0)
     turn, most = (0.0, most) if middle is None else (middle, max(most, 2 * middle))
     scheme: Spec = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "reverse": True}
     scheme["domain"] = [0, most] if middle is None else [0, middle, most]
@@ -194,6 +203,11 @@ def heat_map(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, value: Axis
             {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": shade}},
             {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written, "color": ink}},
             *([] if middle is None else _edges(rows, x=x, y=y, field=value.field, middle=middle)),
+            *(
+                [{"data": {"values": _values(without)}, "mark": {"type": "text", "text": "–", "color": "#555"}}]  # noqa: RUF001
+                if without
+                else []
+            ),
         ],
     }
 
@@ -203,9 +217,9 @@ def _edges(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, field: str, m
     above = {(row[x.field], row[y.field]): row[field] >= middle for row in rows}
     names = [list(dict.fromkeys(row[axis.field] for row in rows)) for axis in (x, y)]
     upright = [{x.field: right, y.field: up} for up in names[1] for left, right in pairwise(names[0])
-               if above.get((left, up)) != above.get((right, up))]  # fmt: skip
+               if {above.get((left, up)), above.get((right, up))} == {True, False}]  # fmt: skip
     level = [{x.field: across, y.field: low} for across in names[0] for high, low in pairwise(names[1])
-             if above.get((across, high)) != above.get((across, low))]  # fmt: skip
+             if {above.get((across, high)), above.get((across, low))} == {True, False}]  # fmt: skip
     return [_edge(upright, x=x, y=y, along="y"), _edge(level, x=x, y=y, along="x")]
 
 

@@ -19,19 +19,15 @@ __all__ = ["parts"]
 
 def parts(report: SpeculativeReport) -> list[Part]:
     """Return the verdict, its numbers, rows, lengths, batches, quoted rules and the map over batch and acceptance."""
-    row = report.rows[0]
-    verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
     where = f"batch {number_text(report.batch)}, context {number_text(report.context)}, gamma {report.gamma}"
     drafted = f"{report.method}, {report.draft}" if report.draft else report.method
     title = f"Speculation ({drafted}): {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
     shown: list[Part] = [
-        Text(f"{verdict}: {_times(report.speedup)} plain decoding at {where}", style="bold"),
+        Text(_verdict(report, where), style="bold"),
         Text(),
         heading(title),
         facts(_facts(report)),
     ]
-    if not row.fits:
-        shown.insert(1, Text(f"DOES NOT FIT: this needs {bytes_text(row.memory_needed_bytes)} of a GPU", style="bold"))
     if len(report.rows) > 1:
         shown += [Text(), heading("Rows"), _rows(report)]
     shown += [Text(), heading(f"Lengths of the draft at batch {number_text(report.batch)}"), _lengths(report)]
@@ -43,6 +39,18 @@ def parts(report: SpeculativeReport) -> list[Part]:
         _map(report),
     ]
     return [*shown, *note_lines(report.notes)]
+
+
+def _verdict(report: SpeculativeReport, where: str) -> str:
+    """Return the headline: a speed-up only of what fits."""
+    row = report.rows[0]
+    if not row.fits:
+        needed, memory = bytes_text(row.memory_needed_bytes), bytes_text(report.memory_bytes)
+        largest = report.by_context[0].largest_fitting_batch
+        until = f"it fits up to batch {number_text(largest)}" if largest else "it fits at no batch"
+        return f"DOES NOT FIT: {where} needs {needed} of a GPU's {memory}, and {until}"
+    verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
+    return f"{verdict}: {_times(report.speedup)} plain decoding at {where}"
 
 
 def _times(value: float) -> str:
@@ -59,6 +67,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
     bound = "bound of plain decoding"
     ahead, limit = bytes_text(memory.lookahead_bytes), report.by_context[0]
+    fitting = f"up to {number_text(limit.largest_fitting_batch)}" if limit.largest_fitting_batch else "at none"
     return [
         ("acceptance", rates, _rate(report.break_even_acceptance)),
         ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
@@ -71,7 +80,11 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
         else ("draft", "nothing runs", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
         ("best gamma", best, "the longest tried" if report.best_gamma == report.by_gamma[-1].gamma else ""),
-        ("batches it pays at", _paying(limit.paying), f"of up to {number_text(limit.searched_batch)}"),
+        (
+            "batches it pays at",
+            _paying(limit.paying),
+            f"of up to {number_text(limit.searched_batch)}; it fits {fitting}",
+        ),
         (
             "largest draft that pays",
             f"c = {largest.draft_ratio:.3f}" if largest.draft_ratio else "none",
@@ -173,5 +186,8 @@ def _rules(report: SpeculativeReport) -> list[Part]:
 
 
 def _map(report: SpeculativeReport) -> Part:
-    cells = {(f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup for cell in report.map}
-    return Text(heat_map(cells, across="acceptance", down="batch", middle=1.0))
+    cells = {
+        (f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup if cell.fits else None for cell in report.map
+    }
+    shown = heat_map(cells, across="acceptance", down="batch", middle=1.0)
+    return Text(shown if all(cell.fits for cell in report.map) else f"{shown}\n- does not fit into memory")

@@ -259,6 +259,20 @@ def test_speculation_is_swept_over_drafts_rates_and_cells():
     assert [(row["context"], row["batch"]) for row in rows[:4]] == [(1024, 1), (1024, 64), (4096, 1), (4096, 64)]
 
 
+@pytest.mark.parametrize(
+    ("axes", "options", "tokens"),
+    [
+        ({"accepted_length": (2.164, 2.5)}, {}, [2.164, 2.5]),
+        ({"draft_rate": (0.388, 0.5)}, {}, [2.164, 2.5]),
+        ({}, {"acceptance_by_position": "0.543,0.357,0.264"}, [2.164]),
+    ],
+)
+def test_speculation_is_swept_over_what_engines_print(axes, options, tokens):
+    fixed = {"model": ("llama3.1-8b",), "gpu": ("h200",), "method": ("ngram",), "gamma": (3,)}
+    rows = sweep(Sweep(report="speculate", axes=fixed | axes, options=options)).rows
+    assert [row["expected_tokens_per_pass"] for row in rows] == pytest.approx(tokens)
+
+
 def test_a_sweep_of_speculation_without_an_acceptance_says_so():
     swept = Sweep(report="speculate", axes={"model": ("llama3.1-8b",), "gpu": ("h200",), "method": ("ngram",)})
     assert sweep(swept).rows[0]["error"] == "a sweep of speculation needs an acceptance"

@@ -147,7 +147,7 @@ def test_the_best_length_is_the_fastest_and_none_where_plain_decoding_is(big, sm
 
 
 def test_acceptance_by_position_and_from_counts(small):
-    listed = kvcalc.speculate(small, acceptance=[0.8, 0.75], method="ngram", contexts=[512])
+    listed = kvcalc.speculate(small, acceptance_conditional=[0.8, 0.75], method="ngram", contexts=[512])
     counted = kvcalc.speculate(small, acceptance="100:80,60", method="ngram", contexts=[512])
     assert replace(listed, rules=()) == replace(counted, rules=())
     assert listed.by_gamma[1].expected_tokens_per_pass == pytest.approx(1 + 0.8 + 0.6)
@@ -155,7 +155,7 @@ def test_acceptance_by_position_and_from_counts(small):
     two = kvcalc.speculate(small, acceptance=listed.rows[0].acceptance_rate, method="ngram", gammas=[2], contexts=[512])
     assert two.expected_tokens_per_pass == pytest.approx(listed.expected_tokens_per_pass)
     with pytest.raises(InputError, match="given for 2 positions, and gamma is 3"):
-        kvcalc.speculate(small, acceptance=[0.8, 0.75], method="ngram", gammas=[3])
+        kvcalc.speculate(small, acceptance_conditional=[0.8, 0.75], method="ngram", gammas=[3])
     with pytest.raises(InputError, match="given for 1 positions"):
         kvcalc.speculate(small, acceptance="100:80", method="ngram", gammas=[2])
 
@@ -312,9 +312,16 @@ def test_what_is_legal_but_foolish_is_said(small):
         ({"acceptance": 1.5, "method": "ngram"}, "acceptance must be from 0 to 1, not 1.5"),
         ({"acceptance": -0.1, "method": "ngram"}, "from 0 to 1, not -0.1"),
         ({"acceptance": float("nan"), "method": "ngram"}, "from 0 to 1, not nan"),
-        ({"acceptance": [], "method": "ngram"}, "acceptance of 0 positions"),
-        ({"acceptance": "0.8,x", "method": "ngram"}, "'x' is not a number"),
+        ({"acceptance_conditional": [], "method": "ngram"}, "acceptance of 0 positions"),
+        ({"acceptance_conditional": "0.8,x", "method": "ngram"}, "'x' is not a number"),
         ({"acceptance": "", "method": "ngram"}, "'' is not a number"),
+        ({"acceptance": [0.8, 0.7], "method": "ngram"}, "a list by position, which has two readings"),
+        ({"method": "ngram"}, "acceptance is missing"),
+        ({"acceptance": 0.8, "draft_rate": 0.5, "method": "ngram"}, "--acceptance and --draft-rate say the same"),
+        ({"acceptance_by_position": "0.5,0.6", "method": "ngram"}, "acceptance by position 0.5, 0.6 cannot be"),
+        ({"accepted_length": 2.0, "method": "ngram"}, "accepted-length 2 is that of drafts of one length"),
+        ({"accepted_length": 4.1, "gammas": [3], "method": "ngram"}, "accepted-length 4.1 cannot be for 3 drafted"),
+        ({"draft_rate": 1.1, "gammas": [3], "method": "ngram"}, "draft-rate 1.1 cannot be for 3 drafted"),
         ({"acceptance": "100:120", "method": "ngram"}, "accepted 120 of 100 drafts cannot be"),
         ({"acceptance": "100:50,60", "method": "ngram"}, "accepted 50, 60 of 100 drafts"),
         ({"acceptance": "0:0", "method": "ngram"}, "accepted 0 of 0 drafts"),
@@ -362,9 +369,13 @@ EXPLAINED = [
 
 
 @pytest.mark.parametrize("asked", EXPLAINED, ids=str)
-@pytest.mark.parametrize("acceptance", [0.8, 1.0, [0.9, 0.8, 0.7, 0.6, 0.5]], ids=str)
+@pytest.mark.parametrize(
+    "acceptance",
+    [{"acceptance": 0.8}, {"acceptance": 1.0}, {"acceptance_conditional": [0.9, 0.8, 0.7, 0.6, 0.5]}],
+    ids=str,
+)
 def test_an_explanation_is_arithmetic(small, asked, acceptance):
-    steps = kvcalc.explain_speculation(small, acceptance=acceptance, batch=4, context=600, **asked)
+    steps = kvcalc.explain_speculation(small, batch=4, context=600, **acceptance, **asked)
     for step in steps:
         value = eval(step.expression, {"__builtins__": {"max": max, "min": min}})  # noqa: S307  our own output
         assert value == pytest.approx(step.value, rel=1e-9), step
@@ -372,7 +383,7 @@ def test_an_explanation_is_arithmetic(small, asked, acceptance):
     assert len(found) == len(steps)
     others = {name: value for name, value in asked.items() if name != "gamma"}
     gammas = [asked["gamma"]] if "gamma" in asked else None
-    report = kvcalc.speculate(small, acceptance=acceptance, batches=[4], contexts=[600], gammas=gammas, **others)
+    report = kvcalc.speculate(small, batches=[4], contexts=[600], gammas=gammas, **acceptance, **others)
     assert found["speedup"] == report.speedup
     assert found["expected_tokens_per_pass"] == report.expected_tokens_per_pass
     assert found["memory.total_bytes"] == report.memory.total_bytes

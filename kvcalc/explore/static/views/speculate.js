@@ -5,17 +5,23 @@ import { Chart } from "../chart.js";
 import { commands } from "../command.js";
 import { counted, figure } from "../explain.js";
 import { fill, h, notes, section, table } from "../dom.js";
+import { MEASURED } from "../fields.js";
 import { run } from "../state.js";
 import { bytes, count, number, percent, seconds, yes } from "../units.js";
 
 export const title = "Speculate";
-export const fields = ["model", "gpu", "gpus", "method", "draft", "gamma", "acceptance", "batch", "context", "weights", "kv-dtype", "activations",
+export const fields = ["model", "gpu", "gpus", "method", "draft", "gamma", "acceptance", "batch", "context", ...MEASURED, "weights", "kv-dtype", "activations",
   "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel"];
 
-// A draft model and a method without one exclude each other: the later choice stands.
+// A draft model and a method without one exclude each other, and so do the forms of acceptance: the later choice stands.
 export function settle(state, name) {
   if (name === "draft" && state.draft && state.method && state.method !== "eagle" && state.method !== "mtp" && state.method !== "medusa") state.method = "";
   if (name === "method" && ["ngram", "layer-skip"].includes(state.method)) state.draft = "";
+  const forms = ["acceptance", ...MEASURED];
+  if (forms.includes(name)) {
+    for (const form of forms) if (form !== name && state[name]) state[form] = "";
+    if (forms.every((form) => !state[form])) state.acceptance = "0.8";
+  }
 }
 
 export class View {
@@ -29,7 +35,7 @@ export class View {
   }
 
   async load(state, signal) {
-    const asked = run(state, "gpu", "draft", "method", "gamma", "acceptance", "batch", "context");
+    const asked = run(state, "gpu", "draft", "method", "gamma", "acceptance", ...MEASURED, "batch", "context");
     return { report: await ask("speculate", asked, signal), asked };
   }
 
@@ -39,8 +45,8 @@ export class View {
     const pays = report.speedup > 1;
     const { by_context: [limit] } = report;
     const from = limit.pays === "never" ? "It never pays at this context." : `It pays ${limit.pays}${limit.break_even_batch ? `, until batch ${count(limit.break_even_batch)}` : ""}.`;
-    this.verdict.className = `verdict ${pays ? "good" : "bad"}`;
-    this.verdict.textContent = `${pays ? "Pays" : "Does not pay"}: ${number(report.speedup)} times plain decoding. ${from}`;
+    this.verdict.className = `verdict ${pays && row.fits ? "good" : "bad"}`;
+    this.verdict.textContent = !row.fits ? `Does not fit: this needs ${bytes(row.memory_needed_bytes)} of a GPU's ${bytes(report.memory_bytes)}.` : `${pays ? "Pays" : "Does not pay"}: ${number(report.speedup)} times plain decoding. ${from}`;
     fill(this.figures,
       figure("Speed-up", `${number(report.speedup)} ×`, report.speedup, explained("speedup"), `${number(report.serial_speedup)} × operator after operator`),
       figure("Tokens of a pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),
