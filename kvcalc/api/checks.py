@@ -33,6 +33,9 @@ _SHORT = {
     "speedup": "speculate.speedup",
 }
 
+# Ten thousand checks take some 5 MB.
+_MOST_EARLIER_BYTES = 16 * 2**20
+
 
 def report_of_field(name: str, reports: Iterable[str]) -> tuple[str, str]:
     """Return the report that a field belongs to, and its name there.
@@ -150,14 +153,9 @@ def _changes(
 
 
 def _earlier(path: Path) -> dict[str, Any]:
-    import json
+    from kvcalc.files import read_json
 
-    try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ProfileError(
-            f"cannot be read: {getattr(error, 'strerror', None) or error}"[:200], where=str(path)
-        ) from None
+    data = read_json(path, max_bytes=_MOST_EARLIER_BYTES, what="the JSON of `kvcalc check`")
     if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("kvcalc.check/"):
         hint = "an earlier run writes it: kvcalc check --json > OLD.json"
         raise ProfileError("this is not the JSON of `kvcalc check`", where=str(path), hint=hint)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
+from kvcalc.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.steps import StepsReport
 
 __all__ = ["replay_steps"]
+
+# Ten thousand requests take some 2 MB.
+_MOST_BYTES = 16 * 2**20
 
 
 def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
@@ -25,13 +28,13 @@ def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
 
     Raises:
         InputError: a file that is no such scenario.
-        OSError: a file that cannot be read.
+        ProfileError: a file that cannot be read.
     """
     from kvcalc.core.reports.steps import StepsReport
     from kvcalc.simulate.replay import replay
 
     where = str(scenario) if isinstance(scenario, str | Path) else ""
-    content = _read(where) if where else scenario
+    content = read_json(Path(where), max_bytes=_MOST_BYTES, what="a scenario") if where else scenario
     if not isinstance(content, dict) or not isinstance(content.get("inputs"), dict):
         raise InputError("no scenario: it has no inputs", where=where, hint="docs/scheduler.md shows the form")
     try:
@@ -39,10 +42,3 @@ def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
     except InputError as error:
         raise InputError(error.what, where=": ".join(filter(None, (where, error.where))), hint=error.hint) from error
     return StepsReport(name=str(content.get("name", "")), steps=tuple(steps), totals=totals)
-
-
-def _read(path: str) -> Any:
-    try:
-        return json.loads(Path(path).read_bytes())
-    except ValueError as error:
-        raise InputError(f"not JSON: {error}", where=path) from error

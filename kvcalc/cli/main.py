@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ COMMANDS = {
 _ABOUT = "Roofline and memory-capacity calculator for LLM inference."
 _EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example."
 _WIDTH = 80
+_LONGEST_MESSAGE = 2000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -68,7 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 0
     except OSError as error:
         code = _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300], "")
-    sys.exit(code or 0)
+    except MemoryError:
+        code = _complain("the memory of this machine does not suffice for this", "ask for less at once")
+    except RecursionError:
+        code = _complain("the input is nested too deeply", "")
+    except ArithmeticError as error:
+        code = _complain(f"a number is too large or too small to compute with: {error}"[:300], "")
+    except UnicodeError as error:
+        code = _complain(f"a name or text is not UTF-8: {error}"[:300], "")
+    sys.exit(_closed(code or 0))
 
 
 def _run(words: list[str]) -> int:
@@ -95,16 +105,36 @@ def overview() -> str:
 
 
 def _prepare_output() -> None:
-    """Make standard output take whatever is printed: a closed one swallows it, a narrow one replaces characters."""
+    """Make both outputs take whatever is printed: a closed one swallows it, a narrow one replaces characters."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  it lives as long as the program
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  the same
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
 def _complain(what: str, hint: str) -> int:
-    sys.stderr.write(f"error: {what}\n")
-    if hint:
-        sys.stderr.write(f"hint: {hint}\n")
+    with suppress(OSError, ValueError):  # nobody may be reading
+        sys.stderr.write(f"error: {_one_line(what)}\n")
+        if hint:
+            sys.stderr.write(f"hint: {_one_line(hint)}\n")
+        sys.stderr.flush()
     return 2
+
+
+def _one_line(text: str) -> str:
+    shown = text[: 2 * _LONGEST_MESSAGE].split()
+    line = " ".join(shown)
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
+
+
+def _closed(code: int) -> int:
+    """Return the exit code once both outputs are written out, so that the interpreter has nothing left to fail at."""
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except (AttributeError, OSError, ValueError):
+            setattr(sys, name, None)
+    return code

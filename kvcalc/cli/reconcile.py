@@ -16,6 +16,9 @@ Model = Annotated[
 Engine = Annotated[str | None, Option("--engine", help="Look at this engine alone: vllm, sglang, llama.cpp.")]
 Strict = Annotated[bool, Option("--strict", help="Exit with 1 if a number disagrees or none was computed.")]
 
+# A server prints its start within some hundred kB; what it prints while it serves may be long.
+_MOST_BYTES = 256 * 2**20
+
 
 def command(
     log: Log,
@@ -47,10 +50,13 @@ def _read(log: str) -> str:
 
     from kvcalc.core.errors import InputError
     from kvcalc.engines.logs import decoded
+    from kvcalc.files import read_bytes, read_stream
 
-    if log == "-":
-        return decoded(sys.stdin.buffer.read())
-    try:
-        return decoded(Path(log).read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read the log: {error.strerror or error}", where=log) from error
+    what = "the log of an engine's start"
+    if log != "-":
+        content = read_bytes(Path(log), max_bytes=_MOST_BYTES, what=what)
+    elif sys.stdin is None:
+        raise InputError("standard input is closed", hint="give the log as a file")
+    else:
+        content = read_stream(sys.stdin.buffer, max_bytes=_MOST_BYTES, what=what, where="standard input")
+    return decoded(content)

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.core.units import GIB, seconds_of
 from kvcalc.evidence.record import Record
+from kvcalc.files import BoundedLines, open_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    _Reader: TypeAlias = Callable[[dict[str, Any], int], Iterator[Record]]
 
 __all__ = ["read_records", "shipped_records"]
 
@@ -19,7 +23,9 @@ _TTFT = re.compile(r"silicon_ttft_ms=([0-9.]+)")
 _COUNT = re.compile(r"\s*([1-9]\d{0,4}) ?x ?(?=[a-zA-Z])")
 _NOT_TOLD = ("", "-", "auto", "default", "none", "unknown", "?", "n/a")
 _DEPTH = re.compile(r"depth (\d+)\b")
-_MOST_CSV_BYTES = 64 * 2**20
+# Beyond them a table is broken or hostile.
+_MOST_ROWS = 500_000
+_LONGEST_ROW = 65_536
 
 
 def read_records(path: str | Path) -> tuple[Record, ...]:
@@ -97,27 +103,30 @@ def _noted_ttft(note: str) -> float | None:
 def _csv_records(path: Path) -> Iterator[Record]:
     import csv
 
-    try:
-        if path.stat().st_size > _MOST_CSV_BYTES:
-            raise ProfileError(f"the file has more than {_MOST_CSV_BYTES:,} bytes", where=str(path))
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
+    with open_text(path) as text:
+        lines = BoundedLines(text, max_characters=_LONGEST_ROW, where=str(path))
+        reader = csv.DictReader(lines)
+        try:
             columns = set(reader.fieldnames or ())
             read = next((read for needed, read in _TABLES if needed <= columns), None)
             if read is None:
                 known = "; ".join(", ".join(sorted(needed)) for needed, _ in _TABLES)
                 raise ProfileError("the columns are of no known table", where=str(path), hint=f"known: {known}")
-            for row in reader:
-                try:
-                    yield from read(row, reader.line_num)
-                except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-                    where = f"{path}:{reader.line_num}"
-                    what = (
-                        f"the column {error} is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
-                    )
-                    raise ProfileError(f"the row: {what}"[:200], where=where) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
+            for number, row in enumerate(reader, 1):
+                lines.next_record()
+                if number > _MOST_ROWS:
+                    raise ProfileError(f"more than {_MOST_ROWS:,} rows", where=f"{path}:{reader.line_num}")
+                yield from _row_records(row, read, path, reader.line_num)
+        except csv.Error as error:
+            raise ProfileError(f"cannot be read: {error}", where=f"{path}:{reader.line_num}") from error
+
+
+def _row_records(row: dict[str, Any], read: _Reader, path: Path, line: int) -> tuple[Record, ...]:
+    try:
+        return tuple(read(row, line))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        what = f"the column {error} is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
+        raise ProfileError(f"the row: {what}"[:200], where=f"{path}:{line}") from None
 
 
 _AICONFIGURATOR = "ai-dynamo/aiconfigurator"
@@ -177,7 +186,7 @@ def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
         )
 
 
-_TABLES: tuple[tuple[frozenset[str], Callable[[dict[str, Any], int], Iterator[Record]]], ...] = (
+_TABLES: tuple[tuple[frozenset[str], _Reader], ...] = (
     (frozenset({"device", "framework", "version", "gemm_dtype", "m", "n", "k", "latency_ms"}), _gemm),
     (frozenset({"device", "framework", "version", "attn_dtype", "num_heads", "step", "latency_ms"}), _attention),
     (frozenset({"system", "model_path", "tp_size", "silicon_ttft_ms", "silicon_tpot_ms"}), _serving),

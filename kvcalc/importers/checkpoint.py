@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError
 from kvcalc.core.formats import parse_format
+from kvcalc.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,17 +70,14 @@ def open_file(path: Path) -> Iterator[tuple[Read, int]]:
     Raises:
         ProfileError: the file cannot be opened or read.
     """
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
+    with open_regular(path) as file:
+        size = file.seek(0, 2)
 
-            def read(offset: int, length: int) -> bytes:
-                file.seek(offset)
-                return file.read(length)
+        def read(offset: int, length: int) -> bytes:
+            file.seek(offset)
+            return file.read(length)
 
-            yield read, size
-    except OSError as error:
-        raise ProfileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        yield read, size
 
 
 def element_count(shape: Sequence[int], *, name: str, where: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.files import open_regular
 from kvcalc.importers.safetensors import shard_names
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _choose(names: Sequence[str], preferred: str) -> str | None:
 def _is_held(path: Path) -> bool:
     """Return whether a file is there itself, not as the pointer that Git LFS leaves in its place."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(_POINTER)) != _POINTER
-    except OSError:
+    except ProfileError:
         return False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError, UnsupportedError
 from kvcalc.core.units import ceil_div
+from kvcalc.files import open_regular
 from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count
 from kvcalc.importers.gguf_families import gguf_profile
 
@@ -35,6 +36,8 @@ _LONGEST_NAME = 65_535
 # Longer strings and arrays (vocabularies, chat templates) are passed over: nothing here needs them.
 _KEPT_STRING = 4096
 _KEPT_ARRAY = 4096
+# Numbers of all arrays together: those of real files stand once a layer.
+_KEPT_IN_ALL = 500_000
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -82,6 +85,7 @@ class _Cursor:
         self.size = size
         self.where = where
         self.at = 0
+        self.kept = 0
 
     def error(self, what: str) -> ProfileError:
         return ProfileError(f"{what} (at byte {self.at})", where=self.where)
@@ -181,6 +185,9 @@ def _value(cursor: _Cursor, kind: int) -> Any:
     cursor.skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
     if count > _KEPT_ARRAY:
         return None
+    cursor.kept += count
+    if cursor.kept > _KEPT_IN_ALL:
+        raise cursor.error(f"arrays of more than {_KEPT_IN_ALL:,} numbers in all")
     return list(struct.unpack_from(f"<{count}{_SCALARS[kind]}", cursor.data, start))
 
 
@@ -194,7 +201,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: object) -> dict[str, Tensor
         if name in tensors:
             raise cursor.error(f"the tensor {name[:80]!r} stands twice")
         dimensions = cursor.number("I")
-        if not dimensions <= 4:  # noqa: PLR2004
+        if not 1 <= dimensions <= 4:  # noqa: PLR2004
             raise cursor.error(f"the tensor {name[:80]!r} has {dimensions} dimensions")
         shape = tuple(cursor.number("Q") for _ in range(dimensions))
         tensor = _tensor(cursor, name, shape, cursor.number("I"))
@@ -271,15 +278,12 @@ def _part(path: Path, named: Path) -> Path:
 
 
 def _local(path: Path) -> GgufHeader:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size == 0:
-                raise ProfileError("not a GGUF file: it is empty", where=str(path))
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return parse_header(data, size, where=str(path))
-    except (OSError, ValueError) as error:
-        raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
+    with open_regular(path) as file:
+        size = file.seek(0, 2)
+        if size == 0:
+            raise ProfileError("not a GGUF file: it is empty", where=str(path))
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return parse_header(data, size, where=str(path))
 
 
 def import_gguf(path: Path, name: str) -> ModelProfile:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError, did_you_mean
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.provenance import Source
+from kvcalc.files import read_text
 from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.quantization import weight_formats
@@ -31,17 +32,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     Raises:
         ProfileError: it cannot be read, is too large or too deep, or is not a JSON object.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ProfileError(f"the file has more than {_MOST_BYTES} bytes: not a model config", where=str(path))
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot be read: {_reason(error)}", where=str(path)) from error
-    return read_config(text, where=str(path))
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return read_config(read_text(path, max_bytes=_MOST_BYTES, what="a model config"), where=str(path))
 
 
 def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:

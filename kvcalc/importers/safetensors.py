@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.cost.parameters import parameters
 from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count, open_file
 from kvcalc.importers.hugging_face import import_config, read_config_file
 from kvcalc.importers.tensor_checks import check_tensors
@@ -30,11 +31,14 @@ __all__ = ["import_safetensors", "read_header", "read_safetensors", "shard_names
 # The format's own limit; and more tensors, shards or text in one entry than any checkpoint has.
 _MOST_HEADER_BYTES = 100_000_000
 _MOST_TENSORS = 250_000
-_MOST_INDEXED = 2_000_000
+_MOST_INDEXED = 500_000
+_MOST_INDEX_KEYS = 100
 _MOST_SHARDS = 10_000
 _MOST_METADATA = 100_000
 _LONGEST_ENTRY = 4096
-_MOST_INDEX_BYTES = 200_000_000
+_MOST_INDEX_BYTES = 100_000_000
+# No format stores a parameter in less than half a bit: a file with less is an adapter, or empty.
+_MOST_PARAMETERS_OF_A_BYTE = 16
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -149,10 +153,12 @@ def read_header(read: Read, size: int, *, where: str) -> dict[str, Tensor]:
 def _tensors(text: _Text, data_bytes: int) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     spans: list[tuple[int, int]] = []
-    metadata = 0
+    metadata = False
     for name in text.keys():  # noqa: SIM118
         if name == "__metadata__":
-            metadata += 1
+            if metadata:
+                raise text.error("the key '__metadata__' stands twice")
+            metadata = True
             for count, _ in enumerate(text.keys()):
                 if count >= _MOST_METADATA:
                     raise text.error(f"more than {_MOST_METADATA} entries of metadata")
@@ -165,8 +171,6 @@ def _tensors(text: _Text, data_bytes: int) -> dict[str, Tensor]:
         tensors[name], span = _tensor(name, text.small_object(), text)
         spans.append(span)
     text.end()
-    if metadata > 1:
-        raise text.error("the key '__metadata__' stands twice")
     _check_spans(spans, data_bytes, text.where)
     return tensors
 
@@ -278,11 +282,9 @@ def _index(path: Path) -> dict[str, str]:
         except UnicodeDecodeError as error:
             raise ProfileError("the index is not UTF-8 text", where=str(path)) from error
     files = _weight_map(text)
-    for count, name in enumerate(dict.fromkeys(files.values())):
+    for name in dict.fromkeys(files.values()):
         if "/" in name or "\\" in name or "\x00" in name or name.startswith("."):
             raise ProfileError(f"the index names the file {name[:80]!r} outside its folder", where=str(path))
-        if count >= _MOST_SHARDS:
-            raise ProfileError(f"more than {_MOST_SHARDS} shards", where=str(path))
     return files
 
 
@@ -299,8 +301,11 @@ def _indexed(path: Path) -> TensorTable:
 
 def _weight_map(text: _Text) -> dict[str, str]:
     files: dict[str, str] = {}
+    names: dict[str, str] = {}
     found = False
-    for key in text.keys():  # noqa: SIM118
+    for count, key in enumerate(text.keys()):
+        if count >= _MOST_INDEX_KEYS:
+            raise text.error("an index of more than metadata and a weight_map")
         if key != "weight_map":
             text.small_object()
             continue
@@ -310,7 +315,10 @@ def _weight_map(text: _Text) -> dict[str, str]:
         for name in text.keys():  # noqa: SIM118
             if name in files or len(files) >= _MOST_INDEXED:
                 raise text.error(f"the tensor {name[:80]!r} stands twice, or there are too many")
-            files[name] = text.string()
+            file = text.string()
+            files[name] = names.setdefault(file, file)  # the same text once
+            if len(names) > _MOST_SHARDS:
+                raise text.error(f"more than {_MOST_SHARDS} shards")
     text.end()
     if not files:
         raise ProfileError("the index has no weight_map", where=text.where)
@@ -343,6 +351,9 @@ def import_safetensors(path: Path, name: str) -> ModelProfile:
     data = read_config_file(config)
     described, _ = import_config(data, name=name, where=str(config))
     profile, unchecked = check_tensors(table, described, data)
+    if table.total_bytes * _MOST_PARAMETERS_OF_A_BYTE < sum(parameters(profile).values()):
+        what = f"tensors of {table.total_bytes:,} bytes are not the weights that {config.name} describes"
+        raise ProfileError(what, where=str(path), hint=f"give {config.name} itself for its own formats")
     formats, notes = part_formats(table, profile)
     return replace(
         profile,

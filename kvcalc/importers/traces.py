@@ -20,6 +20,7 @@ from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.ranges import check_between
 from kvcalc.core.requests import Request, Segment
 from kvcalc.core.units import ceil_div, parse_seconds
+from kvcalc.files import BoundedLines, open_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["TraceColumns", "parse_columns", "read_trace"]
 
 _MOST_TOKENS = 10**9
+_LONGEST_S = 1e10
+_LONGEST_ROW = 500_000
 _MOST_PRIORITY = 10**9
 _MOST_SHOWN = 60
 # Length of ``2023-11-16 18:15:``: what comes before the seconds of a date.
@@ -120,7 +123,7 @@ def read_trace(
 
     Raises:
         InputError: a row that cannot be used, with its line; columns that are not there; a trace without requests.
-        OSError: a file that cannot be read.
+        ProfileError: a file that cannot be read, or a row of more than 500,000 characters.
     """
     path = Path(path)
     rows = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
@@ -153,8 +156,9 @@ _Row = tuple[int, TraceColumns, "Sequence[Any]"]
 
 def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
     """Yield line, columns and the values of time, prompt, output, hashes and priority of each row that is not empty."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+    with open_text(path, errors="replace") as text:
+        lines = BoundedLines(text, max_characters=_LONGEST_ROW, where=str(path))
+        reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         try:
             header = [name.strip() for name in next(reader, [])]
             found = columns or _known(header, path)
@@ -163,6 +167,7 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
             # of a column that is not there, another's values, which nobody looks at
             values = itemgetter(*[longest if place is None else place for place in places])
             for row in reader:
+                lines.next_record()
                 if len(row) > longest:
                     yield reader.line_num, found, values(row)
                 elif any(cell.strip() for cell in row):
@@ -183,8 +188,10 @@ def _place(header: list[str], name: str | None, path: Path) -> int | None:
 def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
     """Yield the same as `_csv_rows` from one JSON object a line."""
     found = columns
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        for line, text in enumerate(file, 1):
+    with open_text(path, errors="replace") as file:
+        lines = BoundedLines(file, max_characters=_LONGEST_ROW, where=str(path))
+        for line, text in enumerate(lines, 1):
+            lines.next_record()
             if not text.strip():
                 continue
             where = f"{path}:{line}"
@@ -271,6 +278,8 @@ class _Clock:
         if self._first is None:
             self._first = whole_s, rest
         passed_s = (whole_s - self._first[0]) + (rest - self._first[1]) * unit_s
+        if passed_s > _LONGEST_S:
+            raise InputError(f"{columns.time} is {passed_s:g} s after the first, longer than any trace")
         if passed_s < self._last_s:
             raise InputError(
                 f"the time goes back by {self._last_s - passed_s:g} s",

@@ -138,7 +138,7 @@ def _is_shipped(path: Path, kind: Kind) -> bool:
 def _aliases(path: Path, key: str) -> list[str]:
     """Return a file's aliases in lower case, reading only files whose text holds the key at all."""
     try:
-        if key.encode() not in path.read_bytes().lower():
+        if key.encode(errors="surrogateescape") not in path.read_bytes().lower():
             return []
     except OSError:
         return []

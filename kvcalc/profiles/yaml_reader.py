@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.files import read_text
 from kvcalc.profiles.reader import Document
 
 if TYPE_CHECKING:
@@ -49,12 +50,7 @@ def read_yaml_file(path: Path, *, list_key: str | None = None) -> Document:
     Raises:
         ProfileError: it cannot be read or is not strict YAML; the place is ``file:line``.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ProfileError(f"the file has more than {_MOST_BYTES} bytes: not a profile", where=str(path))
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from error
+    text = read_text(path, max_bytes=_MOST_BYTES, what="a profile")
     return read_yaml(text, where=str(path), list_key=list_key)
 
 

@@ -107,7 +107,7 @@ def test_another_model_may_be_given(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.log"], "error: missing.log: cannot read the log"),
+        (["missing.log"], "error: missing.log: cannot be read"),
         ([EXAMPLE, "--engine", "trtllm"], "error: the log of engine 'trtllm' cannot be read"),
         ([EXAMPLE, "--engine", "sglang"], "error: the log tells nothing of sglang"),
         ([EXAMPLE, "--model", "nosuch"], "error: unknown model 'nosuch'"),

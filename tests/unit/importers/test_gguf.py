@@ -262,6 +262,12 @@ def test_unknown_architecture_is_refused_by_name() -> None:
         _from_keys("lama", _SMALL)
 
 
+def _array(number: int) -> bytes:
+    """A key with as many numbers as are kept of one array."""
+    key = f"{number:04}".encode()
+    return struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 2, 4096) + bytes(2 * 4096)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -284,6 +290,8 @@ def test_unknown_architecture_is_refused_by_name() -> None:
             "twice",
         ),
         (b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"t" + struct.pack("<I", 2**31), "dimensions"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"t" + struct.pack("<IIQ", 0, 0, 0), "has 0 dimensions"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 300) + b"".join(map(_array, range(300))), "numbers in all"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"t" + struct.pack("<IqIQ", 1, -1, 0, 0), "has a size of"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"t" + struct.pack("<IQIQ", 1, 33, 2, 0), "rows of 33"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"t" + struct.pack("<IQIQ", 1, 32, 0, 0), "truncated"),

@@ -308,3 +308,30 @@ def test_broken_header_is_one_clear_error(header: bytes | dict[str, Any], data: 
 def test_header_length_is_checked_before_anything_is_read(length: int, message: str) -> None:
     with pytest.raises(ProfileError, match=message):
         _parse(b"{}", length=length)
+
+
+def test_metadata_that_repeats_is_refused_at_once() -> None:
+    """Checked at the end of the header, a hostile one of 100 MB took ten seconds."""
+    with pytest.raises(ProfileError, match=r"twice \(at character 3\d of"):
+        _parse(b'{"__metadata__":{},"__metadata__":{},' + b'"__metadata__":{}' * 1000)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({f"key{number}": {} for number in range(200)}, "more than metadata and a weight_map"),
+        ({"weight_map": {f"tensor{number}": f"shard{number}" for number in range(10_002)}}, "more than 10000 shards"),
+    ],
+)
+def test_index_that_no_checkpoint_has_is_refused(tmp_path: Path, index: dict[str, Any], message: str) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps(index))
+    with pytest.raises(ProfileError, match=message):
+        read_safetensors(path)
+
+
+def test_file_with_less_than_the_weights_is_refused(tmp_path: Path) -> None:
+    """A file without a model beside a config: its bytes are not those of the model."""
+    path = _checkpoint(tmp_path, {"other.weight": _zeros(4, 4)})
+    with pytest.raises(ProfileError, match="tensors of 32 bytes are not the weights"):
+        import_safetensors(path, "m")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.core.requests import Segment
 from kvcalc.importers.traces import TraceColumns, parse_columns, read_trace
 
@@ -156,3 +156,22 @@ def test_a_column_of_priorities(tmp_path):
 def test_tokens_beyond_any_number_are_refused(tmp_path):
     with pytest.raises(InputError, match="input_length inf is not a whole number of tokens"):
         _read(tmp_path, _mooncake().replace("1100", "1e400"), "trace.jsonl")
+
+
+def test_a_time_beyond_any_trace_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"1e\+300 s after the first") as caught:
+        _read(tmp_path, "t,p,o\n0,5,5\n1e300,5,5\n", columns=parse_columns("time=t,prompt=p,output=o"))
+    assert caught.value.where.endswith("trace.csv:3")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("trace.csv", AZURE + "," * 600_000 + "\n"),
+        ("trace.csv", AZURE + '"a\n",' * 300_000),
+        ("trace.jsonl", '{"timestamp": [' + "[]," * 400_000),
+    ],
+)
+def test_a_row_that_does_not_end_is_refused_before_it_is_read_whole(tmp_path, name, text):
+    with pytest.raises(ProfileError, match="500,000 characters in one row"):
+        _read(tmp_path, text, name)
