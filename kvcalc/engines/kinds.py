@@ -127,6 +127,7 @@ class Paged:
     name: str
     layouts: Callable[[int], tuple[Layout, ...]]
     parallel: Parallel
+    needed: Callable[[int], int]
     version: str
     most_sequences: int
     starts_whole: bool = True
@@ -135,7 +136,8 @@ class Paged:
         """Return what `Pool.bytes_for` does."""
         sequences = ceil_div(batch, self.parallel.data)
         # one block is the null block
-        return max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
+        held = max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
+        return max(held, self.needed(context)) if vllm.checks_all_layers(self.version) else held
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Return what `Pool.reserved` does."""
@@ -149,7 +151,7 @@ class Paged:
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         """Return what `Pool.held` does."""
         layouts = self.layouts(max_model_len)
-        needed = max(layout.start_bytes for layout in layouts)
+        needed = self.needed(max_model_len)
         # the stage with the largest blocks has the fewest, and decides for all
         fullest = max(layouts, key=lambda layout: layout.bytes_per_block)
         found = vllm.capacity(fullest, kv_memory_bytes=kv_bytes, version=self.version)

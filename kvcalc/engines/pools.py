@@ -74,22 +74,31 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
 def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
     check_vllm(model, formats, parallel, options)
 
-    @lru_cache(maxsize=_MOST_LAYOUTS)
-    def layouts(max_model_len: int) -> tuple[Layout, ...]:
-        asked = vllm.VllmOptions(
+    def asked(max_model_len: int) -> vllm.VllmOptions:
+        return vllm.VllmOptions(
             max_model_len=max_model_len,
             block_size=options.block_size,
             max_num_batched_tokens=options.max_num_batched_tokens,
             max_in_flight_batches=options.max_in_flight_batches,
             prefix_caching=options.prefix_caching,
             platform=options.platform,
+            version=options.version,
         )
-        return vllm.stage_layouts(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
+
+    sizes = {"tensor": parallel.tensor, "pipeline": parallel.pipeline}
+
+    @lru_cache(maxsize=_MOST_LAYOUTS)
+    def layouts(max_model_len: int) -> tuple[Layout, ...]:
+        return vllm.stage_layouts(model, formats, asked(max_model_len), **sizes)
+
+    def needed(max_model_len: int) -> int:
+        return vllm.memory_to_start(model, formats, asked(max_model_len), **sizes)
 
     version = options.version or vllm.VERSION
     return Paged(
         name=f"vllm {version}",
         layouts=layouts,
+        needed=lru_cache(maxsize=_MOST_LAYOUTS)(needed),
         parallel=parallel,
         version=version,
         most_sequences=_most_sequences(options, parallel),

@@ -5,9 +5,9 @@ parallelism, and engines with blocks outermost (DeepSeek-V4).
 """
 
 from kvcalc.engines.vllm.groups import Group, Layout, layout, stage_layouts
-from kvcalc.engines.vllm.memory import Capacity, capacity, longest_context
+from kvcalc.engines.vllm.memory import Capacity, capacity, longest_context, memory_to_start
 from kvcalc.engines.vllm.options import VllmOptions
-from kvcalc.engines.vllm.releases import VERSION, default_utilization
+from kvcalc.engines.vllm.releases import VERSION, checks_all_layers, default_utilization
 
 __all__ = [
     "VERSION",
@@ -16,8 +16,10 @@ __all__ = [
     "Layout",
     "VllmOptions",
     "capacity",
+    "checks_all_layers",
     "default_utilization",
     "layout",
     "longest_context",
+    "memory_to_start",
     "stage_layouts",
 ]

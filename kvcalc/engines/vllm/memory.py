@@ -6,8 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.engines.vllm.groups import layout
-from kvcalc.engines.vllm.releases import FIRST_BY_CONCURRENCY, VERSION, known_release, printed_tokens
+from kvcalc.engines.vllm.groups import layout, stage_layouts
+from kvcalc.engines.vllm.releases import (
+    FIRST_BY_CONCURRENCY,
+    FIRST_WITH_NULL_BLOCK,
+    VERSION,
+    checks_all_layers,
+    known_release,
+    printed_tokens,
+    since,
+)
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -15,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm.groups import Layout
     from kvcalc.engines.vllm.options import VllmOptions
 
-__all__ = ["Capacity", "capacity", "longest_context"]
+__all__ = ["Capacity", "capacity", "longest_context", "memory_to_start"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,34 @@ def capacity(layout: Layout, *, kv_memory_bytes: int, version: str = VERSION) ->
         max_concurrency=num_blocks / layout.needed_blocks,
         starts=layout.start_bytes <= kv_memory_bytes,
     )
+
+
+def memory_to_start(
+    model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1, pipeline: int = 1
+) -> int:
+    """Return the bytes for a rank's cache without which the engine refuses to start: one request of the longest length.
+
+    Each pipeline rank is asked for its own layers and, from 0.30 on, for the null block as well. 0.14 and 0.15 asked
+    every rank for the cache of all layers.
+
+    Args:
+        model: the model.
+        formats: formats of keys, values and states.
+        options: the engine's options, its version among them.
+        tensor: tensor-parallel ranks.
+        pipeline: pipeline stages.
+
+    Raises:
+        InputError: more stages than layers.
+        UnsupportedError: a layer whose cache in vLLM is not modelled.
+
+    Source: vLLM 0.14 to 0.32, kv_cache_utils.get_kv_cache_configs and _check_enough_kv_cache_memory.
+    """
+    stages = 1 if checks_all_layers(options.version) else pipeline
+    placed = stage_layouts(model, formats, options, tensor=tensor, pipeline=stages)
+    if since(options.version, FIRST_WITH_NULL_BLOCK):
+        return max(stage.start_bytes for stage in placed)
+    return max(stage.needed_bytes for stage in placed)
 
 
 def longest_context(

@@ -23,6 +23,7 @@ class VllmOptions:
         prefix_caching: whether blocks are kept for later requests; it also decides what state layers hold.
         platform: what the engine runs on; a CPU's kernels want larger blocks and 32-bit recurrent states.
         speculative_tokens: draft tokens of each verification.
+        version: its version; the one that is described where left out.
     """
 
     max_model_len: int
@@ -32,6 +33,7 @@ class VllmOptions:
     prefix_caching: bool = True
     platform: Literal["gpu", "cpu"] = "gpu"
     speculative_tokens: int = 0
+    version: str | None = None
 
     def __post_init__(self) -> None:
         if self.platform not in {"gpu", "cpu"}:

@@ -11,16 +11,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIRST_BY_CONCURRENCY",
+    "FIRST_CACHING_STATES",
     "FIRST_WITH_CHUNKS",
     "FIRST_WITH_GRAPHS",
     "FIRST_WITH_GROUPS",
     "FIRST_WITH_NULL_BLOCK",
+    "FIRST_WITH_WIDE_LATENT_BLOCKS",
     "LAST_V0",
     "VERSION",
+    "checks_all_layers",
     "default_utilization",
     "known_release",
     "printed_tokens",
     "release_of",
+    "since",
 ]
 
 # The version whose layout is described.
@@ -34,6 +38,16 @@ FIRST_BY_CONCURRENCY = (0, 21)
 # The estimate of the longest length left the null block out: 0.23.1 printed 123,872 where all 161 blocks are needed
 # (https://github.com/vllm-project/vllm/issues/49064); 0.32 leaves one block over.
 FIRST_WITH_NULL_BLOCK = (0, 30)
+# Models with states beside attention held one state a request, whatever was asked of prefix caching: Kimi-Linear on
+# 0.11 (75,840 tokens in 2.30 GiB, 2.48 x 120,000; https://github.com/vllm-project/vllm/issues/28228), Falcon-H1 and
+# Zamba2 on 0.12.0 (their logs are among the shipped facts).
+FIRST_CACHING_STATES = (0, 13)
+# Latent attention beside states has blocks in steps of 128 tokens; the same log of 0.11 has 960, a step of 64.
+FIRST_WITH_WIDE_LATENT_BLOCKS = (0, 12)
+# These held the cache of all layers against the memory of one pipeline rank before they started: GLM-4.7-FP8 on eight
+# ranks of 28.57 GiB was told that it needs 71.16 GiB (https://github.com/vllm-project/vllm/issues/32105; it came with
+# pull request 29431 and went with 33698).
+_CHECKING_ALL_LAYERS = ((0, 14), (0, 15))
 # V0 and the first V1 releases held every layer in full; chunked layers had groups of their own at 0.19.0 (the log of
 # Llama-4-Scout: 365,968 tokens beside 44.68 requests take four groups,
 # https://github.com/llm-d-incubation/llm-d-planner/pull/205), and could be held in full before.
@@ -74,6 +88,25 @@ def known_release(version: str) -> tuple[int, int]:
     if release is None:
         raise InputError(f"{version!r} is not a version of vLLM", hint="for example 0.32 or 0.19.0")
     return release
+
+
+def since(version: str | None, first: tuple[int, int]) -> bool:
+    """Whether a version has what came with a release; one that is left out or cannot be told is taken for the newest.
+
+    >>> since("0.11.1", (0, 13)), since(None, (0, 13))
+    (False, True)
+    """
+    release = release_of(version)
+    return release is None or release >= first
+
+
+def checks_all_layers(version: str | None) -> bool:
+    """Whether a version refuses to start unless one pipeline rank holds a request's cache of all layers (0.14, 0.15).
+
+    >>> checks_all_layers("0.15.2rc1.dev93+g11a4c9d30"), checks_all_layers("0.16.0"), checks_all_layers(None)
+    (True, False, False)
+    """
+    return release_of(version) in _CHECKING_ALL_LAYERS
 
 
 def printed_tokens(layout: Layout, blocks: int, *, by_concurrency: bool) -> int:

@@ -10,6 +10,13 @@ from kvcalc.core.model import Chunked, Cross, Full, Latent, Shared, Sliding, Sta
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import entry_bytes, heads_bytes, kv_heads_per_rank, state_bytes
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
+from kvcalc.engines.vllm.releases import (
+    FIRST_CACHING_STATES,
+    FIRST_WITH_GROUPS,
+    FIRST_WITH_WIDE_LATENT_BLOCKS,
+    since,
+)
+from kvcalc.engines.windows import held_in_full
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +34,7 @@ _KERNEL_BLOCK = {"gpu": 16, "cpu": 32}
 _DEFAULT_BLOCK = {"gpu": 16, "cpu": 128}
 _FLASH_MLA_BLOCK = 64
 _CPU_LATENT_BLOCK = 16
-_LATENT_HYBRID_BLOCK = 128
+_LATENT_HYBRID_BLOCK, _LATENT_HYBRID_BLOCK_BEFORE = 128, 64
 _STATE_BLOCK = 16
 
 # What vLLM's own model classes do beside the config (vLLM 0.32, vllm/model_executor/models).
@@ -181,6 +188,7 @@ class _Maker:
     def _state(self, mixer: State) -> Spec:
         real = state_bytes(mixer, self.formats, tensor=self.tensor)
         align = self.options.prefix_caching and self.architecture not in _WITHOUT_ATTENTION
+        align = align and since(self.options.version, FIRST_CACHING_STATES)
         checkpoints = 1 if mixer.variant == "mamba2" else 0
         hybrid = self.state_page_bytes is not None
         return Spec(
@@ -208,7 +216,7 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
         token = _token_bytes(attention, formats, tensor=tensor)
         largest = max(state_bytes(state, formats, tensor=tensor) for state in states)
         step = max(_KERNEL_BLOCK[options.platform], block)
-        step = max(step, _LATENT_HYBRID_BLOCK) if isinstance(attention, Latent) else step
+        step = max(step, _latent_step(options)) if isinstance(attention, Latent) else step
         block = max(block, step * ceil_div(largest, step * token))
         page = block * token
     return _Maker(
@@ -219,6 +227,12 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
         block_size=block,
         state_page_bytes=page,
     )
+
+
+def _latent_step(options: VllmOptions) -> int:
+    """Return the tokens that a block of latent attention beside states is a multiple of."""
+    wide = since(options.version, FIRST_WITH_WIDE_LATENT_BLOCKS)
+    return _LATENT_HYBRID_BLOCK if wide else _LATENT_HYBRID_BLOCK_BEFORE
 
 
 def _requested_block(attention: Mixer | None, options: VllmOptions, *, hybrid: bool) -> int:
@@ -234,7 +248,9 @@ def _requested_block(attention: Mixer | None, options: VllmOptions, *, hybrid: b
 
 
 def _as_run(mixer: Mixer, architecture: str, options: VllmOptions, *, tensor: int) -> Mixer:
-    """Return a mixer as vLLM's model class runs it."""
+    """Return a mixer as vLLM's model class runs it, and as its version holds it."""
+    if not since(options.version, FIRST_WITH_GROUPS):
+        mixer = held_in_full(mixer)
     if isinstance(mixer, Sliding) and architecture in _WINDOW_PLUS_ONE:
         return replace(mixer, window=mixer.window + 1)
     if isinstance(mixer, Latent) and architecture in _LATENT_AS_HEADS:

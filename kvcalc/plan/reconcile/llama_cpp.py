@@ -9,8 +9,8 @@ from kvcalc.core.errors import KvcalcError
 from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
 from kvcalc.engines.logs import Printed
+from kvcalc.engines.windows import without_windows
 from kvcalc.plan.reconcile.findings import Finding, row_of
-from kvcalc.plan.reconcile.setups import without_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,12 +12,15 @@ from kvcalc.core.model import Chunked, Full, Latent, Sliding, State
 from kvcalc.engines.vllm import VllmOptions
 from kvcalc.engines.vllm.releases import (
     FIRST_BY_CONCURRENCY,
+    FIRST_CACHING_STATES,
     FIRST_WITH_CHUNKS,
-    FIRST_WITH_GROUPS,
     FIRST_WITH_NULL_BLOCK,
     LAST_V0,
+    checks_all_layers,
     release_of,
+    since,
 )
+from kvcalc.engines.windows import without_windows
 from kvcalc.plan.deployment import run_formats
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import StartUp
 
-__all__ = ["OWN_DRAFT_LAYER", "Setup", "base_setups", "term_setups", "without_windows"]
+__all__ = ["OWN_DRAFT_LAYER", "Setup", "base_setups", "term_setups"]
 
 Change = tuple[str, "Callable[[Setup], Setup]"]
 
@@ -48,6 +51,7 @@ class Setup:
         tensor: tensor-parallel ranks.
         pipeline: pipeline stages.
         by_concurrency: whether the printed tokens are concurrency times length.
+        checks_all_layers: whether the engine held all layers against the memory of one pipeline rank.
         null_block: whether the engine keeps a block back when it estimates the longest length; none if not known.
         first_engine: whether it is the V0 engine.
         assumed: what the log leaves open and was filled in.
@@ -60,6 +64,7 @@ class Setup:
     tensor: int = 1
     pipeline: int = 1
     by_concurrency: bool = False
+    checks_all_layers: bool = False
     null_block: bool | None = None
     first_engine: bool = False
     assumed: tuple[str, ...] = ()
@@ -80,11 +85,13 @@ def base_setups(start_up: StartUp, model: ModelProfile) -> list[Setup]:
         options=_options(start_up, model),
         tensor=start_up.count("tensor_parallel_size") or 1,
         pipeline=start_up.count("pipeline_parallel_size") or 1,
+        checks_all_layers=checks_all_layers(start_up.version),
         null_block=None if release is None else release >= FIRST_WITH_NULL_BLOCK,
         first_engine=first,
     )
     axes = [
         _print_rules(start_up, release, first=first),
+        _checks(start_up, release),
         _windows(start_up, model, release, first=first),
         _drafts(start_up),
         _caching(start_up, model),
@@ -143,6 +150,7 @@ def _options(start_up: StartUp, model: ModelProfile) -> VllmOptions:
         prefix_caching=True if caching is None else caching,
         platform="cpu" if "cpu" in start_up.events else "gpu",
         speculative_tokens=start_up.count("speculative_tokens") or 0,
+        version=start_up.version,
     )
 
 
@@ -164,12 +172,29 @@ def _print_rules(start_up: StartUp, release: tuple[int, int] | None, *, first: b
     return [("tokens printed as concurrency x length", concurrency[1]), ("tokens printed by blocks", blocks[1])]
 
 
+def _checks(start_up: StartUp, release: tuple[int, int] | None) -> list[Change]:
+    """Return which layers were held against one pipeline rank's memory, where the version does not tell."""
+    if (
+        release is not None
+        or (start_up.count("pipeline_parallel_size") or 1) == 1
+        or not start_up.first("needed_kv_gib")
+    ):
+        return [("", lambda setup: setup)]
+    return [
+        ("each rank asked for its own layers", lambda setup: replace(setup, checks_all_layers=False)),
+        (
+            "every rank asked for all layers, as 0.14 and 0.15 do",
+            lambda setup: replace(setup, checks_all_layers=True, null_block=False),
+        ),
+    ]
+
+
 def _windows(start_up: StartUp, model: ModelProfile, release: tuple[int, int] | None, *, first: bool) -> list[Change]:
     kinds = _kinds(model)
     as_is: Change = ("", lambda setup: setup)
     if not kinds & {Sliding, Chunked}:
         return [as_is]
-    if first or start_up.flag("disable_hybrid_kv_cache_manager") or (release and release < FIRST_WITH_GROUPS):
+    if first or start_up.flag("disable_hybrid_kv_cache_manager"):
         return [("", _without_windows)]
     if Chunked in kinds and (release is None or release < FIRST_WITH_CHUNKS):
         return [as_is, ("chunked layers held in full", _without_windows)]
@@ -178,20 +203,6 @@ def _windows(start_up: StartUp, model: ModelProfile, release: tuple[int, int] | 
 
 def _without_windows(setup: Setup) -> Setup:
     return replace(setup, model=without_windows(setup.model))
-
-
-def without_windows(model: ModelProfile) -> ModelProfile:
-    """Return a model whose windowed and chunked layers have full attention."""
-    blocks = tuple(replace(block, mixers=tuple(map(_as_full, block.mixers))) for block in model.blocks)
-    return replace(model, blocks=blocks)
-
-
-def _as_full(mixer: Mixer) -> Mixer:
-    if isinstance(mixer, Sliding | Chunked):
-        return Full(
-            heads=mixer.heads, kv_heads=mixer.kv_heads, head_dim=mixer.head_dim, value_head_dim=mixer.value_head_dim
-        )
-    return mixer
 
 
 def _drafts(start_up: StartUp) -> list[Change]:
@@ -214,6 +225,8 @@ def _with_draft_layer(setup: Setup) -> Setup:
 
 def _caching(start_up: StartUp, model: ModelProfile) -> list[Change]:
     printed = start_up.flag("enable_prefix_caching")
+    if not since(start_up.version, FIRST_CACHING_STATES):
+        return [("", lambda setup: setup)]
     if State not in _kinds(model) or (printed is not None and "align" not in start_up.events):
         return [("", lambda setup: setup)]
     on: Change = ("prefix caching on", lambda setup: _with_options(setup, prefix_caching=True))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.reconcile.setups import Setup
 
-__all__ = ["Outcome", "fullest_stage", "largest_length", "memory_range", "reconcile_vllm", "setup_layout"]
+__all__ = ["Outcome", "checked_stage", "largest_length", "memory_range", "reconcile_vllm", "setup_layout"]
 
 # A rank whose memory was not printed may have less, by so much of the printed at most.
 _LEAST_OF_OTHER_RANK = 0.95
@@ -110,10 +110,15 @@ def setup_layout(setup: Setup, *, length: int | None = None, stage: bool = False
     return max(stages, key=lambda placed: placed.bytes_per_block)
 
 
-def fullest_stage(setup: Setup) -> Setup:
-    """Return the setup with the layers of its fullest pipeline stage alone."""
-    if setup.pipeline == 1:
-        return setup
+def checked_layout(setup: Setup) -> Layout:
+    """Return the layout that the engine holds against a rank's memory before it starts."""
+    return setup_layout(setup, stage=not setup.checks_all_layers)
+
+
+def checked_stage(setup: Setup) -> Setup:
+    """Return the setup with the layers that the engine holds against the memory of each rank before it starts."""
+    if setup.pipeline == 1 or setup.checks_all_layers:
+        return replace(setup, pipeline=1)
     stages = stage_layouts(setup.model, setup.formats, setup.options, tensor=setup.tensor, pipeline=setup.pipeline)
     place = max(range(len(stages)), key=lambda stage: stages[stage].bytes_per_block)
     blocks = stage_blocks(setup.model, setup.pipeline)[place]
@@ -133,14 +138,18 @@ def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
     yield from _blocks(setup, placed, start_up)
     needed = start_up.first("needed_kv_gib")
     if needed is not None:
-        size = (setup_layout(setup) if setup.pipeline > 1 else placed).needed_bytes / GIB
-        tokens = f"{placed.needed_blocks:,} blocks of {placed.bytes_per_block:,} B for {placed.max_model_len:,} tokens"
+        asked = checked_layout(setup)
+        size = asked.needed_bytes / GIB
+        tokens = f"{asked.needed_blocks:,} blocks of {asked.bytes_per_block:,} B for {asked.max_model_len:,} tokens"
+        if setup.pipeline > 1:
+            tokens += " of all layers, on every rank" if setup.checks_all_layers else " of a rank's layers"
         yield Finding(quantity="needed_kv_gib", printed=needed, least=size, most=size, reason=tokens)
     yield from _block_size(setup, placed, start_up)
     longest, memory = start_up.first("estimated_max_model_len"), memory_range(start_up)
     if longest is not None and memory is not None:
-        least = largest_length(setup, memory[0], null_block=setup.null_block is not False)
-        most = largest_length(setup, memory[1], null_block=setup.null_block is True)
+        stage = checked_stage(setup)
+        least = largest_length(stage, memory[0], null_block=setup.null_block is not False)
+        most = largest_length(stage, memory[1], null_block=setup.null_block is True)
         reason = "the longest request whose blocks fit into the memory printed"
         yield Finding(
             quantity="estimated_max_model_len",
@@ -148,7 +157,7 @@ def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
             least=least,
             most=max(least, most),
             reason=reason,
-            impossible=_no_estimate(setup, int(longest.value)),
+            impossible=_no_estimate(stage, int(longest.value)),
         )
 
 

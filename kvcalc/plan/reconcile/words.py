@@ -11,7 +11,7 @@ from kvcalc.core.reports.reconcile import MemoryPart
 from kvcalc.core.units import GIB, MIB, bytes_text
 from kvcalc.engines.sglang import token_bytes
 from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats, stage_models
-from kvcalc.plan.reconcile.vllm import fullest_stage, largest_length, memory_range, setup_layout
+from kvcalc.plan.reconcile.vllm import checked_stage, largest_length, memory_range, setup_layout
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -61,13 +61,13 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     if memory is None:
         return ()
     room = memory[0]
-    setup = fullest_stage(setup)
+    setup = checked_stage(setup)
     placed = setup_layout(setup)
     blocks = room // placed.bytes_per_block
     each = GIB * placed.max_model_len / placed.needed_bytes
     said = [f"all of this if {', '.join(setup.terms)}"] if setup.terms else []
     said += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
-    fits = largest_length(setup, room, null_block=True)
+    fits = largest_length(setup, room, null_block=setup.null_block is not False)
     if fits < placed.max_model_len:
         said.append(f"max-model-len {fits:,} is the most that fits")
     else:
@@ -89,7 +89,7 @@ def _less_bytes(setup: Setup, room: int) -> tuple[str, ...]:
     fp8 = parse_format("fp8")
     halved = replace(setup, formats=replace(setup.formats, key=fp8, value=fp8))
     now, then = _requests(setup, room), _requests(halved, room)
-    fits = largest_length(halved, room, null_block=True)
+    fits = largest_length(halved, room, null_block=halved.null_block is not False)
     if now <= 0 or then <= now:
         return ()
     longer = "" if now >= 1 else f", and the longest request {fits:,} tokens"

@@ -366,6 +366,47 @@ def test_a_refusal_is_told_the_most_that_fits():
     )
 
 
+GLM = """\
+Initializing a V1 LLM engine (v{}) with config: model='zai-org/GLM-4.7-FP8', max_seq_len=202752, pipeline_parallel_size=8
+ValueError: To serve at least one request with the models's max seq len (202752), ({} GiB KV cache is needed, which is larger than the available KV cache memory ({} GiB). Based on the available memory, the estimated maximum model length is {}. Try
+"""
+
+
+@pytest.mark.parametrize("version", ["0.14.1", "0.15.2rc1.dev93+g11a4c9d30", "0.1.dev1+g58996f358"])
+def test_a_pipeline_that_was_asked_for_all_layers_on_every_rank(version):
+    # https://github.com/vllm-project/vllm/issues/32105; a build that does not tell its version is tried both ways
+    report = api.reconcile(GLM.format(version, "71.16", "28.57", 81392), model="glm-4.7")
+    assert report.agrees
+    assert {row.quantity for row in report.rows} == {"needed_kv_gib", "estimated_max_model_len"}
+    assert "of all layers, on every rank" in report.rows[0].reason
+    advice = " ".join(report.advice)
+    assert "needs 71.16 GiB on each rank" in advice
+    assert "max-model-len 81,392 is the most that fits" in advice
+
+
+def test_a_pipeline_whose_ranks_are_asked_for_their_own_layers():
+    # the fullest rank has 12 of 92 layers: 202,752 tokens x 12 x 2 x 8 heads x 128 x 2 B
+    found = rows(GLM.format("0.16.0", "9.28", "3.00", 65536), model="glm-4.7")
+    assert found["needed_kv_gib"].agrees
+    assert "of a rank's layers" in found["needed_kv_gib"].reason
+    assert not rows(GLM.format("0.16.0", "71.16", "28.57", 81392), model="glm-4.7")["needed_kv_gib"].agrees
+
+
+def test_a_hybrid_of_0_11_keeps_one_state_a_request_in_blocks_of_960_tokens():
+    # https://github.com/vllm-project/vllm/issues/28228
+    log = (
+        "Initializing a V1 LLM engine (v0.11.1) with config: model='moonshotai/Kimi-Linear-48B-A3B-Instruct', "
+        "max_seq_len=120000, tensor_parallel_size=2\n"
+        "(Worker_TP0 pid=1) Available KV cache memory: 2.30 GiB\n(Worker_TP1 pid=2) Available KV cache memory: 2.30 GiB\n"
+        "Add 1 padding layers, may waste at most 5.00% KV cache memory\nGPU KV cache size: 75,840 tokens\n"
+        "Maximum concurrency for 120,000 tokens per request: 2.48x\n"
+    )
+    found = rows(log)
+    assert set(found) == {"kv_cache_tokens", "max_concurrency", "padding_waste_percent"}
+    assert all(row.agrees for row in found.values())
+    assert not rows(log.replace("0.11.1", "0.32.0"))["kv_cache_tokens"].agrees
+
+
 def test_several_engines_are_reported_beside_each_other():
     log = vllm() + LLAMA_CPP.format("5760.00")
     report = api.reconcile(log)
