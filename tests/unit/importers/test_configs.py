@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,13 +12,12 @@ import pytest
 from kvcalc.core.errors import ProfileError, UnsupportedError
 from kvcalc.core.model import Full, Sliding
 from kvcalc.cost.parameters import parameters
+from kvcalc.importers import families
 from kvcalc.importers.families import known_types
 from kvcalc.importers.hugging_face import import_config, lint
 from kvcalc.importers.unread import looks_relevant
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kvcalc.core.model import ModelProfile
     from kvcalc.importers.config_reader import KeyUse
 
@@ -380,4 +381,27 @@ def test_minicpmv_takes_the_text_model_of_its_version() -> None:
 
 
 def test_every_architecture_is_named_once() -> None:
-    assert len(known_types()) == len(set(known_types()))
+    """Tables are merged into one mapping, where a second rule of the same name would replace the first unseen."""
+    folder = Path(families.__file__).parent
+    tables = [getattr(import_module(f"{families.__name__}.{path.stem}"), "RULES", {}) for path in folder.glob("*.py")]
+    assert sum(len(table) for table in tables) == len(known_types())
+    assert len(known_types()) > 140
+
+
+@pytest.mark.parametrize("window", [1024, 1025])
+@pytest.mark.parametrize(
+    ("model_type", "key", "value"),
+    [("gemma3_text", "use_bidirectional_attention", True), ("gemma4_text", "use_bidirectional_attention", "all")],
+)
+def test_a_window_that_looks_both_ways_reaches_half_as_far_back(
+    model_type: str, key: str, value: object, window: int
+) -> None:
+    """Half the window stands before a token, half behind it, and the token itself counts: transformers 5.24 halves it so."""
+
+    def windows(**keys: object) -> set[int]:
+        model, _ = import_config({"model_type": model_type, "sliding_window": window, **keys}, name="m")
+        return {mixer.window for block in model.blocks for mixer in block.mixers if isinstance(mixer, Sliding)}
+
+    assert windows() == {window}
+    assert windows(**{key: value}) == {window // 2 + 1}
+    assert windows(**{key: False if value is True else "vision"}) == {window}

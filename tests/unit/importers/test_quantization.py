@@ -128,6 +128,34 @@ def test_deepseek_v4_experts_are_in_four_bits() -> None:
     assert found.parts["mlp"] == "fp8_block128"
 
 
+@pytest.mark.parametrize(
+    ("scale_fmt", "keys", "scale_bytes"),
+    [
+        ("ue8m0", {"compress_ratios": [4]}, 1),  # DeepSeek-V4 stores the scales as 8-bit exponents
+        ("ue8m0", {}, 4),  # DeepSeek-V3.1 rounds its 32-bit scales to such exponents, and stores 32 bits
+        ("", {"compress_ratios": [4]}, 4),
+    ],
+)
+def test_scales_of_fp8_tiles_take_one_byte_only_where_they_are_stored_as_exponents(
+    scale_fmt: str, keys: dict[str, Any], scale_bytes: int
+) -> None:
+    quantization = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": scale_fmt}
+    elements, tiles = parameters_of("attention"), 32 * 4 * (4096 // 128) ** 2
+    shape = _shape(*_LLAMA.blocks, hidden=4096, rows=8)
+    plain = _bytes(_formats(None, shape), shape)
+    found = _formats(quantization, shape, **keys)
+    mlp, mlp_tiles = parameters_of("mlp"), 32 * 3 * (4096 // 128) * (11008 // 128)
+    assert plain - _bytes(found, shape) == elements + mlp - scale_bytes * (tiles + mlp_tiles)
+
+
+@pytest.mark.parametrize(("method", "scale_bytes"), [("eetq", 2), ("fbgemm_fp8", 4)])
+def test_the_scale_of_a_row_has_the_bits_of_its_method(method: str, scale_bytes: int) -> None:
+    """EETQ keeps 16-bit scales, FBGEMM 32-bit ones; both one for each output of a matrix."""
+    elements, rows = parameters_of("attention"), 32 * 4 * 4096
+    found = parse_format(_formats({"quant_method": method}).parts["attention"])
+    assert found.bytes(elements) == elements + rows * scale_bytes
+
+
 def test_compressed_tensors_channels_add_a_scale_a_row() -> None:
     group = {"targets": ["Linear"], "weights": _HALF | {"strategy": "channel"}, "input_activations": _HALF}
     found = _formats(

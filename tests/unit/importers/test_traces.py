@@ -45,6 +45,14 @@ def test_dates_and_numbers_are_times(tmp_path, dates, seconds):
     assert _read(tmp_path, text)[1].arrival_s == seconds
 
 
+def test_requests_may_come_at_the_same_time(tmp_path):
+    """Real traces are full of them: only a time that goes back is a fault."""
+    same = _read(tmp_path, AZURE + FIRST + FIRST + FIRST.replace("374", "5"))
+    assert [request.arrival_s for request in same] == [0.0, 0.0, 0.0]
+    later = _mooncake(timestamp=127)
+    assert [each.arrival_s for each in _read(tmp_path, _mooncake() + later + later, "t.jsonl")] == [0.0, 0.1, 0.1]
+
+
 def test_mooncake_hashes_become_places_of_one_stream(tmp_path):
     first, second = _read(tmp_path, _mooncake() + _mooncake(timestamp=1027, hash_ids=[0, 9, 7]), "trace.jsonl")
     assert first.prompt == (Segment(0, 0, 512), Segment(0, 7 * 512, 588))

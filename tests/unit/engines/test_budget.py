@@ -1,0 +1,69 @@
+"""What an engine's largest pass keeps in memory at once, term by term, and where its defaults change."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcalc.core.model import Block, Dense, Full, Gated, Head, Mixture, Mlp, ModelProfile
+from kvcalc.core.units import GIB
+from kvcalc.core.workload import Formats
+from kvcalc.engines.budget import activation_peak, default_sequences
+
+MIXER = Full(heads=8, kv_heads=8, head_dim=128)
+TOKENS, WIDTH = 4096, 1_000_000
+
+
+def _model(*mlps: Mlp | None, head: Head | None = None) -> ModelProfile:
+    return ModelProfile(
+        name="x",
+        architecture="x",
+        hidden_size=1024,
+        context_limit=None,
+        blocks=tuple(Block(mixers=(MIXER,), mlp=mlp) for mlp in mlps),
+        embeddings=(),
+        head=head,
+    )
+
+
+def _least(*mlps: Mlp | None, tensor: int = 1) -> int:
+    """The least peak of a model without an output head: what stands between the two ends of an MLP."""
+    return activation_peak(_model(*mlps), Formats(), tokens=TOKENS, sequences=1, tensor=tensor).least
+
+
+@pytest.mark.parametrize(
+    ("mlp", "elements"),
+    [
+        (Gated(width=WIDTH), 3 * WIDTH),  # gate and up side by side, and their product
+        (Dense(width=WIDTH), 2 * WIDTH),  # before and after the activation function
+        (Mixture(experts=64, experts_per_token=4, width=WIDTH), 3 * 4 * WIDTH),  # of each token's experts
+        (Mixture(experts=64, experts_per_token=4, width=WIDTH, shared_width=7), 3 * (4 * WIDTH + 7)),
+        (Mixture(experts=64, experts_per_token=4, width=WIDTH, gated=False), 2 * 4 * WIDTH),
+    ],
+)
+def test_the_inside_of_the_widest_mlp_stands_in_memory_for_every_token(mlp: Mlp, elements: int) -> None:
+    assert _least(mlp) == TOKENS * elements * 2
+    assert _least(Gated(width=1), mlp, Gated(width=1), None) == TOKENS * elements * 2
+
+
+@pytest.mark.parametrize("tensor", [2, 4, 7])
+def test_each_tensor_rank_holds_its_own_columns_of_the_mlp(tensor: int) -> None:
+    assert _least(Gated(width=WIDTH), tensor=tensor) == TOKENS * -(-3 * WIDTH // tensor) * 2
+
+
+def test_logits_are_32_bits_of_each_sequence_that_is_sampled_on_every_rank() -> None:
+    def least(**asked: int) -> int:
+        model = _model(Gated(width=1), head=Head(rows=50_000))
+        return activation_peak(model, Formats(), **asked).least - 2 * asked["tokens"] * 3
+
+    assert least(tokens=4096, sequences=256) == 4 * 256 * 50_000
+    assert least(tokens=128, sequences=256) == 4 * 128 * 50_000  # no more than there are tokens
+
+
+def test_the_peak_lies_between_two_ends_and_hidden_states_count_towards_the_upper() -> None:
+    peak = activation_peak(_model(Gated(width=8)), Formats(), tokens=TOKENS, sequences=1)
+    assert peak.most - peak.least >= TOKENS * 1024 * 2
+
+
+@pytest.mark.parametrize(("memory_bytes", "sequences"), [(70 * GIB - 1, 256), (70 * GIB, 1024), (80 * GIB, 1024)])
+def test_a_gpu_of_exactly_70_gib_is_a_large_one(memory_bytes: int, sequences: int) -> None:
+    assert default_sequences(memory_bytes) == sequences
