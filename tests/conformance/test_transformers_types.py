@@ -1,0 +1,62 @@
+"""Every model type of transformers that kvcalc imports: exact parameters and cache bytes of the class itself.
+
+`transformers_types.json` holds the keys that matter of a small config of each type, with what transformers 5.24 (torch 2.13) counts
+for it: parameters of the text model, and ``[keys and values, states]`` in bytes after prompts of some lengths, bf16, batch 1;
+windows are 37 tokens. ``tests/tools/transformers_types.py`` writes it. Where ``KVCALC_TRUTH`` names a folder with the full ground
+truth, the configs are read as transformers wrote them, those of types that kvcalc refuses included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvcalc
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.importers.families import known_types
+from kvcalc.importers.hugging_face import import_config, read_config_file
+
+CASES: dict[str, Any] = json.loads(Path(__file__).with_name("transformers_types.json").read_text(encoding="utf-8"))
+FULL = Path(os.environ["KVCALC_TRUTH"]) / "transformers_types" if os.environ.get("KVCALC_TRUTH") else None
+FILES = sorted((FULL / "configs").glob("*.json")) if FULL else []
+
+
+def _check(model: kvcalc.ModelProfile, case: dict[str, Any]) -> None:
+    deployment = kvcalc.deployment(model, kv_dtype="bf16")
+    if "parameters" in case:
+        assert kvcalc.size(deployment).weights.parameters == case["parameters"]
+    for tokens, sizes in case.get("bytes", {}).items():
+        reserved = kvcalc.size(deployment, context=int(tokens), engine="transformers").reserved
+        assert reserved is not None
+        assert [reserved.kv_bytes, reserved.state_bytes] == sizes, f"bytes after {tokens} tokens"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_type_has_the_parameters_and_bytes_of_its_class(name: str) -> None:
+    _check(import_config(CASES[name]["config"], name=name)[0], CASES[name])
+
+
+def test_most_rules_are_held_against_a_class() -> None:
+    """Types whose class transformers does not have, or not in this form, are held against published counts elsewhere."""
+    types = {kind for case in CASES.values() for kind in _types(case["config"])}
+    assert len(types & set(known_types())) >= 110
+
+
+def _types(config: dict[str, Any]) -> set[str]:
+    """The types named anywhere in a config."""
+    inner = (value for value in config.values() if isinstance(value, dict))
+    return {config.get("model_type", ""), *(kind for each in inner for kind in _types(each))}
+
+
+@pytest.mark.skipif(FULL is None, reason="KVCALC_TRUTH is not set")
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_a_config_as_transformers_writes_it(path: Path) -> None:
+    if path.stem not in CASES:
+        with pytest.raises(UnsupportedError, match="model_type"):
+            import_config(read_config_file(path), name=path.stem)
+        return
+    _check(import_config(read_config_file(path), name=path.stem)[0], CASES[path.stem])

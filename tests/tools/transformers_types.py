@@ -1,0 +1,86 @@
+"""Condense exact bytes and parameters of transformers' model types into what the tests ship.
+
+    python tests/tools/transformers_types.py TRUTH > tests/conformance/transformers_types.json
+
+``TRUTH`` is a folder with ``truth.json`` (parameters and cache bytes of each type, counted from transformers' own classes) and
+``configs/`` (the config each was built from). A type that kvcalc imports becomes one line: the keys that its rule reads, its
+parameters without towers, and its bytes after prompts of some lengths.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from kvcalc.core.errors import KvcalcError
+from kvcalc.importers.hugging_face import import_config, read_config_file
+
+TEXT = ("language_model", "text_model", "lm_head")
+# Below this module stand towers and a text model together.
+MIXED = ("thinker.model",)
+
+
+def text_parameters(entry: dict[str, Any]) -> int | None:
+    """Parameters of the text model alone; none where they are counted together with towers."""
+    modules = entry["params_by_module"]
+    if any(name in MIXED for name in modules):
+        return None
+    parts = [size for name, size in modules.items() if any(part in name.split(".") for part in TEXT)]
+    wrapped = any(part in name.split(".") for name in modules for part in TEXT[:2])
+    return sum(parts) if wrapped else entry["params_total"]
+
+
+def cache_bytes(entry: dict[str, Any]) -> dict[str, list[int]]:
+    """Bytes of keys and values, and of states, after each prompt; 8-byte counters of windowed layers are no cache."""
+    found = {}
+    for tokens, sizes in entry.get("bytes_after_prefill", {}).items():
+        if sizes["total"] and "other" not in sizes:
+            kv = sizes.get("kv", 0)
+            found[tokens] = [kv - entry["bookkeeping_bytes"] if kv else 0, sizes.get("state", 0)]
+    return found
+
+
+def read_keys(config: dict[str, Any], used: set[str], path: str = "") -> dict[str, Any]:
+    """The part of a config that was read, with the types that say which rule reads it."""
+    kept = {}
+    for key, value in config.items():
+        name = f"{path}.{key}" if path else key
+        below = isinstance(value, dict) and any(each.startswith(f"{name}.") for each in used)
+        if below:
+            kept[key] = read_keys(value, used, name)
+        elif name in used or key == "model_type":
+            kept[key] = value
+    return kept
+
+
+def condensed(name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """What the tests need of one type, or none where kvcalc refuses it."""
+    config = read_config_file(folder / entry["config"])
+    try:
+        whole, uses = import_config(config, name=name)
+    except KvcalcError:
+        return None
+    used = {key for key, use in uses.items() if use.use == "used"}
+    kept = read_keys(config, used)
+    if import_config(kept, name=name)[0] != whole:
+        kept = config
+    found = {"config": kept, "parameters": text_parameters(entry), "bytes": cache_bytes(entry)}
+    return {key: value for key, value in found.items() if value}
+
+
+def main() -> None:
+    """Print the condensed file."""
+    folder = Path(sys.argv[1])
+    types = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["types"]
+    lines = []
+    for name, entry in sorted(types.items()):
+        found = condensed(name, entry, folder)
+        if found is not None:
+            lines.append(f"{json.dumps(name)}: {json.dumps(found)}")
+    print("{\n" + ",\n".join(lines) + "\n}")
+
+
+if __name__ == "__main__":
+    main()
