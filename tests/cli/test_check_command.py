@@ -228,6 +228,32 @@ def test_a_little_worse_is_tolerated_and_better_is_no_regression(run):
         assert run(text, "--against", "old.json", "--tolerance", tolerance)[0] == code
 
 
+@pytest.mark.parametrize(
+    ("figure", "factor", "code"),
+    [
+        ("decode.ideal_s: {}", 0.9, 1),  # it took nine tenths of the time: a slower step is a regression
+        ("decode.ideal_s: {}", 1.1, 0),
+        ("kv_total_bytes: {}", 0.9, 1),
+        ("kv_total_bytes: {}", 1.1, 0),
+        ("decode.tokens_per_s: {}", 1.1, 1),
+        ("decode.tokens_per_s: {}", 0.9, 0),
+        ("decode.ideal_s: {min: 0}", 0.9, 0),  # who asks for a least value wants more of it
+        ("decode.tokens_per_s: {max: 1e9}", 0.9, 1),
+        ("decode.flop: {}", 0.9, 0),  # of which neither more nor less is better
+        ("decode.flop: {}", 1.1, 0),
+    ],
+)
+def test_a_figure_gets_worse_towards_its_bad_end(run, figure, factor, code):
+    name, _, limits = figure.partition(": ")
+    expect = f"record: [{name}]" if limits == "{}" else f"expect: {{{figure}}}"
+    text = f"checks:\n- {{model: llama3.1-8b, gpu: h100-sxm, {expect}}}\n"
+    _, out, _ = run(text, "--json")
+    old = json.loads(out)
+    old["checks"][0]["actual"] *= factor
+    Path("old.json").write_text(json.dumps(old), encoding="utf-8")
+    assert run(text, "--against", "old.json")[0] == code
+
+
 def test_checks_that_came_or_went_are_told(run):
     _, out, _ = run(CHECKS, "--json")
     Path("old.json").write_text(out, encoding="utf-8")

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kvcalc.core.same import Same
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.parameters import active_parameters, block_matrices, parameters, weight_bytes
-from kvcalc.cost.sharding import rank_matrix, rank_weight_bytes, stage_blocks
+from kvcalc.cost.sharding import _stage_parameters, rank_matrix, rank_weight_bytes, stage_blocks
 
 from .strategies import formats, groups, mixers, models
 
@@ -91,6 +92,18 @@ def test_a_tied_table_is_counted_once(model):
     assert parameters(model).get("embedding", 0) == held + (0 if tied else token.parameters)
     if tied:
         assert parameters(model)["head"] == token.parameters
+
+
+@given(models(), st.integers(2, 4), st.integers(1, 3))
+def test_the_first_stage_looks_up_the_table_that_the_last_multiplies_by(model, stages, tensor):
+    """A tied table stands on both ends of a pipeline, as it does in Megatron and vLLM; one that is not tied on its own end."""
+    assume(model.head is not None and model.layers >= stages and model.encoder is None)
+    parallel = Parallel(tensor=tensor, pipeline=stages)
+    ends = _stage_parameters(Same(model), parallel)
+    table = -(-parameters(model)["head"] // tensor)
+    assert ends[-1]["head"] == table
+    assert ends[0]["head"] == (table if model.head.tied else 0)
+    assert sum(stage["embedding"] for stage in ends) == -(-parameters(model).get("embedding", 0) // tensor)
 
 
 def _own_tables(model):

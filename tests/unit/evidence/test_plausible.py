@@ -35,6 +35,16 @@ def test_a_rate_of_each_user_and_a_time_are_the_same_claim(bound, capsys):
         assert "plausible: 50%" in capsys.readouterr().out
 
 
+def test_the_bound_is_that_of_decode_at_the_same_context_to_the_last_token():
+    """The context counts the new token: 2,048 of them are 2,047 in the cache and the one that is made."""
+    deployment = api.deployment("llama3.1-8b", gpu="h100-sxm")
+    for batch, context in ((32, 2048), (512, 2), (1, 1)):
+        check = api.check_measured(deployment, measured="1s", batch=batch, tokens=context).checks[0]
+        assert check.bound_s == api.decode(deployment, batches=[batch], contexts=[context]).rows[0].ideal_s
+    check = api.check_measured(deployment, measured="1s", phase="prefill", tokens=100).checks[0]
+    assert check.bound_s == api.prefill(deployment, prompts=[100]).rows[0].ideal_s
+
+
 def test_a_prefill(capsys):
     least = api.prefill(api.deployment("llama3.1-8b", gpu="h100-sxm"), prompts=[4096]).rows[0].ideal_s
     assert run(f"{least * 2}s", "--phase", "prefill", "--prompt", "4096") == 0

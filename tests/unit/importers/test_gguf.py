@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from gguf.constants import GGML_QUANT_SIZES
 from gguf_files import llama_tensors, write_gguf
 
 from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError
@@ -16,11 +17,13 @@ from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes, entry_bytes
 from kvcalc.cost.parameters import parameters, weight_bytes
 from kvcalc.importers.checkpoint import TensorTable
-from kvcalc.importers.gguf import import_gguf, parse_header, read_gguf
+from kvcalc.importers.gguf import _TYPES, import_gguf, parse_header, read_gguf
 from kvcalc.importers.gguf_families import gguf_profile
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gguf.constants import GGMLQuantizationType
 
     from kvcalc.core.model import ModelProfile
 
@@ -65,6 +68,15 @@ def test_llama2_7b_file_counts_parameters_and_bytes_exactly(tmp_path: Path) -> N
     )
     assert _stored_bytes(model) == model.held_weight_bytes
     assert cache_bytes(model, 4096, _F16).growing == 2**31
+
+
+@pytest.mark.parametrize("kind", [kind for kind in GGML_QUANT_SIZES if kind.name != "Q8_1"], ids=lambda kind: kind.name)
+def test_a_block_of_each_type_has_the_bytes_that_ggml_lays_out(kind: GGMLQuantizationType) -> None:
+    """Every type that a file may hold, in the reader's table and among the formats alike (Q8_1 is never stored in one)."""
+    elements, size = GGML_QUANT_SIZES[kind]
+    name, *block = _TYPES[kind.value]
+    assert block == [elements, size]
+    assert name not in FORMATS or FORMATS[name].bytes(elements) == size
 
 
 def test_vocabulary_of_128k_tokens_reads_in_50_ms(tmp_path: Path) -> None:
