@@ -8,7 +8,8 @@ from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.check import Check, CheckReport
 from kvcalc.core.units import bytes_text, number_text, parse_speed, seconds_text
 from kvcalc.cost.roofline import step_time
-from kvcalc.evidence.gate import bound_s, judge
+from kvcalc.evidence.assumptions import wrong_assumptions
+from kvcalc.evidence.gate import judge
 from kvcalc.evidence.passes import case_in
 from kvcalc.evidence.record import Record
 from kvcalc.plan.deployment import check_batch, check_context, format_names, memory_needed
@@ -60,7 +61,7 @@ def plausibility(
     untold = () if tokens is not None else ("no --context: held against a context of one token, the least there is",)
     notes = [*untold, *case.assumed, *beyond, *_fit_note(deployment, length, batch), *hardware_notes(deployment)]
     check = _check(case, measured.strip())
-    return CheckReport(checks=(check,), notes=(*_ways_out(case, check), *notes))
+    return CheckReport(checks=(check,), notes=tuple(notes))
 
 
 def _check(case: Case, measured: str) -> Check:
@@ -71,18 +72,22 @@ def _check(case: Case, measured: str) -> Check:
         told = f"plausible: {_percent(share)} of the {bound}"
     else:
         times = f"{share:.1f}" if share >= _CLOSE else f"{share:.3f}"
-        told = f"{'possible only for a cause' if verdict.cause else 'impossible'}: {times}x above the {bound}"
+        told = (
+            f"{'possible only for a cause' if verdict.cause else 'impossible as assumed'}: {times}x above the {bound}"
+        )
         told += f" ({verdict.cause})" if verdict.cause else ""
     tokens = case.passes[0].cost.tokens
+    passed = not verdict.beaten or bool(verdict.cause)
     return Check(
         name=f"{case.record.phase} speed of {case.record.model} on {case.record.devices} x {case.hardware.name}",
-        passed=not verdict.beaten or bool(verdict.cause),
+        passed=passed,
         expected=f"at most {_speed(tokens, verdict.bound_s)}",
         actual=f"{measured} = {_speed(tokens, case.measured_s)}",
         verdict=told,
         bound_s=verdict.bound_s,
         measured_s=case.measured_s,
         limiter=time.limiter,
+        assumptions=() if passed else wrong_assumptions(case),
     )
 
 
@@ -100,19 +105,3 @@ def _fit_note(deployment: Deployment, tokens: int, batch: int) -> tuple[str, ...
         return ()
     held = f"{bytes_text(needed)} of the {bytes_text(deployment.memory_bytes)} of each accelerator"
     return (f"does not fit: {held}; the bound is as if it had more",)
-
-
-def _ways_out(case: Case, check: Check) -> tuple[str, ...]:
-    """Return which narrower formats would make an impossible figure possible."""
-    if check.passed:
-        return ()
-    found = []
-    for told, other in (
-        ("--kv-dtype fp8", case.with_formats(cache="fp8")),
-        ("--weights fp8 --activations fp8", case.with_formats(weights="fp8", activations="fp8")),
-        ("--weights int4-g128", case.with_formats(weights="int4-g128")),
-    ):
-        share = bound_s(other) / case.measured_s
-        if share <= 1 and bound_s(other) < bound_s(case):
-            found.append(f"with {told} it would be {_percent(share)} of the bound")
-    return tuple(found)

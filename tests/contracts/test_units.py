@@ -118,6 +118,7 @@ WITHOUT_UNIT = {
     "SolveConstraint.beyond",
     "SolveRow.answer",
     "SolveRow.acceptance",
+    "Assumption.needed",
     "CheckChange.ratio",
     "DecoderShape.head_dim",
     "DecoderShape.vocabulary",

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Check", "CheckReport"]
+__all__ = ["Assumption", "Check", "CheckReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """One assumption of a bound under whose change a speed beyond it would be possible.
+
+    Args:
+        assumption: ``weights``, ``cache``, ``speculation``, ``sequences``, ``accelerator`` or ``gpus``.
+        text: the change that would do, for a reader.
+        needed: how much of it is needed, at least (of weights: at most).
+        unit: the unit of that.
+        bound_share: share of the bound that the measurement would reach with the change.
+    """
+
+    assumption: str
+    text: str
+    needed: float
+    unit: str
+    bound_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +39,7 @@ class Check:
         bound_s: the least time, where the check is of a measured speed.
         measured_s: the measured time.
         limiter: what the bound is made of: memory, compute or interconnect.
+        assumptions: those that would have to be wrong for a speed that is impossible otherwise; each would be enough.
     """
 
     name: str
@@ -30,6 +50,7 @@ class Check:
     bound_s: float | None = None
     measured_s: float | None = None
     limiter: str = ""
+    assumptions: tuple[Assumption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
