@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnknownNameError
 from kvcalc.core.model import ModelProfile
+from kvcalc.profiles.origins import note_origin
 from kvcalc.profiles.reader import expanded
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.profiles.catalog import Entry
+    from kvcalc.profiles.catalog import Entry, Kind
 
 __all__ = [
     "catalogue_hardware",
@@ -62,7 +63,10 @@ def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[st
     if not isinstance(source, str | Path):
         return override_hardware(source, settings)
     path = _as_path(source, _PROFILE_SUFFIXES)
-    return override_hardware(catalogue_hardware(str(source)) if path is None else load_hardware_file(path), settings)
+    if path is None:
+        return override_hardware(catalogue_hardware(str(source)), settings)
+    _note_path("hardware", source, path)
+    return override_hardware(load_hardware_file(path), settings)
 
 
 def catalogue_model(name: str) -> ModelProfile:
@@ -71,20 +75,35 @@ def catalogue_model(name: str) -> ModelProfile:
     Raises:
         UnknownNameError: no such model.
     """
-    from kvcalc.profiles.catalog import find
     from kvcalc.profiles.loader import load_model_file
 
-    entry = find(name, "model")
+    entry = _find(name, "model")
     return _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
 
 
 def catalogue_hardware(name: str) -> HardwareProfile:
     """Return an accelerator of the catalogue; as `catalogue_model`."""
-    from kvcalc.profiles.catalog import find
     from kvcalc.profiles.loader import load_hardware_file
 
-    entry = find(name, "hardware")
+    entry = _find(name, "hardware")
     return _shipped_hardware(entry.path) if entry.shipped else load_hardware_file(entry.path)
+
+
+def _find(name: str, kind: Kind) -> Entry:
+    from kvcalc.profiles.catalog import find
+
+    entry = find(name, kind)
+    note_origin(kind, name, str(entry.path), shipped=entry.shipped, shadows=entry.shadows)
+    return entry
+
+
+def _note_path(kind: Kind, source: str | Path, path: Path) -> None:
+    """Note a file that was given by its path; a Hugging Face id may be the path of a folder too."""
+    from kvcalc.profiles.catalog import is_shipped_name
+
+    name = str(source)
+    shadows = isinstance(source, str) and _is_hub_id(name) and not path.suffix and is_shipped_name(name, kind)
+    note_origin(kind, name, str(path), shadows=shadows)
 
 
 # Shipped files don't change while kvcalc runs: what is asked about over and over is read once.
@@ -117,10 +136,9 @@ def load_calibration(source: str | Path | Calibration) -> Calibration:
 
     path = _as_path(source, _PROFILE_SUFFIXES)
     if path is not None:
+        _note_path("calibration", source, path)
         return load_calibration_file(path)
-    from kvcalc.profiles.catalog import find
-
-    return _calibration_of(find(str(source), "calibration"))
+    return _calibration_of(_find(str(source), "calibration"))
 
 
 def _calibration_of(entry: Entry) -> Calibration:
@@ -136,8 +154,12 @@ def find_calibration(deployment: Deployment) -> Calibration | None:
 
     if deployment.hardware is None:
         return None
-    known = [_calibration_of(entry) for _, entry in sorted(entries("calibration").items())]
-    return best_calibration(known, deployment.hardware, likely_engines(deployment))
+    listed = [(entry, _calibration_of(entry)) for _, entry in sorted(entries("calibration").items())]
+    best = best_calibration([known for _, known in listed], deployment.hardware, likely_engines(deployment))
+    for entry, known in listed:
+        if known is best:
+            note_origin("calibration", known.name, str(entry.path), shipped=entry.shipped, shadows=entry.shadows)
+    return best
 
 
 def shipped_calibrations() -> list[Calibration]:
@@ -151,15 +173,23 @@ def shipped_calibrations() -> list[Calibration]:
 def _read_model(source: str | Path) -> ModelProfile:
     path = _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES)
     if path is not None:
+        _note_path("model", source, path)
         return _read_model_file(path)
+    name = str(source)
     try:
-        return catalogue_model(str(source))
+        return catalogue_model(name)
     except UnknownNameError as unknown:
-        if not _is_hub_id(str(source)):
+        folder = expanded(name)
+        if name.strip() and _exists(folder / "config.json"):
+            _note_path("model", name, folder)
+            return _read_model_file(folder)
+        if not _is_hub_id(name):
             raise
         from kvcalc.importers.hub import fetch_config
 
-        return _read_as(fetch_config(str(source), unknown), _profile_name(Path(str(source)) / "config.json"))
+        config = fetch_config(name, unknown)
+        note_origin("model", name, f"https://huggingface.co/{name}")
+        return _read_as(config, _profile_name(Path(name) / "config.json"))
 
 
 def _is_hub_id(source: str) -> bool:
@@ -174,16 +204,14 @@ def _as_path(source: str | Path, suffixes: tuple[str, ...]) -> Path | None:
     path = expanded(source)
     if isinstance(source, Path) or path.suffix.lower() in suffixes:
         return path
-    if "/" in str(source) or "\\" in str(source) or str(source).startswith("."):
-        return path if _exists(path) else None
-    # a folder of the current directory counts where it holds a checkpoint: others must not hide the catalogue
-    return path if _exists(path / "config.json") else None
+    is_path = "/" in str(source) or "\\" in str(source) or str(source).startswith((".", "~"))
+    return path if is_path and _exists(path) else None
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -101,10 +101,23 @@ def _results(check: Check, run: Run, reports: Sequence[str]) -> Iterator[CheckRe
         try:
             report, field = report_of_field(assertion.field, reports)
             used.add(report)
-            yield _result(check, assertion, run(report, check.settings, check.defaults), report, field)
+            answer = run(report, check.settings, check.defaults)
+            _refuse_shadows(answer["source"], check)
+            yield _result(check, assertion, answer, report, field)
         except KvcalcError as error:
             what = f"{error.where}: {error.what}" if error.where else error.what
             raise ProfileError(f"{check.name}: {what}", where=assertion.where, hint=error.hint) from None
+
+
+def _refuse_shadows(source: Mapping[str, Any], check: Check) -> None:
+    """Refuse figures of a profile that stands in for one of kvcalc's own, unless the file of checks allows its name."""
+    for name in source["shadowed"]:
+        if name.strip().lower() not in check.may_shadow:
+            path = next(names[name] for kind, names in source.items() if kind != "shadowed" and name in names)
+            raise InputError(
+                f"{name} was read from {path}, not from kvcalc's own profile of that name",
+                hint=f"give the file's path, or write allow_shadowing: [{name}] at the top of the file of checks",
+            )
 
 
 def _result(check: Check, assertion: Assertion, report: Mapping[str, Any], name: str, field: str) -> CheckResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.profiles.origins import noting_origins
 from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "lint_config",
     "load_hardware",
     "load_model",
+    "noting_origins",
     "profile_names",
     "profile_schema",
     "profile_text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,11 +10,13 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import ExplainedStep
 
-__all__ = ["chart", "chart_runtime", "report_data"]
+__all__ = ["chart", "chart_runtime", "report_data", "with_origins"]
 
 
 def report_data(report: Any, *, explained: Sequence[ExplainedStep] = ()) -> dict[str, Any]:
     """Return a report as ``--json`` prints it: mappings, lists and numbers.
+
+    With ``source``, where the profiles came from that were loaded since `noting_origins`.
 
     Args:
         report: any of the reports.
@@ -21,7 +24,24 @@ def report_data(report: Any, *, explained: Sequence[ExplainedStep] = ()) -> dict
     """
     from kvcalc.render.records import report_data as data
 
-    return data(report, explained)
+    report, source, _ = with_origins(report)
+    return data(report, explained, source)
+
+
+def with_origins(report: Any) -> tuple[Any, dict[str, Any] | None, tuple[str, ...]]:
+    """Return a report that names the profiles that stand in for kvcalc's own, the origins of all, and those notes.
+
+    The report is unchanged, and the origins are none, where nobody notes them.
+    """
+    from kvcalc.profiles.origins import noted_origins, origins_data, shadow_notes
+
+    origins = noted_origins()
+    if origins is None:
+        return report, None, ()
+    notes = shadow_notes(origins)
+    if notes and hasattr(report, "notes"):
+        report = replace(report, notes=(*notes, *report.notes))
+    return report, origins_data(origins), notes
 
 
 def chart(report: Any, *, view: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typer.main import get_command
 from kvcalc.cli.main import COMMANDS, overview
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.units import print_bytes_as
+from kvcalc.profiles.origins import noting_origins
 
 __all__ = ["load_command", "run"]
 
@@ -94,7 +95,8 @@ def run(words: list[str]) -> int:
         KvcalcError: words that spell none, or what the command raises.
     """
     try:
-        code: int | None = get_command(_app)(args=words, prog_name="kvcalc", standalone_mode=False)
+        with noting_origins():
+            code: int | None = get_command(_app)(args=words, prog_name="kvcalc", standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         hint = f"{context.command_path} --help shows the options" if context is not None else ""

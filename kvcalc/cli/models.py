@@ -25,9 +25,11 @@ def import_(source: Source, target: Target = None, settings: Set = None) -> None
     Example: kvcalc models import ./checkpoint/config.json -o my-model.yaml
     """
     from kvcalc import api
+    from kvcalc.cli.shared import tell_origins
     from kvcalc.render.files import write_whole
 
     text = api.profile_text(api.load_model(source, settings=settings or ()))
+    tell_origins()
     if target is None:
         sys.stdout.write(text)
     else:

@@ -44,9 +44,11 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
     @app.command()
     def show(name: Name, json: Json = False) -> None:
         from kvcalc import api
+        from kvcalc.cli.shared import tell_origins
         from kvcalc.render.lists import profile_json
 
         profile = api.load_model(name) if kind == "model" else api.load_hardware(name)
+        tell_origins()
         sys.stdout.write(profile_json(profile) if json else api.profile_text(profile))
 
     @app.command()

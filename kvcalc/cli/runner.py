@@ -12,6 +12,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
+from kvcalc.profiles.origins import noting_origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -173,7 +174,7 @@ def _answer(report: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         else:
             given[name] = parameter.default
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+    with noting_origins(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
             _command(report)(**given)
         except (KvcalcError, OSError):

@@ -38,6 +38,7 @@ __all__ = [
     "share",
     "tell",
     "tell_gpu",
+    "tell_origins",
     "tell_rates",
     "words",
 ]
@@ -121,10 +122,27 @@ def command_output(output: str, *, json: bool) -> str:
 
 
 def emit(report: Any, output: str, explained: Callable[[], Sequence[ExplainedStep]] | None = None) -> None:
-    """Print a report to standard output."""
+    """Print a report to standard output, with where its profiles came from."""
+    from kvcalc.api.shown import with_origins
     from kvcalc.render.output import render
 
-    sys.stdout.write(render(report, output, explained=explained() if explained else ()))
+    steps = explained() if explained else ()
+    report, source, notes = with_origins(report)
+    if output not in ("table", "json") or not hasattr(report, "notes"):
+        _tell_all(notes)
+    sys.stdout.write(render(report, output, explained=steps, source=source))
+
+
+def tell_origins() -> None:
+    """Say on standard error of each profile that stands in for one of kvcalc's own where it was read."""
+    from kvcalc.profiles.origins import noted_origins, shadow_notes
+
+    _tell_all(shadow_notes(noted_origins() or ()))
+
+
+def _tell_all(notes: Iterable[str]) -> None:
+    for note in notes:
+        tell(note)
 
 
 def draw(report: Any, files: dict[str, str | None]) -> None:
@@ -153,6 +171,7 @@ def emit_blocks(blocks: Iterable[Mapping[str, Sequence[Any]]], output: str) -> N
     """Print rows that come in blocks of columns, as CSV or JSON lines, while the next ones are computed."""
     from kvcalc.render.rows import streamed
 
+    tell_origins()
     for text in streamed(blocks, output):
         sys.stdout.write(text)
 

@@ -14,6 +14,7 @@ from kvcalc.engines.logs import model_names
 from kvcalc.evidence.gguf_types import is_gguf_type
 from kvcalc.profiles.catalog import lookup
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
+from kvcalc.profiles.origins import note_origin
 from kvcalc.profiles.yaml_reader import read_yaml_file
 
 if TYPE_CHECKING:
@@ -133,8 +134,11 @@ def find_model(printed: str) -> ModelProfile | None:
     """Return the catalogue's model that a printed name means, or none: nothing is guessed."""
     named = _data()["models"]
     for candidate in (printed.strip().lower(), *model_names(printed)):
-        entry = lookup(named.get(candidate, candidate), "model")
+        name = named.get(candidate, candidate)
+        entry = lookup(name, "model")
         if entry is not None:
+            if entry.shadows:
+                note_origin("model", name, str(entry.path), shadows=True)
             return load_model_file(entry.path, trusted=entry.shipped)
     return None
 
@@ -183,6 +187,8 @@ def _hardware(name: str) -> HardwareProfile:
     entry = lookup(name, "hardware")
     if entry is None:
         raise LookupError(name)
+    if entry.shadows:
+        note_origin("hardware", name, str(entry.path), shadows=True)
     return load_hardware_file(entry.path, trusted=entry.shipped)
 
 

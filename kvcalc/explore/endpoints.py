@@ -109,7 +109,8 @@ def _endpoint(work: _Work, turns: Turns, *, slow: bool = False) -> Any:
 
 def _told(work: _Work, asked: list[tuple[str, str]], text: str | None) -> Response:
     try:
-        return work(asked, text)
+        with api.noting_origins():
+            return work(asked, text)
     except FieldError as wrong:
         return _mistake(wrong.error, wrong.field)
     except KvcalcError as error:

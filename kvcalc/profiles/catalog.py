@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from kvcalc.core.errors import UnknownNameError, did_you_mean
-from kvcalc.profiles.reader import expanded, read_profile
+from kvcalc.core.errors import ProfileError, UnknownNameError, did_you_mean
+from kvcalc.files import read_bytes
+from kvcalc.profiles.reader import MAX_BYTES, expanded, read_profile
 
-__all__ = ["Entry", "Kind", "entries", "find", "folders", "lookup", "names", "shipped_folder", "stamp"]
+__all__ = [
+    "Entry", "Kind", "entries", "find", "folders", "is_shipped_name", "lookup", "names", "shipped_folder", "stamp",
+]  # fmt: skip
 
 Kind = Literal["model", "hardware", "calibration"]
 
 _FOLDER = {"model": "model_profiles", "hardware": "hardware_profiles", "calibration": "calibration_profiles"}
+_SUFFIXES = (".yaml", ".yml")
 _SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
 _LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
 
@@ -29,11 +34,13 @@ class Entry:
         path: the file.
         by_alias: whether the name was an alias, not the profile's own.
         shipped: whether it is one of kvcalc's own, or equal to it byte for byte, as in a checkout.
+        shadows: whether it is a user's, and kvcalc has one of that name or alias too.
     """
 
     path: Path
     by_alias: bool
     shipped: bool
+    shadows: bool = False
 
 
 @cache
@@ -49,13 +56,14 @@ def shipped_folder(kind: Kind) -> Path:
 def folders(kind: Kind) -> list[Path]:
     """Return the folders that are searched, first found first used.
 
-    These are the folders of ``KVCALC_PROFILES``, the current one, the user's (``$XDG_CONFIG_HOME/kvcalc`` or
-    ``~/.config/kvcalc``), each with or without a folder of the kind's name below it (``model_profiles``,
-    ``hardware_profiles``, ``calibration_profiles``), and the shipped.
+    These are the folders of ``KVCALC_PROFILES``, the user's (``$XDG_CONFIG_HOME/kvcalc`` or ``~/.config/kvcalc``), each
+    with or without a folder of the kind's name below it (``model_profiles``, ``hardware_profiles``,
+    ``calibration_profiles``), and the shipped. The current folder is not among them: a file that happens to lie there
+    must not stand in for a name of the catalogue, so it is given with a path, or ``KVCALC_PROFILES=.`` asks for it.
     """
     roots = [Path(part) for part in os.environ.get("KVCALC_PROFILES", "").split(os.pathsep) if part]
     config = os.environ.get("XDG_CONFIG_HOME") or expanded("~/.config")
-    roots += [Path(), Path(config) / "kvcalc"]
+    roots.append(Path(config) / "kvcalc")
     found = [folder for root in roots for folder in (root / _FOLDER[kind], root) if folder.is_dir()]
     shipped = shipped_folder(kind)
     return [folder for folder in found if folder.resolve() != shipped.resolve()] + [shipped]
@@ -63,9 +71,18 @@ def folders(kind: Kind) -> list[Path]:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+        return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and _is_profile(path))
     except OSError:
         return []
+
+
+def _is_profile(path: Path) -> bool:
+    """Whether a file may be a profile: an empty one is what a shell leaves for output that is still to come."""
+    try:
+        about = path.stat()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+    return stat.S_ISREG(about.st_mode) and about.st_size > 0
 
 
 def names(kind: Kind) -> list[str]:
@@ -80,7 +97,17 @@ def entries(kind: Kind) -> dict[str, Entry]:
     for folder in reversed(others):
         if folder.name == _FOLDER[kind]:
             found |= {path.stem: path for path in _files(folder)}
-    return {name: Entry(path, by_alias=False, shipped=_is_shipped(path, kind)) for name, path in found.items()}
+    return {name: _entry(path, name, kind, by_alias=False) for name, path in found.items()}
+
+
+def _entry(path: Path, key: str, kind: Kind, *, by_alias: bool) -> Entry:
+    shipped = _is_shipped(path, kind)
+    return Entry(path, by_alias=by_alias, shipped=shipped, shadows=not shipped and is_shipped_name(key, kind))
+
+
+def is_shipped_name(name: str, kind: Kind) -> bool:
+    """Return whether kvcalc has a profile of its own by that name or alias."""
+    return _search(name.strip().lower(), [shipped_folder(kind)]) is not None
 
 
 def stamp() -> tuple[tuple[Path, int, int], ...]:
@@ -114,23 +141,28 @@ def lookup(name: str, kind: Kind) -> Entry | None:
     """Return the file of a profile by its name or one of its aliases, or none."""
     key = name.strip().lower()
     searched = folders(kind)
+    # aliases are looked for where files of this kind alone lie
+    path = _search(key, searched, [folder for folder in searched[:-1] if folder.name == _FOLDER[kind]] + searched[-1:])
+    return None if path is None else _entry(path, key, kind, by_alias=path.stem != key)
+
+
+def _search(key: str, searched: list[Path], with_aliases: list[Path] | None = None) -> Path | None:
+    """Return the first file of that name in some folders, else the first with that alias."""
     if key and "/" not in key and "\\" not in key and key not in (".", ".."):
         for folder in searched:
-            for suffix in (".yaml", ".yml"):
+            for suffix in _SUFFIXES:
                 path = folder / f"{key}{suffix}"
-                if path.is_file():
-                    return Entry(path, by_alias=False, shipped=_is_shipped(path, kind))
-    for folder in searched:
-        for path in _files(folder) if folder == searched[-1] or folder.name == _FOLDER[kind] else ():
-            if key in _aliases(path, key):
-                return Entry(path, by_alias=True, shipped=_is_shipped(path, kind))
-    return None
+                if _is_profile(path):
+                    return path
+    files = (path for folder in with_aliases or searched for path in _files(folder))
+    return next((path for path in files if key in _aliases(path, key)), None)
 
 
 def _is_shipped(path: Path, kind: Kind) -> bool:
     own = shipped_folder(kind) / path.name
     try:
-        return path == own or path.read_bytes() == own.read_bytes()
+        same_size = path == own or path.stat().st_size == own.stat().st_size
+        return same_size and (path == own or path.read_bytes() == own.read_bytes())
     except OSError:
         return False
 
@@ -138,9 +170,9 @@ def _is_shipped(path: Path, kind: Kind) -> bool:
 def _aliases(path: Path, key: str) -> list[str]:
     """Return a file's aliases in lower case, reading only files whose text holds the key at all."""
     try:
-        if key.encode(errors="surrogateescape") not in path.read_bytes().lower():
+        if key.encode(errors="surrogateescape") not in read_bytes(path, max_bytes=MAX_BYTES, what="a profile").lower():
             return []
-    except OSError:
+    except ProfileError:
         return []
     aliases: Any = read_profile(path).data.get("aliases") or []
     return [str(alias).lower() for alias in aliases]
@@ -150,6 +182,17 @@ def _unknown(name: str, kind: Kind) -> UnknownNameError:
     known = set(names(kind))
     for path in _files(shipped_folder(kind)):
         known |= {str(alias).lower() for alias in read_profile(path).data.get("aliases") or ()}
+    beside = next((path for path in _beside(name, kind) if _is_profile(path)), None)
+    if beside is not None:
+        hint = f"for the file in the current folder write ./{beside}"
+        return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
     hint = did_you_mean(name, known)
     listed = f"{_LIST[kind]} lists them; a profile file works too"
     return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=f"{hint} ({listed})" if hint else listed)
+
+
+def _beside(name: str, kind: Kind) -> list[Path]:
+    """Return where a profile of that name would lie in the current folder, which is not searched."""
+    if "/" in name or "\\" in name or not name.strip():
+        return []
+    return [folder / f"{name.strip()}{suffix}" for folder in (Path(), Path(_FOLDER[kind])) for suffix in _SUFFIXES]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Assertion", "Check", "checks_schema", "read_checks"]
 
-_TOP = ("defaults", "checks")
+_TOP = ("defaults", "checks", "allow_shadowing")
 _OWN = ("name", "matrix", "expect", "record")
 _COUNTED = ("batch", "context", "prompt", "output_tokens", "gpus")
 _MOST_CHECKS = 10_000
@@ -49,6 +49,7 @@ class Check:
         defaults: the same, for the reports that have such an option.
         assertions: what must hold.
         where: file and line.
+        may_shadow: names that a user's own profile may have in place of kvcalc's.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Check:
     defaults: Mapping[str, Any]
     assertions: tuple[Assertion, ...]
     where: str
+    may_shadow: frozenset[str] = frozenset()
 
 
 def read_checks(path: Path) -> tuple[Check, ...]:
@@ -78,7 +80,15 @@ def read_checks(path: Path) -> tuple[Check, ...]:
         found += _expanded(document, f"checks.{place}", entry, defaults, place)
         if len(found) > _MOST_CHECKS:
             raise ProfileError(f"more than {_MOST_CHECKS:,} checks", where=document.place(f"checks.{place}"))
-    return tuple(found)
+    may_shadow = _names(document, "allow_shadowing", data.get("allow_shadowing") or [])
+    return tuple(replace(check, may_shadow=may_shadow) for check in found)
+
+
+def _names(document: Document, path: str, data: Any) -> frozenset[str]:
+    if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+        hint = "for example allow_shadowing: [h100-sxm]"
+        raise ProfileError(f"{path} is a list of names", where=document.place(path), hint=hint)
+    return frozenset(name.strip().lower() for name in data)
 
 
 def _known(document: Document, path: str, data: Mapping[str, Any], names: Iterable[str]) -> None:
@@ -199,5 +209,7 @@ def checks_schema(options: Mapping[str, str], fields: Mapping[str, str], operato
             "defaults": {"type": "object", "additionalProperties": False, "properties": settings,
                          "description": "Options of all checks."},
             "checks": {"type": "array", "minItems": 1, "items": check},
+            "allow_shadowing": {"type": "array", "items": {"type": "string"},
+                                "description": "Names of kvcalc's own that a profile of yours may stand in for."},
         },
     }  # fmt: skip

@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Document", "compiled_text", "expanded", "read_profile"]
+__all__ = ["MAX_BYTES", "Document", "compiled_text", "expanded", "read_profile"]
 
+# More than any profile, file of checks or list of measurements has.
+MAX_BYTES = 4 * 2**20
 _PACKAGE = Path(__file__).parents[1]
 
 

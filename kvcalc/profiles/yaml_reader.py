@@ -9,7 +9,7 @@ import yaml
 
 from kvcalc.core.errors import ProfileError
 from kvcalc.files import read_text
-from kvcalc.profiles.reader import Document
+from kvcalc.profiles.reader import MAX_BYTES, Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Document", "plain_scalar", "read_yaml", "read_yaml_file"]
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MOST_BYTES = 4 * 2**20
 _MOST_NODES = 200_000
 _DEEPEST = 40
 _LONGEST_NUMBER = 40
@@ -50,7 +49,7 @@ def read_yaml_file(path: Path, *, list_key: str | None = None) -> Document:
     Raises:
         ProfileError: it cannot be read or is not strict YAML; the place is ``file:line``.
     """
-    text = read_text(path, max_bytes=_MOST_BYTES, what="a profile")
+    text = read_text(path, max_bytes=MAX_BYTES, what="a profile")
     return read_yaml(text, where=str(path), list_key=list_key)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.reports.common import ExplainedStep
 
@@ -27,13 +27,20 @@ def check_output(output: str) -> str:
     return output
 
 
-def render(report: Any, output: str = "table", *, explained: Sequence[ExplainedStep] = ()) -> str:
+def render(
+    report: Any,
+    output: str = "table",
+    *,
+    explained: Sequence[ExplainedStep] = (),
+    source: Mapping[str, Any] | None = None,
+) -> str:
     """Return a report as text that ends with a newline.
 
     Args:
         report: any of the reports.
         output: one of `OUTPUTS`.
         explained: formulas to print below the table, or to put into the JSON as ``explain``.
+        source: where the report's profiles came from, to put into the JSON.
     """
     if output == "table":
         from kvcalc.render.tables import table_text
@@ -44,7 +51,7 @@ def render(report: Any, output: str = "table", *, explained: Sequence[ExplainedS
     if output == "json":
         import json
 
-        return json.dumps(report_data(report, explained), indent=2) + "\n"
+        return json.dumps(report_data(report, explained, source), indent=2) + "\n"
     rows = records(report)
     if output == "jsonl":
         import json

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.reports.common import ExplainedStep
 
@@ -53,9 +53,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-def report_data(report: Any, explained: Sequence[ExplainedStep] = ()) -> dict[str, Any]:
-    """Return a report as one JSON object, with the formulas behind it as ``explain`` where they are given."""
+def report_data(
+    report: Any, explained: Sequence[ExplainedStep] = (), source: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a report as one JSON object, with the formulas and the source of its profiles where they are given."""
     data: dict[str, Any] = plain(report)
+    if source is not None:
+        data["source"] = plain(source)
     return data | {"explain": plain(tuple(explained))} if explained else data
 
 

@@ -370,3 +370,65 @@ def test_what_fell_is_told_as_what_it_fell_to(run, tmp_path):
     before["checks"][2]["actual"] *= 4
     (tmp_path / "old.json").write_text(json.dumps(before), encoding="utf-8")
     assert "tokens_per_s_per_sequence fell to 0.25x: " in "".join(map(str, run(CHECKS, "--against", "old.json")))
+
+
+_SHADOWED = """\
+checks:
+- {name: one, model: llama2-7b, gpu: h100, expect: {fits: true}}
+- {name: two, model: llama2-7b, gpu: h100-sxm, expect: {fits: true}}
+"""
+
+
+@pytest.fixture
+def shadow(tmp_path, monkeypatch):
+    """A card of the user's that has the name of one of the catalogue."""
+    from kvcalc.profiles.catalog import shipped_folder
+
+    own = (shipped_folder("hardware") / "h100-sxm.yaml").read_text()
+    path = tmp_path / "profiles" / "h100-sxm.yaml"
+    path.parent.mkdir()
+    path.write_text(own.replace("name: h100-sxm", "name: h100-sxm\nnotes: [faster than any]"))
+    monkeypatch.setenv("KVCALC_PROFILES", str(path.parent))
+    return path
+
+
+def test_a_profile_that_shadows_the_catalogue_is_refused(run, shadow):
+    code, out, err = run(_SHADOWED)
+    assert (code, out) == (2, "")
+    first, hint = err.splitlines()
+    assert "kvcalc.checks.yaml:3: two" in first
+    assert f"h100-sxm was read from {shadow}" in first
+    assert "allow_shadowing: [h100-sxm]" in hint
+    code, _, err = run(f"allow_shadowing: [h200]\n{_SHADOWED}")
+    assert (code, "h100-sxm was read" in err) == (2, True)
+
+
+def test_a_profile_may_shadow_where_the_file_allows_it_and_is_named(run, shadow):
+    code, out, _ = run(f"allow_shadowing: [H100-SXM]\n{_SHADOWED}", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["source"]["hardware"] == {"h100": "catalogue", "h100-sxm": str(shadow)}
+    assert report["source"]["shadowed"] == ["h100-sxm"]
+    assert any(str(shadow) in note for note in report["notes"])
+
+
+@pytest.mark.parametrize("value", ["h100-sxm", "true", "[1]"])
+def test_names_that_may_be_shadowed_are_a_list(run, value):
+    code, _, err = run(f"allow_shadowing: {value}\n{_SHADOWED}")
+    assert (code, "kvcalc.checks.yaml:1: allow_shadowing is a list of names" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["size", "fit", "decode", "prefill", "roofline", "traffic", "levers", "solve"])
+def test_every_answer_names_a_profile_that_shadows(capsys, shadow, command):
+    extra = {"solve": ["--gpus", "?", "--batch", "1"], "size": []}.get(command, [])
+    gpu = [] if command in ("size", "traffic", "levers") else ["--gpu", "h100-sxm"]
+    if not gpu:
+        own = (ROOT / "model_profiles" / "llama2-7b.yaml").read_text()
+        (shadow.parent / "llama2-7b.yaml").write_text(own + "# mine\n")
+    for form in ("table", "json", "csv"):
+        with pytest.raises(SystemExit) as done:
+            main([command, "--model", "llama2-7b", *gpu, *extra, "--output", form])
+        printed = capsys.readouterr()
+        assert done.value.code == 0, printed.err
+        said = " ".join((printed.err if form == "csv" else printed.out).split())
+        assert "not from kvcalc's own profile of that name" in said, form

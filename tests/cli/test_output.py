@@ -174,3 +174,19 @@ def test_the_catalogue_is_listed_without_a_subcommand(capsys: pytest.CaptureFixt
     listed = data(capsys, plural, "list")
     assert data(capsys, plural) == listed
     assert listed[plural]
+
+
+def test_json_says_where_profiles_came_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text((Path(__file__).parents[2] / "hardware_profiles" / "h200.yaml").read_text())
+    found = data(capsys, "decode", "--model", "llama2-7b", "--gpu", str(card), "--estimate")
+    assert found["source"] == {
+        "model": {"llama2-7b": "catalogue"},
+        "hardware": {str(card): str(card)},
+        "calibration": {"vllm-hopper": "catalogue"},
+        "shadowed": [],
+    }
+    assert data(capsys, "compare", "h100-sxm", "h200")["source"]["hardware"] == {
+        "h100-sxm": "catalogue",
+        "h200": "catalogue",
+    }

@@ -14,6 +14,7 @@ import kvcalc
 from kvcalc.api import profile_names, profile_schema
 from kvcalc.profiles.catalog import find, shipped_folder
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
+from kvcalc.profiles.origins import noting_origins, origins_data, shadow_notes
 from kvcalc.profiles.writer import profile_yaml
 from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
@@ -112,24 +113,95 @@ def test_listed_names_are_those_of_the_files() -> None:
     assert {path.stem for path in MODELS} <= set(profile_names("model"))
 
 
-def test_users_profiles_are_found_in_the_order_of_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = (shipped_folder("hardware") / "h100-sxm.yaml").read_text()
-    folders = {"environment": tmp_path / "env", "current": tmp_path / "here", "user": tmp_path / "config" / "kvcalc"}
-    for label, folder in folders.items():
+def _h100(folder: Path, title: str, name: str = "h100-sxm") -> Path:
+    """Write a card like the H100 with another title."""
+    own = (shipped_folder("hardware") / "h100-sxm.yaml").read_text()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(own.replace("name: h100-sxm", f"name: {name}").replace("title: ", f"title: {title} "))
+    return path
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Folders of a user: those of the environment, the current one, that of the configuration."""
+    made = {"environment": tmp_path / "env", "current": tmp_path / "here", "user": tmp_path / "config" / "kvcalc"}
+    for folder in made.values():
         folder.mkdir(parents=True)
-        (folder / "mine.yaml").write_text(
-            mine.replace("name: h100-sxm", "name: mine").replace("title: ", f"title: {label} ")
-        )
-    monkeypatch.chdir(folders["current"])
+    monkeypatch.chdir(made["current"])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("KVCALC_PROFILES", str(folders["environment"]))
+    monkeypatch.setenv("KVCALC_PROFILES", str(made["environment"]))
+    return made
+
+
+def test_users_profiles_are_found_in_the_order_of_the_folders(folders: dict[str, Path]) -> None:
+    searched = {label: _h100(folders[label], label, "mine") for label in ("environment", "user")}
     seen = []
-    for label, folder in folders.items():
+    for label, path in searched.items():
         seen.append(kvcalc.load_hardware("mine").title.split()[0] == label)
-        (folder / "mine.yaml").unlink()
-    assert seen == [True, True, True]
+        path.unlink()
+    assert seen == [True, True]
     with pytest.raises(kvcalc.UnknownNameError):
         kvcalc.load_hardware("mine")
+
+
+@pytest.mark.parametrize("below", ["", "hardware_profiles"])
+def test_the_current_folder_is_searched_for_paths_alone(folders: dict[str, Path], below: str) -> None:
+    path = _h100(folders["current"] / below, "current").relative_to(folders["current"])
+    assert kvcalc.load_hardware("h100-sxm").title.startswith("NVIDIA")
+    assert kvcalc.load_hardware(f"./{path}").title.startswith("current")
+    mine = _h100(folders["current"] / below, "current", "mine").relative_to(folders["current"])
+    with pytest.raises(kvcalc.UnknownNameError) as unknown:
+        kvcalc.load_hardware("mine")
+    assert unknown.value.hint == f"for the file in the current folder write ./{mine}"
+
+
+def test_the_current_folder_is_searched_where_the_environment_asks(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _h100(folders["current"], "current")
+    monkeypatch.setenv("KVCALC_PROFILES", ".")
+    assert kvcalc.load_hardware("h100-sxm").title.startswith("current")
+
+
+def test_a_folder_with_a_checkpoint_does_not_hide_the_catalogue(folders: dict[str, Path]) -> None:
+    for name in ("gpt2", "mine"):
+        (folders["current"] / name).mkdir()
+        (folders["current"] / name / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": 2}')
+    assert kvcalc.load_model("gpt2").layers == 12
+    assert kvcalc.load_model("./gpt2").layers == 2
+    assert kvcalc.load_model("mine").layers == 2
+
+
+def test_an_empty_file_is_no_profile(folders: dict[str, Path]) -> None:
+    """As the shell leaves it for the output of ``kvcalc gpus show h100-sxm > h100-sxm.yaml``."""
+    (folders["environment"] / "h100-sxm.yaml").touch()
+    assert kvcalc.load_hardware("h100-sxm").title.startswith("NVIDIA")
+
+
+def test_origins_say_which_file_each_profile_came_from(folders: dict[str, Path]) -> None:
+    mine = _h100(folders["environment"], "environment")
+    other = _h100(folders["user"], "user", "other")
+    with noting_origins() as noted:
+        for name in ("h100-sxm", "other", "h200", str(other)):
+            kvcalc.load_hardware(name)
+        kvcalc.load_model("llama2-7b")
+    assert origins_data(noted) == {
+        "model": {"llama2-7b": "catalogue"},
+        "hardware": {"h100-sxm": str(mine), "other": str(other), "h200": "catalogue", str(other): str(other)},
+        "shadowed": ["h100-sxm"],
+    }
+    (note,) = shadow_notes(noted)
+    assert note == f"h100-sxm was read from {mine}, not from kvcalc's own profile of that name"
+
+
+def test_an_id_that_is_a_folder_here_shadows_the_catalogue(folders: dict[str, Path]) -> None:
+    folder = folders["current"] / "meta-llama" / "Llama-2-7b-hf"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": 2}')
+    with noting_origins() as noted:
+        assert kvcalc.load_model("meta-llama/Llama-2-7b-hf").layers == 2
+    assert origins_data(noted)["shadowed"] == ["meta-llama/Llama-2-7b-hf"]
 
 
 @pytest.mark.parametrize(("added", "shipped"), [("", True), ("# mine\n", False)])
@@ -138,6 +210,6 @@ def test_a_copy_of_a_shipped_profile_is_as_good_as_shipped(tmp_path, monkeypatch
     (tmp_path / "model_profiles").mkdir()
     copy = tmp_path / "model_profiles" / "llama2-7b.yaml"
     copy.write_text(own + added)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
     entry = find("llama2-7b", "model")
-    assert (entry.path.resolve(), entry.shipped) == (copy, shipped)
+    assert (entry.path.resolve(), entry.shipped, entry.shadows) == (copy, shipped, not shipped)

@@ -1,0 +1,84 @@
+"""Where the profiles of an answer came from: noted while it is computed, so that no file stands in unseen."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kvcalc.profiles.catalog import Kind
+
+__all__ = ["CATALOGUE", "Origin", "note_origin", "noted_origins", "noting_origins", "origins_data", "shadow_notes"]
+
+CATALOGUE = "catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where one profile came from.
+
+    Args:
+        kind: of the profile.
+        name: what it was asked for by.
+        source: ``catalogue`` for kvcalc's own, else the file.
+        shadows: whether kvcalc has one of that name too, which was not used.
+    """
+
+    kind: Kind
+    name: str
+    source: str
+    shadows: bool = False
+
+
+_noted: ContextVar[dict[Origin, None] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_origins() -> Iterator[dict[Origin, None]]:
+    """Give a mapping whose keys are the origins of all profiles that are loaded inside, in order."""
+    noted: dict[Origin, None] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+        around = _noted.get()
+        if around is not None:
+            around |= noted
+
+
+def noted_origins() -> tuple[Origin, ...] | None:
+    """Return the origins noted so far; none where nobody notes them."""
+    noted = _noted.get()
+    return None if noted is None else tuple(noted)
+
+
+def note_origin(kind: Kind, name: str, path: str, *, shipped: bool = False, shadows: bool = False) -> None:
+    """Note where a profile came from, if anybody asked for it; ``shipped`` says that its file is kvcalc's own."""
+    noted = _noted.get()
+    if noted is not None:
+        noted[Origin(kind, name, CATALOGUE if shipped else path, shadows)] = None
+
+
+def origins_data(origins: Iterable[Origin]) -> dict[str, Any]:
+    """Return origins as plain data: of each kind, names with their sources, and the names that shadow the catalogue."""
+    sources: dict[str, Any] = {"model": {}, "hardware": {}}
+    shadowed: dict[str, None] = {}
+    for origin in origins:
+        sources.setdefault(origin.kind, {})[origin.name] = origin.source
+        if origin.shadows:
+            shadowed[origin.name] = None
+    return {**sources, "shadowed": list(shadowed)}
+
+
+def shadow_notes(origins: Iterable[Origin]) -> tuple[str, ...]:
+    """Return a note for each name that was not taken from the catalogue, though it is there."""
+    return tuple(
+        f"{origin.name} was read from {origin.source}, not from kvcalc's own profile of that name"
+        for origin in origins
+        if origin.shadows
+    )
