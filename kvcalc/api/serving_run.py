@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.api.serving import Serving
+    from kvcalc.core.reports.simulate import ServingSummary
     from kvcalc.core.requests import Request
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.cluster import Server
@@ -149,15 +151,26 @@ class ServingRun:
                 draft="" if serving.draft is None else str(serving.draft),
                 step_times=serving.step_times,
             ),
-            summary=metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus),
+            summary=self._known(metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)),
             replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
-            notes=(*self.refusals.notes(), *_exactness(metrics), *deployment.model.notes),
+            notes=(*self.refusals.notes(), *self._prefix_notes(), *_exactness(metrics), *deployment.model.notes),
         )
 
+    def _known(self, summary: ServingSummary) -> ServingSummary:
+        """Return a summary without a share of hits where they are not modelled."""
+        return replace(summary, prefix_hit_ratio=None) if self.setup.unmodelled_prefix_tokens else summary
+
+    def _prefix_notes(self) -> tuple[str, ...]:
+        block = self.setup.unmodelled_prefix_tokens
+        if not block:
+            return ()
+        note = "hits of the prefix cache are not modelled for windows and states: every prompt is computed whole here"
+        return (f"{note}, where vLLM would find up to floor(shared tokens / {block:,}) x {block:,} of it",)
+
     def _row(self, number: int, metrics: Metrics) -> ReplicaRow:
-        found = metrics.summary(gpus=1, memory_bytes=0)
+        found = self._known(metrics.summary(gpus=1, memory_bytes=0))
         # a replica's own makespan is not the run's: what is spread over time counts over the run's
         share = metrics.makespan_s / self.metrics.makespan_s if self.metrics.makespan_s else 0.0
         prefills = self.serving.prefill_replicas

@@ -59,6 +59,8 @@ class ServingSetup:
         timer: how long steps take.
         swap_s_per_block: time to move a block between the accelerator's memory and the host's, where it preempts so.
         drafting: speculative decoding, where ``limits.speculative_tokens`` asks for it.
+        unmodelled_prefix_tokens: tokens of the blocks in which the engine would find prefixes, where it keeps them and
+            that is not modelled; 0 where it is, or where it keeps none.
     """
 
     limits: Limits
@@ -67,6 +69,7 @@ class ServingSetup:
     timer: StepTimer
     swap_s_per_block: float = 0.0
     drafting: Drafting | None = None
+    unmodelled_prefix_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.limits.prefix_caching and (len(self.groups) > 1 or not self.groups[0].grows):

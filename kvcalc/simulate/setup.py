@@ -82,7 +82,7 @@ def serving_setup(
         max_model_len=longest,
         policy=policy,
         preemption=preemption,
-        prefix_caching=layout.prefix_caching,
+        prefix_caching=layout.prefix_caching and shares_prefixes(layout),
         long_prefill_token_threshold=long_prefill_token_threshold,
         watermark_blocks=watermark_blocks,
         speculative_tokens=speculative_tokens,
@@ -94,6 +94,7 @@ def serving_setup(
         timer=timer,
         swap_s_per_block=layout.bytes_per_block / host_bytes_per_s if host_bytes_per_s else 0.0,
         drafting=drafting,
+        unmodelled_prefix_tokens=_unmodelled_prefix_tokens(layout),
     )
 
 
@@ -120,25 +121,28 @@ def block_groups(layout: Layout, *, step_tokens: int) -> tuple[BlockGroup, ...]:
     return tuple(groups)
 
 
-def _layout(deployment: Deployment, options: EngineOptions, longest: int) -> Layout:
-    """Return the layout of the stage with the largest blocks, which decides for all.
+def shares_prefixes(layout: Layout) -> bool:
+    """Whether the blocks that later prompts find are modelled: those of one group that keeps all tokens."""
+    return len(layout.groups) == 1 and layout.groups[0].kind in {"full", "latent", "index"}
 
-    Prefixes are shared in models of one group alone: what the engine keeps of several is not modelled.
+
+def _unmodelled_prefix_tokens(layout: Layout) -> int:
+    """Return the tokens in whose blocks the engine would find prefixes that are not modelled; 0 where there are none.
+
+    Models of states alone run without a prefix cache (vLLM 0.32, MambaModelConfig).
     """
-    found = _fullest(deployment, options, longest, prefix_caching=options.prefix_caching)
-    alone = len(found.groups) == 1 and found.groups[0].kind in {"full", "latent", "index"}
-    if options.prefix_caching and not alone:
-        return _fullest(deployment, options, longest, prefix_caching=False)
-    return found
+    kept = layout.prefix_caching and any(group.kind != "state" for group in layout.groups)
+    return layout.scheduler_block_size if kept and not shares_prefixes(layout) else 0
 
 
-def _fullest(deployment: Deployment, options: EngineOptions, longest: int, *, prefix_caching: bool) -> Layout:
+def _layout(deployment: Deployment, options: EngineOptions, longest: int) -> Layout:
+    """Return the layout of the stage with the largest blocks, which decides for all."""
     asked = vllm.VllmOptions(
         max_model_len=longest,
         block_size=options.block_size,
         max_num_batched_tokens=options.max_num_batched_tokens,
         max_in_flight_batches=options.max_in_flight_batches,
-        prefix_caching=prefix_caching,
+        prefix_caching=options.prefix_caching,
         platform=options.platform,
     )
     parallel = deployment.parallel

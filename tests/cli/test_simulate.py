@@ -396,6 +396,23 @@ def test_models_of_several_groups_have_the_block_size_of_fit_and_no_share_of_was
     assert report["summary"]["cache_waste_share"] is None
 
 
+@pytest.mark.parametrize(("model", "block"), [("qwen3.5-9b", 528), ("gemma-3-4b", 16)])
+def test_hits_that_are_not_modelled_are_no_zeros(capsys, model, block):
+    talk = (*SMALL, "--model", model, "--turns", "3", "--system-tokens", "2000", "--requests", "6")
+    report = _json(capsys, *talk)
+    assert report["summary"]["prefix_hit_ratio"] is None
+    assert any(f"up to floor(shared tokens / {block}) x {block} of it" in note for note in report["notes"])
+    off = _json(capsys, *talk, "--no-prefix-caching")
+    assert off["summary"]["prefix_hit_ratio"] == 0
+    assert not any("prefix cache" in note for note in off["notes"])
+
+
+def test_a_model_of_states_alone_has_no_prefix_cache(capsys):
+    report = _json(capsys, *SMALL, "--model", "falcon-mamba-7b", "--turns", "3", "--requests", "6")
+    assert report["summary"]["prefix_hit_ratio"] == 0
+    assert not any("prefix cache" in note for note in report["notes"])
+
+
 def test_the_lowest_priority_goes_first(capsys, tmp_path):
     trace, rows = tmp_path / "trace.csv", tmp_path / "rows.csv"
     trace.write_text("t,in,out,class\n0,50,20,5\n0,50,20,3\n0,50,20,-1\n")

@@ -79,7 +79,8 @@ class ServingSummary:
         slo_share: share of the requests that did.
         preemptions: how often a running request lost its blocks.
         recomputed_tokens: tokens computed again after that.
-        prefix_hit_ratio: share of the prompt tokens that were found in the cache at admission.
+        prefix_hit_ratio: share of the prompt tokens that were found in the cache at admission; none where the engine
+            would find some and that is not modelled.
         cache_used_share: blocks in use over the cache's, mean over the makespan.
         cache_peak_share: the most of it.
         cache_waste_share: share of the token places of blocks in use that hold no token, mean over time; nothing
@@ -110,7 +111,7 @@ class ServingSummary:
     slo_share: float | None
     preemptions: int
     recomputed_tokens: int
-    prefix_hit_ratio: float
+    prefix_hit_ratio: float | None
     cache_used_share: float
     cache_peak_share: float
     cache_waste_share: float | None
@@ -131,7 +132,7 @@ class ReplicaRow:
         requests: requests it finished.
         output_tokens: tokens it generated.
         preemptions: how often one of its requests lost its blocks.
-        prefix_hit_ratio: share of its prompt tokens that were found in its cache.
+        prefix_hit_ratio: share of its prompt tokens that were found in its cache; likewise.
         cache_used_share: its blocks in use, mean over the run.
         busy_share: share of the run in which it computed.
     """
@@ -141,7 +142,7 @@ class ReplicaRow:
     requests: int
     output_tokens: int
     preemptions: int
-    prefix_hit_ratio: float
+    prefix_hit_ratio: float | None
     cache_used_share: float
     busy_share: float
 

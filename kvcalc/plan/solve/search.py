@@ -92,7 +92,9 @@ def _longest(holds: Callable[[int], bool], limit: int, deployment: Deployment) -
 
 def _solve_gpus(start: Trial, question: Question) -> Solution:
     """The fewest GPUs, over the ways to spread the model that `fit` tries."""
+    # the arrangements on as many GPUs, and those on fewer, that came nearest
     before: Trial | None = None
+    fewer: Trial | None = None
     trial = start
     for parallel in arrangements(start.deployment.model):
         trial = replace(start, deployment=replace(start.deployment, parallel=parallel))
@@ -102,9 +104,11 @@ def _solve_gpus(start: Trial, question: Question) -> Solution:
             if parallel.gpus == 1:
                 raise
             continue
+        if before is not None and before.deployment.parallel.gpus < parallel.gpus:
+            fewer = before
         if met:
-            fewer = before if before is not None and before.deployment.parallel.gpus < parallel.gpus else None
-            return Solution(answer=parallel.gpus, trial=trial, beyond=fewer)
+            stop = "" if fewer is not None else "no model runs on fewer"
+            return Solution(answer=parallel.gpus, trial=trial, beyond=fewer, stop=stop)
         before = _closer(before, trial, question)
     return Solution(answer=None, trial=before or trial, beyond=None)
 
@@ -137,7 +141,7 @@ def _solve_bandwidth(start: Trial, question: Question) -> Solution:
     while high / low > 1 + _LEAST_RANGE:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if question.holds(at(middle)) else (middle, high)
-    return Solution(answer=high, trial=at(high), beyond=at(high * (1 - _LEAST_STEP)))
+    return Solution(answer=high, trial=at(high), beyond=at(low))
 
 
 def _solve_price(start: Trial, question: Question) -> Solution:
@@ -173,7 +177,7 @@ def _solve_acceptance(start: Trial, question: Question) -> Solution:
         if not low < middle < high:
             break
         low, high = (low, middle) if question.holds(at(middle)) else (middle, high)
-    return Solution(answer=high, trial=at(high), beyond=at(high * (1 - _LEAST_STEP)))
+    return Solution(answer=high, trial=at(high), beyond=at(low))
 
 
 SOLVERS: dict[str, Callable[[Trial, Question], Solution]] = {

@@ -108,7 +108,7 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
         ),
         ("cache in use", f"{summary.cache_used_share:.1%}", f"at most {summary.cache_peak_share:.1%}"),
         ("  of it without a token", "-" if summary.cache_waste_share is None else f"{summary.cache_waste_share:.1%}"),
-        ("prompt tokens found in it", f"{summary.prefix_hit_ratio:.1%}"),
+        ("prompt tokens found in it", _hits(summary.prefix_hit_ratio)),
         ("preemptions", number_text(summary.preemptions), _recomputed(summary)),
         ("steps", number_text(summary.steps), f"{summary.busy_share:.1%} of the time"),
         ("  limited by", limits or "-"),
@@ -127,7 +127,7 @@ def _replicas(report: SimulateReport) -> Sequence[Part]:
             number_text(row.output_tokens),
             f"{row.busy_share:.1%}",
             f"{row.cache_used_share:.1%}",
-            f"{row.prefix_hit_ratio:.1%}",
+            _hits(row.prefix_hit_ratio),
             number_text(row.preemptions),
         ]
         for row in report.replicas
@@ -140,3 +140,7 @@ def _over_time(report: SimulateReport) -> str:
     running = [(time_s, row.running_requests) for time_s, row in middle]
     waiting = [(time_s, row.waiting_requests) for time_s, row in middle]
     return line_chart({"running": running, "waiting": waiting}, x="s", y="requests")
+
+
+def _hits(ratio: float | None) -> str:
+    return "not modelled" if ratio is None else f"{ratio:.1%}"

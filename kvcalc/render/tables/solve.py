@@ -57,6 +57,8 @@ def _verdict(row: SolveRow) -> Text:
 
 def _in_words(reason: str) -> str:
     """Return a reason with the table's own names of the quantities."""
+    if reason == "context_limit":
+        return "the model was made, or the engine is started, for no more"
     for quantity in sorted(_NAMES, key=len, reverse=True):
         if "_" in quantity:
             reason = reason.replace(quantity, _NAMES[quantity])

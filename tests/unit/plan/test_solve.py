@@ -224,3 +224,28 @@ def test_answers_are_told_in_words(arguments, told, capsys):
     shown = capsys.readouterr().out
     assert told in shown
     assert "_" not in shown
+
+
+@pytest.mark.parametrize(
+    ("unknown", "arguments"),
+    [
+        # one GPU is enough; two are, and another arrangement of two was tried before
+        ("gpus", {"context": 8192}),
+        ("gpus", {"context": 8192, "batch": 64}),
+        ("batch", {"context": 8192}),
+        ("context", {"batch": 1}),
+        ("context", {"batch": 64}),
+    ],
+)
+@pytest.mark.parametrize("name", ["llama3.1-8b", "qwen3-next-80b-a3b", "gpt-oss-120b", "deepseek-v3"])
+def test_what_stops_at_an_answer_is_never_empty(name, unknown, arguments):
+    row = _solved(kvcalc.deployment(name, gpu="h200"), unknown, **arguments)
+    assert row.reason
+    assert row.binding
+
+
+def test_what_stops_at_an_acceptance_near_zero_is_told():
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    row = _solved(deployment, "acceptance", method="ngram")
+    assert 0 < row.answer < 1e-4
+    assert (row.binding, row.reason) == (("speedup",), "speedup would miss the target by a little")
