@@ -1,14 +1,17 @@
-"""What other repositories call: the action and the hooks name commands and options that there are."""
+"""What CI and other repositories call: commands and options that there are, and nothing that can change under its name."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from kvcalc.cli.main import COMMANDS
 
@@ -17,6 +20,8 @@ from .test_commands_documented import FOUND
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "check"
 BASH = shutil.which("bash")
+WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), ACTION / "action.yml"]
+LOCK = ROOT / ".ci" / "requirements.txt"
 CHECKS = "checks:\n- {name: x, model: llama2-70b, expect: {kv_bytes_per_token: 327680}}\n"
 
 
@@ -66,3 +71,73 @@ def test_the_actions_script_passes_on_what_the_checks_say(tmp_path, text, code):
     assert (tmp_path / "output").read_text() == f"passed={'true' if code == 0 else 'false'}\n"
     assert (tmp_path / "checks.xml").exists() == (code < 2)
     assert ("::error" in done.stderr) == (code == 1)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_of_others_are_named_by_their_commit(path):
+    """A tag can be moved to other code; the version behind the commit is for the reader and for the updates."""
+    uses = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
+    for use in uses:
+        assert use.startswith("./") or re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
+
+
+@pytest.mark.parametrize("path", WORKFLOWS[:-1], ids=lambda path: path.name)
+def test_a_workflow_may_do_no_more_than_it_needs(path):
+    workflow = _yaml(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all(job.get("permissions", {}).keys() <= {"contents"} for job in workflow["jobs"].values())
+
+
+def _locked():
+    """Every locked version with its marker and how many hashes it has."""
+    text = LOCK.read_text(encoding="utf-8").replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(Requirement(line.split(" --hash")[0]), line.count("--hash=sha256:")) for line in lines]
+
+
+def test_the_lock_holds_every_tool_in_a_version_that_is_allowed():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = list(extras["dependencies"])
+    for name in ("cluster", "explore", "parquet", "test", "browser-test", "dev"):
+        asked += extras["optional-dependencies"][name]
+    locked = _locked()
+    for wanted in map(Requirement, asked):
+        if wanted.name == "kvcalc":
+            continue
+        versions = [next(iter(each.specifier)).version for each, _ in locked if _same_name(each.name, wanted.name)]
+        assert versions, f"{wanted.name} is not locked: tests/tools/write_lock.sh"
+        assert all(wanted.specifier.contains(version) for version in versions), wanted
+
+
+def _same_name(one, other):
+    return re.sub(r"[-_.]+", "-", one).lower() == re.sub(r"[-_.]+", "-", other).lower()
+
+
+def test_everything_locked_has_hashes_and_names_no_server():
+    assert all(hashes for _, hashes in _locked())
+    assert "://" not in LOCK.read_text(encoding="utf-8")
+    assert "torch" not in {
+        each.name for each, _ in _locked()
+    }  # its CPU build has other files than the one that is published
+
+
+def test_updates_are_asked_for_actions_and_for_the_lock():
+    updates = {
+        each["package-ecosystem"]: each["directories"] for each in _yaml(ROOT / ".github" / "dependabot.yml")["updates"]
+    }
+    assert "/.github/actions/check" in updates["github-actions"]
+    assert "/.ci" in updates["pip"]
+
+
+def test_the_bill_of_materials_lists_what_is_asked_for_directly_or_not():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "sbom.py"), "rich"], capture_output=True, text=True, check=True
+    )
+    bill = json.loads(done.stdout)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["name"] == "rich"
+    assert {"markdown-it-py", "mdurl"} <= {each["name"] for each in bill["components"]}
+    references = {each["bom-ref"] for each in [bill["metadata"]["component"], *bill["components"]]}
+    assert {edge["ref"] for edge in bill["dependencies"]} == references
+    assert all(set(edge["dependsOn"]) <= references for edge in bill["dependencies"])
+    assert re.fullmatch(r"pkg:pypi/rich@[\d.]+", bill["metadata"]["component"]["purl"])
