@@ -6,7 +6,8 @@ import stat
 from contextlib import contextmanager
 from functools import partial
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
+from math import isfinite
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from kvcalc.core.errors import ProfileError
 
@@ -84,21 +85,24 @@ def read_json(path: Path, *, max_bytes: int, what: str) -> Any:
     """Return what a JSON file holds; arguments as `read_bytes`.
 
     Raises:
-        ProfileError: as `read_bytes`, and for what is not JSON: NaN and infinities, which only Python writes, included.
+        ProfileError: as `read_bytes`, and for what is not JSON, or a number that is none: NaN, an infinity, ``1e999``.
     """
     import json
 
     text = read_text(path, max_bytes=max_bytes, what=what)
     try:
-        return json.loads(text, parse_constant=_refused)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError:
         raise ProfileError("not usable JSON: nested too deeply", where=str(path)) from None
     except ValueError as error:
         raise ProfileError(f"not JSON: {error}"[:200], where=str(path)) from None
 
 
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is not a finite number")
+    return number
 
 
 class BoundedLines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,14 @@ def _units_option() -> TyperOption:
     )
 
 
+def _finite(ctx: Any, parameter: Any, value: float | None) -> float | None:
+    """Refuse what Python calls a number and nobody means: NaN and infinities."""
+    del ctx
+    if value is not None and not isfinite(value):
+        raise InputError(f"{parameter.opts[0]} must be a number, not {value}")
+    return value
+
+
 def load_command(name: str) -> Any:
     """Return a command as the command line library has it.
 
@@ -47,6 +56,9 @@ def load_command(name: str) -> Any:
         app.command(name)(module.command)
     found = get_command(app)
     for command in (found, *getattr(found, "commands", {}).values()):
+        for parameter in command.params:
+            if parameter.type.name == "float" and parameter.callback is None:
+                parameter.callback = _finite
         if any(parameter.name == "output" for parameter in command.params):
             command.params.append(_units_option())
     return found

@@ -8,6 +8,7 @@ import io
 import json
 from functools import cache
 from importlib import import_module
+from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -146,7 +147,7 @@ def _typed(name: str, value: Any, annotation: Any) -> Any:
         return str(value)
     try:
         number = float(value)
-        if float in kinds:
+        if float in kinds and isfinite(number):
             return number
         if number == int(number):
             return int(number)

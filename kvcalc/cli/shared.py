@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from math import isfinite
+from math import isfinite, nan
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,9 +74,12 @@ def numbers(text: str | None, what: str) -> tuple[float, ...] | None:
     """
     names = words(text, what)
     try:
-        return None if names is None else tuple(map(float, names))
+        found = None if names is None else tuple(map(float, names))
     except ValueError:
-        raise InputError(f"{what}: {text!r} is not a list of numbers", hint="for example 1,2.5,4") from None
+        found = (nan,)
+    if not all(map(isfinite, found or ())):
+        raise InputError(f"{what}: {text!r} is not a list of numbers", hint="for example 1,2.5,4")
+    return found
 
 
 def one_count(text: str | None, what: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isclose
+from math import isclose, isfinite
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
@@ -106,7 +106,7 @@ def outcome(actual: Any, expected: Any, field: str) -> tuple[bool, str]:
     if unknown or not set(expected) - {"within"}:
         hint = did_you_mean(str(unknown[0]), OPERATORS) if unknown else "add equals"
         raise InputError(f"an expectation is a value or has {', '.join(OPERATORS)}, not {expected}", hint=hint)
-    slack = _number(expected.get("within", 0), "share")
+    slack = _slack(expected.get("within", 0), field)
     verdicts, words = [], []
     for key, asked in expected.items():
         if key == "within":
@@ -119,6 +119,19 @@ def outcome(actual: Any, expected: Any, field: str) -> tuple[bool, str]:
     if slack:
         words.append(f"within {slack:.4g} of it")
     return all(verdicts), " and ".join(words)
+
+
+def _slack(asked: Any, field: str) -> float:
+    """Return the share by which a figure may differ; one of 1 or more would let any figure pass."""
+    try:
+        slack = _number(asked, "share")
+    except KvcalcError as error:
+        raise InputError(f"{field}: within: {error.what}", hint=error.hint) from None
+    if not 0 <= slack < 1:
+        raise InputError(
+            f"{field}: within must be from 0 to less than 100%, not {asked}", hint="for example within: 5%"
+        )
+    return slack
 
 
 def _holds(key: str, actual: Any, values: list[Any], slack: float) -> bool:
@@ -162,21 +175,35 @@ def _value(asked: Any, actual: Any, field: str) -> Any:
 
 
 def _number(asked: Any, field: str) -> float:
-    if isinstance(asked, int | float) and not isinstance(asked, bool):
-        return asked
-    text = str(asked).strip()
+    """Return what was asked for as a finite number, in the field's own unit.
+
+    Raises:
+        InputError: not a number, or one that no figure can have.
+    """
+    plain = isinstance(asked, int | float) and not isinstance(asked, bool)
+    number: float = asked if plain else _spelled_number(str(asked).strip(), field)
+    if not isfinite(number):
+        raise InputError(f"{asked!r} is not a finite number")
+    return number
+
+
+def _spelled_number(text: str, field: str) -> float:
     if text.endswith("%"):
         if field.endswith(_COUNTS) or any(unit in field for unit in _UNITS):
             raise InputError(
                 f"{text!r} is a share, and this figure is none", hint="write a number, with its unit if it has one"
             )
-        return parse_count(text[:-1]) / 100 if text[:-1].isdigit() else float(text[:-1]) / 100
+        return _plain_number(text[:-1]) / 100
     if "bytes" in field and not field.endswith("_per_s"):
         return parse_bytes(text)
     if field.endswith(("bytes_per_s", "flop_per_s")):
         return parse_rate(text)
     if field.endswith(("_s", ".p50", ".p90", ".p95", ".p99", ".mean")) and not field.endswith("_per_s"):
         return parse_seconds(text)
+    return _plain_number(text)
+
+
+def _plain_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -120,7 +121,12 @@ class _Builder:
         return found
 
     def scalar(self, node: Any) -> Any:
-        return node.value if node.style in ('"', "'", "|", ">") else plain_scalar(node.value)
+        if node.style in ('"', "'", "|", ">"):
+            return node.value
+        value = plain_scalar(node.value)
+        if isinstance(value, float) and not isfinite(value):
+            raise self.error(node, f"{node.value} is too large for a number")
+        return value
 
 
 def plain_scalar(text: str) -> Any:

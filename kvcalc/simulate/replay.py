@@ -26,7 +26,11 @@ _GENERATED = 500_000
 # Streams of requests that name none: far from any that a scenario names.
 _OWN_STREAMS = 2**41
 _MOST_TOKENS = 10**12
-_MOST_STEPS = 10**6
+# A record is kept of each step and of each sequence in it.
+_MOST_STEPS = 100_000
+_MOST_SCHEDULED = 500_000
+_LONGEST_COUNT = 12
+_MOST_BLOCKS = 500_000
 
 
 def replay(inputs: Mapping[str, Any]) -> tuple[list[Record], Record]:
@@ -44,7 +48,7 @@ class _Replay:
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         options, requests = _part(inputs, "scheduler", dict), _part(inputs, "requests", list)
-        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", least=2)
+        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", least=2, most=_MOST_BLOCKS)
         self.overlapped = "AsyncScheduler" in str(options.get("kind", ""))
         self.limits = _limits(options, num_blocks, overlapped=self.overlapped)
         self.accepted = _accepted(options.get("spec_accept"), self.limits.speculative_tokens)
@@ -71,10 +75,13 @@ class _Replay:
 
     def run(self) -> tuple[list[Record], Record]:
         """Run until nothing is left to do."""
-        clock = 0
+        clock = scheduled = 0
         while self.arrivals or self.scheduler.running or self.scheduler.waiting or self.flying:
             self.steps.append(self._step(clock))
             clock += 1
+            scheduled += len(self.steps[-1]["scheduled"])
+            if clock > _MOST_STEPS or scheduled > _MOST_SCHEDULED:
+                raise InputError(f"the scenario goes on beyond {clock:,} steps", where="inputs")
         totals = {"steps": len(self.steps), **self.totals}
         del totals["hit_tokens_first_admission" if self.overlapped else "output_tokens"]
         return self.steps, totals
@@ -137,7 +144,7 @@ class _Replay:
 
 def _part(inputs: Mapping[str, Any], name: str, kind: type[dict[str, Any] | list[Any]]) -> Any:
     found = inputs.get(name)
-    if not isinstance(found, kind) or not all(isinstance(entry, dict | str) for entry in found):
+    if not isinstance(found, kind) or (kind is list and not all(isinstance(entry, dict) for entry in found)):
         raise InputError(f"{name} is missing or of another form", where="inputs")
     return found
 
@@ -148,8 +155,8 @@ def _accepted(told: Any, drafts: int) -> int:
         return 0
     if told == "all":
         return drafts
-    if not str(told).isdecimal():
-        raise InputError(f"spec_accept must be all, none or a number, not {told!r}", where="inputs.scheduler")
+    if not isinstance(told, int | str) or not (str(told).isdecimal() and len(str(told)) <= _LONGEST_COUNT):
+        raise InputError(f"spec_accept must be all, none or a number, not {str(told)[:40]!r}", where="inputs.scheduler")
     return int(told)
 
 
@@ -160,7 +167,10 @@ def _names(sequences: Any) -> list[str]:
 def _limits(options: Mapping[str, Any], num_blocks: int, *, overlapped: bool) -> Limits:
     where = "inputs.scheduler"
     budget = _whole(options, "max_num_batched_tokens", where, least=1)
-    watermark = int(options.get("watermark", 0) * num_blocks)
+    share = options.get("watermark", 0)
+    if not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise InputError(f"watermark must be a share from 0 to 1, not {str(share)[:40]!r}", where=where)
+    watermark = int(share * num_blocks)
     return Limits(
         max_num_batched_tokens=_whole(options, "max_num_scheduled_tokens", where, default=budget, least=1),
         max_num_seqs=_whole(options, "max_num_seqs", where, least=1),
@@ -179,18 +189,29 @@ def _limits(options: Mapping[str, Any], num_blocks: int, *, overlapped: bool) ->
 def _sequence(order: int, request: Mapping[str, Any], where: str) -> ServedSequence:
     prompt_tokens = _whole(request, "prompt_len", where, least=1)
     output_tokens = _whole(request, "max_tokens", where, least=1)
-    prompt = tuple(Segment(*segment) for segment in request.get("prompt", ()))
+    prompt = _segments(request.get("prompt", []), f"{where}.prompt")
     if prompt and sum(segment.tokens for segment in prompt) != prompt_tokens:
         raise InputError(f"the segments of the prompt are not {prompt_tokens} tokens", where=f"{where}.prompt")
-    stream = _whole(request, "gen_stream", where, default=_OWN_STREAMS + order)
+    stream = _whole(request, "gen_stream", where, default=_OWN_STREAMS + order, most=2 * _OWN_STREAMS)
     return ServedSequence(
         name=str(request.get("id", f"r{order}")),
         order=order,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        priority=request.get("priority", 0),
+        priority=_whole(request, "priority", where, default=0, least=-_MOST_TOKENS),
         content=(*(prompt or (Segment(stream, 0, prompt_tokens),)), Segment(stream, _GENERATED, output_tokens)),
     )
+
+
+def _segments(segments: Any, where: str) -> tuple[Segment, ...]:
+    if not isinstance(segments, list) or not all(
+        isinstance(segment, list)
+        and len(segment) == len(Segment._fields)
+        and all(type(number) is int and 0 <= number <= _MOST_TOKENS for number in segment)
+        for segment in segments
+    ):
+        raise InputError("a prompt is a list of [stream, start, tokens]", where=where)
+    return tuple(Segment(*segment) for segment in segments)
 
 
 def _whole(

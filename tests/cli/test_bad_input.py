@@ -95,6 +95,10 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         (("models", "lint", "nowhere.json"), "cannot be read", ""),
         (("gpus", "validate", "nowhere.yaml"), "cannot be read", ""),
         (("models", "shwo"), "shwo", ""),
+        ((*DECODE, "--price", "nan"), "--price must be a number, not nan", ""),
+        ((*DECODE, "--power-share", "inf"), "--power-share must be a number, not inf", ""),
+        (("fit", "--model", "llama2-7b", "--gpu", "h100-sxm", "--utilization", "nan"), "--utilization must be", ""),
+        ((*SIZE, "--set", "hidden_size=1e400"), "1e400 is too large for a number", ""),
     ],
 )
 def test_a_mistake_gets_one_line_and_a_hint(

@@ -432,3 +432,34 @@ def test_every_answer_names_a_profile_that_shadows(capsys, shadow, command):
         assert done.value.code == 0, printed.err
         said = " ".join((printed.err if form == "csv" else printed.out).split())
         assert "not from kvcalc's own profile of that name" in said, form
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "batch: {min: inf}", "batch: {min: nan}", "batch: {max: 1e400}", "batch: {equals: 1, within: inf}",
+        "batch: {equals: 1, within: '1e400%'}", "fits: .inf", "batch: -1e400",
+    ],
+)  # fmt: skip
+def test_a_number_that_is_not_finite_is_refused(run, expect):
+    """It would hold of any figure, or of none, and an exit code of 1 says that a figure was wrong."""
+    code, out, err = run(_one(f"decode.{expect}" if expect.startswith("batch") else expect))
+    assert (code, out) == (2, "")
+    assert "kvcalc.checks.yaml:2" in err
+    assert len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999"])
+def test_an_earlier_run_with_no_number_is_refused(run, tmp_path, number):
+    _, out, _ = run(CHECKS, "--json")
+    old = tmp_path / "old.json"
+    old.write_text(out.replace("327680", number))
+    code, out, err = run(CHECKS, "--against", str(old))
+    assert (code, out) == (2, "")
+    assert "is not a finite number" in err
+
+
+@pytest.mark.parametrize("setting", ["price: nan", "power_share: inf", "price: '1e400'"])
+def test_an_option_of_a_check_is_a_finite_number(run, setting):
+    code, _, err = run(_one("decode.batch: 1", f"model: llama3.1-8b, {setting}"))
+    assert (code, "takes a number, not" in err) == (2, True)

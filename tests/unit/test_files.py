@@ -65,7 +65,8 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, message: str)
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"{", "not JSON"), (b"[NaN]", "NaN is no number"), (b"[" * 100_000, "too deeply"), (b"\xff", "cannot be read"),
+    [(b"{", "not JSON"), (b"[NaN]", "NaN is not a finite number"),
+     (b"[-1e999]", "1e999 is not a finite number"), (b"[" * 100_000, "too deeply"), (b"\xff", "cannot be read"),
      (b"9" * 5000, "not JSON")],
 )  # fmt: skip
 def test_what_is_not_json_says_why(tmp_path: Path, content: bytes, message: str) -> None:

@@ -1,0 +1,55 @@
+"""Scenarios of anybody: what is no scenario is refused with its place, and what would not end is stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvcalc.core.errors import InputError
+from kvcalc.simulate.replay import replay
+
+_SCHEDULER = {"max_num_batched_tokens": 8192, "max_num_seqs": 8, "max_model_len": 10**9}
+
+
+def _inputs(scheduler: dict[str, Any] | None = None, request: dict[str, Any] | None = None, **inputs: Any) -> Any:
+    return {
+        "scheduler": _SCHEDULER | (scheduler or {}),
+        "block_size": 16,
+        "num_gpu_blocks": 100,
+        "requests": [{"prompt_len": 10, "max_tokens": 2} | (request or {})],
+        **inputs,
+    }
+
+
+def test_a_request_needs_no_stream_of_its_own() -> None:
+    steps, totals = replay(_inputs())
+    assert (totals["steps"], totals["finished"]) == (len(steps), 1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        (_inputs({"watermark": "x"}), "watermark must be a share"),
+        (_inputs({"watermark": float("nan")}), "watermark must be a share"),
+        (_inputs({"spec_accept": "9" * 5000}), "spec_accept must be"),
+        (_inputs({"spec_accept": [1]}), "spec_accept must be"),
+        (_inputs({"policy": []}), "is not known"),
+        (_inputs(request={"prompt": [[1, 2]]}), r"a list of \[stream, start, tokens\]"),
+        (_inputs(request={"prompt": [[0, 0, "x"]]}), r"a list of \[stream, start, tokens\]"),
+        (_inputs(request={"prompt": 5}), r"a list of \[stream, start, tokens\]"),
+        (_inputs(request={"priority": "x"}), "priority must be a whole number"),
+        (_inputs(requests=["x"]), "requests is missing or of another form"),
+        (_inputs(num_gpu_blocks=10**12), "num_gpu_blocks must be"),
+        (_inputs(request={"arrival_step": 10**6}), "arrival_step must be"),
+    ],
+)
+def test_what_is_no_scenario_is_refused(inputs: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        replay(inputs)
+
+
+def test_a_scenario_that_would_not_end_is_stopped() -> None:
+    inputs = _inputs(request={"max_tokens": 10**7}, block_size=10**6)
+    with pytest.raises(InputError, match="goes on beyond 100,001 steps"):
+        replay(inputs)
