@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kvcalc.api.checks import check_files, check_schema
     from kvcalc.api.choices import compare, side, side_labels, solve
     from kvcalc.api.deployments import deployment
-    from kvcalc.api.engines import engine_options
+    from kvcalc.api.engines import engine_options, served
     from kvcalc.api.evidence import check_measured, validate
     from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
     from kvcalc.api.loads import Load
@@ -80,6 +80,7 @@ __all__ = [
     "replay_steps",
     "report_data",
     "roofline",
+    "served",
     "side",
     "side_labels",
     "simulate_serving",
@@ -101,7 +102,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "checks": ("check_files", "check_schema"),
     "choices": ("compare", "side", "side_labels", "solve"),
     "deployments": ("deployment",),
-    "engines": ("engine_options",),
+    "engines": ("engine_options", "served"),
     "evidence": ("check_measured", "validate"),
     "lessons": ("demo_drift", "demo_kv_cache", "demo_paging", "demo_speculate"),
     "loads": ("Load",),

@@ -48,7 +48,7 @@ def size(
 def fit(
     deployment: Deployment,
     *,
-    engine: str = "vllm",
+    engine: str | None = None,
     options: EngineOptions | None = None,
     context: int | None = None,
     batch: int = 1,
@@ -60,8 +60,9 @@ def fit(
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
-        engine: whose memory model is used: ``vllm``, ``llama.cpp``, ``transformers`` or ``ideal``.
-        options: the engine's options.
+        engine: another engine whose memory model is used: ``vllm``, ``llama.cpp``, ``sglang``, ``transformers`` or
+            ``ideal``; that of the deployment where left out.
+        options: that engine's options.
         context: tokens of each sequence.
         batch: sequences.
         kv_memory_bytes: memory for the cache on each GPU; skips the budget, and no accelerator is needed.
@@ -72,7 +73,8 @@ def fit(
         InputError: neither an accelerator nor a memory for the cache, or sizes that make no sense.
         UnsupportedError: a model or arrangement that the engine's memory model does not describe.
     """
-    from kvcalc.plan.fit import BudgetTerms, fit_report
+    from kvcalc.plan.fit import fit_report
+    from kvcalc.plan.room import BudgetTerms
 
     terms = BudgetTerms(kv_bytes=kv_memory_bytes, activation_bytes=activation_bytes, overhead_bytes=overhead_bytes)
     return fit_report(deployment, engine=engine, options=options, terms=terms, context=context, batch=batch)

@@ -63,12 +63,12 @@ def side_labels(sides: Sequence[Mapping[str, str]]) -> list[str]:
     return labels
 
 
-def compare(sides: Sequence[Side], *, engine: str = "vllm") -> CompareReport:
+def compare(sides: Sequence[Side], *, engine: str | None = None) -> CompareReport:
     """Return the quantities of several sides, with differences and ratios to the first, and the best of each.
 
     Args:
         sides: what is compared, as `side` makes them; the first is the measure of the others.
-        engine: whose memory model says how many sequences fit.
+        engine: whose memory model says what fits; each side's own where left out.
 
     Raises:
         InputError: fewer than two sides, or accelerators alone among models.
@@ -92,7 +92,7 @@ def solve(
     draft: Deployment | None = None,
     method: str | None = None,
     gamma: int | None = None,
-    engine: str = "vllm",
+    engine: str | None = None,
     options: EngineOptions | None = None,
     kv_memory_bytes: int | None = None,
 ) -> SolveReport:
@@ -111,15 +111,15 @@ def solve(
         draft: the draft model, as `draft_deployment` places it.
         method: the way to draft, where it is not a draft model.
         gamma: drafted tokens in a row; the best where left out.
-        engine: whose memory model says what fits.
-        options: the engine's options.
+        engine: another engine whose memory model says what fits.
+        options: that engine's options.
         kv_memory_bytes: memory for the cache on each GPU; skips the budget.
 
     Raises:
         InputError: sizes that make no sense, or nothing that bounds the unknown.
         UnsupportedError: a model or arrangement that the engine's memory model does not describe.
     """
-    from kvcalc.plan.fit import BudgetTerms
+    from kvcalc.plan.room import BudgetTerms
     from kvcalc.plan.solve import Drafting, Targets, solve_report
 
     return solve_report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["deployment"]
@@ -32,35 +34,50 @@ def deployment(
     key_dtype: str | None = None,
     value_dtype: str | None = None,
     activations: str | None = None,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
     settings: Sequence[str] = (),
     price_per_hour_usd: float | None = None,
     power_share: float | None = None,
 ) -> Deployment:
     """Return a model on accelerators, in formats, spread as asked; see `load_model` and `load_hardware` for the names.
 
-    ``gpus`` alone means tensor parallel. A setting whose first field is an accelerator's is applied there. Costs are
-    computed with the price of a GPU-hour, where the profile has none or another is given, and with a share of the rated
-    power, the whole unless one is given.
+    ``gpus`` alone means tensor parallel, where the heads can be shared so; else as many ranks as share them, times
+    pipeline stages. With an engine, formats and defaults are those that it starts with. A setting whose first field is
+    an accelerator's is applied there. Costs are computed with the price of a GPU-hour, where the profile has none or
+    another is given, and with a share of the rated power, the whole unless one is given.
 
     Raises:
         KvcalcError: what cannot be found, read or combined.
     """
-    from kvcalc.plan.deployment import deploy, parallel_sizes
+    from kvcalc.plan.arrangements import spread
+    from kvcalc.plan.deployment import deploy
     from kvcalc.plan.economics import with_costs
 
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
+    loaded = load_model(model, settings=mine)
+    parallel, notes = spread(
+        loaded,
+        gpus=gpus,
+        tensor=tensor_parallel,
+        pipeline=pipeline_parallel,
+        expert=expert_parallel,
+        data=data_parallel,
+        engine=engine,
+    )
     deployed = deploy(
-        load_model(model, settings=mine),
+        loaded,
         hardware=None if gpu is None else load_hardware(gpu, settings=theirs),
-        parallel=parallel_sizes(
-            gpus=gpus, tensor=tensor_parallel, pipeline=pipeline_parallel, expert=expert_parallel, data=data_parallel
-        ),
+        parallel=parallel,
         weights=weights,
         kv=kv_dtype,
         key=key_dtype,
         value=value_dtype,
         activations=activations,
+        engine=engine,
+        options=options,
     )
+    deployed = replace(deployed, layout_notes=notes)
     return with_costs(deployed, price_per_hour_usd=price_per_hour_usd, power_share=power_share)
 
 

@@ -1,4 +1,4 @@
-"""What engines are started with: options that an engine has, and the formats that they mean."""
+"""Engines and the options that they are started with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.deployment import Deployment
 
-__all__ = ["engine_options"]
+__all__ = ["engine_options", "served"]
 
 # Options that only some engines know.
 _OWN_OPTIONS = {
@@ -22,34 +23,43 @@ _OWN_OPTIONS = {
 }
 
 
-def engine_options(
-    engine: str | None, given: Mapping[str, Any], deployment_options: dict[str, Any]
-) -> EngineOptions | None:
+def engine_options(engine: str | None, given: Mapping[str, Any]) -> EngineOptions | None:
     """Return an engine's options, or none where none are given.
-
-    For llama.cpp its cache types are also put into the deployment's options, as ``key_dtype`` and ``value_dtype``.
 
     Args:
         engine: the engine; none where none is asked about.
         given: fields of `EngineOptions`.
-        deployment_options: arguments of `deployment`, with or without ``kv_dtype``.
 
     Raises:
         InputError: an option that the engine does not have.
     """
-    asked = dict(given)
     for names, owners in _OWN_OPTIONS.items():
-        foreign = [name for name in names if name in asked] if engine not in owners else []
+        foreign = [name for name in names if name in given] if engine not in owners else []
         if foreign:
             option = foreign[0].replace("_", "-").replace("version", "engine-version")
             engines = " or ".join(owners)
             raise InputError(f"--{option} is an option of {engines}", hint=f"add --engine {owners[0]}, or leave it out")
-    if engine == "llama.cpp":
-        for side, name in (("key_dtype", "cache_type_k"), ("value_dtype", "cache_type_v")):
-            asked.setdefault(name, deployment_options.get("kv_dtype") or "f16")
-            deployment_options[side] = asked[name]
-    if not asked:
+    if not given:
         return None
     from kvcalc.engines.options import EngineOptions
 
-    return EngineOptions(**asked)
+    return EngineOptions(**given)
+
+
+def served(deployment: Deployment, engine: str | None = None, given: Mapping[str, Any] | None = None) -> Deployment:
+    """Return a deployment as an engine started with some options runs it; unchanged where neither is given.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        engine: the engine; the usual one for such weights and cards where only options are given.
+        given: fields of `EngineOptions`.
+
+    Raises:
+        InputError: an option that the engine does not have, or an engine that is not known.
+    """
+    from kvcalc.plan.deployment import started
+
+    if engine is None and not given:
+        return deployment
+    name = engine or deployment.served_by
+    return started(deployment, name, engine_options(name, given or {}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from kvcalc.cli.options import ENGINE_NAMES, Json, Output, Set
+from kvcalc.cli.options import Engine, Json, Output, Set
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ Data = Annotated[str | None, Option("--data-parallel", "--dp", help="Copies of t
 Batch = Annotated[str | None, Option("--batch", help="Sequences, as a list or range.")]
 Context = Annotated[str | None, Option("--context", help="Tokens attended, and of the prompt, as a list or range.")]
 Price = Annotated[str | None, Option("--price", help="Dollars for an hour of one GPU, as a list.")]
-Engine = Annotated[str, Option("--engine", help=f"Whose memory model says what fits: {ENGINE_NAMES}.")]
 
 _SHORT = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel"}
 _COUNTS = ("gpus", *_SHORT.values())
@@ -51,7 +50,7 @@ def command(
     batch: Batch = None,
     context: Context = None,
     price: Price = None,
-    engine: Engine = "vllm",
+    engine: Engine = None,
     settings: Set = None,
     json: Json = False,
     output: Output = "table",
@@ -77,8 +76,9 @@ def command(
     named = [_parsed(spec) for spec in specs or ()] or [{}]
     sides = [side for given in named for side in _combined(given, lists)]
     labels = api.side_labels(sides)
-    report = api.compare([_side(label, side, settings or []) for label, side in zip(labels, sides, strict=True)],
-                         engine=engine)  # fmt: skip
+    report = api.compare(
+        [_side(label, side, settings or [], engine) for label, side in zip(labels, sides, strict=True)]
+    )
     emit(report, shown)
 
 
@@ -141,7 +141,7 @@ def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[s
     return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
 
 
-def _side(label: str, given: dict[str, str], settings: list[str]) -> Side:
+def _side(label: str, given: dict[str, str], settings: list[str], engine: str | None) -> Side:
     from kvcalc import api
     from kvcalc.cli.shared import number, one_count
 
@@ -152,6 +152,6 @@ def _side(label: str, given: dict[str, str], settings: list[str]) -> Side:
     options: dict[str, Any] = {name: one_count(given.get(name), name.replace("_", " ")) for name in _COUNTS}
     options |= {name: given.get(name) for name in ("weights", "kv_dtype", "activations")}
     options["price_per_hour_usd"] = number(given.get("price"), "price")
-    deployment = api.deployment(given["model"], gpu=given.get("gpu"), settings=settings, **options)
+    deployment = api.deployment(given["model"], gpu=given.get("gpu"), engine=engine, settings=settings, **options)
     batch = one_count(given.get("batch"), "batch") or 1
     return api.side(label, deployment, context=one_count(given.get("context"), "context"), batch=batch)

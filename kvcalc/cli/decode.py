@@ -8,6 +8,7 @@ from kvcalc.cli.options import (
     Batches,
     Calibration,
     Contexts,
+    Engine,
     Estimate,
     Explain,
     Gpu,
@@ -17,10 +18,12 @@ from kvcalc.cli.options import (
     takes_charts,
     takes_costs,
     takes_deployment,
+    takes_engine,
 )
 
 
 @takes_deployment
+@takes_engine
 @takes_costs
 @takes_charts
 def command(
@@ -28,6 +31,7 @@ def command(
     gpu: Gpu,
     batch: Batches = "1",
     context: Contexts = None,
+    engine: Engine = None,
     estimate: Estimate = False,
     calibration: Calibration = None,
     explain: Explain = False,
@@ -36,6 +40,7 @@ def command(
     *,
     chart_files: dict[str, str | None],
     cost_options: dict[str, Any],
+    engine_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Bound on decoding: tokens/s, the least time of a step, and what limits it.
@@ -43,11 +48,12 @@ def command(
     Example: kvcalc decode --model llama3.1-8b --gpu h100-sxm --batch 1-256*4 --context 8192
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, draw, emit, explain_first, tell_gpu
+    from kvcalc.cli.shared import command_output, counts, draw, emit, explain_first, served, tell_gpu
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
-    deployment = api.deployment(model, gpu=gpu, **deployment_options, **cost_options)
+    deployment = api.deployment(model, gpu=gpu, engine=engine, **deployment_options, **cost_options)
+    deployment = served(deployment, engine, engine_options)
     tell_gpu(gpu, deployment.hardware)
     report = api.decode(deployment, batches=batches, contexts=contexts, estimate=estimate, calibration=calibration)
     draw(report, chart_files)

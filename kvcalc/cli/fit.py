@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import ENGINE_NAMES, Json, Model, Output, takes_charts, takes_deployment, takes_engine
+from kvcalc.cli.options import Engine, Json, Model, Output, takes_charts, takes_deployment, takes_engine
 
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
 Context = Annotated[str | None, Option("--context", help="Tokens of each sequence.")]
 Batch = Annotated[str, Option("--batch", help="Sequences.")]
-Engine = Annotated[str, Option("--engine", help=f"{ENGINE_NAMES}.")]
 KvMemory = Annotated[str | None, Option("--kv-memory", help="Memory for the cache on each GPU; skips the budget.")]
 Activation = Annotated[str | None, Option("--activation-memory", help="Peak of activations, where it is known.")]
 Overhead = Annotated[str | None, Option("--overhead-memory", help="Context, buffers and graphs, where known.")]
@@ -25,7 +24,7 @@ def command(
     gpu: Gpu = None,
     context: Context = None,
     batch: Batch = "1",
-    engine: Engine = "vllm",
+    engine: Engine = None,
     kv_memory: KvMemory = None,
     activation_memory: Activation = None,
     overhead_memory: Overhead = None,
@@ -41,17 +40,15 @@ def command(
     Example: kvcalc fit --model llama3.1-8b --gpu rtx-4090 --context 8192 --max-model-len 8192
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, draw, emit, engine_settings, memory, one_count, tell_gpu
+    from kvcalc.cli.shared import command_output, draw, emit, memory, one_count, served, tell_gpu
 
     shown = command_output(output, json=json)
-    options = engine_settings(engine, engine_options, deployment_options)
-    deployment = api.deployment(model, gpu=gpu, **deployment_options)
+    deployment = api.deployment(model, gpu=gpu, engine=engine, **deployment_options)
+    deployment = served(deployment, engine or deployment.served_by, engine_options)
     if gpu is not None:
         tell_gpu(gpu, deployment.hardware)
     report = api.fit(
         deployment,
-        engine=engine,
-        options=options,
         context=one_count(context, "context"),
         batch=one_count(batch, "batch") or 1,
         kv_memory_bytes=memory(kv_memory),

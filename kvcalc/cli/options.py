@@ -17,6 +17,7 @@ __all__ = [
     "Batches",
     "Calibration",
     "Contexts",
+    "Engine",
     "Estimate",
     "Explain",
     "Gpu",
@@ -118,6 +119,11 @@ _LAST = ("explain", "json", "output")
 
 # The keys of `kvcalc.engines.pools.ENGINES`, which is loaded only when it is needed; a test compares them.
 ENGINE_NAMES = "vllm, llama.cpp, sglang, transformers or ideal"
+
+Engine = Annotated[
+    str | None,
+    Option("--engine", help=f"{ENGINE_NAMES}; where left out, llama.cpp for GGUF and Apple, else vllm."),
+]
 
 # What engines are started with; the names are the fields of `kvcalc.engines.options.EngineOptions`.
 _ENGINE: dict[str, Any] = {

@@ -6,23 +6,37 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Batches, Contexts, Explain, Gpu, Json, Output, takes_charts, takes_deployment
+from kvcalc.cli.options import (
+    Batches,
+    Contexts,
+    Engine,
+    Explain,
+    Gpu,
+    Json,
+    Output,
+    takes_charts,
+    takes_deployment,
+    takes_engine,
+)
 
 Models = Annotated[list[str] | None, Option("--model", "-m", help="A model to place on it. May be repeated.")]
 
 
 @takes_deployment
+@takes_engine
 @takes_charts
 def command(
     gpu: Gpu,
     model: Models = None,
     batch: Batches = "1",
     context: Contexts = None,
+    engine: Engine = None,
     explain: Explain = False,
     json: Json = False,
     output: Output = "table",
     *,
     chart_files: dict[str, str | None],
+    engine_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Ceilings and ridge points of an accelerator, and where models sit below them.
@@ -30,12 +44,13 @@ def command(
     Example: kvcalc roofline --gpu h100 --model llama3.1-8b --batch 1,64 --context 4096
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, draw, emit, tell_gpu
+    from kvcalc.cli.shared import command_output, counts, draw, emit, served, tell_gpu
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
     names = [name for given in model or () for name in given.split(",")]
-    deployments = [api.deployment(name, gpu=gpu, **deployment_options) for name in names]
+    loaded = [api.deployment(name, gpu=gpu, engine=engine, **deployment_options) for name in names]
+    deployments = [served(deployment, engine, engine_options) for deployment in loaded]
     settings = () if names else deployment_options["settings"]
     hardware = deployments[0].hardware if deployments else api.load_hardware(gpu, settings=settings)
     if hardware is None:

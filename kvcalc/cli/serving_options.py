@@ -99,20 +99,18 @@ def load_of(options: dict[str, Any]) -> Load:
     return api.Load(**simulation_values(options))
 
 
-def serving_of(
-    options: dict[str, Any], engine: str, engine_options: dict[str, Any], deployment_options: dict[str, Any]
-) -> Serving:
+def serving_of(options: dict[str, Any], engine: str, engine_options: dict[str, Any]) -> Serving:
     """Return how the options say that the load is served.
 
     Raises:
         InputError: an engine whose scheduler is not modelled, or options out of range.
     """
     from kvcalc import api
-    from kvcalc.cli.shared import engine_settings
+    from kvcalc.cli.shared import engine_given
 
     if engine != "vllm":
         raise InputError(f"the scheduler of engine {engine!r} is not modelled", hint="leave out --engine: it is vllm")
-    settings = engine_settings(engine, engine_options, deployment_options)
+    settings = api.engine_options(engine, engine_given(engine_options))
     return api.Serving(options=settings, **simulation_values(options))
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.common import ExplainedStep
-    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
 __all__ = [
@@ -27,7 +26,7 @@ __all__ = [
     "draw",
     "emit",
     "emit_blocks",
-    "engine_settings",
+    "engine_given",
     "explain_first",
     "memory",
     "number",
@@ -35,6 +34,7 @@ __all__ = [
     "one_count",
     "progress",
     "required",
+    "served",
     "share",
     "tell",
     "tell_gpu",
@@ -247,19 +247,25 @@ def explain_first(
 _COUNTS = ("max_model_len", "max_num_batched_tokens")
 
 
-def engine_settings(
-    engine: str | None, given: dict[str, Any], deployment_options: dict[str, Any]
-) -> EngineOptions | None:
-    """Return the engine's options; for llama.cpp, also put its cache types into the deployment's formats.
+def engine_given(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the engine's options that were given, counts read.
+
+    Raises:
+        InputError: no count.
+    """
+    asked = {name: value for name, value in given.items() if value is not None}
+    return asked | {name: one_count(asked[name], name.replace("_", "-")) for name in _COUNTS if name in asked}
+
+
+def served(deployment: Deployment, engine: str | None, given: dict[str, Any]) -> Deployment:
+    """Return a deployment as an engine with the options that were given runs it.
 
     Raises:
         InputError: an option that the engine does not have.
     """
     from kvcalc import api
 
-    asked = {name: value for name, value in given.items() if value is not None}
-    counted = {name: one_count(asked[name], name.replace("_", "-")) for name in _COUNTS if name in asked}
-    return api.engine_options(engine, asked | counted, deployment_options)
+    return api.served(deployment, engine, engine_given(given))
 
 
 def memory(text: str | None) -> int | None:

@@ -67,7 +67,7 @@ def command(
     model = required(model, "model", "for example --model llama3.1-8b")
     gpu = required(gpu, "gpu", "for example --gpu h200")
     load = load_of(load_options)
-    serving = serving_of(serving_options, engine, engine_options, deployment_options)
+    serving = serving_of(serving_options, engine, engine_options)
     check_writable((save_requests, save_trace))
     deployment = api.deployment(model, gpu=gpu, **deployment_options)
     tell_gpu(gpu, deployment.hardware)

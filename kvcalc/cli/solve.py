@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import ENGINE_NAMES, Json, Model, Output, takes_deployment, takes_engine
+from kvcalc.cli.options import Engine, Json, Model, Output, takes_deployment, takes_engine
 from kvcalc.core.errors import InputError
 
 Gpu = Annotated[str | None, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
@@ -26,7 +26,6 @@ Speedup = Annotated[
 Draft = Annotated[str | None, Option("--draft", help="With --acceptance ?: the draft model, as --model.")]
 Method = Annotated[str | None, Option("--method", help="With --acceptance ?: the way to draft, as speculate has them.")]
 Gamma = Annotated[str | None, Option("--gamma", help="With --acceptance ?: drafted tokens; the best where left out.")]
-Engine = Annotated[str, Option("--engine", help=f"Whose memory model says what fits: {ENGINE_NAMES}.")]
 KvMemory = Annotated[str | None, Option("--kv-memory", help="Memory for the cache on each GPU; skips the budget.")]
 
 
@@ -49,7 +48,7 @@ def command(
     draft: Draft = None,
     method: Method = None,
     gamma: Gamma = None,
-    engine: Engine = "vllm",
+    engine: Engine = None,
     kv_memory: KvMemory = None,
     json: Json = False,
     output: Output = "table",
@@ -65,7 +64,7 @@ def command(
     Example: kvcalc solve --model llama3.1-70b --gpu h100-sxm --gpus '?' --context 8192 --batch 8
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, emit, engine_settings, memory, number, one_count, tell_gpu
+    from kvcalc.cli.shared import command_output, emit, memory, number, one_count, served, tell_gpu
     from kvcalc.core.units import parse_rate, parse_seconds
 
     shown = command_output(output, json=json)
@@ -85,7 +84,6 @@ def command(
         if fixed:
             hint = "leave it out: every way to spread the model is tried"
             raise InputError(f"--{fixed[0].replace('_', '-')} says how many GPUs there are", hint=hint)
-    options = engine_settings(engine, engine_options, deployment_options)
     rate = known.get("bandwidth")
     if rate is not None:
         setting = f"memory_bandwidth_bytes_per_s={parse_rate(rate)!r}"
@@ -95,8 +93,10 @@ def command(
         gpu=gpu,
         gpus=one_count(known.get("gpus"), "gpus"),
         price_per_hour_usd=number(known.get("price"), "price"),
+        engine=engine,
         **deployment_options,
     )
+    deployment = served(deployment, engine or deployment.served_by, engine_options)
     if gpu is not None:
         tell_gpu(gpu, deployment.hardware)
     report = api.solve(
@@ -112,8 +112,6 @@ def command(
         draft=None if draft is None else api.draft_deployment(deployment, draft),
         method=method,
         gamma=one_count(gamma, "gamma"),
-        engine=engine,
-        options=options,
         kv_memory_bytes=memory(kv_memory),
     )
     emit(report, shown)

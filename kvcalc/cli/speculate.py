@@ -9,6 +9,7 @@ from typer import Option
 from kvcalc.cli.options import (
     Batches,
     Contexts,
+    Engine,
     Explain,
     Gpu,
     Json,
@@ -17,6 +18,7 @@ from kvcalc.cli.options import (
     takes_acceptance,
     takes_charts,
     takes_deployment,
+    takes_engine,
 )
 from kvcalc.core.errors import InputError
 
@@ -39,6 +41,7 @@ _ASSUMED = "0.8"
 
 @takes_acceptance
 @takes_deployment
+@takes_engine
 @takes_charts
 def command(
     model: Model,
@@ -53,12 +56,14 @@ def command(
     draft_layers: Layers = None,
     draft_weights: Weights = None,
     draft_tp: Ranks = None,
+    engine: Engine = None,
     explain: Explain = False,
     json: Json = False,
     output: Output = "table",
     *,
     acceptance_options: dict[str, Any],
     chart_files: dict[str, str | None],
+    engine_options: dict[str, Any],
     deployment_options: dict[str, Any],
 ) -> None:
     """Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.
@@ -66,7 +71,7 @@ def command(
     Example: kvcalc speculate --model llama3.1-70b --draft llama3.1-8b --gpu h200 --gpus 2 --batch 8 --acceptance 0.8
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, counts, draw, emit, tell, tell_gpu
+    from kvcalc.cli.shared import command_output, counts, draw, emit, served, tell, tell_gpu
 
     shown = command_output(output, json=json)
     batches, contexts = counts(batch, "batch") or (1,), counts(context, "context")
@@ -79,7 +84,7 @@ def command(
         "tree_nodes": tree_nodes,
         "draft_layers": draft_layers,
     }
-    target = api.deployment(model, gpu=gpu, **deployment_options)
+    target = served(api.deployment(model, gpu=gpu, engine=engine, **deployment_options), engine, engine_options)
     tell_gpu(gpu, target.hardware)
     if not acceptance:
         tell(f"acceptance {_ASSUMED} is assumed: measure your own")

@@ -224,3 +224,8 @@ class ModelProfile:
     def layers(self) -> int:
         """Number of layers."""
         return len(self.blocks)
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the profile was read from a GGUF file."""
+        return any(source.note.endswith(".gguf") for source in self.sources.values())

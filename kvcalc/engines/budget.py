@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Dense, Gated
-from kvcalc.core.units import GIB, MIB, ceil_div
+from kvcalc.core.units import MIB, ceil_div
 from kvcalc.engines import vllm
 
 if TYPE_CHECKING:
@@ -23,12 +23,9 @@ __all__ = [
     "Interval",
     "activation_peak",
     "budget_defaults",
-    "default_sequences",
     "runtime_overhead",
 ]
 
-# From this memory on, vLLM's defaults are those of its large accelerators.
-_LARGE_GPU_BYTES = 70 * GIB
 # SGLang computes its share (mem_fraction_static) from the model and the GPU; this is the usual outcome.
 _SGLANG_SHARE = 0.88
 _SAMPLED_COPIES = 4
@@ -85,14 +82,6 @@ def budget_defaults(engine: str, options: EngineOptions) -> BudgetDefaults:
         case "transformers":
             return BudgetDefaults(utilization=1.0, pass_tokens=options.max_num_batched_tokens)
     raise InputError(f"the budget of engine {engine!r} is not modelled")
-
-
-def default_sequences(memory_bytes: int) -> int:
-    """Return vLLM's default ``max_num_seqs``: 1,024 on GPUs of 70 GiB and more, else 256.
-
-    Source: vLLM 0.19 and later, ``EngineArgs.get_batch_defaults``.
-    """
-    return 1024 if memory_bytes >= _LARGE_GPU_BYTES else 256
 
 
 def activation_peak(model: ModelProfile, formats: Formats, *, tokens: int, sequences: int, tensor: int = 1) -> Interval:

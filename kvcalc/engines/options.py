@@ -18,16 +18,16 @@ class EngineOptions:
         version: its version; the one its model describes where left out.
         max_model_len: longest sequence it is started for; the model's limit where left out.
         block_size: tokens of a block.
-        max_num_batched_tokens: tokens of one pass at most.
-        max_in_flight_batches: passes under way at once; the engine's own where left out (2 on GPUs).
+        max_num_batched_tokens: tokens of one pass at most; those that the engine takes on that card where left out.
+        max_in_flight_batches: passes under way at once; the engine's own where left out.
         max_num_seqs: sequences of one pass at most.
         prefix_caching: whether blocks are kept for later prompts.
         utilization: share of the GPU's memory it may use.
         platform: whether it runs on GPUs or on a CPU.
         parallel: llama.cpp: sequences.
         kv_unified: llama.cpp: whether they share one buffer.
-        cache_type_k: llama.cpp: type of cached keys.
-        cache_type_v: llama.cpp: type of cached values.
+        cache_type_k: llama.cpp: type of cached keys; f16 where left out.
+        cache_type_v: llama.cpp: type of cached values; f16 where left out.
         swa_full: llama.cpp: whether windowed layers get the whole context.
         ubatch: llama.cpp: tokens computed at once.
         flash_attn: llama.cpp: flash attention.
@@ -36,7 +36,7 @@ class EngineOptions:
     version: str | None = None
     max_model_len: int | None = None
     block_size: int | None = None
-    max_num_batched_tokens: int = 8192
+    max_num_batched_tokens: int | None = None
     max_in_flight_batches: int | None = None
     max_num_seqs: int | None = None
     prefix_caching: bool = True
@@ -44,8 +44,8 @@ class EngineOptions:
     platform: Literal["gpu", "cpu"] = "gpu"
     parallel: int = 1
     kv_unified: bool = False
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
     swa_full: bool = False
     ubatch: int = 512
     flash_attn: Literal["auto", "on", "off"] = "auto"

@@ -11,6 +11,7 @@ from kvcalc.core.same import Same
 from kvcalc.cost.sharding import splits_evenly, stage_blocks
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, Tokens
+from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.vllm import Layout
 
-__all__ = ["ENGINES", "Held", "Pool", "pool"]
+__all__ = ["ENGINES", "Held", "Pool", "check_vllm", "pool", "vllm_options"]
 
 # What is kept for who asks again with other batches and contexts.
 _MOST_POOLS, _MOST_LAYOUTS = 256, 512
@@ -71,28 +72,37 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
         raise InputError(f"vLLM's blocks on a GPU are multiples of {_VLLM_GPU_BLOCK} tokens, not {options.block_size}")
 
 
+def vllm_options(
+    model: ModelProfile, parallel: Parallel, options: EngineOptions, *, max_model_len: int
+) -> vllm.VllmOptions:
+    """Return the options that decide vLLM's layout; those left out are its defaults on its large cards."""
+    version = options.version or vllm.VERSION
+    tokens = options.max_num_batched_tokens or batch_defaults(None, version=version).max_num_batched_tokens
+    passes = options.max_in_flight_batches or passes_in_flight(
+        model, version=version, platform=options.platform, pipeline=parallel.pipeline
+    )
+    return vllm.VllmOptions(
+        max_model_len=max_model_len,
+        block_size=options.block_size,
+        max_num_batched_tokens=tokens,
+        max_in_flight_batches=passes,
+        prefix_caching=options.prefix_caching,
+        platform=options.platform,
+        version=options.version,
+    )
+
+
 def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
     check_vllm(model, formats, parallel, options)
 
-    def asked(max_model_len: int) -> vllm.VllmOptions:
-        return vllm.VllmOptions(
-            max_model_len=max_model_len,
-            block_size=options.block_size,
-            max_num_batched_tokens=options.max_num_batched_tokens,
-            max_in_flight_batches=options.max_in_flight_batches,
-            prefix_caching=options.prefix_caching,
-            platform=options.platform,
-            version=options.version,
-        )
-
-    sizes = {"tensor": parallel.tensor, "pipeline": parallel.pipeline}
-
     @lru_cache(maxsize=_MOST_LAYOUTS)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:
-        return vllm.stage_layouts(model, formats, asked(max_model_len), **sizes)
+        asked = vllm_options(model, parallel, options, max_model_len=max_model_len)
+        return vllm.stage_layouts(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
 
     def needed(max_model_len: int) -> int:
-        return vllm.memory_to_start(model, formats, asked(max_model_len), **sizes)
+        asked = vllm_options(model, parallel, options, max_model_len=max_model_len)
+        return vllm.memory_to_start(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
 
     version = options.version or vllm.VERSION
     return Paged(
@@ -106,7 +116,6 @@ def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: En
 
 
 def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
-    del formats
     if parallel.gpus > 1:
         raise UnsupportedError(
             "llama.cpp on several GPUs is not modelled: its split depends on what each of them has free",
@@ -115,8 +124,8 @@ def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, option
     asked = llama_cpp.LlamaCppOptions(
         parallel=options.parallel,
         kv_unified=options.kv_unified,
-        cache_type_k=options.cache_type_k,
-        cache_type_v=options.cache_type_v,
+        cache_type_k=options.cache_type_k or formats.key.name,
+        cache_type_v=options.cache_type_v or formats.value.name,
         swa_full=options.swa_full,
         ubatch=options.ubatch,
         flash_attn=options.flash_attn,

@@ -101,7 +101,7 @@ def _speed(tokens: int, seconds: float) -> str:
 
 def _fit_note(deployment: Deployment, tokens: int, batch: int) -> tuple[str, ...]:
     needed = memory_needed(deployment, tokens=tokens, batch=batch)
-    if deployment.fits(needed):
+    if needed <= deployment.memory_bytes:
         return ()
     held = f"{bytes_text(needed)} of the {bytes_text(deployment.memory_bytes)} of each accelerator"
     return (f"does not fit: {held}; the bound is as if it had more",)

@@ -141,26 +141,20 @@ def _deployed(model: Same[Any], gpu: Same[Any], options: tuple[tuple[str, Any], 
     return api.deployment(model.it, gpu=gpu.it, **dict(options))
 
 
-def _started(values: Values, engine: str | None) -> tuple[Any, dict[str, Any]]:
-    """Return an engine's options, and the formats of the cache that they mean."""
-    formats = values.some("kv-dtype")
-    options = api.engine_options(engine, values.some("max-model-len", "utilization", "block-size"), formats)
-    return options, formats
-
-
 def _size(values: Values, pasted: ModelProfile | None) -> Answer:
     engine, context, batch = values.get("engine"), values.get("context"), values.get("batch", 1)
-    options, formats = _started(values, engine)
-    deployment = deployment_of(values, pasted, **formats)
-    report = api.size(deployment, context=context, batch=batch, engine=engine, options=options)
+    options = api.engine_options(engine, values.some("max-model-len", "utilization", "block-size"))
+    deployment = deployment_of(values, pasted, engine=engine, options=options)
+    report = api.size(deployment, context=context, batch=batch)
     return Answer(report, lambda: api.explain("size", deployment, context=context, batch=batch))
 
 
 def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
-    engine, memory = values.get("engine", "vllm"), values.get("kv-memory")
-    options, formats = _started(values, engine)
-    deployment = deployment_of(values, pasted, needs_gpu=memory is None, **formats)
-    return Answer(api.fit(deployment, engine=engine, options=options, context=values.get("context"),
+    engine, memory = values.get("engine"), values.get("kv-memory")
+    placed = deployment_of(values, pasted, needs_gpu=memory is None, engine=engine)
+    options = values.some("max-model-len", "utilization", "block-size")
+    deployment = api.served(placed, engine or placed.served_by, options)
+    return Answer(api.fit(deployment, context=values.get("context"),
                           batch=values.get("batch", 1), kv_memory_bytes=memory))  # fmt: skip
 
 
@@ -244,7 +238,8 @@ def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
             raise InputError("traces are files, which a page cannot name", hint="kvcalc simulate reads them")
     load = api.Load(**values.some(*_LOAD))
     served = values.some("replicas", "slo", "step-times") | {"kv_memory_bytes": values.get("kv-memory")}
-    serving = api.Serving(options=_started(values, "vllm")[0], **served)
+    options = api.engine_options("vllm", values.some("max-model-len", "utilization", "block-size"))
+    serving = api.Serving(options=options, **served)
     return Answer(api.simulate_serving(deployment, load, serving=serving, within_s=_MOST_SIMULATED_S))
 
 

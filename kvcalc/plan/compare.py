@@ -10,7 +10,7 @@ from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.reports.compare import ComparedSide, CompareReport, CompareRow
 from kvcalc.cost.roofline import ridge_flop_per_byte
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import default_context
+from kvcalc.plan.deployment import default_context, started
 from kvcalc.plan.fit import fit_report
 from kvcalc.plan.prefill import prefill_row
 from kvcalc.plan.size import size_report
@@ -72,12 +72,12 @@ class Side:
     batch: int = 1
 
 
-def compare_report(sides: Sequence[Side], *, engine: str = "vllm") -> CompareReport:
+def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> CompareReport:
     """Return the quantities of several sides, with differences and ratios to the first, and the best of each.
 
     Args:
         sides: what is compared, the first as the measure of the others.
-        engine: whose memory model says how many sequences fit.
+        engine: whose memory model says what fits; each side's own where left out.
 
     Raises:
         InputError: fewer than two sides, or accelerators among models.
@@ -148,12 +148,13 @@ def _number(value: CompareValue) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _quantities(side: Side, engine: str, notes: dict[str, None]) -> dict[str, CompareValue]:
+def _quantities(side: Side, engine: str | None, notes: dict[str, None]) -> dict[str, CompareValue]:
     """Return what a side has, and add what a reader should know of it to the notes."""
     subject = side.subject
     if isinstance(subject, HardwareProfile):
         return _hardware(subject)
     context = _context(side, subject)
+    subject = started(subject, engine or subject.served_by)
     sizes = size_report(subject, context=context, batch=side.batch)
     notes |= dict.fromkeys(sizes.notes)
     found: dict[str, CompareValue] = {
@@ -167,7 +168,7 @@ def _quantities(side: Side, engine: str, notes: dict[str, None]) -> dict[str, Co
     if subject.hardware is None:
         return found
     notes |= dict.fromkeys(hardware_notes(subject))
-    return found | _speeds(subject, context, side.batch) | _room(subject, context, side.batch, engine, notes)
+    return found | _speeds(subject, context, side.batch) | _room(subject, context, side.batch, notes)
 
 
 def _speeds(deployment: Deployment, context: int, batch: int) -> dict[str, CompareValue]:
@@ -181,16 +182,14 @@ def _speeds(deployment: Deployment, context: int, batch: int) -> dict[str, Compa
     }
 
 
-def _room(
-    deployment: Deployment, context: int, batch: int, engine: str, notes: dict[str, None]
-) -> dict[str, CompareValue]:
+def _room(deployment: Deployment, context: int, batch: int, notes: dict[str, None]) -> dict[str, CompareValue]:
     try:
-        room = fit_report(deployment, engine=engine, context=context, batch=batch)
+        report = fit_report(deployment, context=context, batch=batch)
     except UnsupportedError as error:
-        notes[f"{engine}: {error}"] = None
+        notes[f"{deployment.served_by}: {error}"] = None
         return {}
-    notes[f"fit is that of {room.engine}, started for the model's longest sequence"] = None
-    return {"fit.max_batch": room.max_batch, "fit.max_context": room.max_context}
+    notes |= dict.fromkeys(note for note in (report.assumed, *report.notes) if note)
+    return {"fit.max_batch": report.max_batch, "fit.max_context": report.max_context}
 
 
 def _hardware(hardware: HardwareProfile) -> dict[str, CompareValue]:

@@ -9,7 +9,7 @@ from kvcalc.core.reports.speed import DecodeReport, DecodeRow, StepSpread
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
 from kvcalc.plan.deployment import default_context
-from kvcalc.plan.steps import cache_notes, report_fields, row_fields, timed_step
+from kvcalc.plan.steps import cache_notes, first_misfit, report_fields, row_fields, timed_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def decode_report(
         for batch in batches
     )
     fields["notes"] = (*fields["notes"], *cache_notes(deployment, rows))
-    return DecodeReport(rows=rows, **fields)
+    return DecodeReport(rows=rows, fit_reason=first_misfit(deployment, rows), **fields)
 
 
 def decode_row(

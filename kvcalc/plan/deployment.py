@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError, did_you_mean
@@ -12,12 +12,16 @@ from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
+from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.start import check_split, default_engine, engine_start, run_dtype
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.start import EngineStart
 
 __all__ = [
+    "AskedFormats",
     "Deployment",
     "check_batch",
     "check_context",
@@ -26,20 +30,44 @@ __all__ = [
     "format_names",
     "held_weight_bytes",
     "memory_needed",
-    "most_heads",
     "parallel_sizes",
     "rank_weights",
     "run_formats",
     "share_experts",
+    "started",
 ]
 
 _PLAIN = ("bf16", "fp16", "fp32")
 _DEFAULT_CONTEXT = 4096
+# Type of cached keys and values that llama.cpp takes where none is asked for.
+_LLAMA_CPP_CACHE = "f16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedFormats:
+    """Names of the formats that a user asks for; what is left out is the engine's choice.
+
+    Args:
+        weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``.
+        kv: format of the cache.
+        key: format of cached keys, where it differs.
+        value: format of cached values, where it differs.
+        activations: format that activations are multiplied in.
+    """
+
+    weights: str | None = None
+    kv: str | None = None
+    key: str | None = None
+    value: str | None = None
+    activations: str | None = None
+
+
+_AS_THE_ENGINE = AskedFormats()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A model on accelerators: the formats it runs in and how it is spread.
+    """A model on accelerators: the formats it runs in, how it is spread, and the engine where one is asked for.
 
     Args:
         model: the model.
@@ -48,6 +76,10 @@ class Deployment:
         hardware: the accelerator, where the question needs one.
         own_weights: whether the weights are kept in the checkpoint's own formats.
         power_share: share of its rated power that each accelerator draws on average.
+        engine: the engine that was asked for, a key of `kvcalc.engines.pools.ENGINES`; none where any may run it.
+        options: what the user says of the engine.
+        asked: the formats that were asked for.
+        layout_notes: what was taken for granted of the parallel sizes.
     """
 
     model: ModelProfile
@@ -56,6 +88,36 @@ class Deployment:
     hardware: HardwareProfile | None = None
     own_weights: bool = True
     power_share: float = 1.0
+    engine: str | None = None
+    options: EngineOptions = field(default_factory=EngineOptions)
+    asked: AskedFormats = _AS_THE_ENGINE
+    layout_notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for granted of parallel sizes and formats."""
+        return (*self.layout_notes, *_dtype_notes(self.model, self.asked, self.engine))
+
+    @property
+    def served_by(self) -> str:
+        """The engine whose memory decides what fits: the one asked for, or the usual one for such weights and cards."""
+        return self.engine or default_engine(self.model, self.formats, self.hardware)
+
+    def start(self, *, max_model_len: int | None = None) -> EngineStart:
+        """Return the start of its engine, for sequences of so many tokens where the options say nothing.
+
+        Raises:
+            InputError: not a version of the engine.
+        """
+        return engine_start(
+            self.served_by,
+            self.model,
+            self.formats,
+            self.parallel,
+            self.hardware,
+            self.options,
+            max_model_len=max_model_len,
+        )
 
     @property
     def power_w(self) -> float | None:
@@ -68,10 +130,6 @@ class Deployment:
     def memory_bytes(self) -> int:
         """Memory of one accelerator."""
         return self.hardware.usable_memory_bytes if self.hardware is not None else 0
-
-    def fits(self, needed_bytes: int) -> bool:
-        """Whether the fullest accelerator has that much memory."""
-        return needed_bytes <= self.memory_bytes
 
 
 def default_context(model: ModelProfile) -> int:
@@ -110,8 +168,9 @@ def run_formats(
     key: str | None = None,
     value: str | None = None,
     activations: str | None = None,
+    engine: str | None = None,
 ) -> Formats:
-    """Return the formats a model runs in: the checkpoint's own unless said otherwise.
+    """Return the formats a model runs in: those of the checkpoint as the engine runs it, unless said otherwise.
 
     Args:
         model: the model.
@@ -121,21 +180,23 @@ def run_formats(
         value: format of cached values, where it differs.
         activations: format that activations are multiplied in; the checkpoint's 16-bit format unless said otherwise, so
             that weight-only quantisation runs at the 16-bit peak.
+        engine: the engine that runs it; any common one where left out (`run_dtype`).
 
     Raises:
         UnknownNameError: no such format.
         InputError: no such part.
     """
-    base = parse_format(model.dtype)
+    dtype = run_dtype(model, engine)
+    base = parse_format(dtype)
     if weights is None:
         whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}
     else:
         whole, parts = _weight_formats(weights)
     own = model.activation_dtype if weights is None else None
-    cache = parse_format(_first(kv, model.kv_dtype, model.dtype))
+    cache = parse_format(_first(kv, model.kv_dtype, dtype))
     keys = cache if key is None else parse_format(key)
     values = cache if value is None else parse_format(value)
-    multiplied = parse_format(_first(activations, own, model.dtype))
+    multiplied = parse_format(_first(activations, own, dtype))
     return Formats(
         weights=whole,
         parts=parts,
@@ -214,30 +275,69 @@ def deploy(
     key: str | None = None,
     value: str | None = None,
     activations: str | None = None,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
 ) -> Deployment:
-    """Return a deployment; the arguments are those of `run_formats` and `parallel_sizes`.
+    """Return a model on accelerators, as the engine asked for runs it.
+
+    The arguments are those of `run_formats` and `parallel_sizes`, and what the user says of the engine.
 
     Raises:
-        InputError: more pipeline stages than layers, or more tensor ranks than heads.
+        InputError: more pipeline stages than layers, or tensor ranks that do not share the heads evenly.
+        UnknownNameError: no such format.
     """
     spread = parallel or Parallel()
     if spread.pipeline > model.layers:
         raise InputError(f"{spread.pipeline} pipeline stages for {model.layers} layers")
-    most = most_heads(model)
-    if most and spread.tensor > most:
-        raise InputError(f"tensor parallel {spread.tensor} is more than the {most} heads of {model.name}")
+    check_split(model, spread.tensor)
+    options = options or EngineOptions()
+    if engine == "llama.cpp":
+        key, value = options.cache_type_k or kv or _LLAMA_CPP_CACHE, options.cache_type_v or kv or _LLAMA_CPP_CACHE
+        options = replace(options, cache_type_k=key, cache_type_v=value)
+    asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
+    formats = run_formats(model, **asdict(asked), engine=engine)
     return Deployment(
         model=model,
-        formats=run_formats(model, weights=weights, kv=kv, key=key, value=value, activations=activations),
+        formats=formats,
         parallel=spread,
         hardware=hardware,
-        own_weights=weights is None,
+        own_weights=weights is None and run_dtype(model, engine) == model.dtype,
+        engine=engine,
+        options=options,
+        asked=asked,
     )
 
 
-def most_heads(model: ModelProfile) -> int:
-    """Return the heads of the layer that has most; 0 for a model without heads."""
-    return max((getattr(mixer, "heads", 0) for block in model.block_counts for mixer in block.mixers), default=0)
+def started(deployment: Deployment, engine: str | None, options: EngineOptions | None = None) -> Deployment:
+    """Return a deployment as another engine runs it; the same where neither engine nor options are given.
+
+    Raises:
+        UnknownNameError: no such engine.
+    """
+    if engine is None and options is None:
+        return deployment
+    named = engine or deployment.engine
+    if named == deployment.engine and (options is None or options == deployment.options):
+        return deployment
+    made = deploy(
+        deployment.model,
+        hardware=deployment.hardware,
+        parallel=deployment.parallel,
+        **asdict(deployment.asked),
+        engine=named,
+        options=options or deployment.options,
+    )
+    return replace(made, power_share=deployment.power_share, layout_notes=deployment.layout_notes)
+
+
+def _dtype_notes(model: ModelProfile, asked: AskedFormats, engine: str | None) -> tuple[str, ...]:
+    """Say which format a checkpoint in 32 bits is run in, and how to keep its own."""
+    dtype = run_dtype(model, engine)
+    if dtype == model.dtype or asked.weights is not None:
+        return ()
+    who = engine or "vLLM and most engines"
+    kept = f"--weights {model.dtype} --kv-dtype {model.dtype} --activations {model.dtype}"
+    return (f"the {model.dtype} checkpoint is run in {dtype}, as {who} would; {kept} keeps its own format",)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

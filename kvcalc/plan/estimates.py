@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
+from kvcalc.engines.start import default_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,16 +67,14 @@ def best_calibration(calibrations: Iterable[T], hardware: HardwareProfile, engin
 def likely_engines(deployment: Deployment) -> tuple[str, ...]:
     """Return the engines that a deployment is estimated in where none is named, the first preferred.
 
-    Weights in a format of GGUF files are taken to run in llama.cpp.
+    An engine that was asked for is the only one. GGUF files, their formats and Apple's GPUs are taken to run in
+    llama.cpp.
     """
-    if not _is_gguf(deployment):
-        return _ENGINES
-    return tuple(sorted(_ENGINES, key=lambda name: not name.startswith("llama.cpp")))
-
-
-def _is_gguf(deployment: Deployment) -> bool:
-    weights = deployment.formats.weights
-    return weights.block_elements > 1 and weights.unit == "int8" and not weights.name.startswith("int")
+    if deployment.engine in _ENGINES:
+        return tuple(name for name in _ENGINES if name.startswith(deployment.engine))
+    if default_engine(deployment.model, deployment.formats, deployment.hardware) == "llama.cpp":
+        return tuple(sorted(_ENGINES, key=lambda name: not name.startswith("llama.cpp")))
+    return _ENGINES
 
 
 def estimate_fields(

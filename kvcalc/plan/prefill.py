@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.speed import PrefillReport, PrefillRow
 from kvcalc.core.workload import prefill_pass
 from kvcalc.plan.deployment import default_context
-from kvcalc.plan.steps import report_fields, row_fields, timed_step
+from kvcalc.plan.steps import first_misfit, report_fields, row_fields, timed_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def prefill_report(
         for prompt in lengths
         for batch in batches
     )
-    return PrefillReport(rows=rows, **fields)
+    return PrefillReport(rows=rows, fit_reason=first_misfit(deployment, rows), **fields)
 
 
 def prefill_row(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.roofline import PlateauRow, RooflinePoint, RooflineReport
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.roofline import ridge_flop_per_byte
-from kvcalc.plan.deployment import check_context, default_context, memory_needed
+from kvcalc.plan.deployment import check_context, default_context
+from kvcalc.plan.room import fit_reason
 from kvcalc.plan.steps import hardware_notes, timed_step
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def roofline_report(
                 points.append(_point(deployment, "decode", batch, context, decode_step(batch=batch, context=context)))
                 points.append(_point(deployment, "prefill", batch, context, prefill_pass(batch=batch, prompt=context)))
             plateaus.append(plateau_row(deployment, context=context))
-        notes |= dict.fromkeys(hardware_notes(deployment))
+        notes |= dict.fromkeys((*deployment.notes, *hardware_notes(deployment)))
     peaks = {unit: gpus * rate for unit, rate in hardware.peak_flop_per_s.items()}
     return RooflineReport(
         gpu=hardware.name,
@@ -83,7 +84,7 @@ def _point(deployment: Deployment, phase: str, batch: int, context: int, group: 
         intensity_flop_per_byte=step.intensity_flop_per_byte,
         attainable_flop_per_s=step.cost.flop / step.time.ideal_s,
         limiter=step.time.limiter,
-        fits=deployment.fits(memory_needed(deployment, tokens=context, batch=batch)),
+        fits=not fit_reason(deployment, context=context, batch=batch),
     )
 
 

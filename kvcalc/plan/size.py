@@ -15,6 +15,7 @@ from kvcalc.plan.deployment import (
     format_names,
     held_weight_bytes,
     rank_weights,
+    started,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def size_report(
         InputError: a batch or context below one, or an engine that is not known.
         UnsupportedError: a model that the engine's memory model does not describe.
     """
+    deployment = started(deployment, engine, options)
     model, formats = deployment.model, deployment.formats
     tokens = default_context(model) if context is None else context
     notes = check_context(model, tokens)
@@ -87,19 +89,14 @@ def size_report(
         kv=kv,
         weights=weights,
         per_gpu=PerGpu(gpus=deployment.parallel.gpus, kv_bytes=rank_kv, weight_bytes=rank_weights(deployment)),
-        reserved=None if engine is None else _reserved(deployment, engine, options, tokens, batch),
+        reserved=None if deployment.engine is None else _reserved(deployment, tokens, batch),
         grid=_grid(deployment, tokens),
-        notes=(*notes, *model.notes),
+        notes=(*notes, *deployment.notes, *model.notes),
     )
 
 
-def _reserved(deployment: Deployment, engine: str, options: EngineOptions | None, tokens: int, batch: int) -> Reserved:
-    from kvcalc.engines.options import EngineOptions
-    from kvcalc.engines.pools import pool
-
-    asked = options or EngineOptions()
-    cache = pool(engine, deployment.model, deployment.formats, deployment.parallel, asked)
-    return cache.reserved(context=tokens, batch=batch)
+def _reserved(deployment: Deployment, tokens: int, batch: int) -> Reserved:
+    return deployment.start(max_model_len=tokens).pool.reserved(context=tokens, batch=batch)
 
 
 def _grid(deployment: Deployment, context: int) -> tuple[GridCell, ...]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Part
-from kvcalc.core.reports.speed import PartCost
+from kvcalc.core.reports.speed import PartCost, PrefillRow
 from kvcalc.core.units import bytes_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
 from kvcalc.plan.economics import cost_fields
 from kvcalc.plan.estimates import estimate_fields, estimated_with
+from kvcalc.plan.room import fit_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TimedStep",
     "cache_notes",
+    "first_misfit",
     "hardware_notes",
     "pipeline_notes",
     "report_fields",
@@ -92,10 +94,11 @@ def report_fields(
         "gpu": hardware.name,
         "gpus": deployment.parallel.gpus,
         "memory_bytes": deployment.memory_bytes,
+        "engine": deployment.served_by,
         "formats": format_names(deployment.formats),
         "price_per_hour_usd": hardware.price_per_hour_usd,
         "power_w": deployment.power_w,
-        "notes": (*beyond, *pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
+        "notes": (*beyond, *deployment.notes, *pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
         "calibration": estimated_with(calibration),
     }
 
@@ -118,12 +121,21 @@ def row_fields(
         "tokens_per_s": tokens_per_s,
         "limiter": time.limiter,
         "shares": time.shares,
-        "fits": deployment.fits(needed),
+        "fits": not fit_reason(deployment, context=tokens, batch=batch),
         "memory_needed_bytes": needed,
         "parts": _part_costs(cost),
         **cost_fields(deployment, tokens_per_s),
         **estimate_fields(cost, required_hardware(deployment), calibration),
     }
+
+
+def first_misfit(deployment: Deployment, rows: Sequence[DecodeRow] | Sequence[PrefillRow]) -> str:
+    """Say why the first row that does not fit does not; nothing where all fit."""
+    over = next((row for row in rows if not row.fits), None)
+    if over is None:
+        return ""
+    tokens = over.prompt if isinstance(over, PrefillRow) else over.context
+    return fit_reason(deployment, context=tokens, batch=over.batch)
 
 
 def hardware_notes(deployment: Deployment) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from kvcalc.cost.roofline import op_seconds, stage_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.deployment import rank_weights
 from kvcalc.plan.economics import cost_fields
+from kvcalc.plan.room import largest_batch
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -244,13 +245,21 @@ def _rows(costs: DecodeCosts, deployment: Deployment, some_contexts: slice, some
         "tokens_per_s_per_gib": tokens_per_s / (needed * gpus / GIB),
         "limiter": _LIMITERS[shown.argmax(axis=0)],
         **{f"shares.{name}": shown[place] / ideal for place, name in enumerate(_LIMITERS)},
-        "fits": needed <= deployment.memory_bytes,
+        "fits": _fits(deployment, batches, contexts),
         "memory_needed_bytes": needed,
         **{
             name: np.full(len(batch), np.nan) if rate is None else rate / tokens_per_s
             for name, rate in cost_fields(deployment, 1.0).items()
         },
     }
+
+
+def _fits(deployment: Deployment, batches: Numbers, contexts: Numbers) -> Numbers:
+    """Whether each batch fits at each context: what a smaller batch needs is never more."""
+    most = int(batches.max())
+    largest = np.array([largest_batch(deployment, context=int(context), limit=most) for context in contexts])
+    fitting: Numbers = (batches[None, :] <= largest[:, None]).ravel()
+    return fitting
 
 
 def _seconds(

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.engines import vllm
-from kvcalc.engines.budget import default_sequences
-from kvcalc.engines.options import EngineOptions
-from kvcalc.engines.pools import check_vllm
-from kvcalc.plan.deployment import default_context
+from kvcalc.engines.pools import check_vllm, vllm_options
+from kvcalc.plan.deployment import default_context, started
 from kvcalc.plan.fit import cache_memory
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Drafting, ServingSetup
 
 if TYPE_CHECKING:
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.engines.start import EngineStart
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.scheduler import Policy, Preemption
@@ -59,26 +59,28 @@ def serving_setup(
         InputError: no accelerator, a cache that holds nothing, swapping at no rate, or what the engine refuses.
         UnsupportedError: a model whose cache in the engine is not modelled.
     """
-    options = options or EngineOptions()
-    model, hardware = deployment.model, deployment.hardware
-    check_vllm(model, deployment.formats, deployment.parallel, options)
-    longest = options.max_model_len or model.context_limit or default_context(model)
-    layout = _layout(deployment, options, longest)
+    deployment = started(deployment, "vllm", options)
+    model = deployment.model
+    longest = deployment.options.max_model_len or model.context_limit or default_context(model)
+    start = deployment.start(max_model_len=longest)
+    check_vllm(model, deployment.formats, deployment.parallel, start.options)
+    layout = _layout(start, longest)
+    step_tokens = start.options.max_num_batched_tokens or 0
     if num_blocks is None:
-        memory = cache_memory(deployment, engine="vllm", options=options) if kv_bytes is None else kv_bytes
+        memory = cache_memory(deployment) if kv_bytes is None else kv_bytes
         num_blocks = max(memory, 0) // layout.bytes_per_block
     if num_blocks <= 1:
         raise InputError("weights and overhead leave nothing for the cache", hint="ask fit what would hold them")
     if preemption == "swap" and not host_bytes_per_s:
         raise InputError("swapping needs the rate of the link to the host's memory")
-    if 0 < options.max_num_batched_tokens <= speculative_tokens:
+    if 0 < step_tokens <= speculative_tokens:
         raise InputError(
-            f"no verification of {1 + speculative_tokens} tokens fits in a step of {options.max_num_batched_tokens}",
+            f"no verification of {1 + speculative_tokens} tokens fits in a step of {step_tokens}",
             hint="give fewer draft tokens, or a larger --max-num-batched-tokens",
         )
     limits = Limits(
-        max_num_batched_tokens=options.max_num_batched_tokens,
-        max_num_seqs=options.max_num_seqs or default_sequences(hardware.usable_memory_bytes if hardware else 0),
+        max_num_batched_tokens=step_tokens,
+        max_num_seqs=start.pass_sequences,
         max_model_len=longest,
         policy=policy,
         preemption=preemption,
@@ -90,7 +92,7 @@ def serving_setup(
     return ServingSetup(
         limits=limits,
         num_blocks=num_blocks,
-        groups=block_groups(layout, step_tokens=options.max_num_batched_tokens),
+        groups=block_groups(layout, step_tokens=step_tokens),
         timer=timer,
         swap_s_per_block=layout.bytes_per_block / host_bytes_per_s if host_bytes_per_s else 0.0,
         drafting=drafting,
@@ -135,18 +137,9 @@ def _unmodelled_prefix_tokens(layout: Layout) -> int:
     return layout.scheduler_block_size if kept and not shares_prefixes(layout) else 0
 
 
-def _layout(deployment: Deployment, options: EngineOptions, longest: int) -> Layout:
+def _layout(start: EngineStart, longest: int) -> Layout:
     """Return the layout of the stage with the largest blocks, which decides for all."""
-    asked = vllm.VllmOptions(
-        max_model_len=longest,
-        block_size=options.block_size,
-        max_num_batched_tokens=options.max_num_batched_tokens,
-        max_in_flight_batches=options.max_in_flight_batches,
-        prefix_caching=options.prefix_caching,
-        platform=options.platform,
-    )
-    parallel = deployment.parallel
-    stages = vllm.stage_layouts(
-        deployment.model, deployment.formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline
-    )
+    parallel = start.parallel
+    asked = vllm_options(start.model, parallel, start.options, max_model_len=longest)
+    stages = vllm.stage_layouts(start.model, start.formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
     return max(stages, key=lambda stage: stage.bytes_per_block)

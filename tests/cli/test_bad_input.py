@@ -52,7 +52,7 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         ((*SIZE, "--gpus", "8", "--tp", "4"), "8 GPUs are not", "leave out --gpus"),
         ((*SIZE, "--gpus", "8", "--pp", "3"), "cannot be shared", "--tp"),
         ((*SIZE, "--pp", "200"), "200 pipeline stages for 80 layers", ""),
-        ((*SIZE, "--tp", "128"), "more than the 64 heads", ""),
+        ((*SIZE, "--tp", "128"), "not shared evenly by 128", "--tp can be 1, 2, 4"),
         ((*SIZE, "--ep", "3"), "does not divide", ""),
         ((*SIZE, "--set", "kv_heads"), "path=value", "kv_heads=8"),
         ((*SIZE, "--set", "kv_haeds=8"), "no field 'kv_haeds'", "did you mean kv_heads"),

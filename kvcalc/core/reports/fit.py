@@ -41,13 +41,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittingDeployment:
-    """The smallest way to spread the model so that it fits."""
+    """A way to spread the model so that it fits, and the options that ask for it."""
 
     gpus: int
     tensor: int
     pipeline: int
     expert: int
     data: int
+    flags: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,9 @@ class FitReport:
             engine that does not start for ``max_model_len`` tokens would for so many.
         min_gpus: fewest GPUs on which the batch fits; none where no arrangement tried does.
         smallest: how the model is spread over them.
+        practical: the smallest way that people rent and start: 1, 2, 4 or 8 tensor ranks, or whole nodes of 8.
+        min_gpus_reason: why no number of GPUs is given.
+        assumed: defaults of the engine that move the capacity by more than 2 %, in one line.
         notes: what a user should know.
     """
 
@@ -106,4 +110,7 @@ class FitReport:
     max_context: int
     min_gpus: int | None = None
     smallest: FittingDeployment | None = None
+    practical: FittingDeployment | None = None
+    min_gpus_reason: str = ""
+    assumed: str = ""
     notes: tuple[str, ...] = ()

@@ -93,7 +93,10 @@ class DecodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeReport:
-    """The bound on decoding speed, for each batch and context."""
+    """The bound on decoding speed, for each batch and context.
+
+    What fits is decided by the start of ``engine``; ``fit_reason`` is why the first row that does not fit does not.
+    """
 
     schema: str = "kvcalc.decode/1"
     model: str
@@ -106,6 +109,8 @@ class DecodeReport:
     power_w: float | None = None
     notes: tuple[str, ...] = ()
     calibration: EstimatedWith | None = None
+    engine: str = ""
+    fit_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +140,7 @@ class PrefillRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillReport:
-    """The bound on prefill, for each batch and prompt."""
+    """The bound on prefill, for each batch and prompt; ``engine`` and ``fit_reason`` as in `DecodeReport`."""
 
     schema: str = "kvcalc.prefill/1"
     model: str
@@ -148,3 +153,5 @@ class PrefillReport:
     power_w: float | None = None
     notes: tuple[str, ...] = ()
     calibration: EstimatedWith | None = None
+    engine: str = ""
+    fit_reason: str = ""

@@ -15,7 +15,10 @@ __all__ = [
     "FIRST_WITH_CHUNKS",
     "FIRST_WITH_GRAPHS",
     "FIRST_WITH_GROUPS",
+    "FIRST_WITH_IN_FLIGHT_PASSES",
+    "FIRST_WITH_LARGEST_GPUS",
     "FIRST_WITH_NULL_BLOCK",
+    "FIRST_WITH_V2_RUNNER",
     "FIRST_WITH_WIDE_LATENT_BLOCKS",
     "LAST_V0",
     "VERSION",
@@ -55,6 +58,13 @@ FIRST_WITH_GROUPS = (0, 10)
 FIRST_WITH_CHUNKS = (0, 19)
 # CUDA graphs are estimated, and taken off the memory for the cache, by default (0.21: gpu_worker.py says so).
 FIRST_WITH_GRAPHS = (0, 21)
+# Windowed and chunked layers keep room for the tokens of all passes under way, before for those of one: 0.25.1 needs
+# 45.79 GiB for 262,144 tokens of gemma-4-31b, 0.26 70.79 (https://github.com/vllm-project/vllm/pull/47728).
+FIRST_WITH_IN_FLIGHT_PASSES = (0, 26)
+# Servers on cards of 160 GiB and more take 16,384 tokens a pass (https://github.com/vllm-project/vllm/pull/51726).
+FIRST_WITH_LARGEST_GPUS = (0, 28)
+# The second model runner is the default of all models (0.29: VllmConfig.use_v2_model_runner has no list of them).
+FIRST_WITH_V2_RUNNER = (0, 29)
 LAST_V0 = (0, 7)
 # The default of gpu_memory_utilization, and the first release whose default is the higher.
 _UTILIZATION_BEFORE, _UTILIZATION = 0.9, 0.92

@@ -16,6 +16,7 @@ from kvcalc.plan.deployment import check_batch, check_context, default_context, 
 from kvcalc.plan.levers.catalogue import LEVERS, ChosenLever, apply_levers, parse_levers
 from kvcalc.plan.levers.headlines import headline_rows
 from kvcalc.plan.levers.layout import plain_layout
+from kvcalc.plan.room import budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +69,20 @@ class _Question:
         if hardware is None or not layout.own_weights:
             return {}
         needed = self._memory(layout, held)
-        memory = {"memory_needed_bytes": ceil(needed), "fits": self.deployment.fits(ceil(needed))}
+        memory = {"memory_needed_bytes": ceil(needed), "fits": self._fits(needed)}
         if layout.host_share:
             return memory
         cost = layout.step_cost(context=self.context, batch=self.batch)
         speed = cost.tokens / step_time(cost, hardware).ideal_s
         density = speed * GIB / (layout.parallel.gpus * needed)
         return {**memory, "tokens_per_s": speed, "tokens_per_s_per_gib": density}
+
+    def _fits(self, needed: float) -> bool:
+        """Whether weights and cache leave the engine what it needs beside them."""
+        start = self.deployment.start(max_model_len=self.context)
+        terms = budget(self.deployment, start)
+        beside = terms.activation_bytes + terms.overhead_bytes
+        return needed + beside <= int(terms.utilization * terms.memory_bytes)
 
     def _memory(self, layout: Layout, held: int) -> float:
         weights = rank_weights(self._with_model(layout))

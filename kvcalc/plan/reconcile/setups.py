@@ -121,7 +121,7 @@ def _formats(start_up: StartUp, model: ModelProfile) -> Formats:
     kept = parse_format(dtype) if dtype not in ("", "auto") else None
     asked = start_up.text("kv_cache_dtype") or "auto"
     kv = None if asked == "auto" else _kv_format(asked)
-    own = run_formats(model, kv=kv)
+    own = run_formats(model, kv=kv, engine="vllm")
     hidden = kept or own.hidden
     if kv is None and model.kv_dtype is None:
         own = replace(own, key=hidden, value=hidden)

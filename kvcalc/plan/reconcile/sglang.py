@@ -75,7 +75,7 @@ def sglang_formats(start_up: StartUp, model: ModelProfile) -> Formats:
     asked = start_up.text("kv_cache_dtype")
     name = start_up.text("stored_dtype") or (asked if asked not in (None, "auto") else start_up.text("dtype"))
     name = (name or "").removeprefix("torch.")
-    return run_formats(model, kv=_FLOATS.get(name, name) if name not in ("", "auto") else None)
+    return run_formats(model, kv=_FLOATS.get(name, name) if name not in ("", "auto") else None, engine="sglang")
 
 
 def attention_ranks(start_up: StartUp) -> int:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
-from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names
-from kvcalc.plan.fit import BudgetTerms
+from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, started
+from kvcalc.plan.room import BudgetTerms
 from kvcalc.plan.solve.question import NO_TARGETS, Drafting, Question, Targets, Trial
 from kvcalc.plan.solve.search import SOLVERS
 from kvcalc.plan.steps import pipeline_notes
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.speed import DecodeRow
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.solve.question import Check, Solution
 
@@ -46,7 +46,7 @@ def solve_report(
     context: int | None = None,
     batch: int = 1,
     targets: Targets = NO_TARGETS,
-    engine: str = "vllm",
+    engine: str | None = None,
     options: EngineOptions | None = None,
     terms: BudgetTerms | None = None,
     drafting: Drafting | None = None,
@@ -59,8 +59,8 @@ def solve_report(
         context: tokens of each sequence; 4,096 or the model's limit where left out.
         batch: sequences.
         targets: what must be reached besides fitting into memory.
-        engine: whose memory model is used.
-        options: the engine's options.
+        engine: another engine whose memory model is used.
+        options: that engine's options.
         terms: terms of the budget that are given instead of computed.
         drafting: how is drafted, where the acceptance is the unknown.
 
@@ -72,6 +72,7 @@ def solve_report(
         hint = did_you_mean(unknown, UNKNOWNS) or f"it can be {', '.join(UNKNOWNS)}"
         raise InputError(f"{unknown!r} cannot be solved for", hint=hint)
     check_batch(batch)
+    deployment = started(deployment, engine or deployment.served_by, options)
     tokens = default_context(deployment.model) if context is None else context
     notes = check_context(deployment.model, tokens)
     if unknown == "acceptance":
@@ -80,17 +81,15 @@ def solve_report(
         raise InputError("a speed-up bounds the acceptance alone", hint="leave --acceptance as ?")
     question = Question(
         targets=targets,
-        engine=engine,
-        options=options or EngineOptions(),
         terms=terms or BudgetTerms(),
         memory=unknown not in ("bandwidth", "price", "acceptance"),
-        starts_as_asked=unknown == "context",
+        starts_as_asked=unknown == "context" or context is not None,
         drafting=drafting or Drafting(),
     )
     start = Trial(deployment=deployment, batch=batch, context=tokens)
     found = SOLVERS[unknown](start, question)
     return SolveReport(
-        engine=engine,
+        engine=deployment.served_by,
         formats=format_names(deployment.formats),
         rows=(_row(unknown, found, question),),
         notes=(*notes, *_notes(question, found), *pipeline_notes(found.trial.deployment), *deployment.model.notes),
@@ -98,11 +97,16 @@ def solve_report(
 
 
 def _notes(question: Question, found: Solution) -> tuple[str, ...]:
-    limit = found.trial.deployment.model.context_limit
-    unasked = question.options.max_model_len is None and not question.starts_as_asked and question.memory
-    if not unasked or limit is None or limit <= found.trial.context or question.engine not in ("vllm", "sglang"):
-        return ()
-    return (f"{question.engine} is started for the model's {limit:,} tokens unless --max-model-len says fewer",)
+    deployment = found.trial.deployment
+    limit, engine = deployment.model.context_limit, deployment.served_by
+    unasked = deployment.options.max_model_len is None and question.memory
+    if not unasked or limit is None or limit <= found.trial.context or engine not in ("vllm", "sglang"):
+        return deployment.notes
+    if question.starts_as_asked:
+        told = f"started for {found.trial.context:,} tokens; without --max-model-len {engine} takes {limit:,}"
+    else:
+        told = f"{engine} is started for the model's {limit:,} tokens unless --context or --max-model-len says fewer"
+    return (*deployment.notes, told)
 
 
 def _row(unknown: str, found: Solution, question: Question) -> SolveRow:

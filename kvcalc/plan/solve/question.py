@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.same import Same
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.fit import FitQuestion, fit_answer
+from kvcalc.plan.fit import longest_length
 from kvcalc.plan.prefill import prefill_row
+from kvcalc.plan.room import BudgetTerms, room
 from kvcalc.plan.speculative import Acceptance, SpeculationOptions
 from kvcalc.plan.speculative.report import ask
 
 if TYPE_CHECKING:
-    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.plan.fit import BudgetTerms
     from kvcalc.plan.speculative.passes import Speculation
 
 __all__ = ["MOST_BYTES_PER_S", "NO_TARGETS", "Check", "Drafting", "Question", "Solution", "Targets", "Trial"]
@@ -120,17 +119,13 @@ class Question:
 
     Args:
         targets: speeds and costs.
-        engine: whose memory model is used.
-        options: its options.
         terms: terms of the budget that are given.
         memory: whether the batch must fit; a made-up bandwidth or price asks for the speed alone.
-        starts_as_asked: whether the engine is started for the context of each trial, not for the model's longest.
+        starts_as_asked: whether the engine is started for the context of each trial, not for its own longest.
         drafting: how is drafted, where a speed-up is a target.
     """
 
     targets: Targets
-    engine: str
-    options: EngineOptions
     terms: BudgetTerms
     memory: bool
     starts_as_asked: bool
@@ -164,15 +159,11 @@ class Question:
 
     def fit(self, trial: Trial) -> Check:
         """Return whether a trial's batch fits into memory."""
-        options = self.options
-        if self.starts_as_asked and options.max_model_len is None:
-            options = replace(options, max_model_len=trial.context)
-        question = FitQuestion(
-            engine=self.engine, options=options, terms=self.terms, tokens=trial.context, batch=trial.batch
-        )
-        answer = fit_answer(trial.deployment, question)
-        needed = answer.pool.bytes_for(context=trial.context, batch=trial.batch)
-        return Check("memory_bytes", "at most", max(0, answer.kv_bytes), needed, not answer.reason, answer.reason)
+        longest = longest_length(trial.deployment, trial.context, asked=self.starts_as_asked)
+        found = room(trial.deployment, max_model_len=longest, terms=self.terms)
+        reason = found.reason(context=trial.context, batch=trial.batch)
+        needed = found.pool.bytes_for(context=trial.context, batch=trial.batch)
+        return Check("memory_bytes", "at most", max(0, found.kv_bytes), needed, not reason, reason)
 
     def holds(self, trial: Trial) -> bool:
         """Whether every constraint holds at a trial."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Chunked, Compressed
 from kvcalc.core.search import largest
+from kvcalc.plan.arrangements import arrangements
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.economics import price_per_hour_usd
-from kvcalc.plan.fit import arrangements
 from kvcalc.plan.solve.question import MOST_BYTES_PER_S, Solution, Trial
 from kvcalc.plan.steps import required_hardware
 
@@ -53,7 +53,7 @@ def _solve_batch(start: Trial, question: Question) -> Solution:
 
 def _solve_context(start: Trial, question: Question) -> Solution:
     """The longest context, up to the model's limit or the max-model-len that was asked for."""
-    known = question.options.max_model_len or start.deployment.model.context_limit
+    known = start.deployment.options.max_model_len or start.deployment.model.context_limit
     limit = known or _MOST_CONTEXT
 
     def at(tokens: int) -> Trial:

@@ -10,7 +10,7 @@ from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
 from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, speedup, tree_acceptance
-from kvcalc.plan.speculative.memory import speculation_memory
+from kvcalc.plan.speculative.memory import speculation_fits, speculation_memory
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Passes:
         return self._memory[key]
 
     def fits(self, batch: int, context: int, tree: DraftTree) -> bool:
-        """Whether target and draft fit into memory."""
-        return self.target.fits(self.memory_bytes(batch, context, tree))
+        """Whether target and draft fit under the target's engine."""
+        return speculation_fits(self.target, self.drafter, tree, batch=batch, context=context)
 
     def target_time(self, batch: int, context: int, query_tokens: int) -> StepTime:
         """Return the time of a pass of the target over so many new tokens of each sequence, all with logits."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.plan.deployment import deploy, most_heads
+from kvcalc.cost.sharding import splits_evenly
+from kvcalc.plan.deployment import deploy
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -26,8 +27,7 @@ def place_draft(
 ) -> Deployment:
     """Return a draft model on its target's accelerators.
 
-    It is spread over the target's tensor-parallel ranks, over fewer where it has fewer heads, and not cut into pipeline
-    stages.
+    It is spread over as many of the target's tensor-parallel ranks as share its heads, not cut into pipeline stages.
 
     Args:
         target: the deployment of the target.
@@ -44,7 +44,7 @@ def place_draft(
     ranks = target.parallel.tensor
     if tensor is not None and not 1 <= tensor <= ranks:
         raise InputError(f"a draft on {tensor} tensor-parallel ranks of {ranks}", hint="from 1 to those of the target")
-    spread = tensor or min(ranks, most_heads(model) or ranks)
+    spread = tensor or max(size for size in range(1, ranks + 1) if splits_evenly(model, size))
     same = spread == ranks
     return deploy(
         model,
@@ -53,4 +53,6 @@ def place_draft(
         weights=weights,
         kv=kv,
         activations=activations,
+        engine=target.engine,
+        options=target.options,
     )

@@ -136,7 +136,7 @@ def _passes(target: Same[Deployment], draft: Same[Deployment | None], method: st
 
 
 def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> SpeculativeRow:
-    target, times = asked.passes.target, outcome.times
+    times = outcome.times
     serial = asked.passes.ratios(batch, context, outcome.tree, "serial_s")
     needed = asked.passes.memory_bytes(batch, context, outcome.tree)
     return SpeculativeRow(
@@ -157,7 +157,7 @@ def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> Spec
         verify_limiter=asked.passes.target_time(batch, context, outcome.tree.nodes + 1).limiter,
         plain_tokens_per_s=batch / times.plain_s,
         tokens_per_s=batch * outcome.expected_tokens / (times.draft_s + times.verify_s),
-        fits=target.fits(needed),
+        fits=asked.passes.fits(batch, context, outcome.tree),
         memory_needed_bytes=needed,
     )
 

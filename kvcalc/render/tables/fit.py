@@ -28,7 +28,8 @@ def parts(report: FitReport) -> list[Part]:
     ]
     if report.budget is not None:
         shown += [facts(_budget(report.budget)), Text()]
-    return [*shown, facts(_capacity(report)), *note_lines(report.notes)]
+    assumed = (report.assumed,) if report.assumed else ()
+    return [*shown, facts(_capacity(report)), *note_lines((*assumed, *report.notes))]
 
 
 def _budget(budget: Budget) -> list[tuple[str, ...]]:
@@ -67,11 +68,15 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
     elif report.max_context and not report.max_batch:
         limit = "if max-model-len is no longer than that"
     rows.append((f"longest context at batch {batch}", f"{number_text(report.max_context)} tokens", limit))
-    if report.smallest is not None:
-        sizes = {"tensor": report.smallest.tensor, "pipeline": report.smallest.pipeline,
-                 "expert": report.smallest.expert, "data": report.smallest.data}  # fmt: skip
-        spread = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
-        rows.append(("fewest GPUs", number_text(report.smallest.gpus), spread))
-    elif report.budget is not None:
-        rows.append(("fewest GPUs", "more than 64"))
+    return [*rows, *_fewest(report)]
+
+
+def _fewest(report: FitReport) -> list[tuple[str, ...]]:
+    """Return the rows of the fewest GPUs that hold the batch, with the flags that ask for them."""
+    smallest, practical = report.smallest, report.practical
+    if smallest is None:
+        return [("fewest GPUs", report.min_gpus_reason)] if report.min_gpus_reason else []
+    rows: list[tuple[str, ...]] = [("fewest GPUs", number_text(smallest.gpus), smallest.flags)]
+    if practical is not None and practical != smallest:
+        rows.append(("  as usually rented", number_text(practical.gpus), practical.flags))
     return rows

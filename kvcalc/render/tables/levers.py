@@ -46,7 +46,14 @@ def _warnings(report: LeversReport, rows: Sequence[LeverRow]) -> list[Part]:
         return []
     over = [row.memory_needed_bytes or 0 for row in rows if row.fits is False]
     memory = memory_text(report.memory_bytes, gpu=report.gpu, gpus=report.gpus)
-    return misfit_lines(over, rows=len(rows), memory=memory, gpus=report.gpus)
+    return misfit_lines(
+        over,
+        rows=len(rows),
+        available_bytes=report.memory_bytes,
+        memory=memory,
+        gpus=report.gpus,
+        reason="the engine needs what is left beside it",
+    )
 
 
 def _chart(rows: Sequence[LeverRow]) -> list[Part]:

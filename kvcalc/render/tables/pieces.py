@@ -48,18 +48,26 @@ def memory_text(memory_bytes: int, *, gpu: str, gpus: int) -> str:
     return f"{bytes_text(memory_bytes)} of {'each' if gpus > 1 else 'one'} {gpu}"
 
 
-def misfit_lines(over: Sequence[int], *, rows: int, memory: str, gpus: int) -> list[Part]:
-    """Return what to say first of rows whose speeds are hypothetical.
+def misfit_lines(
+    over: Sequence[int], *, rows: int, available_bytes: int, memory: str, gpus: int, reason: str
+) -> list[Part]:
+    """Return the lines above speeds that are hypothetical, since their batch does not fit.
 
     Args:
-        over: bytes of the fullest accelerator needed by each row that does not fit.
+        over: bytes of weights and cache on the fullest accelerator, of each row that does not fit.
         rows: how many rows there are.
-        memory: what there is, as `memory_text` says it.
+        available_bytes: memory of one accelerator.
+        memory: the same, as `memory_text` says it.
         gpus: accelerators.
+        reason: why the first of them does not fit under which engine.
     """
     if not over:
         return []
     need = bytes_text(min(over)) + (" per GPU" if gpus > 1 else "")
-    which = f"this needs {need}" if rows == 1 else f"{len(over)} of {rows} rows, from {need} on"
-    needs = f"DOES NOT FIT: {which}, more than the {memory}."
+    if min(over) <= available_bytes:
+        which = "" if rows == 1 else f"{len(over)} of {rows} rows, "
+        needs = f"DOES NOT FIT: {which}{reason} (weights and cache: {need} of the {memory})."
+    else:
+        which = f"this needs {need}" if rows == 1 else f"{len(over)} of {rows} rows, from {need} on"
+        needs = f"DOES NOT FIT: {which}, more than the {memory}."
     return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]

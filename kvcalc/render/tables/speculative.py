@@ -48,7 +48,7 @@ def _verdict(report: SpeculativeReport, where: str) -> str:
         needed, memory = bytes_text(row.memory_needed_bytes), bytes_text(report.memory_bytes)
         largest = report.by_context[0].largest_fitting_batch
         until = f"it fits up to batch {number_text(largest)}" if largest else "it fits at no batch"
-        return f"DOES NOT FIT: {where} needs {needed} of a GPU's {memory}, and {until}"
+        return f"DOES NOT FIT: {where} needs {needed} of a GPU's {memory} beside the engine's own, and {until}"
     verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
     return f"{verdict}: {_times(report.speedup)} plain decoding at {where}"
 

@@ -33,7 +33,14 @@ def _memory(report: DecodeReport | PrefillReport) -> str:
 def _warnings(report: DecodeReport | PrefillReport) -> list[Part]:
     """Say first what does not fit."""
     over = [row.memory_needed_bytes for row in report.rows if not row.fits]
-    return misfit_lines(over, rows=len(report.rows), memory=_memory(report), gpus=report.gpus)
+    return misfit_lines(
+        over,
+        rows=len(report.rows),
+        available_bytes=report.memory_bytes,
+        memory=_memory(report),
+        gpus=report.gpus,
+        reason=f"under {report.engine}, {report.fit_reason}",
+    )
 
 
 def _limiter(row: DecodeRow | PrefillRow) -> str:

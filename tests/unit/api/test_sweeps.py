@@ -17,7 +17,8 @@ DECODE = Sweep(
     axes={"model": ("llama3.1-8b",), "gpu": ("h100-sxm", "h200"), "context": (1024, 8192), "batch": (1, 8, 64)}
 )
 FIT = Sweep(
-    report="fit", axes={"model": ("llama3.1-8b",), "gpu": ("rtx-4090", "h200"), "gpus": (1, 2, 4, 3), "batch": (1, 8)}
+    report="fit",
+    axes={"model": ("llama3.1-8b",), "gpu": ("rtx-4090", "h200"), "tensor_parallel": (1, 2, 4, 3), "batch": (1, 8)},
 )
 
 
@@ -50,7 +51,7 @@ def test_a_point_without_an_answer_says_why_and_the_others_have_theirs():
     found = sweep(FIT)
     failed = [row for row in found.rows if row["error"]]
     assert len(found.rows) == found.points == 16
-    assert {row["gpus"] for row in failed} == {3}
+    assert {row["tensor_parallel"] for row in failed} == {3}
     assert all("not shared evenly by 3" in row["error"] for row in failed)
     assert found.notes == ("4 points have no answer; the column error says why",)
 

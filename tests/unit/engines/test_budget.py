@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvcalc.core.model import Block, Dense, Full, Gated, Head, Mixture, Mlp, ModelProfile
-from kvcalc.core.units import GIB
 from kvcalc.core.workload import Formats
-from kvcalc.engines.budget import activation_peak, default_sequences
+from kvcalc.engines.budget import activation_peak
 
 MIXER = Full(heads=8, kv_heads=8, head_dim=128)
 TOKENS, WIDTH = 4096, 1_000_000
@@ -62,8 +61,3 @@ def test_logits_are_32_bits_of_each_sequence_that_is_sampled_on_every_rank() -> 
 def test_the_peak_lies_between_two_ends_and_hidden_states_count_towards_the_upper() -> None:
     peak = activation_peak(_model(Gated(width=8)), Formats(), tokens=TOKENS, sequences=1)
     assert peak.most - peak.least >= TOKENS * 1024 * 2
-
-
-@pytest.mark.parametrize(("memory_bytes", "sequences"), [(70 * GIB - 1, 256), (70 * GIB, 1024), (80 * GIB, 1024)])
-def test_a_gpu_of_exactly_70_gib_is_a_large_one(memory_bytes: int, sequences: int) -> None:
-    assert default_sequences(memory_bytes) == sequences

@@ -101,11 +101,10 @@ def test_windows_chunks_and_indices_are_explained_on_both_sides_of_their_knees(n
     "spread",
     [
         {"tensor_parallel": 4},
-        {"tensor_parallel": 3},
         {"pipeline_parallel": 3, "tensor_parallel": 2},
         {"data_parallel": 4},
         {"data_parallel": 4, "tensor_parallel": 2, "expert_parallel": 8},
-        {"tensor_parallel": 8, "expert_parallel": 4},
+        {"tensor_parallel": 4, "expert_parallel": 2},
     ],
     ids=str,
 )

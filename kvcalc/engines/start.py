@@ -1,0 +1,206 @@
+"""One engine's start: what it loads, in which formats, spread how, and the options that it takes where none are given.
+
+Every question about memory or speed asks the same start, so that no command has a rule of its own. The rules of single
+engines stand with them (`kvcalc.engines.vllm.defaults` and others); here they are put together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.cost.sharding import splits_evenly
+from kvcalc.engines import vllm
+from kvcalc.engines.pools import pool
+from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
+
+if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.engines.pools import Pool
+
+__all__ = [
+    "Assumption", "EngineStart", "check_split", "default_engine", "engine_start", "has_gguf_formats", "run_dtype"
+]  # fmt: skip
+
+_WIDE = ("fp32", "tf32", "fp64")
+# Tokens of a pass where an engine has no default of its own.
+_PASS_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A default that was taken, and the options with another value, to compute how much it moves.
+
+    Args:
+        text: what was taken, for a reader.
+        instead: the options with the other value.
+    """
+
+    text: str
+    instead: EngineOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineStart:
+    """An engine as it is started.
+
+    Args:
+        engine: a key of `kvcalc.engines.pools.ENGINES`.
+        model: the model.
+        formats: formats that it runs in.
+        parallel: how it is spread.
+        hardware: the accelerator; none where only the cache is asked about.
+        options: the engine's options, its defaults filled in.
+        pass_sequences: sequences of the largest pass.
+        assumed: defaults that may move an answer.
+    """
+
+    engine: str
+    model: ModelProfile
+    formats: Formats
+    parallel: Parallel
+    hardware: HardwareProfile | None
+    options: EngineOptions
+    pass_sequences: int
+    assumed: tuple[Assumption, ...] = ()
+
+    @cached_property
+    def pool(self) -> Pool:
+        """Its cache.
+
+        Raises:
+            InputError: options that it refuses.
+            UnsupportedError: a model or arrangement that its memory model does not describe.
+        """
+        return pool(self.engine, self.model, self.formats, self.parallel, self.options)
+
+
+def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProfile | None) -> str:
+    """Name the engine that is meant where none is asked for: llama.cpp for GGUF and Apple's GPUs, else vLLM."""
+    apple = hardware is not None and hardware.vendor == "apple"
+    return "llama.cpp" if apple or model.is_gguf or has_gguf_formats(formats) else "vllm"
+
+
+def has_gguf_formats(formats: Formats) -> bool:
+    """Whether weights or cache are in a format of GGUF files: blocks that are multiplied as 8-bit integers."""
+    stored = (formats.weights, *formats.parts.values(), formats.key, formats.value)
+    return any(each.block_elements > 1 and each.unit == "int8" and not each.name.startswith("int") for each in stored)
+
+
+def run_dtype(model: ModelProfile, engine: str | None) -> str:
+    """Return the unquantised format that an engine runs a checkpoint in; without an engine, the fastest that is common.
+
+    Files in 32 bits are run in 16 by vLLM and SGLang and converted to 16 for llama.cpp; transformers keeps the file's.
+
+    Source: vLLM 0.32, ``_resolve_auto_dtype``; SGLang 0.5.23, ``_get_and_verify_dtype`` (float16, for Gemma bfloat16);
+    llama.cpp, ``convert_hf_to_gguf.py --outtype auto``; transformers 5, ``dtype="auto"``.
+    """
+    if model.dtype not in _WIDE or engine == "transformers" or model.is_gguf:
+        return model.dtype
+    return "fp16" if engine == "sglang" and not model.architecture.startswith("gemma") else "bf16"
+
+
+def check_split(model: ModelProfile, tensor: int) -> None:
+    """Refuse tensor-parallel ranks that do not share the heads evenly: no engine starts so.
+
+    Raises:
+        InputError: they do not.
+    """
+    if not splits_evenly(model, tensor):
+        sizes = ", ".join(str(size) for size in range(1, tensor) if splits_evenly(model, size))
+        raise InputError(
+            f"the heads of {model.name} are not shared evenly by {tensor} tensor-parallel ranks",
+            hint=f"engines refuse such a size; --tp can be {sizes}, and --pp cuts the layers",
+        )
+
+
+def engine_start(
+    engine: str,
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    hardware: HardwareProfile | None,
+    options: EngineOptions,
+    *,
+    max_model_len: int | None = None,
+    method: str | None = None,
+) -> EngineStart:
+    """Return an engine's start, with its defaults for that card and version filled in.
+
+    Args:
+        engine: a key of `kvcalc.engines.pools.ENGINES`.
+        model: the model.
+        formats: formats that it runs in, as `run_dtype` and the user have them.
+        parallel: how it is spread.
+        hardware: the accelerator, where there is one.
+        options: what the user says of the engine.
+        max_model_len: longest sequence that vLLM is started for where the options name none; the other engines take
+            their length, where they have one, from the options alone.
+        method: how tokens are drafted, if they are.
+
+    Raises:
+        InputError: not a version of the engine.
+    """
+    if engine == "vllm":
+        asked = replace(options, max_model_len=options.max_model_len or max_model_len)
+        return _vllm_start(model, formats, parallel, hardware, asked, method)
+    return EngineStart(
+        engine=engine,
+        model=model,
+        formats=formats,
+        parallel=parallel,
+        hardware=hardware,
+        options=replace(options, max_num_batched_tokens=options.max_num_batched_tokens or _PASS_TOKENS),
+        pass_sequences=options.max_num_seqs or options.parallel,
+    )
+
+
+def _vllm_start(
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    hardware: HardwareProfile | None,
+    options: EngineOptions,
+    method: str | None,
+) -> EngineStart:
+    version = options.version or vllm.VERSION
+    defaults = batch_defaults(
+        hardware,
+        version=version,
+        platform=options.platform,
+        ranks=parallel.tensor * parallel.pipeline,
+        max_model_len=options.max_model_len,
+    )
+    passes = passes_in_flight(
+        model, version=version, platform=options.platform, pipeline=parallel.pipeline, method=method
+    )
+    filled = replace(
+        options,
+        max_num_batched_tokens=options.max_num_batched_tokens or defaults.max_num_batched_tokens,
+        max_in_flight_batches=options.max_in_flight_batches or passes,
+    )
+    assumed = []
+    if options.max_in_flight_batches is None:
+        since = "vLLM 0.26 and later" if passes > 1 else "before vLLM 0.26, on a CPU, or with such drafts"
+        told = f"{passes} pass{'es' * (passes > 1)} in flight ({since})"
+        assumed.append(Assumption(text=told, instead=replace(filled, max_in_flight_batches=1 if passes > 1 else 2)))
+    if options.max_num_batched_tokens is None:
+        tokens = defaults.max_num_batched_tokens
+        other = 2048 if tokens > 2048 else 8192  # noqa: PLR2004 - the two common defaults
+        told = f"{tokens:,} tokens a pass ({defaults.because})"
+        assumed.append(Assumption(text=told, instead=replace(filled, max_num_batched_tokens=other)))
+    return EngineStart(
+        engine="vllm",
+        model=model,
+        formats=formats,
+        parallel=parallel,
+        hardware=hardware,
+        options=filled,
+        pass_sequences=options.max_num_seqs or defaults.max_num_seqs,
+        assumed=tuple(assumed),
+    )

@@ -1,0 +1,143 @@
+"""Ways to spread a model over accelerators: the one that a number of GPUs means, and those that a search tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.model import Latent
+from kvcalc.core.reports.fit import FittingDeployment
+from kvcalc.core.workload import Parallel
+from kvcalc.cost.sharding import splits_evenly
+from kvcalc.plan.deployment import parallel_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["MAX_GPUS", "Fewest", "arrangements", "fewest_gpus", "is_practical", "spread"]
+
+# GPUs that share a fast link: tensor parallelism stays inside them.
+_NODE = 8
+MAX_GPUS = 64
+_PRACTICAL_TENSOR = (1, 2, 4, 8)
+
+
+def spread(
+    model: ModelProfile,
+    *,
+    gpus: int | None = None,
+    tensor: int | None = None,
+    pipeline: int | None = None,
+    expert: int | None = None,
+    data: int | None = None,
+    engine: str | None = None,
+) -> tuple[Parallel, tuple[str, ...]]:
+    """Return the parallel sizes that the options mean for a model, and a note where they were chosen.
+
+    A number of GPUs alone means tensor parallelism over all of them; where they do not share the heads evenly, over as
+    many as do, times pipeline stages. SGLang counts the copies of the attention inside its tensor ranks.
+
+    Raises:
+        InputError: sizes that contradict each other, or a number of GPUs that no layout of the model uses.
+    """
+    if engine == "sglang" and data is not None and gpus is not None and tensor == gpus and gpus % max(data, 1) == 0:
+        sizes = Parallel(tensor=gpus // data, data=data, expert=gpus if expert is None else expert)
+        return sizes, (
+            f"SGLang's --tp {gpus} --dp {data} on {gpus} GPUs: attention in {data} copies, experts over all",
+        )
+    if gpus is None or gpus < 1 or (tensor, pipeline, data) != (None, None, None) or splits_evenly(model, gpus):
+        return parallel_sizes(gpus=gpus, tensor=tensor, pipeline=pipeline, expert=expert, data=data), ()
+    fitting = [size for size in range(gpus - 1, 0, -1) if gpus % size == 0 and splits_evenly(model, size)]
+    chosen = next((size for size in fitting if gpus // size <= model.layers), None)
+    if chosen is None:
+        raise InputError(
+            f"no layout of {model.name} uses {gpus} GPUs",
+            hint=f"{gpus} tensor ranks do not share its heads evenly, and it has {model.layers} layers for stages",
+        )
+    sizes = parallel_sizes(tensor=chosen, pipeline=gpus // chosen, expert=expert)
+    layout = f"--tp {chosen} --pp {gpus // chosen}" if chosen > 1 else f"--pp {gpus}"
+    return sizes, (f"{gpus} GPUs are taken as {layout}: {gpus} ranks do not share the heads evenly",)
+
+
+def arrangements(model: ModelProfile) -> Iterator[Parallel]:
+    """Yield ways to spread a model, fewest GPUs first: tensor parallel inside a node, and pipeline stages.
+
+    A model with latent attention may also replicate its attention and share out its experts (attention data parallel).
+    """
+    latent = any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers)
+    sizes = [size for size in range(_NODE, 0, -1) if splits_evenly(model, size)]
+    for gpus in range(1, MAX_GPUS + 1):
+        for tensor in sizes:
+            if gpus % tensor == 0 and gpus // tensor <= model.layers:
+                yield Parallel(tensor=tensor, pipeline=gpus // tensor)
+        if gpus > 1 and latent:
+            yield Parallel(data=gpus, expert=gpus)
+
+
+def is_practical(parallel: Parallel) -> bool:
+    """Whether people rent and start it so: 1, 2, 4 or 8 tensor ranks in one node, or whole nodes of 8."""
+    if parallel.gpus in _PRACTICAL_TENSOR:
+        return parallel.pipeline == 1
+    inside = parallel.tensor == _NODE or parallel.data == parallel.gpus
+    return inside and parallel.gpus % _NODE == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fewest:
+    """The end of a search over arrangements.
+
+    Args:
+        smallest: the arrangement on the fewest GPUs; none where none that was tried holds.
+        practical: the smallest that people rent and start so.
+        reason: why there is no smallest.
+    """
+
+    smallest: FittingDeployment | None
+    practical: FittingDeployment | None
+    reason: str
+
+
+def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> Fewest:
+    """Return the arrangement on the fewest GPUs for which something holds, and the smallest practical one.
+
+    The user's own arrangement is tried too, before others on as many GPUs; up to 64 GPUs are tried.
+    """
+    own = deployment.parallel
+    tried_in_turn = [own, *(each for each in arrangements(deployment.model) if each != own)]
+    smallest: FittingDeployment | None = None
+    refusal = ""
+    for parallel in sorted(tried_in_turn, key=lambda each: each.gpus):
+        practical = is_practical(parallel)
+        if smallest is not None and not practical:
+            continue
+        try:
+            fits = holds(replace(deployment, parallel=parallel))
+        except UnsupportedError as error:
+            refusal = refusal or error.what
+            continue
+        if fits:
+            smallest = smallest or _described(parallel)
+            if practical:
+                return Fewest(smallest=smallest, practical=_described(parallel), reason="")
+    reason = "" if smallest is not None else refusal or f"more than {MAX_GPUS}"
+    return Fewest(smallest=smallest, practical=None, reason=reason)
+
+
+def _described(parallel: Parallel) -> FittingDeployment:
+    return FittingDeployment(
+        gpus=parallel.gpus,
+        tensor=parallel.tensor,
+        pipeline=parallel.pipeline,
+        expert=parallel.expert,
+        data=parallel.data,
+        flags=_flags(parallel),
+    )
+
+
+def _flags(parallel: Parallel) -> str:
+    sizes = {"--tp": parallel.tensor, "--pp": parallel.pipeline, "--dp": parallel.data, "--ep": parallel.expert}
+    return " ".join(f"{flag} {size}" for flag, size in sizes.items() if size > 1)

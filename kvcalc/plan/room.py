@@ -1,0 +1,233 @@
+"""The memory of the fullest GPU under one engine's start: its budget, and what its cache holds.
+
+`fit`, `decode`, `compare`, `solve` and every other question that says "fits" ask here, so that they agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.reports.fit import Budget
+from kvcalc.core.same import Same
+from kvcalc.core.search import largest
+from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, runtime_overhead
+from kvcalc.plan.deployment import memory_needed, rank_weights, share_experts
+
+if TYPE_CHECKING:
+    from kvcalc.engines.budget import BudgetDefaults
+    from kvcalc.engines.pools import Held, Pool
+    from kvcalc.engines.start import Assumption, EngineStart
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["NO_TERMS", "BudgetTerms", "Room", "assumptions", "budget", "fit_reason", "largest_batch", "room"]
+
+# Engines whose data-parallel copies share the experts.
+_SHARING_EXPERTS = ("vllm", "sglang")
+# A default is told where the engine's other value would move the capacity by more than this share.
+_TOLD_SHARE = 0.02
+_MAX_KEPT = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTerms:
+    """Terms of the budget that a user knows better.
+
+    Args:
+        kv_bytes: memory for the cache on each GPU; skips the budget.
+        activation_bytes: peak of activations.
+        overhead_bytes: context, buffers and graphs.
+    """
+
+    kv_bytes: int | None = None
+    activation_bytes: int | None = None
+    overhead_bytes: int | None = None
+
+
+NO_TERMS = BudgetTerms()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """One arrangement started for a longest sequence, its budget and what its cache holds.
+
+    Args:
+        start: the engine's start.
+        budget: the memory of the fullest GPU, term by term; none where the cache's memory was given.
+        kv_bytes: bytes for the cache on each GPU.
+        max_model_len: longest sequence it is started for.
+    """
+
+    start: EngineStart
+    budget: Budget | None
+    kv_bytes: int
+    max_model_len: int
+
+    @property
+    def pool(self) -> Pool:
+        """The engine's cache."""
+        return self.start.pool
+
+    @cached_property
+    def held(self) -> Held:
+        """Capacity of the cache."""
+        return self.pool.held(max(0, self.kv_bytes), max_model_len=self.max_model_len)
+
+    @property
+    def starts(self) -> bool:
+        """Whether the engine starts: some want room for one sequence of the longest length."""
+        return self.kv_bytes > 0 and (not self.pool.starts_whole or self.held.starts)
+
+    def holds(self, *, context: int, batch: int, beside_bytes: int = 0) -> bool:
+        """Whether the cache holds a batch beside other bytes; the engine's start is another question."""
+        if batch > self.pool.most_sequences:
+            return False
+        return self.pool.bytes_for(context=context, batch=batch) + beside_bytes <= self.kv_bytes
+
+    def max_batch(self, context: int) -> int:
+        """Return the sequences of that length it holds at once; none if it does not start."""
+        return largest(lambda size: self.holds(context=context, batch=size), self.pool.most_sequences) * self.starts
+
+    def reason(self, *, context: int, batch: int, beside_bytes: int = 0) -> str:
+        """Say why a batch does not fit; nothing where it does."""
+        if self.kv_bytes <= 0:
+            return "weights and overhead leave nothing for the cache"
+        if not self.starts:
+            return f"the cache does not hold one sequence of max-model-len {self.max_model_len:,}"
+        if batch > self.pool.most_sequences:
+            return f"the engine takes at most {self.pool.most_sequences:,} sequences at once"
+        if not self.holds(context=context, batch=batch, beside_bytes=beside_bytes):
+            return f"the cache does not hold {batch:,} sequences of {context:,} tokens"
+        return ""
+
+
+def room(deployment: Deployment, *, max_model_len: int, terms: BudgetTerms = NO_TERMS) -> Room:
+    """Return the memory of a deployment whose engine is started for a longest sequence, unless its options say another.
+
+    Args:
+        deployment: model, accelerator, formats, parallel sizes and engine.
+        max_model_len: longest sequence where the options name none.
+        terms: terms of the budget that are given instead of computed.
+
+    Raises:
+        InputError: neither an accelerator nor a memory for the cache, or options that the engine refuses.
+        UnsupportedError: a model or arrangement that the engine's memory model does not describe.
+    """
+    start = deployment.start(max_model_len=max_model_len)
+    computed = None if terms.kv_bytes is not None else budget(deployment, start, terms)
+    kv_bytes = computed.kv_bytes_available if computed is not None else terms.kv_bytes or 0
+    return Room(
+        start=start,
+        budget=computed,
+        kv_bytes=kv_bytes,
+        max_model_len=deployment.options.max_model_len or max_model_len,
+    )
+
+
+@lru_cache(maxsize=_MAX_KEPT)
+def _room_for(deployment: Same[Deployment], context: int) -> Room:
+    return room(deployment.it, max_model_len=context)
+
+
+def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes: int = 0) -> str:
+    """Say why a batch does not fit under the deployment's engine, started for that context; nothing where it does.
+
+    Where the engine's memory is not modelled for the model, or no engine was asked for and the usual one would refuse,
+    weights and cache alone are held against the memory.
+
+    Args:
+        deployment: model, accelerator, formats, parallel sizes and engine.
+        context: tokens of each sequence.
+        batch: sequences.
+        beside_bytes: further bytes on the fullest GPU, such as a draft model's.
+    """
+    longest = deployment.options.max_model_len
+    if longest is not None and context > longest:
+        return f"context {context:,} is longer than max-model-len {longest:,}"
+    try:
+        return _room_for(Same(deployment), context).reason(context=context, batch=batch, beside_bytes=beside_bytes)
+    except UnsupportedError:
+        pass
+    except InputError:
+        if deployment.engine is not None:
+            raise
+    needed = memory_needed(deployment, tokens=context, batch=batch) + beside_bytes
+    return "" if needed <= deployment.memory_bytes else "weights and cache alone are more than the memory"
+
+
+def largest_batch(deployment: Deployment, *, context: int, limit: int) -> int:
+    """Return the largest batch up to a limit for which `fit_reason` says nothing; 0 where none fits."""
+    return largest(lambda size: not fit_reason(deployment, context=context, batch=size), limit)
+
+
+def assumptions(found: Room, deployment: Deployment, terms: BudgetTerms = NO_TERMS) -> str:
+    """Say in one line which of the engine's defaults move the capacity by more than 2 %; nothing where none does."""
+    told = [each.text for each in found.start.assumed if _moves(found, each, deployment, terms)]
+    return f"assumed: {', '.join(told)}" if told else ""
+
+
+def _moves(found: Room, assumption: Assumption, deployment: Deployment, terms: BudgetTerms) -> bool:
+    other = room(replace(deployment, options=assumption.instead), max_model_len=found.max_model_len, terms=terms)
+    here, there = found.held, other.held
+    return abs(here.concurrency - there.concurrency) > _TOLD_SHARE * here.concurrency
+
+
+def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_TERMS) -> Budget:
+    """Return what becomes of the memory of the fullest GPU.
+
+    Raises:
+        InputError: no accelerator, or a share of its memory that is none.
+    """
+    hardware = deployment.hardware
+    if hardware is None:
+        raise InputError(
+            "whether it fits depends on the accelerator", hint="give --gpu, or --kv-memory for the cache alone"
+        )
+    memory = hardware.usable_memory_bytes
+    defaults = budget_defaults(start.engine, start.options)
+    asked = start.options.utilization
+    utilization = defaults.utilization if asked is None else asked
+    if not 0 < utilization <= 1:
+        raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
+    served = deployment
+    if start.engine in _SHARING_EXPERTS:
+        served = replace(deployment, parallel=share_experts(deployment.model, deployment.parallel))
+    weights = rank_weights(served)
+    activations, overhead = _overheads(start, terms, defaults)
+    usable = int(utilization * memory) - weights
+    beside = activations.plus(overhead)
+    return Budget(
+        memory_bytes=memory,
+        utilization=utilization,
+        weight_bytes=weights,
+        activation_bytes=activations.most,
+        overhead_bytes=overhead.most,
+        kv_bytes_available=usable - beside.most,
+        intervals={
+            "activation_bytes": (activations.least, activations.most),
+            "overhead_bytes": (overhead.least, overhead.most),
+            "kv_bytes_available": (usable - beside.most, usable - beside.least),
+        },
+    )
+
+
+def _overheads(start: EngineStart, terms: BudgetTerms, defaults: BudgetDefaults) -> tuple[Interval, Interval]:
+    """Return activations and overhead: as given, else what is expected of the engine."""
+    activations = overhead = Interval(least=0, most=0)
+    if defaults.pass_tokens is not None:
+        activations = activation_peak(
+            start.model,
+            start.formats,
+            tokens=defaults.pass_tokens,
+            sequences=start.pass_sequences,
+            tensor=start.parallel.tensor,
+        )
+    if defaults.has_runtime:
+        overhead = runtime_overhead(ranks=start.parallel.gpus)
+    return _given(terms.activation_bytes, activations), _given(terms.overhead_bytes, overhead)
+
+
+def _given(term: int | None, computed: Interval) -> Interval:
+    return computed if term is None else Interval(least=term, most=term)
