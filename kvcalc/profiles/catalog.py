@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,19 +110,22 @@ def is_shipped_name(name: str, kind: Kind) -> bool:
     return _search(name.strip().lower(), [shipped_folder(kind)]) is not None
 
 
-def stamp() -> tuple[tuple[Path, int, int], ...]:
-    """Return users' profile files with their sizes and times of change: another stamp, and they are no longer the same.
+def stamp() -> tuple[tuple[Path, bytes], ...]:
+    """Return users' profile files with digests of their contents: as long as it is equal, they are the same.
 
     Shipped files are left out: they don't change while kvcalc runs.
     """
     kinds: tuple[Kind, ...] = ("model", "hardware", "calibration")
     own = dict.fromkeys(folder for kind in kinds for folder in folders(kind)[:-1])
-    found = []
-    for path in (path for folder in own for path in _files(folder)):
-        with suppress(OSError):
-            about = path.stat()
-            found.append((path, about.st_size, about.st_mtime_ns))
-    return tuple(found)
+    return tuple((path, _digest(path)) for folder in own for path in _files(folder))
+
+
+def _digest(path: Path) -> bytes:
+    """Return the digest of a file's content: two writes within a moment can leave it the same size and time."""
+    try:
+        return sha256(read_bytes(path, max_bytes=MAX_BYTES, what="a profile")).digest()
+    except ProfileError:
+        return b""
 
 
 def find(name: str, kind: Kind) -> Entry:

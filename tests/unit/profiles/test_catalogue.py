@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import kvcalc
 from kvcalc.api import profile_names, profile_schema
-from kvcalc.profiles.catalog import find, shipped_folder
+from kvcalc.profiles.catalog import find, shipped_folder, stamp
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.origins import noting_origins, origins_data, shadow_notes
 from kvcalc.profiles.writer import profile_yaml
@@ -213,3 +214,15 @@ def test_a_copy_of_a_shipped_profile_is_as_good_as_shipped(tmp_path, monkeypatch
     monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
     entry = find("llama2-7b", "model")
     assert (entry.path.resolve(), entry.shipped, entry.shadows) == (copy, shipped, not shipped)
+
+
+def test_the_stamp_follows_the_content_of_users_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
+    path = tmp_path / "mine.yaml"
+    stamps = []
+    for text in ("a: 1", "a: 2", "a: 1"):
+        path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=(10**18, 10**18))
+        stamps.append(stamp())
+    assert stamps[0] != stamps[1]
+    assert stamps[0] == stamps[2]
