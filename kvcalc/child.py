@@ -1,0 +1,86 @@
+"""A function that answers in a process of its own, which can be ended in the middle of an answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Child", "ChildEndedError"]
+
+_Question = TypeVar("_Question")
+_Reply = TypeVar("_Reply")
+
+
+class ChildEndedError(Exception):
+    """The process ended before it answered: it was killed, or what it computed ended it."""
+
+
+class Child(Generic[_Question, _Reply]):
+    """A process that answers one question after the other, with what it remembers from one to the next.
+
+    It ends with the process that made it, and takes no Ctrl-C: who made it decides when it ends.
+
+    Args:
+        function: answers a question; a function of a module, which takes and returns what can be pickled.
+    """
+
+    def __init__(self, function: Callable[[_Question], _Reply]) -> None:
+        context = get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_answer_all, args=(function, theirs), daemon=True)
+        with _interrupts_held_back():
+            self._process.start()
+        theirs.close()
+
+    def ask(self, question: _Question) -> _Reply:
+        """Return the answer; blocks until it is there.
+
+        Raises:
+            ChildEndedError: there will be none. The process is of no more use.
+        """
+        try:
+            self._connection.send(question)
+            reply: _Reply = self._connection.recv()
+        except (EOFError, OSError):
+            raise ChildEndedError from None
+        return reply
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing; a thread that waits in `ask` gets its error."""
+        self._process.kill()
+        self._process.join()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Block SIGINT for what is started inside, from its first instruction on; one that comes meanwhile comes after."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would end the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _answer_all(function: Callable[[Any], Any], pipe: connection.Connection[Any, Any]) -> None:
+    Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send(function(pipe.recv()))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
