@@ -14,10 +14,16 @@ Host = Annotated[
     str, Option("--host", help="Address to listen on; others than this machine's own open it to a network.")
 ]
 Port = Annotated[int, Option("--port", help="Port to listen on; 0 for any that is free.")]
+Token = Annotated[
+    str | None,
+    Option(
+        "--token", help="Access token; by default random with a --host beyond this machine, else none. '' for none."
+    ),
+]
 Browser = Annotated[bool, Option("--browser/--no-browser", help="Open the page in the browser.")]
 
 
-def command(host: Host = "127.0.0.1", port: Port = 8977, browser: Browser = True) -> None:
+def command(host: Host = "127.0.0.1", port: Port = 8977, token: Token = None, browser: Browser = True) -> None:
     """The calculator in the browser, with sliders: a page on this machine that needs no network.
 
     Prints the page's address and serves it until interrupted.
@@ -26,15 +32,19 @@ def command(host: Host = "127.0.0.1", port: Port = 8977, browser: Browser = True
     """
     if not (find_spec("starlette") and find_spec("uvicorn")):
         raise InputError("explore needs starlette and uvicorn", hint='pip install "kvcalc[explore]"')
-    from kvcalc import explore
+    from kvcalc.explore.server import Place, serve
+
+    place = Place(host=host, port=port, token=token)
 
     def ready(address: str) -> None:
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
+        if place.warning:
+            sys.stderr.write(f"warning: {place.warning}\n")
         sys.stderr.write("note: Ctrl+C ends it\n")
         if browser:
             import webbrowser
 
             webbrowser.open(address)
 
-    explore.serve(explore.Place(host=host, port=port), ready=ready)
+    serve(place, ready=ready)

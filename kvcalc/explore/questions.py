@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["QUESTIONS", "Answer", "Question", "deployment_of", "looked_up"]
 
 _MOST_REQUESTS = 5_000
-_MOST_SIMULATED_S = 10.0
+_MOST_SIMULATED_S = 9.0
 _MOST_REPLICAS = 16
 _MOST_MEMORY_TOKENS = 1_000_000
 _MOST_DEPLOYMENTS = 64

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
+import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from importlib.resources import files
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from kvcalc import api
+from kvcalc.child import Child
 from kvcalc.core.errors import InputError
-from kvcalc.explore.endpoints import Turns, routes
+from kvcalc.explore.access import TokenGate, new_token
+from kvcalc.explore.answers import RUNTIME, WARM_UP, mistake, reply_to
+from kvcalc.explore.connections import Connection, Connections
+from kvcalc.explore.endpoints import routes, runtime
 from kvcalc.explore.security import Guard, is_loopback
+from kvcalc.explore.turns import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,44 +41,73 @@ _KINDS = {
     ".svg": "image/svg+xml",
 }
 _RUNTIME = "vega.js"
-_MOST_CONNECTIONS = 200
-_MOST_PORT = 65_535
+_MAX_PORT = 65_535
+_MAX_HEAD_BYTES = 32_768
+_BACKLOG = 128
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the page is served.
+    """Where the page is served, and to whom.
 
     Args:
         host: the address to listen on.
         port: the port; 0 for any that is free.
+        token: what others must bring; empty for nothing. Left out, a random one where others can reach it.
     """
 
     host: str = "127.0.0.1"
     port: int = 8977
+    token: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= _MOST_PORT:
-            raise InputError(f"port must be from 0 to {_MOST_PORT:,}, not {self.port}")
+        if not 0 <= self.port <= _MAX_PORT:
+            raise InputError(f"port must be from 0 to {_MAX_PORT:,}, not {self.port}")
+        if self.token is None:
+            object.__setattr__(self, "token", "" if is_loopback(self.host) else new_token())
+        elif self.token and not _TOKEN.fullmatch(self.token):
+            raise InputError("token must be 8 to 100 letters, digits and -._~", hint="leave it out for a random one")
+
+    @property
+    def warning(self) -> str:
+        """Who can use the page beyond this machine; empty where nobody can."""
+        if is_loopback(self.host):
+            return ""
+        who = (
+            "everyone who has its address with the token"
+            if self.token
+            else "everyone who reaches it: no token is asked for"
+        )
+        return f"{self.host} is open to the network: the page is for {who}, and nothing is encrypted"
 
 
-def application(place: Place | None = None) -> Starlette:
+def application(place: Place | None = None, workers: Workers | None = None) -> Starlette:
     """Return the server's application.
 
     Args:
         place: where it is served, for the addresses that it answers to.
+        workers: compute the answers; processes, where left out.
     """
-    loopback = place is None or is_loopback(place.host)
+    place, workers = place or Place(), workers or _processes()
+    loopback = is_loopback(place.host)
     names = () if loopback else (socket.gethostname().lower(),)
     pages = _files()
     listed = [Route("/", _page(pages["index.html"], ".html"))]
     listed += [Route(f"/static/{name}", _page(body, f".{name.rpartition('.')[2]}")) for name, body in pages.items()]
-    listed += [Route(f"/static/{_RUNTIME}", _runtime_page)]
+    listed += [Route(f"/static/{_RUNTIME}", runtime(workers))]
+    guards = [Middleware(Guard, loopback=loopback, names=names)]
+    if place.token:
+        guards.append(Middleware(TokenGate, token=place.token))
     return Starlette(
-        routes=[*listed, Mount("/api", routes=routes(Turns()))],
-        middleware=[Middleware(Guard, loopback=loopback, names=names)],
+        routes=[*listed, Mount("/api", routes=routes(workers))],
+        middleware=guards,
         exception_handlers={404: _missing, 405: _missing, 500: _failed},
     )
+
+
+def _processes() -> Workers:
+    return Workers(partial(Child, reply_to))
 
 
 def serve(place: Place, *, ready: Callable[[str], None]) -> None:
@@ -84,19 +120,48 @@ def serve(place: Place, *, ready: Callable[[str], None]) -> None:
     Raises:
         InputError: an address that cannot be listened on.
     """
-    import uvicorn
-
     listening = _listen(place)
     port = listening.getsockname()[1]
     shown = f"[{place.host}]" if ":" in place.host else place.host
+    workers, connections = _processes(), Connections()
     config = uvicorn.Config(
-        application(place), log_level="error", access_log=False, limit_concurrency=_MOST_CONNECTIONS,
-        server_header=False, date_header=False, timeout_graceful_shutdown=1, ws="none",
+        application(place, workers), http=cast("type[Connection]", partial(Connection, connections=connections)),
+        lifespan="off", ws="none", log_level="critical", access_log=False, server_header=False, date_header=False,
+        timeout_graceful_shutdown=1, h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )  # fmt: skip
-    Thread(target=_runtime, daemon=True).start()
-    ready(f"http://{shown}:{port}/")
+    ready(f"http://{shown}:{port}/{f'?token={place.token}' if place.token else ''}")
     with listening:
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, workers, connections).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, whose workers end when it does, whatever they compute."""
+
+    def __init__(self, config: uvicorn.Config, workers: Workers, connections: Connections) -> None:
+        super().__init__(config)
+        self._workers, self._connections = workers, connections
+        self._beside: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(_fault)
+        await super().startup(sockets)
+        self._beside = asyncio.create_task(self._prepare_and_watch())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._beside:
+            self._beside.cancel()
+        self._workers.close()
+        await super().shutdown(sockets)
+
+    async def _prepare_and_watch(self) -> None:
+        prepared = self._workers.answer(WARM_UP), self._workers.once(RUNTIME)
+        await asyncio.gather(self._connections.watch(), *prepared, return_exceptions=True)
+
+
+def _fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    del loop
+    error = context.get("exception")
+    sys.stderr.write(f"error: {context['message']}{f': {type(error).__name__}: {error}' if error else ''}\n")
 
 
 def _listen(place: Place) -> socket.socket:
@@ -106,7 +171,7 @@ def _listen(place: Place) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(_MOST_CONNECTIONS)
+        listening.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:
         if listening is not None:
             listening.close()
@@ -131,11 +196,6 @@ def _files() -> dict[str, bytes]:
     return found
 
 
-@cache
-def _runtime() -> bytes:
-    return api.chart_runtime().encode()
-
-
 def _page(body: bytes, suffix: str) -> Any:
     async def page(request: Request) -> Response:
         del request
@@ -144,18 +204,12 @@ def _page(body: bytes, suffix: str) -> Any:
     return page
 
 
-def _runtime_page(request: Request) -> Response:
-    del request
-    return Response(_runtime(), headers={"Content-Type": _KINDS[".js"], "Cache-Control": "max-age=3600"})
-
-
 async def _missing(request: Request, error: Any) -> Response:
     del request
     what = "nothing can be asked for here" if error.status_code == HTTPStatus.NOT_FOUND else "this is asked otherwise"
-    return JSONResponse({"error": {"what": what, "hint": "", "field": ""}}, status_code=error.status_code)
+    return Response(mistake(what), status_code=error.status_code, media_type="application/json")
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    del request, error
-    what = "kvcalc failed to answer; this is a fault of kvcalc's"
-    return JSONResponse({"error": {"what": what, "hint": "", "field": ""}}, status_code=500)
+    sys.stderr.write(f"error: {request.url.path}: {type(error).__name__}: {error}\n")
+    return Response(mistake("kvcalc failed to answer; this is a fault of kvcalc's"), 500, media_type="application/json")

@@ -1,6 +1,7 @@
 """Each report by its address: the numbers of the command line, its chart, its command; mistakes with their field."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -109,6 +110,19 @@ def test_an_answer_is_not_kept_beyond_the_profile_that_it_follows_from(client, m
     assert "mine" not in [model["name"] for model in client.get("/api/catalogue").json()["models"]]
 
 
+def test_a_profile_changed_at_once_to_one_as_long_is_read_again(client, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
+    path = tmp_path / "model_profiles" / "mine.yaml"
+    path.parent.mkdir()
+    text = (ROOT / "model_profiles" / "llama2-7b.yaml").read_text(encoding="utf-8")
+    sizes = []
+    for repeat in (32, 64, 16):
+        path.write_text(text.replace("repeat: 32", f"repeat: {repeat}"), encoding="utf-8")
+        os.utime(path, ns=(10**18, 10**18))
+        sizes.append(client.get("/api/size", params={"model": "mine"}).json()["kv"]["bytes_per_token"])
+    assert sizes == [524288, 1048576, 262144]
+
+
 @pytest.mark.parametrize("many", [0, 1, 5])
 def test_two_to_four_sides_are_compared(client, many):
     found = client.get("/api/compare", params={"side": ["model=llama3.1-8b&gpu=h200"] * many})
@@ -131,6 +145,53 @@ def test_a_pasted_config_stands_for_the_model(client):
     assert "--model config.json" in data["command"]
     both = client.post("/api/size", params={"model": "llama2-7b"}, content=text)
     assert both.json()["error"]["field"] == "config"
+
+
+def test_a_config_as_large_as_the_largest_is_read(client):
+    modules = [f"model.layers.{layer}.mlp.experts.{expert}.down_proj" for layer in range(60) for expert in range(900)]
+    quantized = {"quant_method": "fp8", "activation_scheme": "dynamic", "modules_to_not_convert": modules}
+    text = json.dumps({**CONFIG, "quantization_config": quantized})
+    assert len(text) > 2_400_000
+    for _ in range(2):
+        assert client.post("/api/size", params={"context": "100"}, content=text).status_code == 200
+
+
+def test_a_config_may_begin_with_a_byte_order_mark(client):
+    assert client.post("/api/size", content=b"\xef\xbb\xbf" + json.dumps(CONFIG).encode()).status_code == 200
+
+
+def test_a_pasted_model_has_a_bounded_number_of_layers(client):
+    text = json.dumps({**CONFIG, "num_hidden_layers": 1001})
+    error = client.post("/api/size", content=text).json()["error"]
+    assert error["field"] == "config"
+    assert "at most 1,000 layers" in error["what"]
+    assert client.post("/api/size", content=text.replace("1001", "1000")).status_code == 200
+
+
+def test_an_unknown_architecture_is_told_in_short(client):
+    error = client.post("/api/size", content=json.dumps({"model_type": "x" * 1_000_000})).json()["error"]
+    assert len(error["what"]) < 200
+
+
+def test_a_fault_of_kvcalcs_own_is_one_line(client, monkeypatch, capsys):
+    monkeypatch.setattr("kvcalc.explore.answers.read_fields", lambda *_: 1 // 0)
+    found = client.get("/api/size", params={"model": "llama2-7b", "batch": "71"})
+    assert found.status_code == 500
+    assert "fault of kvcalc's" in found.json()["error"]["what"]
+    said = capsys.readouterr().err
+    assert said.startswith("error: /api/size: ZeroDivisionError")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_what_takes_too_much_memory_is_told(client, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("kvcalc.explore.answers.read_fields", fail)
+    found = client.get("/api/size", params={"model": "llama2-7b", "batch": "72"})
+    assert found.status_code == 422
+    assert "too much memory" in found.json()["error"]["what"]
 
 
 @pytest.mark.parametrize(

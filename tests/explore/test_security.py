@@ -48,7 +48,7 @@ def test_other_sites_may_link_here_but_load_nothing(client, site):
 
 def test_what_is_too_large_is_refused_by_its_length_and_by_what_comes(client):
     assert client.post("/api/reconcile", content=b"x" * (MOST_BODY_BYTES + 1)).status_code == 413
-    pieces = (b"x" * 100_000 for _ in range(20))
+    pieces = (b"x" * 100_000 for _ in range(90))
     assert client.post("/api/reconcile", content=pieces).status_code == 413
     assert client.post("/api/reconcile", content=b"x" * MOST_BODY_BYTES).status_code == 422
     assert client.post("/api/reconcile", content=b"x", headers={"Content-Length": "-1"}).status_code == 413
@@ -98,7 +98,7 @@ def test_nothing_can_be_changed(client, method):
 
 
 def test_served_to_a_network_it_answers_to_addresses_but_not_to_names(client_of):
-    open_to_all = client_of(Place(host="0.0.0.0"), base_url="http://192.168.1.5:8977")  # noqa: S104
+    open_to_all = client_of(Place(host="0.0.0.0", token=""), base_url="http://192.168.1.5:8977")  # noqa: S104
     assert open_to_all.get(ASKED).status_code == 200
     assert open_to_all.get(ASKED, headers={"Host": "evil.example"}).status_code == 421
     assert open_to_all.get(ASKED, headers={"Host": socket.gethostname()}).status_code == 200
@@ -110,6 +110,32 @@ def test_a_port_that_is_taken_is_told():
         taken.listen()
         with pytest.raises(InputError, match="cannot listen"):
             serve(Place(port=taken.getsockname()[1]), ready=lambda _: None)
+
+
+@pytest.mark.parametrize("token", ["short", "with space", "x" * 101, "umlaut-ä-umlaut"])
+def test_a_token_that_cannot_be_is_told(token):
+    with pytest.raises(InputError, match="token must be"):
+        Place(token=token)
+
+
+def test_a_token_is_asked_for_where_others_reach_the_page():
+    assert Place().token == Place(host="localhost").token == Place(host="::1").token == ""
+    open_to_all = Place(host="0.0.0.0"), Place(host="192.168.1.5")  # noqa: S104
+    assert len({place.token for place in open_to_all} - {""}) == 2
+    assert Place(host="192.168.1.5", token="").token == ""
+    assert Place(token="one-of-mine").token == "one-of-mine"  # noqa: S105, S106
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Cookie": "kvcalc=\x01; ==;;"}, {"Authorization": "Bearer"}, {"Authorization": "x"}]
+)
+def test_headers_without_the_token_are_refused(client_of, headers):
+    guarded = client_of(Place(token="one-of-mine"))  # noqa: S106
+    assert guarded.get(ASKED, headers=headers).status_code == 401
+    assert guarded.get(f"{ASKED}&token=one-of-mine").status_code == 401  # in the page's address alone
+    assert guarded.get("/?token=%ff").status_code == 401
+    assert guarded.get(ASKED, headers={"Authorization": "bearer one-of-mine"}).status_code == 200
+    assert guarded.get("/", params={"token": "one-of-mine"}, headers={"Host": "evil.example"}).status_code == 421
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])

@@ -5,7 +5,7 @@ import { commands } from "./command.js";
 import { fill, h, say, table } from "./dom.js";
 import { bytes, count, number, yes } from "./units.js";
 
-const MOST = 1000000;
+const MOST = 8388608;
 
 // As `kvcalc reconcile` prints it: the interval where its ends are shown differently, and whose numbers these are.
 function predicted(row) {

@@ -1,0 +1,181 @@
+"""The answer to each question of a page: the object of ``--json``, with its charts, its command and its formulas."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from functools import lru_cache, partial
+from shlex import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvcalc import api
+from kvcalc.core.errors import InputError, KvcalcError
+from kvcalc.explore.fields import FieldError, of_field, read_fields
+from kvcalc.explore.questions import QUESTIONS, looked_up
+from kvcalc.explore.sides import compare_sides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kvcalc.core.model import ModelProfile
+
+__all__ = ["NAMES", "RUNTIME", "WARM_UP", "Asked", "Reply", "answer", "mistake", "reply_to"]
+
+OK, REFUSED, FAILED = 200, 422, 500
+_MAX_MODELS = 4
+_MAX_LAYERS = 1_000
+_ENGINES = ("vllm", "sglang", "llama.cpp", "transformers", "ideal")
+
+
+class Asked(NamedTuple):
+    """A question as it comes.
+
+    Args:
+        name: one of `NAMES`.
+        fields: names and texts of the query.
+        text: the body, where there is one.
+    """
+
+    name: str
+    fields: tuple[tuple[str, str], ...] = ()
+    text: str | None = None
+
+
+class Reply(NamedTuple):
+    """An answer as it goes out.
+
+    Args:
+        status: of HTTP.
+        body: JSON.
+        fault: what failed where kvcalc itself did, for who runs it.
+    """
+
+    status: int
+    body: bytes
+    fault: str = ""
+
+
+# The script that draws charts. Making it stops all else in a process for a second, so that a worker does.
+RUNTIME = Asked("runtime")
+# Loads what most questions need.
+WARM_UP = Asked("fit", (("model", "llama3.1-8b"), ("gpu", "h100-sxm")))
+
+
+def reply_to(asked: Asked) -> Reply:
+    """Return the answer to a question, or what is wrong with it and in which field."""
+    try:
+        if asked == RUNTIME:
+            return Reply(OK, api.chart_runtime().encode())
+        with api.noting_origins():
+            return Reply(OK, _json(_WORK[asked.name](asked.fields, asked.text)))
+    except FieldError as wrong:
+        return Reply(REFUSED, mistake(wrong.error.what, wrong.error.hint, wrong.field))
+    except KvcalcError as error:
+        return Reply(REFUSED, mistake(error.what, error.hint))
+    except (MemoryError, RecursionError):
+        return Reply(REFUSED, mistake("this takes too much memory, or is nested too deeply"))
+    except Exception as error:  # noqa: BLE001  whatever it is, the next question can be answered
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        fault = f"/api/{asked.name}: {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        return Reply(FAILED, mistake("kvcalc failed to answer; this is a fault of kvcalc's"), fault)
+
+
+def mistake(what: str, hint: str = "", field: str = "") -> bytes:
+    """Return JSON that says what is wrong, what to do about it, and the field that it is in."""
+    return _json({"error": {"what": what, "hint": hint, "field": field}})
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = None) -> dict[str, Any]:
+    """Return a report's data with ``command``, ``charts`` by their names, and ``explain`` where it was asked for.
+
+    Args:
+        name: a key of `QUESTIONS`.
+        asked: names and texts of fields; ``explain`` is ``true`` for the formulas.
+        config: the text of a model's config, in place of the field ``model``.
+
+    Raises:
+        FieldError: a mistake that is in one field, as far as can be told.
+    """
+    question = QUESTIONS[name]
+    values = read_fields(asked, (*question.fields, "explain"), question.special)
+    pasted = None
+    if config is not None:
+        with of_field("config"):
+            if "model" in values.read:
+                raise InputError("a pasted config stands for the model: leave the model out")
+            pasted = _pasted_model(config)
+    try:
+        found = question.ask(values, pasted)
+        explained = found.explained() if values.get("explain") and found.explained else ()
+    except KvcalcError as error:
+        raise FieldError(error, values.field_of(error)) from error
+    data = api.report_data(found.report, explained=explained)
+    data["command"] = question.command_line(values, pasted=config is not None)
+    data["charts"] = {view or "main": chart for view in question.views if (chart := _chart(found.report, view))}
+    return data
+
+
+@lru_cache(maxsize=_MAX_MODELS)
+def _pasted_model(config: str) -> ModelProfile:
+    """Return the model of a config's text: one object for the same text, so that what follows from it is remembered."""
+    model = api.config_model(config)
+    if len(model.blocks) > _MAX_LAYERS:
+        raise InputError(f"a pasted model has at most {_MAX_LAYERS:,} layers here, not {len(model.blocks):,}",
+                         hint="kvcalc size --model config.json takes more")  # fmt: skip
+    return model
+
+
+def _chart(report: Any, view: str) -> dict[str, Any] | None:
+    try:
+        return api.chart(report, view=view)
+    except InputError:
+        return None  # a fit without a budget, a roofline without models
+
+
+def _by_engine(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, Any]:
+    """Return the fit of each engine, or why there is none."""
+    rows: list[dict[str, Any]] = []
+    for engine in _ENGINES:
+        try:
+            rows.append({"engine": engine, "fit": answer("fit", [*asked, ("engine", engine)], text)})
+        except FieldError as wrong:
+            rows.append({"engine": engine, "refused": wrong.error.what})
+    return {"rows": rows}
+
+
+def _compared(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, Any]:
+    del text
+    return compare_sides(asked)
+
+
+def _reconciled(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, Any]:
+    values = read_fields(asked, ("model", "engine"), {})
+    with of_field("model"):
+        model = looked_up(api.catalogue_model, values.get("model")) if "model" in values.read else None
+    with of_field("log"):
+        report = api.reconcile(text or "", model=model, engine=values.get("engine"))
+    words = ["kvcalc reconcile engine.log", *(f"--{name} {quote(text)}" for name, text in values.given)]
+    agreement = {"agrees": report.agrees, "complete": report.complete}
+    return api.report_data(report) | agreement | {"command": " ".join(words)}
+
+
+def _catalogue(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, Any]:
+    del text
+    read_fields(asked, (), {})
+    found = {kind: [{"name": name, "aliases": list(aliases)} for name, aliases in api.catalogue(kind).items()]
+             for kind in ("model", "hardware")}  # fmt: skip
+    return {"models": found["model"], "gpus": found["hardware"]}
+
+
+_WORK: dict[str, Callable[[Iterable[tuple[str, str]], str | None], dict[str, Any]]] = {
+    **{name: partial(answer, name) for name in QUESTIONS},
+    "engines": _by_engine,
+    "compare": _compared,
+    "reconcile": _reconciled,
+    "catalogue": _catalogue,
+}
+NAMES = tuple(_WORK)
