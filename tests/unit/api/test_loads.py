@@ -1,0 +1,111 @@
+"""A load: what it says of itself, which options contradict each other, and the requests it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import kvcalc
+from kvcalc.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LENGTHS = {"prompt": "100", "output_tokens": "5"}
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{second},{10 + second},3\n" for second in (0, 1, 1, 4))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rate": 2.5}, "100 in, 5 out, poisson arrivals at 2.50 requests/s, seed 0"),
+        ({"rate": 2.5, "arrival": "ramp", "last_rate": 5.0, "seed": 3},
+         "100 in, 5 out, ramp arrivals at 2.50 requests/s to 5, seed 3"),
+        ({"users": 4}, "100 in, 5 out, 4 users"),
+        ({"users": 4, "think_s": 0.5}, "100 in, 5 out, 4 users who think for 500.00 ms"),
+        ({"rate": 1.0, "turns": "3", "system_tokens": 20, "think_s": 2.0},
+         "conversations of 3 turns, 20 system tokens, 100 in, 5 out, poisson arrivals at 1 requests/s, seed 0"),
+    ],
+)  # fmt: skip
+def test_a_load_says_what_is_asked(options: dict[str, Any], text: str) -> None:
+    assert kvcalc.Load(**LENGTHS, **options).text == text
+
+
+def test_a_trace_is_named_and_keeps_its_times_or_not(trace: Path) -> None:
+    assert kvcalc.Load(trace=trace).text == "trace trace.csv, its own times"
+    assert kvcalc.Load(trace=trace, rate=2.0).text == "trace trace.csv, its own times at 2 requests/s"
+    assert kvcalc.Load(trace=trace, users=2).text == "trace trace.csv, 2 users"
+    assert "poisson arrivals at 2 requests/s, seed 0" in kvcalc.Load(trace=trace, arrival="poisson", rate=2.0).text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"arrival": "possion", "rate": 1.0}, "'possion' is not known"),
+        ({"prompt": None, "rate": 1.0}, "lengths of requests are not known"),
+        ({"output_tokens": None, "rate": 1.0}, "lengths of requests are not known"),
+        ({"columns": "time=t,prompt=p,output=o", "rate": 1.0}, "columns are those of a trace"),
+        ({"arrival": "trace"}, "no trace whose times"),
+        ({"arrival": "closed"}, "needs users"),
+        ({"arrival": "poisson", "rate": 1.0, "users": 3}, "users wait for answers"),
+        ({"users": 0}, "a closed loop of 0 users"),
+        ({"users": 1, "rate": 1.0}, "follows from its users"),
+        ({"users": 1, "turns": "2"}, "conversations begin at a rate"),
+        ({"rate": 1.0, "system_tokens": 1}, "a system prompt is that of conversations"),
+        ({"rate": 1.0, "think_s": 1.0}, "nobody thinks in open arrivals"),
+        ({"users": 1, "think_s": -1.0}, "a time to think"),
+        ({"users": 1, "think_s": float("inf")}, "a time to think"),
+        ({}, "need a rate"),
+        ({"rate": 0.0}, "a rate of 0.0"),
+        ({"rate": float("inf")}, "a rate of inf"),
+        ({"rate": 1.0, "requests": 0}, "requests must be from 1"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        kvcalc.Load(**LENGTHS | options)
+
+
+@pytest.mark.parametrize("options", [{"prompt": "5"}, {"output_tokens": "5"}, {"turns": "2"}])
+def test_a_traces_requests_have_their_own_lengths(trace: Path, options: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="trace"):
+        kvcalc.Load(trace=trace, **options)
+
+
+def test_one_user_and_one_request_are_enough() -> None:
+    requests = list(kvcalc.Load(**LENGTHS, rate=1.0, requests=1).source())
+    assert [(each.prompt_tokens, each.output_tokens) for each in requests] == [(100, 5)]
+    assert kvcalc.Load(**LENGTHS, users=1, think_s=0.0).users == 1
+
+
+def test_a_trace_is_stretched_to_the_rate_asked_for(trace: Path) -> None:
+    own, stretched = kvcalc.Load(trace=trace), kvcalc.Load(trace=trace, rate=2.0)
+    assert [each.arrival_s for each in own.source()] == [0.0, 1.0, 1.0, 4.0]
+    # four requests at two a second take two seconds
+    assert [each.arrival_s for each in stretched.source()] == [0.0, 0.5, 0.5, 2.0]
+    assert [each.prompt_tokens for each in stretched.source()] == [10, 11, 11, 14]
+    assert len(list(kvcalc.Load(trace=trace, requests=3).source())) == 3
+
+
+def test_a_trace_whose_requests_all_come_at_once_has_no_rate(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n5,1,1\n5,1,1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="all requests of the trace come at once"):
+        list(kvcalc.Load(trace=path, rate=1.0).source())
+
+
+def test_another_rate_moves_both_ends_of_a_ramp() -> None:
+    ramp = kvcalc.Load(**LENGTHS, arrival="ramp", rate=2.0, last_rate=6.0)
+    assert (ramp.at_rate(3.0).rate, ramp.at_rate(3.0).last_rate) == (3.0, 9.0)
+    assert replace(ramp, arrival="poisson", last_rate=None).at_rate(3.0).last_rate is None
+    with pytest.raises(InputError, match="follows from its users"):
+        kvcalc.Load(**LENGTHS, users=1).at_rate(3.0)
