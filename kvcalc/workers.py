@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc.core.errors import InputError, KvcalcError
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
     from contextlib import AbstractContextManager
 
-__all__ = ["cluster_pool", "process_pool", "run_tasks"]
+__all__ = ["Pool", "cluster_pool", "process_pool", "run_tasks"]
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -29,19 +32,40 @@ _AHEAD = 4
 _MOST_BREAKS = 3
 _MOST_WORKERS = 1024
 _CONNECT = "10s"
+# How often those who do the tasks are looked after while no result comes.
+_LOOK_EVERY_S = 1.0
+# Workers that end are replaced within seconds, where there is somebody to replace them.
+_WITHOUT_WORKERS_S = 15.0
+_ANSWER_S = 10.0
+_CLOSE_S = 1.0
+_LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Who does tasks.
+
+    Args:
+        executor: takes them.
+        check: raises where nobody is left to do them; called every second in which no result comes.
+    """
+
+    executor: Executor
+    check: Callable[[], None] = lambda: None
 
 
 def run_tasks(
     function: Callable[[_Task], _Result],
     tasks: Iterable[_Task],
     *,
-    pool: Callable[[], AbstractContextManager[Executor]] | None = None,
+    pool: Callable[[], AbstractContextManager[Pool]] | None = None,
     workers: int = 1,
 ) -> Iterator[tuple[_Task, _Result]]:
     """Yield each task with its result as they come; never more than a few tasks for each worker are under way.
 
     A pool whose process dies is made again and given the tasks that were not back, so that none is lost and none counts
-    twice. The functions must give the same result however often they are called.
+    twice. The functions must give the same result however often they are called. Whatever ends the iteration early ends
+    the pool, and the tasks under way with it.
 
     Args:
         function: what is done; for a pool, a function of a module, which takes and returns what can be pickled.
@@ -61,8 +85,8 @@ def run_tasks(
     while True:
         under_way: dict[Future[_Result], _Task] = {}
         try:
-            with pool() as executor:
-                yield from _run(function, executor, left, todo, under_way, most=workers * _AHEAD)
+            with pool() as workforce:
+                yield from _run(function, workforce, left, todo, under_way, most=workers * _AHEAD)
         except BrokenProcessPool:
             breaks += 1
             if breaks > _MOST_BREAKS:
@@ -77,7 +101,7 @@ def run_tasks(
 
 def _run(
     function: Callable[[_Task], _Result],
-    executor: Executor,
+    pool: Pool,
     left: Iterator[_Task],
     todo: deque[_Task],
     under_way: dict[Future[_Result], _Task],
@@ -85,26 +109,25 @@ def _run(
     most: int,
 ) -> Iterator[tuple[_Task, _Result]]:
     """Do the tasks of ``todo``, then those left; a task that is not yielded is always in one of the collections."""
-    try:
-        while True:
-            todo.extend(islice(left, max(0, most - len(under_way) - len(todo))))
-            while todo:
-                under_way[executor.submit(function, todo[0])] = todo[0]
-                todo.popleft()
-            if not under_way:
-                return
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in done:
-                result = future.result()
-                yield under_way.pop(future), result
-    except BaseException:
-        for future in under_way:
-            future.cancel()
-        raise
+    while True:
+        todo.extend(islice(left, max(0, most - len(under_way) - len(todo))))
+        while todo:
+            under_way[pool.executor.submit(function, todo[0])] = todo[0]
+            todo.popleft()
+        if not under_way:
+            return
+        done, _ = wait(under_way, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+        if not done:
+            pool.check()
+        for future in done:
+            result = future.result()
+            yield under_way.pop(future), result
 
 
-def process_pool(workers: int | None) -> tuple[Callable[[], AbstractContextManager[Executor]] | None, int]:
+def process_pool(workers: int | None) -> tuple[Callable[[], AbstractContextManager[Pool]] | None, int]:
     """Return what makes a pool of processes on this machine, and how many; no pool for one process.
+
+    The processes end with the pool, and with the process that made it, however that ends.
 
     Raises:
         InputError: no process, or too many.
@@ -112,43 +135,143 @@ def process_pool(workers: int | None) -> tuple[Callable[[], AbstractContextManag
     number = len(os.sched_getaffinity(0)) if workers is None else workers
     if not 1 <= number <= _MOST_WORKERS:
         raise InputError(f"workers must be from 1 to {_MOST_WORKERS:,}, not {number}")
-    if number == 1:
-        return None, 1
+    return (None if number == 1 else partial(_processes, number)), number
+
+
+@contextmanager
+def _processes(number: int) -> Iterator[Pool]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return partial(ProcessPoolExecutor, number, mp_context=get_context("spawn")), number
+    class Processes(ProcessPoolExecutor):
+        """Starts processes that a terminal's signals pass by: when they end is for their parent to say."""
+
+        def submit(self, *task: Any, **options: Any) -> Future[Any]:
+            with _signals_held():
+                return super().submit(*task, **options)
+
+    with _signals_held():  # what counts the pool's semaphores is started here, as a process too
+        executor = Processes(number, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    try:
+        yield Pool(executor)
+    except BaseException:
+        for process in list((executor._processes or {}).values()):  # noqa: SLF001  public as kill_workers from 3.14 on
+            process.kill()
+        raise
+    finally:
+        executor.shutdown()
 
 
-def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Executor]], int]:
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold back a terminal's signals in this thread; processes that are started inside the block never get them."""
+    import signal
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when its parent has ended."""
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Pool]], int]:
     """Return what connects to a Dask cluster and gives its tasks, and how many threads its workers have.
 
     Raises:
         InputError: Dask is not installed, or there is no scheduler at the address.
     """
     try:
-        from distributed import Client, KilledWorker
+        import distributed  # noqa: F401  whether it is there
     except ImportError:
         raise InputError("a cluster needs Dask", hint="pip install 'kvcalc[cluster]'") from None
-
-    @contextmanager
-    def connected() -> Iterator[Executor]:
-        with _connect(Client, address) as client, client.get_executor(pure=False) as executor:
-            try:
-                yield executor
-            except KilledWorker as error:
-                raise KvcalcError(f"workers of the cluster ended again and again: {error}"[:300]) from None
-            except ImportError as error:
-                hint = "install the same kvcalc on them"
-                raise KvcalcError(
-                    f"the workers of the cluster cannot run the tasks: {error}"[:300], hint=hint
-                ) from None
-
-    with _connect(Client, address) as client:
+    with _connected(address) as client:
         threads = sum(client.nthreads().values())
     if not threads:
         raise InputError(f"the cluster at {address} has no workers", hint=f"start one: dask worker {address}")
-    return connected, threads
+    return partial(_cluster, address), threads
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Pool]:
+    from distributed import KilledWorker
+
+    with _connected(address) as client:
+        executor = client.get_executor(pure=False)
+        try:
+            yield Pool(executor, _Watch(client, address))
+        except KilledWorker as error:
+            raise KvcalcError(f"workers of the cluster ended again and again: {error}"[:300]) from None
+        except CancelledError:
+            raise KvcalcError(f"the Dask scheduler at {address} has gone") from None
+        except ImportError as error:
+            hint = "install the same kvcalc on them"
+            raise KvcalcError(f"the workers of the cluster cannot run the tasks: {error}"[:300], hint=hint) from None
+        finally:
+            executor.shutdown(wait=False)
+
+
+class _Watch:
+    """Looks whether a cluster has workers; called while its tasks are waited for."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client, self._address = client, address
+        self._none_since_s: float | None = None
+
+    def __call__(self) -> None:
+        """Look.
+
+        Raises:
+            KvcalcError: no worker for some time, or no answer.
+        """
+        try:
+            threads = self._client.sync(self._client.scheduler.ncores, callback_timeout=_ANSWER_S)
+        except (OSError, TimeoutError):
+            raise KvcalcError(f"the Dask scheduler at {self._address} does not answer") from None
+        if threads:
+            self._none_since_s = None
+            return
+        now_s = monotonic()
+        self._none_since_s = self._none_since_s or now_s
+        if now_s - self._none_since_s >= _WITHOUT_WORKERS_S:
+            raise KvcalcError(
+                f"the cluster at {self._address} has no workers left", hint=f"start one: dask worker {self._address}"
+            )
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    """Give a client of a scheduler, which tells its faults by what it raises, not in a log of its own."""
+    import logging
+
+    from distributed import Client
+
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        client: Any = _connect(Client, address)
+        try:
+            yield client
+        finally:
+            client.close(timeout=_CLOSE_S)
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _connect(client: Callable[..., _Result], address: str) -> _Result:

@@ -64,6 +64,10 @@ def load_command(name: str) -> Any:
     return found
 
 
+class _ReaderGoneError(Exception):
+    """What reads the output has seen enough."""
+
+
 class _Commands(TyperGroup):
     """A group that knows its commands' names and help without importing them."""
 
@@ -75,6 +79,13 @@ class _Commands(TyperGroup):
 
     def get_help(self, ctx: Any) -> str:  # noqa: ARG002  the same
         return overview().rstrip("\n")
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a pipe whose reader has gone leaves as no error of the system, to which the library exits."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
 
 
 # Neither shell completion at start-up nor Rich in help and errors: both cost more time than the calculation.
@@ -105,6 +116,7 @@ def run(words: list[str]) -> int:
 
     Raises:
         KvcalcError: words that spell none, or what the command raises.
+        BrokenPipeError: what reads the output has gone.
     """
     try:
         with noting_origins():
@@ -113,6 +125,8 @@ def run(words: list[str]) -> int:
         context = getattr(error, "ctx", None)
         hint = f"{context.command_path} --help shows the options" if context is not None else ""
         raise InputError(" ".join(error.format_message().split()), hint=hint) from None
+    except _ReaderGoneError:
+        raise BrokenPipeError from None
     except typer.Abort:
         raise KeyboardInterrupt from None
     return code or 0

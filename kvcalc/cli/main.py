@@ -55,7 +55,10 @@ _LONGEST_MESSAGE = 2000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line: 0 fine, 1 a check failed, 2 bad input; one line and a hint on standard error."""
+    """Run the command line: 0 fine, 1 a check failed, 2 bad input, 130 interrupted; an error is one line and a hint.
+
+    SIGTERM and SIGHUP interrupt as Ctrl-C does.
+    """
     _prepare_output()
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
@@ -86,8 +89,10 @@ def _run(words: list[str]) -> int:
         sys.stdout.write(overview())
         return 0
     from kvcalc.cli.app import run
+    from kvcalc.cli.signals import ended_by_signals
 
-    return run(words)
+    with ended_by_signals():
+        return run(words)
 
 
 def overview() -> str:

@@ -1,8 +1,16 @@
 """Commands that write files: what cannot be written is told first, and what ends them leaves nothing half done."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
 import pytest
 
 from kvcalc.cli import main
+from kvcalc.cli.signals import ended_by_signals
 
 
 @pytest.fixture
@@ -32,3 +40,74 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_computed(run, 
     code, out, err = run(*command, str(tmp_path / file))
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {tmp_path / file}: {why}")
+
+
+@pytest.fixture
+def start():
+    """Starts a command in a process of its own."""
+    running = []
+
+    def start(*words):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kvcalc", *map(str, words)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509  no threads there
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+LONG = ("simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--prompt", "100", "--output-tokens", "50", "--rate", "50",
+        "--requests", "10m")  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_command_leaves_no_unfinished_file(start, tmp_path, ending):
+    process = start(*LONG, "--save-requests", tmp_path / "rows.csv", "--save-trace", tmp_path / "trace.json")
+    end_s = time.monotonic() + 30
+    while len(list(tmp_path.glob(".*.part"))) < 2:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    process.send_signal(ending)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_was_ignored_stays_so_and_a_second_one_at_once_does_not_disturb_the_first():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    cleared = []
+
+    @ended_by_signals()
+    def work():
+        signal.raise_signal(signal.SIGHUP)
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            cleared.append(True)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert cleared
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("more", [("--output", "csv"), ("--output", "jsonl")])
+def test_a_sweep_whose_reader_has_seen_enough_ends_well(start, more):
+    process = start("sweep", "--model", "llama3.1-8b", "--gpu", "h200", "--batch", "1-1024", "--context", "1-30", *more)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=30) == 0
