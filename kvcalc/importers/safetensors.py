@@ -265,9 +265,13 @@ def _local(path: Path) -> dict[str, Tensor]:
 
 
 def _shard(path: Path, named: Path) -> Path:
-    if not path.is_file():
+    try:
+        missing = not path.is_file()
+    except (OSError, ValueError):
+        missing = True  # no file can have such a name
+    if missing:
         raise ProfileError(
-            f"the shard {path.name!r} is missing", where=str(named), hint="all shards must stand beside it"
+            f"the shard {path.name[:80]!r} is missing", where=str(named), hint="all shards must stand beside it"
         )
     return path
 
@@ -283,7 +287,7 @@ def _index(path: Path) -> dict[str, str]:
             raise ProfileError("the index is not UTF-8 text", where=str(path)) from error
     files = _weight_map(text)
     for name in dict.fromkeys(files.values()):
-        if "/" in name or "\\" in name or "\x00" in name or name.startswith("."):
+        if not name or any(sign in name for sign in "/\\\x00") or name.startswith("."):
             raise ProfileError(f"the index names the file {name[:80]!r} outside its folder", where=str(path))
     return files
 

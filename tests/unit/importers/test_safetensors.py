@@ -86,10 +86,19 @@ def test_index_and_single_shard_stand_for_the_whole_checkpoint(tmp_path: Path) -
         read_safetensors(index)
 
 
-def test_index_may_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("../secret.safetensors", "outside its folder"),
+        ("", "outside its folder"),
+        ("x" * 300, "is missing"),  # longer than any file's name
+        ("\ud800", "is missing"),  # not to be written in any encoding
+    ],
+)
+def test_index_names_files_of_its_own_folder(tmp_path: Path, name: str, says: str) -> None:
     index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "../secret.safetensors"}}))
-    with pytest.raises(ProfileError, match="outside its folder"):
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(ProfileError, match=says):
         read_safetensors(index)
 
 
