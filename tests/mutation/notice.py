@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import gc
+import hashlib
 import json
 import os
 import random
@@ -68,7 +69,7 @@ class Mapper:
     def pytest_sessionfinish(self) -> None:
         """Write the map, or renew the part of these tests in it: a file's lines, each with the numbers of its tests."""
         self.coverage.stop()
-        known = {"tests": {}, "lines": {}}
+        known = {"tests": {}, "lines": {}, "sources": {}}
         if self.path.exists():
             known = json.loads(self.path.read_text(encoding="utf-8"))
         known["tests"] |= self.seconds
@@ -78,10 +79,12 @@ class Mapper:
             for line, tests in lines.items():
                 lines[line] = [number for number in tests if number not in renewed]
         data = self.coverage.get_data()
-        for file in data.measured_files():
-            lines = known["lines"].setdefault(str(Path(file).relative_to(ROOT)), {})
-            for line, names in data.contexts_by_lineno(file).items():
+        for path in data.measured_files():
+            file = str(Path(path).relative_to(ROOT))
+            lines = known["lines"].setdefault(file, {})
+            for line, names in data.contexts_by_lineno(path).items():
                 lines.setdefault(str(line), []).extend(numbers[name] for name in names if name in numbers)
+            known["sources"].setdefault(file, digest(file))
         self.path.write_text(json.dumps(known), encoding="utf-8")
 
 
@@ -114,10 +117,15 @@ class Judge:
         return True
 
 
+def digest(file: str) -> str:
+    """What tells whether a file's lines are those of the map."""
+    return hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
+
+
 def tests_for(file: str, fault: RandomFault, known: dict, limit_s: float) -> list[str]:
-    """The tests that run a fault's line, quickest first; those of the whole file where only an import runs it."""
+    """The tests that run a fault's line, quickest first; those of the whole file where an import runs it, or it changed."""
     names, lines = list(known["tests"]), known["lines"].get(file, {})
-    numbers = set(lines.get(str(fault.line), ()))
+    numbers = set(lines.get(str(fault.line), ())) if known["sources"].get(file) == digest(file) else set()
     if not numbers:
         numbers = {number for each in lines.values() for number in each}
     chosen, spent = [], 0.0
