@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         sweep,
         traffic,
         validate,
+        with_draft,
     )
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
@@ -124,6 +125,7 @@ __all__ = [
     "sweep",
     "traffic",
     "validate",
+    "with_draft",
 ]
 
 __version__ = "0.1.0"

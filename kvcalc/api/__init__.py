@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from kvcalc.api.serving import Serving, find_capacity, simulate_serving
     from kvcalc.api.shown import chart, chart_runtime, report_data
-    from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate
+    from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate, with_draft
     from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
 
@@ -92,6 +92,7 @@ __all__ = [
     "traffic",
     "validate",
     "validate_profile",
+    "with_draft",
     "write_profile",
 ]
 
@@ -126,7 +127,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "serving": ("Serving", "find_capacity", "simulate_serving"),
     "shown": ("chart", "chart_runtime", "report_data"),
     "steps": ("replay_steps",),
-    "speculation": ("draft_deployment", "explain_speculation", "speculate"),
+    "speculation": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),
     "sweeps": ("Sweep", "sweep", "sweep_columns"),
 }
 _HOME = {name: module for module, found in _MODULES.items() for name in found}

@@ -19,7 +19,18 @@ _OWN_OPTIONS = {
     ("max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs", "prefix_caching", "platform"): ("vllm",),
     ("block_size",): ("vllm", "sglang"),
     ("version",): ("vllm", "transformers"),
-    ("parallel", "kv_unified", "cache_type_k", "cache_type_v", "swa_full", "ubatch", "flash_attn"): ("llama.cpp",),
+    (
+        "parallel",
+        "kv_unified",
+        "cache_type_k",
+        "cache_type_v",
+        "swa_full",
+        "ctx_size",
+        "batch_size",
+        "ubatch",
+        "n_rs_seq",
+        "flash_attn",
+    ): ("llama.cpp",),
 }
 
 

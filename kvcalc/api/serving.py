@@ -50,7 +50,7 @@ class Serving:
         acceptance_conditional: in its place one probability for each position.
         accepted_length: in its place the tokens of a pass on average, the target's own included.
         draft_rate: in its place accepted over drafted tokens.
-        draft: the model that drafts; nothing where drafting takes no time. Its memory is not taken from the cache's.
+        draft: the model that drafts; nothing where drafting takes no time. Its weights and cache are in the budget.
         step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
         calibration: what ``estimate`` stands on in its place: a name, a file or a calibration.
         replicas: engines that requests are dealt to, each on the deployment's GPUs.

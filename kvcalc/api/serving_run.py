@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kvcalc.api.speculation import draft_deployment
+from kvcalc.api.speculation import draft_deployment, with_draft
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
@@ -50,7 +50,7 @@ class ServingRun:
     def __init__(self, deployment: Deployment, serving: Serving) -> None:
         self.deployment, self.serving = deployment, serving
         self.setup: ServingSetup = serving_setup(
-            deployment,
+            _with_draft(deployment, serving),
             timer=_timer(deployment, serving),
             options=serving.options,
             kv_bytes=serving.kv_memory_bytes,
@@ -191,6 +191,14 @@ def _exactness(metrics: Metrics) -> tuple[str, ...]:
     if not rough:
         return ()
     return (f"quantiles of {', '.join(rough)} are within {RELATIVE_ERROR:.1%} of the exact ones; means are exact",)
+
+
+def _with_draft(deployment: Deployment, serving: Serving) -> Deployment:
+    """Return the deployment with what drafts in its memory: n-grams where no draft model is named."""
+    if not serving.gamma:
+        return deployment
+    method = "ngram" if serving.draft is None else None
+    return with_draft(deployment, serving.draft, gamma=serving.gamma, method=method)
 
 
 def _drafting(deployment: Deployment, serving: Serving) -> Drafting | None:

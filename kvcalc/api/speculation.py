@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.speculative import SpeculationOptions
     from kvcalc.plan.speculative.acceptance import AcceptanceForms
 
-__all__ = ["draft_deployment", "explain_speculation", "speculate"]
+__all__ = ["draft_deployment", "explain_speculation", "speculate", "with_draft"]
 
 
 def draft_deployment(
@@ -40,6 +40,32 @@ def draft_deployment(
     return place_draft(
         target, load_model(draft), weights=weights, kv=kv_dtype, activations=activations, tensor=tensor_parallel
     )
+
+
+def with_draft(
+    deployment: Deployment,
+    draft: Deployment | str | Path | ModelProfile | None = None,
+    *,
+    gamma: int,
+    method: str | None = None,
+    draft_layers: int | None = None,
+) -> Deployment:
+    """Return a deployment with what drafts for it in its memory, for `kvcalc.fit` and every other question of memory.
+
+    Args:
+        deployment: the target.
+        draft: the draft model, or a head's own profile.
+        gamma: drafted tokens of a verification.
+        method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp`` or ``layer-skip``; a draft model where left
+            out.
+        draft_layers: layers of ``eagle``'s head, or those that draft, of ``layer-skip``.
+
+    Raises:
+        KvcalcError: an unknown method, or a draft that is missing, not taken or of another vocabulary.
+    """
+    from kvcalc.plan.speculative import with_drafter
+
+    return with_drafter(deployment, _placed(deployment, draft), gamma=gamma, method=method, layers=draft_layers)
 
 
 def speculate(
@@ -65,7 +91,7 @@ def speculate(
         gammas: lengths of the draft; the best for each row where left out.
         tree: children of a node at each level.
         tree_nodes: tokens of a tree whose best shape is used.
-        draft_layers: layers that draft, of ``layer-skip``.
+        draft_layers: layers that draft, of ``layer-skip``, or of ``eagle``'s head.
         batches: sequences decoded together.
         contexts: tokens attended by the first new token, itself included.
         acceptance: one of ``acceptance`` (a rate, or counts: ``"1000:814,602"``), ``acceptance_by_position`` (shares of

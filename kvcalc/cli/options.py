@@ -30,6 +30,7 @@ __all__ = [
     "takes_charts",
     "takes_costs",
     "takes_deployment",
+    "takes_draft",
     "takes_engine",
     "takes_lesson",
     "takes_load",
@@ -100,6 +101,25 @@ ACCEPTANCE: dict[str, Any] = {
     ],
 }
 
+# What drafts tokens in an engine's memory.
+_DRAFT: dict[str, Any] = {
+    "draft": Annotated[
+        str | None, Option("--draft", "--model-draft", help="Draft model, or a head's own profile: as --model.")
+    ],
+    "method": Annotated[
+        str | None,
+        Option("--method", help="draft-model, ngram, medusa, eagle, mtp or layer-skip, if not --draft alone."),
+    ],
+    "gamma": Annotated[int | None, Option("--gamma", "--spec-draft-n-max", help="Drafted tokens of a verification.")],
+    "draft_layers": Annotated[
+        int | None, Option("--draft-layers", help="eagle: layers of the head; layer-skip: layers that draft.")
+    ],
+    "draft_weights": Annotated[
+        str | None, Option("--draft-weights", help="Weight format of the draft model; the checkpoint's own.")
+    ],
+    "draft_tp": Annotated[int | None, Option("--draft-tp", help="Ranks that split the draft's layers; the target's.")],
+}
+
 # Files a report's chart is written to; the names are their endings.
 _CHARTS: dict[str, Any] = {
     "svg": Annotated[str | None, Option("--svg", metavar="FILE", help="Write the chart as SVG.")],
@@ -155,7 +175,19 @@ _ENGINE: dict[str, Any] = {
     "swa_full": Annotated[
         bool | None, Option("--swa-full/--no-swa-full", help="llama.cpp: whole context for windowed layers.")
     ],
-    "ubatch": Annotated[int | None, Option("--ubatch", help="llama.cpp: tokens computed at once.")],
+    "ctx_size": Annotated[
+        str | None,
+        Option("--ctx-size", help="llama.cpp: context of all sequences; 0 for what the model was trained with."),
+    ],
+    "batch_size": Annotated[int | None, Option("--batch-size", help="llama.cpp: tokens of a batch at most (2048).")],
+    "ubatch": Annotated[
+        int | None,
+        Option("--ubatch", "--ubatch-size", help="llama.cpp: tokens computed at once, no more than a batch."),
+    ],
+    "n_rs_seq": Annotated[
+        int | None,
+        Option("--n-rs-seq", help="llama.cpp: past tokens for which states are kept too; drafts ask for them."),
+    ],
     "flash_attn": Annotated[str | None, Option("--flash-attn", help="llama.cpp: auto, on or off.")],
 }
 
@@ -181,6 +213,11 @@ def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
 def takes_acceptance(command: Callable[..., None]) -> Callable[..., None]:
     """Add the forms of acceptance to a command; it gets them as the mapping ``acceptance_options``."""
     return _taking(command, "acceptance_options", ACCEPTANCE)
+
+
+def takes_draft(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what drafts tokens to a command; it gets them as the mapping ``draft_options``."""
+    return _taking(command, "draft_options", _DRAFT)
 
 
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:

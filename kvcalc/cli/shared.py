@@ -40,6 +40,7 @@ __all__ = [
     "tell_gpu",
     "tell_origins",
     "tell_rates",
+    "with_draft",
     "words",
 ]
 
@@ -254,7 +255,10 @@ def engine_given(given: dict[str, Any]) -> dict[str, Any]:
         InputError: no count.
     """
     asked = {name: value for name, value in given.items() if value is not None}
-    return asked | {name: one_count(asked[name], name.replace("_", "-")) for name in _COUNTS if name in asked}
+    counted = {name: one_count(asked[name], name.replace("_", "-")) for name in _COUNTS if name in asked}
+    if "ctx_size" in asked:
+        counted["ctx_size"] = count_from_zero(asked["ctx_size"], "ctx-size")
+    return asked | counted
 
 
 def served(deployment: Deployment, engine: str | None, given: dict[str, Any]) -> Deployment:
@@ -266,6 +270,39 @@ def served(deployment: Deployment, engine: str | None, given: dict[str, Any]) ->
     from kvcalc import api
 
     return api.served(deployment, engine, engine_given(given))
+
+
+def with_draft(deployment: Deployment, given: dict[str, Any], kv_dtype: str | None) -> Deployment:
+    """Return a deployment with the draft of the options in its memory; as it is where none is asked for.
+
+    Raises:
+        InputError: options of a draft without what drafts, or without its length.
+    """
+    from kvcalc import api
+
+    asked = {name: value for name, value in given.items() if value is not None}
+    if not asked:
+        return deployment
+    draft, gamma = asked.get("draft"), asked.get("gamma")
+    if draft is None and "method" not in asked:
+        raise InputError(
+            f"--{next(iter(asked)).replace('_', '-')} is of a draft", hint="give --draft MODEL or --method, as mtp"
+        )
+    if gamma is None:
+        raise InputError("how many tokens are drafted is missing", hint="give --gamma 4")
+    if draft is not None:
+        draft = api.draft_deployment(
+            deployment,
+            draft,
+            weights=asked.get("draft_weights"),
+            kv_dtype=kv_dtype,
+            tensor_parallel=asked.get("draft_tp"),
+        )
+    elif "draft_weights" in asked or "draft_tp" in asked:
+        raise InputError("--draft-weights and --draft-tp are of a draft model", hint="give --draft, or leave them out")
+    return api.with_draft(
+        deployment, draft, gamma=gamma, method=asked.get("method"), draft_layers=asked.get("draft_layers")
+    )
 
 
 def memory(text: str | None) -> int | None:

@@ -32,10 +32,10 @@ def command(
     Example: kvcalc size --model llama2-70b --context 8000 --batch 32
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, emit, engine_given, one_count
+    from kvcalc.cli.shared import command_output, count_from_zero, emit, engine_given, one_count
 
     shown = command_output(output, json=json)
-    tokens, sequences = one_count(context, "context"), one_count(batch, "batch") or 1
+    tokens, sequences = None if context is None else count_from_zero(context, "context"), one_count(batch, "batch") or 1
     options = api.engine_options(engine, engine_given(engine_options))
     deployment = api.deployment(model, engine=engine, options=options, **deployment_options)
     report = api.size(deployment, context=tokens, batch=sequences)

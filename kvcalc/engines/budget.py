@@ -76,7 +76,9 @@ def budget_defaults(engine: str, options: EngineOptions) -> BudgetDefaults:
             utilization = vllm.default_utilization(options.version)
             return BudgetDefaults(utilization=utilization, pass_tokens=options.max_num_batched_tokens)
         case "llama.cpp":
-            return BudgetDefaults(utilization=1.0, pass_tokens=options.ubatch)
+            return BudgetDefaults(
+                utilization=1.0, pass_tokens=min(options.ubatch or options.batch_size, options.batch_size)
+            )
         case "sglang":
             return BudgetDefaults(utilization=_SGLANG_SHARE, pass_tokens=None)
         case "transformers":

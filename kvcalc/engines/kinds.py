@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from kvcalc.core.reports.size import Reserved
 from kvcalc.core.search import largest
 from kvcalc.core.units import ceil_div
-from kvcalc.cost.sharding import rank_cache, rank_cache_bytes
+from kvcalc.cost.sharding import rank_cache
 from kvcalc.engines import llama_cpp, sglang, vllm
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.cost.cache import CacheBytes
+    from kvcalc.engines.drafts import Draft
     from kvcalc.engines.vllm import Layout
 
 __all__ = ["MOST_SEQUENCES", "Held", "Paged", "Plain", "Pool", "Preallocated", "Static", "Tokens"]
@@ -57,6 +59,10 @@ class Pool(Protocol):
         """Whether it refuses to start unless one sequence of its longest length fits."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Options that it takes otherwise than they were given."""
+
+    @property
     def most_sequences(self) -> int:
         """Sequences it takes at once, whatever the memory."""
 
@@ -78,16 +84,27 @@ class Plain:
     model: ModelProfile
     formats: Formats
     parallel: Parallel
+    draft: Draft | None = None
     starts_whole: bool = False
     most_sequences: int = MOST_SEQUENCES
+    notes: tuple[str, ...] = ()
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         """Return what `Pool.bytes_for` does."""
-        return rank_cache_bytes(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+        return self._needed(context, batch).total
+
+    def _needed(self, context: int, batch: int) -> CacheBytes:
+        """Return the bytes of a batch by kind, the draft's layers and a state for each drafted token among them."""
+        own = rank_cache(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+        if self.draft is None:
+            return own
+        drafted = self.draft.cache(self.formats, self.parallel, tokens=context, batch=batch)
+        kept = replace(own, state=own.state * (1 + self.draft.tokens))
+        return kept if drafted is None else kept + drafted
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Return what `Pool.reserved` does."""
-        held = rank_cache(self.model, self.formats, self.parallel, tokens=context, batch=batch)
+        held = self._needed(context, batch)
         return _reserved(self.name, held.growing, held.state, cross_bytes=held.cross)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
@@ -131,6 +148,7 @@ class Paged:
     version: str
     most_sequences: int
     starts_whole: bool = True
+    notes: tuple[str, ...] = ()
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         """Return what `Pool.bytes_for` does."""
@@ -175,6 +193,7 @@ class Tokens:
     page_size: int
     starts_whole: bool = False
     most_sequences: int = MOST_SEQUENCES
+    notes: tuple[str, ...] = ()
 
     def _rows(self, context: int, batch: int) -> int:
         sequences = ceil_div(batch, self.parallel.data)
@@ -214,6 +233,8 @@ class Preallocated:
     model: ModelProfile
     options: llama_cpp.LlamaCppOptions
     length: int | None
+    draft: ModelProfile | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def starts_whole(self) -> bool:
@@ -229,19 +250,30 @@ class Preallocated:
         """Return what `Pool.bytes_for` does."""
         slots = max(batch, self.options.parallel)
         asked = replace(self.options, context=max(context, self.length or 0) * slots, parallel=slots)
-        return llama_cpp.layout(self.model, asked).total_bytes
+        return sum(memory.total_bytes for memory in self._contexts(asked))
+
+    def _contexts(self, asked: llama_cpp.LlamaCppOptions) -> tuple[llama_cpp.LlamaCppMemory, ...]:
+        """Return the memory of the model's context and of the draft's, which is as long and keeps 16-bit entries."""
+        own = llama_cpp.layout(self.model, asked)
+        if self.draft is None:
+            return (own,)
+        beside = replace(asked, cache_type_k="f16", cache_type_v="f16", rollback_tokens=0)
+        return own, llama_cpp.layout(self.draft, beside)
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Reserve as the tools do: ``context`` is that of all ``--parallel`` sequences, or of each of a batch."""
         alone = self.options.parallel > 1 or batch == 1
-        longest = max(context, self.length or 0)
+        # a length of each sequence takes as many times the cells
+        together = max(context, (self.length or 0) * self.options.parallel)
         asked = replace(
             self.options,
-            context=longest if alone else longest * batch,
+            context=together if alone else together * batch,
             parallel=self.options.parallel if alone else batch,
         )
-        memory = llama_cpp.layout(self.model, asked)
-        return _reserved(self.name, memory.kv_bytes, memory.state_bytes)
+        contexts = self._contexts(asked)
+        return _reserved(
+            self.name, sum(memory.kv_bytes for memory in contexts), sum(memory.state_bytes for memory in contexts)
+        )
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         """Return what `Pool.held` does."""

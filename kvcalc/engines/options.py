@@ -29,7 +29,10 @@ class EngineOptions:
         cache_type_k: llama.cpp: type of cached keys; f16 where left out.
         cache_type_v: llama.cpp: type of cached values; f16 where left out.
         swa_full: llama.cpp: whether windowed layers get the whole context.
-        ubatch: llama.cpp: tokens computed at once.
+        ctx_size: llama.cpp: context of all sequences together (``n_ctx``), 0 for what the model was trained with.
+        batch_size: llama.cpp: tokens of a batch at most (``n_batch``).
+        ubatch: llama.cpp: tokens computed at once; no more than a batch (``n_ubatch``).
+        n_rs_seq: llama.cpp: past tokens for which recurrent states are kept too, as drafts of a head ask for them.
         flash_attn: llama.cpp: flash attention.
     """
 
@@ -47,7 +50,10 @@ class EngineOptions:
     cache_type_k: str | None = None
     cache_type_v: str | None = None
     swa_full: bool = False
+    ctx_size: int | None = None
+    batch_size: int = 2048
     ubatch: int = 512
+    n_rs_seq: int = 0
     flash_attn: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.drafts import Draft
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.vllm import Layout
 
@@ -73,13 +74,22 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
 
 
 def vllm_options(
-    model: ModelProfile, parallel: Parallel, options: EngineOptions, *, max_model_len: int
+    model: ModelProfile,
+    parallel: Parallel,
+    options: EngineOptions,
+    *,
+    max_model_len: int,
+    draft: Draft | None = None,
 ) -> vllm.VllmOptions:
     """Return the options that decide vLLM's layout; those left out are its defaults on its large cards."""
     version = options.version or vllm.VERSION
     tokens = options.max_num_batched_tokens or batch_defaults(None, version=version).max_num_batched_tokens
     passes = options.max_in_flight_batches or passes_in_flight(
-        model, version=version, platform=options.platform, pipeline=parallel.pipeline
+        model,
+        version=version,
+        platform=options.platform,
+        pipeline=parallel.pipeline,
+        method=None if draft is None else draft.method,
     )
     return vllm.VllmOptions(
         max_model_len=max_model_len,
@@ -88,20 +98,24 @@ def vllm_options(
         max_in_flight_batches=passes,
         prefix_caching=options.prefix_caching,
         platform=options.platform,
+        speculative_tokens=0 if draft is None else draft.tokens,
+        draft=draft,
         version=options.version,
     )
 
 
-def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+def _vllm(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
+) -> Pool:
     check_vllm(model, formats, parallel, options)
 
     @lru_cache(maxsize=_MOST_LAYOUTS)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:
-        asked = vllm_options(model, parallel, options, max_model_len=max_model_len)
+        asked = vllm_options(model, parallel, options, max_model_len=max_model_len, draft=draft)
         return vllm.stage_layouts(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
 
     def needed(max_model_len: int) -> int:
-        asked = vllm_options(model, parallel, options, max_model_len=max_model_len)
+        asked = vllm_options(model, parallel, options, max_model_len=max_model_len, draft=draft)
         return vllm.memory_to_start(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
 
     version = options.version or vllm.VERSION
@@ -115,7 +129,9 @@ def _vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: En
     )
 
 
-def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+def _llama_cpp(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
+) -> Pool:
     if parallel.gpus > 1:
         raise UnsupportedError(
             "llama.cpp on several GPUs is not modelled: its split depends on what each of them has free",
@@ -127,35 +143,56 @@ def _llama_cpp(model: ModelProfile, formats: Formats, parallel: Parallel, option
         cache_type_k=options.cache_type_k or formats.key.name,
         cache_type_v=options.cache_type_v or formats.value.name,
         swa_full=options.swa_full,
+        batch=options.batch_size,
         ubatch=options.ubatch,
         flash_attn=options.flash_attn,
+        # a head's rejected tokens are taken back from the states; those of a model or of n-grams are computed again
+        rollback_tokens=max(options.n_rs_seq, draft.tokens if draft is not None and draft.is_head else 0),
     )
-    return Preallocated(name=f"llama.cpp {llama_cpp.VERSION}", model=model, options=asked, length=options.max_model_len)
+    return Preallocated(
+        name=f"llama.cpp {llama_cpp.VERSION}",
+        model=model,
+        options=asked,
+        length=options.max_model_len,
+        draft=None if draft is None else draft.cached,
+        notes=llama_cpp.option_notes(model, asked),
+    )
 
 
-def _transformers(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+def _transformers(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
+) -> Pool:
     _check_split(model, parallel)
     version = options.version or transformers.VERSION
     if options.max_model_len is None:
-        return Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel)
+        return Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel, draft)
     static = transformers.decompressed(model, version)
     return Static(
         f"transformers {version}, StaticCache",
         static,
         formats,
         parallel,
+        draft,
         starts_whole=True,
         length=options.max_model_len,
     )
 
 
-def _sglang(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+def _sglang(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
+) -> Pool:
     _check_caches("SGLang", formats, _SGLANG_CACHES)
     _check_split(model, parallel)
     stages = tuple(
         sglang.token_bytes(replace(model, blocks=blocks), formats, tensor=parallel.tensor)
         for blocks in stage_blocks(model, parallel.pipeline)
     )
+    if draft is not None and draft.cached is not None:
+        drafting = draft.cached.layers
+        layers = [len(blocks) for blocks in stage_blocks(model, parallel.pipeline)]
+        stages = tuple(
+            stage.with_draft(layers=count, drafting=drafting) for stage, count in zip(stages, layers, strict=True)
+        )
     return Tokens(
         f"sglang {sglang.VERSIONS}",
         stages,
@@ -165,9 +202,11 @@ def _sglang(model: ModelProfile, formats: Formats, parallel: Parallel, options: 
     )
 
 
-def _ideal(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
+def _ideal(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
+) -> Pool:
     del options
-    return Plain("ideal", model, formats, parallel)
+    return Plain("ideal", model, formats, parallel, draft)
 
 
 ENGINES: dict[str, Callable[..., Pool]] = {
@@ -179,8 +218,24 @@ ENGINES: dict[str, Callable[..., Pool]] = {
 }
 
 
-def pool(engine: str, model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> Pool:
-    """Return an engine's cache for a model on an arrangement of GPUs.
+# Ways to draft that an engine has; without an engine all of them.
+_METHODS = {
+    "vllm": ("draft-model", "ngram", "medusa", "eagle", "mtp"),
+    "llama.cpp": ("draft-model", "ngram", "eagle", "mtp"),
+    "sglang": ("draft-model", "ngram", "eagle", "mtp"),
+    "transformers": ("draft-model", "ngram", "layer-skip"),
+}
+
+
+def pool(
+    engine: str,
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    options: EngineOptions,
+    draft: Draft | None = None,
+) -> Pool:
+    """Return an engine's cache for a model, and what drafts for it, on an arrangement of GPUs.
 
     Raises:
         InputError: an engine whose memory is not modelled, or options it refuses.
@@ -189,11 +244,18 @@ def pool(engine: str, model: ModelProfile, formats: Formats, parallel: Parallel,
     if engine not in ENGINES:
         hint = did_you_mean(engine, ENGINES) or f"engines: {', '.join(ENGINES)}"
         raise InputError(f"the memory of engine {engine!r} is not modelled", hint=hint)
-    return _pool(engine, Same(model), Same(formats), parallel, options)
+    if draft is not None and draft.method not in _METHODS.get(engine, (draft.method,)):
+        raise InputError(f"{engine} does not draft by {draft.method}", hint=f"it has {', '.join(_METHODS[engine])}")
+    return _pool(engine, Same(model), Same(formats), parallel, options, Same(draft))
 
 
 @lru_cache(maxsize=_MOST_POOLS)
 def _pool(
-    engine: str, model: Same[ModelProfile], formats: Same[Formats], parallel: Parallel, options: EngineOptions
+    engine: str,
+    model: Same[ModelProfile],
+    formats: Same[Formats],
+    parallel: Parallel,
+    options: EngineOptions,
+    draft: Same[Draft | None],
 ) -> Pool:
-    return ENGINES[engine](model.it, formats.it, parallel, options)
+    return ENGINES[engine](model.it, formats.it, parallel, options, draft.it)

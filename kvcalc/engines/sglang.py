@@ -10,7 +10,7 @@ Source: SGLang, ``mem_cache/memory_pool.py`` (MHATokenToKVPool, MLATokenToKVPool
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
@@ -35,16 +35,32 @@ class TokenBytes:
         keys: keys; of latent attention, the one vector it keeps.
         values: values.
         index: keys of a sparse indexer, which SGLang's log leaves out (before 2025-10) or counts apart.
+        draft: layers that draft, in a pool of their own of as many tokens.
     """
 
     keys: int
     values: int
     index: int
+    draft: int = 0
 
     @property
     def total(self) -> int:
         """Bytes by which the memory is divided."""
-        return self.keys + self.values + self.index
+        return self.keys + self.values + self.index + self.draft
+
+    def with_draft(self, *, layers: int, drafting: int) -> TokenBytes:
+        """Return the bytes with so many layers that draft: each is priced as one of the model's, whatever its size.
+
+        Args:
+            layers: layers of the model.
+            drafting: layers that draft.
+
+        Source: SGLang 0.5.23, ``pool_configurator.py``, the cell size with a draft worker.
+
+        >>> TokenBytes(keys=73728, values=73728, index=0).with_draft(layers=36, drafting=1).total
+        151552
+        """
+        return replace(self, draft=self.total * drafting // layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

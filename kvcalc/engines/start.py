@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.drafts import Draft
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.pools import Pool
 
@@ -57,6 +58,7 @@ class EngineStart:
         hardware: the accelerator; none where only the cache is asked about.
         options: the engine's options, its defaults filled in.
         pass_sequences: sequences of the largest pass.
+        draft: layers that draft for the model.
         assumed: defaults that may move an answer.
     """
 
@@ -67,6 +69,7 @@ class EngineStart:
     hardware: HardwareProfile | None
     options: EngineOptions
     pass_sequences: int
+    draft: Draft | None = None
     assumed: tuple[Assumption, ...] = ()
 
     @cached_property
@@ -77,7 +80,7 @@ class EngineStart:
             InputError: options that it refuses.
             UnsupportedError: a model or arrangement that its memory model does not describe.
         """
-        return pool(self.engine, self.model, self.formats, self.parallel, self.options)
+        return pool(self.engine, self.model, self.formats, self.parallel, self.options, self.draft)
 
 
 def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProfile | None) -> str:
@@ -128,7 +131,7 @@ def engine_start(
     options: EngineOptions,
     *,
     max_model_len: int | None = None,
-    method: str | None = None,
+    draft: Draft | None = None,
 ) -> EngineStart:
     """Return an engine's start, with its defaults for that card and version filled in.
 
@@ -141,14 +144,14 @@ def engine_start(
         options: what the user says of the engine.
         max_model_len: longest sequence that vLLM is started for where the options name none; the other engines take
             their length, where they have one, from the options alone.
-        method: how tokens are drafted, if they are.
+        draft: layers that draft for the model.
 
     Raises:
         InputError: not a version of the engine.
     """
     if engine == "vllm":
         asked = replace(options, max_model_len=options.max_model_len or max_model_len)
-        return _vllm_start(model, formats, parallel, hardware, asked, method)
+        return _vllm_start(model, formats, parallel, hardware, asked, draft)
     return EngineStart(
         engine=engine,
         model=model,
@@ -157,6 +160,7 @@ def engine_start(
         hardware=hardware,
         options=replace(options, max_num_batched_tokens=options.max_num_batched_tokens or _PASS_TOKENS),
         pass_sequences=options.max_num_seqs or options.parallel,
+        draft=draft,
     )
 
 
@@ -166,7 +170,7 @@ def _vllm_start(
     parallel: Parallel,
     hardware: HardwareProfile | None,
     options: EngineOptions,
-    method: str | None,
+    draft: Draft | None,
 ) -> EngineStart:
     version = options.version or vllm.VERSION
     defaults = batch_defaults(
@@ -177,7 +181,11 @@ def _vllm_start(
         max_model_len=options.max_model_len,
     )
     passes = passes_in_flight(
-        model, version=version, platform=options.platform, pipeline=parallel.pipeline, method=method
+        model,
+        version=version,
+        platform=options.platform,
+        pipeline=parallel.pipeline,
+        method=None if draft is None else draft.method,
     )
     filled = replace(
         options,
@@ -202,5 +210,6 @@ def _vllm_start(
         hardware=hardware,
         options=filled,
         pass_sequences=options.max_num_seqs or defaults.max_num_seqs,
+        draft=draft,
         assumed=tuple(assumed),
     )

@@ -18,23 +18,28 @@ from kvcalc.engines.start import check_split, default_engine, engine_start, run_
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.drafts import Draft
     from kvcalc.engines.start import EngineStart
 
 __all__ = [
     "AskedFormats",
     "Deployment",
+    "asked_context",
     "check_batch",
     "check_context",
     "default_context",
     "deploy",
+    "draft_weights",
     "format_names",
     "held_weight_bytes",
+    "logical_cache",
     "memory_needed",
     "parallel_sizes",
     "rank_weights",
     "run_formats",
     "share_experts",
     "started",
+    "trained_context",
 ]
 
 _PLAIN = ("bf16", "fp16", "fp32")
@@ -78,6 +83,7 @@ class Deployment:
         power_share: share of its rated power that each accelerator draws on average.
         engine: the engine that was asked for, a key of `kvcalc.engines.pools.ENGINES`; none where any may run it.
         options: what the user says of the engine.
+        draft: layers that draft for the model.
         asked: the formats that were asked for.
         layout_notes: what was taken for granted of the parallel sizes.
     """
@@ -90,6 +96,7 @@ class Deployment:
     power_share: float = 1.0
     engine: str | None = None
     options: EngineOptions = field(default_factory=EngineOptions)
+    draft: Draft | None = None
     asked: AskedFormats = _AS_THE_ENGINE
     layout_notes: tuple[str, ...] = ()
 
@@ -117,6 +124,7 @@ class Deployment:
             self.hardware,
             self.options,
             max_model_len=max_model_len,
+            draft=self.draft,
         )
 
     @property
@@ -135,6 +143,17 @@ class Deployment:
 def default_context(model: ModelProfile) -> int:
     """Return the context a question is asked at where none is given: 4,096, or the model's limit if that is smaller."""
     return min(_DEFAULT_CONTEXT, model.context_limit or _DEFAULT_CONTEXT)
+
+
+def asked_context(deployment: Deployment, context: int | None) -> int | None:
+    """Return the context that is asked for: for llama.cpp 0 is what the model was trained with.
+
+    Raises:
+        InputError: 0 for a model without a limit.
+    """
+    if context == 0 and deployment.served_by == "llama.cpp":
+        return trained_context(deployment.model)
+    return context
 
 
 def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:
@@ -293,7 +312,7 @@ def deploy(
     options = options or EngineOptions()
     if engine == "llama.cpp":
         key, value = options.cache_type_k or kv or _LLAMA_CPP_CACHE, options.cache_type_v or kv or _LLAMA_CPP_CACHE
-        options = replace(options, cache_type_k=key, cache_type_v=value)
+        options = replace(_with_length(options, model), cache_type_k=key, cache_type_v=value)
     asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
     formats = run_formats(model, **asdict(asked), engine=engine)
     return Deployment(
@@ -306,6 +325,31 @@ def deploy(
         options=options,
         asked=asked,
     )
+
+
+def _with_length(options: EngineOptions, model: ModelProfile) -> EngineOptions:
+    """Return llama.cpp's options with the length of a sequence that a context of all of them leaves it.
+
+    Raises:
+        InputError: two lengths, or the trained one of a model that has no limit.
+    """
+    if options.ctx_size is None:
+        return options
+    each = max(1, (options.ctx_size or trained_context(model)) // options.parallel)
+    if options.max_model_len not in (None, each):
+        raise InputError("ctx-size and max-model-len are two lengths of a sequence", hint="give one of them")
+    return replace(options, max_model_len=each)
+
+
+def trained_context(model: ModelProfile) -> int:
+    """Return the context that a model was trained with: llama.cpp's where it is 0.
+
+    Raises:
+        InputError: the model has no limit.
+    """
+    if model.context_limit is None:
+        raise InputError("the model has no limit on its context", hint="say how many tokens, as --context 32768")
+    return model.context_limit
 
 
 def started(deployment: Deployment, engine: str | None, options: EngineOptions | None = None) -> Deployment:
@@ -327,7 +371,9 @@ def started(deployment: Deployment, engine: str | None, options: EngineOptions |
         engine=named,
         options=options or deployment.options,
     )
-    return replace(made, power_share=deployment.power_share, layout_notes=deployment.layout_notes)
+    return replace(
+        made, power_share=deployment.power_share, layout_notes=deployment.layout_notes, draft=deployment.draft
+    )
 
 
 def _dtype_notes(model: ModelProfile, asked: AskedFormats, engine: str | None) -> tuple[str, ...]:
@@ -368,5 +414,18 @@ def rank_weights(deployment: Deployment) -> int:
 
 def memory_needed(deployment: Deployment, *, tokens: int, batch: int) -> int:
     """Return the bytes that weights and cache need on the fullest rank; no engine's overhead is in it."""
-    model, formats, parallel = deployment.model, deployment.formats, deployment.parallel
-    return rank_weights(deployment) + rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch)
+    return rank_weights(deployment) + draft_weights(deployment) + logical_cache(deployment, tokens=tokens, batch=batch)
+
+
+def draft_weights(deployment: Deployment) -> int:
+    """Return the bytes of the draft's weights on a rank."""
+    draft = deployment.draft
+    return 0 if draft is None else draft.weight_bytes(deployment.formats, deployment.parallel)
+
+
+def logical_cache(deployment: Deployment, *, tokens: int, batch: int) -> int:
+    """Return the bytes that a batch's tokens need on the fullest rank, those of the draft's layers among them."""
+    formats, parallel = deployment.formats, deployment.parallel
+    own = rank_cache_bytes(deployment.model, formats, parallel, tokens=tokens, batch=batch)
+    drafted = deployment.draft and deployment.draft.cache(formats, parallel, tokens=tokens, batch=batch)
+    return own + (drafted.total if drafted else 0)

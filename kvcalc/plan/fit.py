@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.fit import FitReport
 from kvcalc.core.search import largest
-from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.arrangements import Fewest, fewest_gpus
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, started
+from kvcalc.plan.deployment import (
+    asked_context,
+    check_batch,
+    check_context,
+    default_context,
+    format_names,
+    logical_cache,
+    started,
+)
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumptions, budget, room
 
 if TYPE_CHECKING:
@@ -69,6 +76,9 @@ def fit_report(
     deployment = started(deployment, engine or deployment.served_by, options)
     model, options = deployment.model, deployment.options
     own = options.max_model_len
+    context = asked_context(deployment, context)
+    if context is None and options.ctx_size is not None:
+        context = own
     tokens = min(default_context(model), own or default_context(model)) if context is None else context
     notes = [*check_context(model, tokens), *_idle_terms(options, terms), *_length_notes(deployment, context)]
     check_batch(batch)
@@ -95,7 +105,9 @@ def fit_report(
         reason=reason,
         budget=here.budget,
         kv_bytes_available=max(0, here.kv_bytes),
-        logical_kv_bytes=rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=batch),
+        method="" if deployment.draft is None else deployment.draft.method,
+        gamma=0 if deployment.draft is None else deployment.draft.tokens,
+        logical_kv_bytes=logical_cache(deployment, tokens=tokens, batch=batch),
         reserved_kv_bytes=reserved,
         kv_headroom=1 - reserved / here.kv_bytes if here.kv_bytes > 0 else None,
         kv_capacity_tokens=here.held.tokens,
@@ -112,8 +124,12 @@ def fit_report(
         practical=fewest.practical,
         min_gpus_reason=fewest.reason,
         assumed=assumptions(here, deployment, terms),
-        notes=(*notes, *deployment.notes, *model.notes),
+        notes=(*notes, *here.pool.notes, *_draft_notes(deployment), *deployment.notes, *model.notes),
     )
+
+
+def _draft_notes(deployment: Deployment) -> tuple[str, ...]:
+    return () if deployment.draft is None else deployment.draft.notes
 
 
 def _length_notes(deployment: Deployment, context: int | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest
 from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, runtime_overhead
-from kvcalc.plan.deployment import memory_needed, rank_weights, share_experts
+from kvcalc.plan.deployment import draft_weights, memory_needed, rank_weights, share_experts
 
 if TYPE_CHECKING:
     from kvcalc.engines.budget import BudgetDefaults
@@ -196,12 +196,14 @@ def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_T
         served = replace(deployment, parallel=share_experts(deployment.model, deployment.parallel))
     weights = rank_weights(served)
     activations, overhead = _overheads(start, terms, defaults)
-    usable = int(utilization * memory) - weights
+    drafting = draft_weights(served)
+    usable = int(utilization * memory) - weights - drafting
     beside = activations.plus(overhead)
     return Budget(
         memory_bytes=memory,
         utilization=utilization,
-        weight_bytes=weights,
+        weight_bytes=weights + drafting,
+        draft_weight_bytes=drafting,
         activation_bytes=activations.most,
         overhead_bytes=overhead.most,
         kv_bytes_available=usable - beside.most,

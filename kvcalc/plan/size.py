@@ -9,6 +9,7 @@ from kvcalc.cost.cache import affine_segments, cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.deployment import (
+    asked_context,
     check_batch,
     check_context,
     default_context,
@@ -16,10 +17,10 @@ from kvcalc.plan.deployment import (
     held_weight_bytes,
     rank_weights,
     started,
+    trained_context,
 )
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.size import Reserved
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
@@ -52,7 +53,7 @@ def size_report(
     """
     deployment = started(deployment, engine, options)
     model, formats = deployment.model, deployment.formats
-    tokens = default_context(model) if context is None else context
+    tokens = _tokens(deployment, asked_context(deployment, context))
     notes = check_context(model, tokens)
     check_batch(batch)
     held, after = cache_bytes(model, tokens, formats), cache_bytes(model, tokens + 1, formats)
@@ -79,6 +80,7 @@ def size_report(
         total_bytes=held_weight_bytes(deployment),
         parts=parts,
     )
+    reserving = None if deployment.engine is None else deployment.start(max_model_len=tokens).pool
     rank_kv = rank_cache_bytes(model, formats, deployment.parallel, tokens=tokens, batch=batch)
     return SizeReport(
         model=model.name,
@@ -89,14 +91,20 @@ def size_report(
         kv=kv,
         weights=weights,
         per_gpu=PerGpu(gpus=deployment.parallel.gpus, kv_bytes=rank_kv, weight_bytes=rank_weights(deployment)),
-        reserved=None if deployment.engine is None else _reserved(deployment, tokens, batch),
+        reserved=None if reserving is None else reserving.reserved(context=tokens, batch=batch),
         grid=_grid(deployment, tokens),
-        notes=(*notes, *deployment.notes, *model.notes),
+        notes=(*notes, *(() if reserving is None else reserving.notes), *deployment.notes, *model.notes),
     )
 
 
-def _reserved(deployment: Deployment, tokens: int, batch: int) -> Reserved:
-    return deployment.start(max_model_len=tokens).pool.reserved(context=tokens, batch=batch)
+def _tokens(deployment: Deployment, context: int | None) -> int:
+    """Return the context that is asked for, which llama.cpp may be told as its own option."""
+    if context is not None:
+        return context
+    options = deployment.options
+    if deployment.engine == "llama.cpp" and options.ctx_size is not None:
+        return options.ctx_size or trained_context(deployment.model)
+    return default_context(deployment.model)
 
 
 def _grid(deployment: Deployment, context: int) -> tuple[GridCell, ...]:

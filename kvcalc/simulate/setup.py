@@ -140,6 +140,6 @@ def _unmodelled_prefix_tokens(layout: Layout) -> int:
 def _layout(start: EngineStart, longest: int) -> Layout:
     """Return the layout of the stage with the largest blocks, which decides for all."""
     parallel = start.parallel
-    asked = vllm_options(start.model, parallel, start.options, max_model_len=longest)
+    asked = vllm_options(start.model, parallel, start.options, max_model_len=longest, draft=start.draft)
     stages = vllm.stage_layouts(start.model, start.formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
     return max(stages, key=lambda stage: stage.bytes_per_block)

@@ -356,6 +356,14 @@ def test_estimated_steps_stand_on_the_calibration_that_is_given(capsys, tmp_path
     assert given - known == pytest.approx(1.0 - own.step_s)
 
 
+def test_a_draft_model_takes_its_memory_from_the_cache(capsys):
+    drafting = ("--gamma", "3", "--acceptance", "0.8")
+    free, modelled = (_json(capsys, *SMALL, *drafting, *more)["setup"] for more in ((), ("--draft", "llama3.2-1b")))
+    target = kvcalc.deployment("llama3.1-8b", gpu="h200")
+    fitted = kvcalc.fit(kvcalc.with_draft(target, "llama3.2-1b", gamma=3), engine="vllm")
+    assert modelled["num_blocks"] == fitted.num_blocks < free["num_blocks"]
+
+
 def test_drafts_are_accepted_by_position_as_they_were_printed(capsys):
     run = (*SMALL, "--step-times", "20ms", "--gamma", "3")
     printed = _json(capsys, *run, "--acceptance-by-position", "0.543,0.357,0.264")

@@ -65,6 +65,7 @@ PUBLIC = [
     "sweep",
     "traffic",
     "validate",
+    "with_draft",
 ]
 
 

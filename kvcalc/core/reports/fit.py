@@ -23,10 +23,11 @@ class Budget:
     Args:
         memory_bytes: the GPU's memory.
         utilization: share of it that the engine may use.
-        weight_bytes: weights on the fullest rank.
+        weight_bytes: weights on the fullest rank, those of a draft among them.
         activation_bytes: peak of activations while the engine profiles itself.
         overhead_bytes: CUDA context, communication buffers and captured graphs.
         kv_bytes_available: what is left for the cache.
+        draft_weight_bytes: of the weights, those of layers that draft.
         intervals: least and most of ``activation_bytes``, ``overhead_bytes`` and ``kv_bytes_available``.
     """
 
@@ -37,6 +38,7 @@ class Budget:
     overhead_bytes: int
     kv_bytes_available: int
     intervals: Mapping[str, tuple[int, int]]
+    draft_weight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ class FitReport:
         formats: number formats.
         context: tokens of each sequence.
         batch: sequences.
+        method: the way tokens are drafted; empty where they are not.
+        gamma: drafted tokens of a verification; 0 where there are none.
         max_model_len: longest sequence the engine is started for.
         fits: whether the engine starts and holds the batch.
         reason: why not.
@@ -113,4 +117,6 @@ class FitReport:
     practical: FittingDeployment | None = None
     min_gpus_reason: str = ""
     assumed: str = ""
+    method: str = ""
+    gamma: int = 0
     notes: tuple[str, ...] = ()

@@ -7,7 +7,14 @@ Back ends other than the CPU, T5, BERT, RWKV and hybrids with windows are not de
 
 from __future__ import annotations
 
-from kvcalc.engines.llama_cpp.layout import Cache, CompressorState, LlamaCppMemory, RecurrentState, layout
+from kvcalc.engines.llama_cpp.layout import (
+    Cache,
+    CompressorState,
+    LlamaCppMemory,
+    RecurrentState,
+    layout,
+    option_notes,
+)
 from kvcalc.engines.llama_cpp.options import CACHE_TYPES, MOST_SEQUENCES, VERSION, LlamaCppOptions
 
 __all__ = [
@@ -20,4 +27,5 @@ __all__ = [
     "LlamaCppOptions",
     "RecurrentState",
     "layout",
+    "option_notes",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.model import Latent
+from kvcalc.core.model import Latent, State
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import find_architecture
 from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_bytes, shape_layers, value_bytes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.layers import Layer
     from kvcalc.engines.llama_cpp.options import ContextSizes, LlamaCppOptions
 
-__all__ = ["Cache", "CompressorState", "LlamaCppMemory", "RecurrentState", "layout"]
+__all__ = ["Cache", "CompressorState", "LlamaCppMemory", "RecurrentState", "layout", "option_notes"]
 
 # The ratios of compressed attention that llama.cpp knows, and what it calls their caches.
 _COMPRESSED_ROLES = {4: "csa", 128: "hca"}
@@ -154,6 +154,21 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
         recurrent=_recurrent(layers, options, kept),
         compressors=_compressors(layers, options, kept),
     )
+
+
+def option_notes(model: ModelProfile, options: LlamaCppOptions) -> tuple[str, ...]:
+    """Say which options llama.cpp silently takes otherwise than they were given.
+
+    Source: llama.cpp commit 0c1e57098bba, ``llama_context::llama_context``.
+    """
+    notes = []
+    if options.ubatch > options.batch:
+        cut = f"ubatch {options.ubatch:,} is cut to {options.batch:,}"
+        notes.append(f"{cut}: llama.cpp computes no more at once than --batch-size")
+    states = any(isinstance(mixer, State) for block in model.block_counts for mixer in block.mixers)
+    if options.rollback_tokens and states and not find_architecture(model.architecture).rollback:
+        notes.append(f"llama.cpp keeps no earlier states of {model.architecture}: drafts cost no copies of them")
+    return tuple(notes)
 
 
 def _caches(layers: tuple[Layer, ...], options: LlamaCppOptions, sizes: ContextSizes) -> tuple[Cache, ...]:

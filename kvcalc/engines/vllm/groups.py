@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.sharding import stage_blocks
-from kvcalc.engines.vllm.specs import configured_block_size, layer_specs
+from kvcalc.engines.vllm.specs import configured_block_size, draft_specs, layer_specs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,7 @@ def layout(
     *,
     tensor: int = 1,
     blocks: Sequence[Block] | None = None,
+    drafts: bool = True,
 ) -> Layout:
     """Return how vLLM lays out the cache of one tensor-parallel rank.
 
@@ -112,6 +113,7 @@ def layout(
         options: the engine's options.
         tensor: tensor-parallel ranks.
         blocks: the layers of one pipeline stage; all layers where left out.
+        drafts: whether the layers that draft are on that stage: they are on the last.
 
     Raises:
         UnsupportedError: a layer whose cache in vLLM is not modelled, or pages that the engine cannot make equal.
@@ -130,6 +132,8 @@ def layout(
     (16, 2097152, 536870912)
     """
     specs = layer_specs(model, formats, options, tensor=tensor, blocks=blocks)
+    if drafts:
+        specs += draft_specs(model, formats, options, tensor=tensor)
     if not specs:
         raise UnsupportedError(f"{model.name} keeps no cache that vLLM would lay out")
     groups = tuple(_group(members, options) for members in _grouped(specs))
@@ -164,9 +168,9 @@ def stage_layouts(
         raise InputError(f"the {model.layers} layers of {model.name} cannot be split over {pipeline} pipeline stages")
     stages = stage_blocks(model, pipeline)
     # most stages have the same layers, and layers of a kind are one object
-    kinds = [tuple(map(id, blocks)) for blocks in stages]
+    kinds = [(index == len(stages) - 1, *map(id, blocks)) for index, blocks in enumerate(stages)]
     known = {
-        kind: layout(model, formats, options, tensor=tensor, blocks=blocks)
+        kind: layout(model, formats, options, tensor=tensor, blocks=blocks, drafts=bool(kind[0]))
         for kind, blocks in dict(zip(kinds, stages, strict=True)).items()
     }
     return tuple(known[kind] for kind in kinds)

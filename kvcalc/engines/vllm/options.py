@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError
+
+if TYPE_CHECKING:
+    from kvcalc.engines.drafts import Draft
 
 __all__ = ["VllmOptions"]
 
@@ -23,6 +26,7 @@ class VllmOptions:
         prefix_caching: whether blocks are kept for later requests; it also decides what state layers hold.
         platform: what the engine runs on; a CPU's kernels want larger blocks and 32-bit recurrent states.
         speculative_tokens: draft tokens of each verification.
+        draft: what drafts them, whose layers are laid out on the last pipeline stage.
         version: its version; the one that is described where left out.
     """
 
@@ -33,6 +37,7 @@ class VllmOptions:
     prefix_caching: bool = True
     platform: Literal["gpu", "cpu"] = "gpu"
     speculative_tokens: int = 0
+    draft: Draft | None = None
     version: str | None = None
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.vllm.options import VllmOptions
 
-__all__ = ["Kind", "Spec", "configured_block_size", "layer_specs"]
+__all__ = ["Kind", "Spec", "configured_block_size", "draft_specs", "layer_specs"]
 
 Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state"]
 
@@ -44,6 +44,8 @@ _NEVER_FP8 = frozenset({"falcon"})
 _WINDOW_KEEPS_BLOCK = frozenset({"mimo_v2_flash"})
 _WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba"})
 _RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32", "bailing_hybrid": "fp32"}
+# Prediction layers that read the cache of the model's own layers.
+_DRAFTS_IN_OWN_CACHE = frozenset({"gemma4_text"})
 _VARIANTS = frozenset({"mamba", "mamba2", "gated_delta", "linear", "short_conv"})
 _DRAFTS_IN_CONVOLUTION = frozenset({"mamba2", "gated_delta"})
 
@@ -109,6 +111,34 @@ def layer_specs(
         for block in {id(block): block for block in layers}.values()
     }
     return tuple(spec for block in layers for spec in made[id(block)])
+
+
+def draft_specs(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1) -> tuple[Spec, ...]:
+    """Return the spec of every draft layer that keeps something: its blocks have as many tokens as the model's.
+
+    Args:
+        model: the model that verifies.
+        formats: its formats.
+        options: the engine's options, the draft among them.
+        tensor: tensor-parallel ranks.
+
+    Raises:
+        UnsupportedError: a draft layer whose cache in vLLM is not modelled.
+
+    Source: vLLM 0.32, Attention.get_kv_cache_spec of the drafter's layers, which stand among the model's own in
+    kv_cache_utils.get_kv_cache_configs.
+    """
+    draft = options.draft
+    if draft is None or draft.cached is None or (draft.is_head and model.architecture in _DRAFTS_IN_OWN_CACHE):
+        return ()
+    beside = _maker(model, formats, options, tensor=tensor)
+    ranks = draft.ranks(draft.cached, tensor)
+    maker = replace(
+        _maker(draft.cached, draft.formats or formats, options, tensor=ranks),
+        block_size=beside.block_size,
+        state_page_bytes=beside.state_page_bytes,
+    )
+    return tuple(spec for block in draft.cached.blocks for mixer in block.mixers for spec in maker.of(mixer))
 
 
 def configured_block_size(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1) -> int:

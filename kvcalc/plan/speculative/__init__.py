@@ -3,6 +3,6 @@
 from kvcalc.plan.speculative.acceptance import Acceptance, read_acceptance
 from kvcalc.plan.speculative.methods import METHODS
 from kvcalc.plan.speculative.options import SpeculationOptions
-from kvcalc.plan.speculative.report import speculation_report
+from kvcalc.plan.speculative.report import speculation_report, with_drafter
 
-__all__ = ["METHODS", "Acceptance", "SpeculationOptions", "read_acceptance", "speculation_report"]
+__all__ = ["METHODS", "Acceptance", "SpeculationOptions", "read_acceptance", "speculation_report", "with_drafter"]

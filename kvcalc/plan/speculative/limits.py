@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.speculative import BatchLimit, LargestDraft, PayingRange
 from kvcalc.cost.speculation import largest_draft_ratio
-from kvcalc.plan.speculative.memory import largest_fitting_batch
+from kvcalc.plan.room import largest_batch
 from kvcalc.plan.speculative.passes import Kind
 from kvcalc.plan.steps import required_hardware
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["batch_limit", "largest_draft"]
 
 _MOST_BATCH = 2**17
+_MOST_FITTING = 2**24
 # Batches tried one after another grow by a quarter; between two of them the crossing is bisected.
 _GROWTH = 1.25
 _KINDS: tuple[Kind, Kind] = ("latency_s", "serial_s")
@@ -47,7 +48,7 @@ def batch_limit(asked: Speculation, context: int, gamma: int | None) -> BatchLim
         serial_pays=_words(serial),
         serial_paying=serial,
         searched_batch=_MOST_BATCH,
-        largest_fitting_batch=largest_fitting_batch(passes.target, passes.drafter, tree, context=context),
+        largest_fitting_batch=largest_batch(passes.with_draft(tree), context=context, limit=_MOST_FITTING),
     )
 
 

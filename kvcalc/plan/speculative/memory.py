@@ -1,4 +1,4 @@
-"""What speculation adds to a GPU's memory, and how large a batch still fits beside it."""
+"""Memory of a GPU that speculation adds, as the tokens need it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.speculative import DraftMemory
 from kvcalc.cost.sharding import rank_cache
 from kvcalc.plan.deployment import memory_needed
-from kvcalc.plan.room import fit_reason
 
 if TYPE_CHECKING:
     from kvcalc.core.speculation import DraftTree
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.methods import Drafter
 
-__all__ = ["draft_memory", "largest_fitting_batch", "speculation_fits", "speculation_memory"]
-
-_MOST_BATCH = 2**24
+__all__ = ["draft_memory", "speculation_memory"]
 
 
 def draft_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> DraftMemory:
@@ -44,22 +41,3 @@ def speculation_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *,
     """Return the bytes that the target and what speculation adds need on the fullest GPU."""
     added = draft_memory(target, drafter, tree, batch=batch, context=context).total_bytes
     return memory_needed(target, tokens=context, batch=batch) + added
-
-
-def speculation_fits(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> bool:
-    """Whether a batch fits under the target's engine beside what speculation adds."""
-    added = draft_memory(target, drafter, tree, batch=batch, context=context).total_bytes
-    return not fit_reason(target, context=context, batch=batch, beside_bytes=added)
-
-
-def largest_fitting_batch(target: Deployment, drafter: Drafter, tree: DraftTree, *, context: int) -> int:
-    """Return the largest batch that fits with what speculation adds; 0 where none does."""
-
-    def fits(batch: int) -> bool:
-        return speculation_fits(target, drafter, tree, batch=batch, context=context)
-
-    low, high = 0, _MOST_BATCH + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

@@ -60,7 +60,7 @@ def drafter(method: str | None, target: Deployment, draft: Deployment | None, *,
         method: one of `METHODS`; none for a draft model.
         target: the model that verifies.
         draft: the draft model, or a head's own profile.
-        layers: for ``layer-skip`` how many of the target's layers draft.
+        layers: for ``layer-skip`` how many of the target's layers draft, for ``eagle`` how many the head has.
 
     Raises:
         InputError: a draft that is missing or not taken.
@@ -80,10 +80,13 @@ def drafter(method: str | None, target: Deployment, draft: Deployment | None, *,
         raise InputError(
             f"{key} takes no draft model", hint=f"leave out --draft; it belongs to {', '.join(_TAKES_DRAFT)}"
         )
-    if layers is not None and key != "layer-skip":
-        raise InputError(f"{key} has no draft layers", hint="they belong to --method layer-skip")
+    if layers is not None and (key not in _TAKES_LAYERS or draft is not None):
+        what = key if draft is None else "a draft with a profile of its own"
+        raise InputError(f"{what} takes no draft layers", hint=f"they belong to {' and '.join(_TAKES_LAYERS)}")
     if key == "layer-skip":
         return _layer_skip(target, layers)
+    if key == "eagle" and layers is not None:
+        return _eagle(target, None, layers)
     return METHODS[key](target, draft)
 
 
@@ -125,8 +128,8 @@ def _medusa(target: Deployment, draft: Deployment | None) -> Drafter:
     return Drafter(method="medusa", runs=heads, held=heads, at_once=True, keeps_cache=False, notes=(note,))
 
 
-def _eagle(target: Deployment, draft: Deployment | None) -> Drafter:
-    """One decoder layer behind a projection 2h -> h; embedding and output head are the target's (arXiv 2401.15077)."""
+def _eagle(target: Deployment, draft: Deployment | None, layers: int = 1) -> Drafter:
+    """Decoder layers behind a projection 2h -> h; embedding and output head are the target's (arXiv 2401.15077)."""
     if draft is not None:
         return Drafter(method="eagle", runs=lambda _: draft, held=lambda _: draft)
     block = _attention_block(target.model)
@@ -135,7 +138,11 @@ def _eagle(target: Deployment, draft: Deployment | None) -> Drafter:
         width = block.mlp.width * block.mlp.experts_per_token + block.mlp.shared_width
         block = replace(block, mlp=Gated(width=width))
         note += ", with a dense MLP as wide as the experts of a token"
-    return _one_layer("eagle", target, block, note)
+    if not 1 <= layers <= target.model.layers:
+        raise InputError(f"an EAGLE head of {layers} layers", hint="from 1 to those of the model")
+    if layers > 1:
+        note = note.replace("is one decoder layer", f"is {layers} decoder layers")
+    return _head_layers("eagle", target, (block,) * layers, note)
 
 
 def _mtp(target: Deployment, draft: Deployment | None) -> Drafter:
@@ -143,13 +150,15 @@ def _mtp(target: Deployment, draft: Deployment | None) -> Drafter:
     if draft is not None:
         return Drafter(method="mtp", runs=lambda _: draft, held=lambda _: draft)
     note = "mtp: one layer like the target's last and a projection from twice its width, run once a drafted token"
-    return _one_layer("mtp", target, _attention_block(target.model), note)
+    return _head_layers("mtp", target, (_attention_block(target.model),), note)
 
 
-def _one_layer(method: str, target: Deployment, block: Block, note: str) -> Drafter:
+def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], note: str) -> Drafter:
     model = target.model
     layer = replace(
-        _bare(model, f"{model.name}'s {method} layer"), blocks=(block,), matrix_parameters=2 * model.hidden_size**2
+        _bare(model, f"{model.name}'s {method} layer{'s' * (len(blocks) > 1)}"),
+        blocks=blocks,
+        matrix_parameters=2 * model.hidden_size**2,
     )
     running = _beside(target, replace(layer, head=_head(model), embeddings=model.embeddings[:1]))
     held = _beside(target, layer)
@@ -206,6 +215,7 @@ METHODS: Mapping[str, Callable[[Deployment, Deployment | None], Drafter]] = {
     "layer-skip": lambda target, _: _layer_skip(target, None),
 }
 _TAKES_DRAFT = ("draft-model", "eagle", "mtp")
+_TAKES_LAYERS = ("layer-skip", "eagle")
 _ALIASES = {
     "draft": "draft-model",
     "draft_model": "draft-model",

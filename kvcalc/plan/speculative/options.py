@@ -15,12 +15,22 @@ if TYPE_CHECKING:
 
     from kvcalc.plan.speculative.acceptance import Acceptance
 
-__all__ = ["SpeculationOptions"]
+__all__ = ["SpeculationOptions", "check_gamma"]
 
 # Lengths that the best one is looked for among, where none are asked for.
 _GAMMAS = tuple(range(1, 17))
 _MOST_GAMMA = 256
 _MOST_SIBLINGS = 64
+
+
+def check_gamma(gamma: int) -> None:
+    """Refuse a length that a draft cannot have.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not 1 <= gamma <= _MOST_GAMMA:
+        raise InputError(f"gamma must be from 1 to {_MOST_GAMMA}, not {gamma}", hint="0 would be plain decoding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +55,7 @@ class SpeculationOptions:
 
     def __post_init__(self) -> None:
         for gamma in self.gammas or ():
-            if not 1 <= gamma <= _MOST_GAMMA:
-                raise InputError(
-                    f"gamma must be from 1 to {_MOST_GAMMA}, not {gamma}", hint="0 would be plain decoding"
-                )
+            check_gamma(gamma)
         if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
             raise InputError(f"tree-nodes must be from 1 to {MOST_NODES:,}, not {self.nodes}")
         if self.widths is not None and (self.nodes is not None or self.gammas not in (None, (len(self.widths),))):

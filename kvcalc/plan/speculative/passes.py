@@ -10,7 +10,9 @@ from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
 from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, speedup, tree_acceptance
-from kvcalc.plan.speculative.memory import speculation_fits, speculation_memory
+from kvcalc.plan.room import fit_reason
+from kvcalc.plan.speculative.memory import speculation_memory
+from kvcalc.plan.speculative.placing import drafted
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Passes:
         self._ratios: dict[tuple[int, int, DraftTree, Kind], Ratios] = {}
         self._steps: dict[DraftTree, tuple[int, ...]] = {}
         self._memory: dict[tuple[int, int, DraftTree], int] = {}
+        self._drafted: dict[tuple[int, int], Deployment] = {}
 
     def memory_bytes(self, batch: int, context: int, tree: DraftTree) -> int:
         """Return the bytes that target and draft need on the fullest GPU."""
@@ -96,7 +99,14 @@ class Passes:
 
     def fits(self, batch: int, context: int, tree: DraftTree) -> bool:
         """Whether target and draft fit under the target's engine."""
-        return speculation_fits(self.target, self.drafter, tree, batch=batch, context=context)
+        return not fit_reason(self.with_draft(tree), context=context, batch=batch)
+
+    def with_draft(self, tree: DraftTree) -> Deployment:
+        """Return the target with what drafts such a tree in its memory, the same object each time."""
+        key = (len(tree.level_widths), tree.nodes)
+        if key not in self._drafted:
+            self._drafted[key] = drafted(self.target, self.drafter, gamma=key[0], nodes=key[1])
+        return self._drafted[key]
 
     def target_time(self, batch: int, context: int, query_tokens: int) -> StepTime:
         """Return the time of a pass of the target over so many new tokens of each sequence, all with logits."""

@@ -1,4 +1,4 @@
-"""A draft model on the accelerators of its target."""
+"""Drafts on the accelerators of their target."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.cost.sharding import splits_evenly
+from kvcalc.engines.drafts import Draft
 from kvcalc.plan.deployment import deploy
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.speculative.methods import Drafter
 
-__all__ = ["place_draft"]
+__all__ = ["drafted", "place_draft"]
 
 
 def place_draft(
@@ -56,3 +58,27 @@ def place_draft(
         engine=target.engine,
         options=target.options,
     )
+
+
+def drafted(target: Deployment, drafter: Drafter, *, gamma: int, nodes: int | None = None) -> Deployment:
+    """Return a target with what drafts for it in its memory.
+
+    Args:
+        target: the model that verifies.
+        drafter: the way to draft.
+        gamma: levels of the draft.
+        nodes: drafted tokens; as many as levels where left out.
+    """
+    held, runs = drafter.held(gamma), drafter.runs(gamma)
+    placed = held or runs
+    own = placed is not None and placed.formats is not target.formats
+    draft = Draft(
+        method=drafter.method,
+        tokens=gamma if nodes is None else nodes,
+        loaded=None if held is None else held.model,
+        cached=runs.model if runs is not None and drafter.keeps_cache else None,
+        formats=placed.formats if own and placed is not None else None,
+        tensor=placed.parallel.tensor if own and placed is not None else None,
+        notes=drafter.notes,
+    )
+    return replace(target, draft=draft)

@@ -15,7 +15,9 @@ from kvcalc.plan.speculative.acceptance import Acceptance
 from kvcalc.plan.speculative.limits import batch_limit, largest_draft
 from kvcalc.plan.speculative.memory import draft_memory
 from kvcalc.plan.speculative.methods import drafter
+from kvcalc.plan.speculative.options import check_gamma
 from kvcalc.plan.speculative.passes import Passes, Speculation
+from kvcalc.plan.speculative.placing import drafted
 from kvcalc.plan.speculative.rules import quoted_rules
 from kvcalc.plan.steps import hardware_notes, required_hardware
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.speculative.options import SpeculationOptions
     from kvcalc.plan.speculative.passes import Outcome
 
-__all__ = ["ask", "speculation_report"]
+__all__ = ["ask", "speculation_report", "with_drafter"]
 
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
@@ -112,6 +114,27 @@ def speculation_report(
         rules=quoted_rules(asked.passes, first, best, rate=rows[0].acceptance_rate, batch=batch),
         map=_map(asked, batches, context, gammas[0]),
     )
+
+
+def with_drafter(
+    target: Deployment, draft: Deployment | None, *, gamma: int, method: str | None = None, layers: int | None = None
+) -> Deployment:
+    """Return a target with what drafts for it in its memory.
+
+    Args:
+        target: the model that verifies.
+        draft: the draft model, or a head's own profile.
+        gamma: drafted tokens of a verification.
+        method: the way to draft; a draft model where left out.
+        layers: layers that draft, where the method takes them.
+
+    Raises:
+        InputError: a draft that is missing, not taken or of another vocabulary, or a length that cannot be.
+        UnknownNameError: no such method.
+    """
+    check_gamma(gamma)
+    _draft_notes(target, draft, ())
+    return drafted(target, drafter(method, target, draft, layers=layers), gamma=gamma)
 
 
 def ask(target: Deployment, draft: Deployment | None, options: SpeculationOptions) -> Speculation:

@@ -24,7 +24,7 @@ def parts(report: FitReport) -> list[Part]:
     shown: list[Part] = [
         Text(verdict, style="bold green" if report.fits else "bold red"),
         Text(),
-        heading(f"{report.model}{where}, {report.engine}  ({formats_text(report.formats)})"),
+        heading(f"{report.model}{where}, {report.engine}{_drafted(report)}  ({formats_text(report.formats)})"),
     ]
     if report.budget is not None:
         shown += [facts(_budget(report.budget)), Text()]
@@ -32,16 +32,24 @@ def parts(report: FitReport) -> list[Part]:
     return [*shown, facts(_capacity(report)), *note_lines((*assumed, *report.notes))]
 
 
+def _drafted(report: FitReport) -> str:
+    return f", {report.method} drafts {report.gamma}" if report.method else ""
+
+
 def _budget(budget: Budget) -> list[tuple[str, ...]]:
     usable = budget.utilization * budget.memory_bytes
     return [
         ("memory of a GPU", bytes_text(budget.memory_bytes)),
         (f"  of it usable ({budget.utilization:.0%})", bytes_text(usable)),
-        ("- weights", bytes_text(budget.weight_bytes)),
+        ("- weights", bytes_text(budget.weight_bytes), _drafting(budget)),
         ("- activation peak", bytes_text(budget.activation_bytes), _interval(budget, "activation_bytes")),
         ("- context, buffers, graphs", bytes_text(budget.overhead_bytes), _interval(budget, "overhead_bytes")),
         ("= for the cache", bytes_text(budget.kv_bytes_available), _interval(budget, "kv_bytes_available")),
     ]
+
+
+def _drafting(budget: Budget) -> str:
+    return f"{bytes_text(budget.draft_weight_bytes)} of them the draft's" if budget.draft_weight_bytes else ""
 
 
 def _interval(budget: Budget, term: str) -> str:

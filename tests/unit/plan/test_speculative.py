@@ -338,7 +338,7 @@ def test_what_is_legal_but_foolish_is_said(small):
         ({"acceptance": 0.8, "method": "eagle", "tree": [2, 2], "gammas": [3]}, "a tree of 2 levels has a gamma of 2"),
         ({"acceptance": 0.8, "method": "eagle", "tree_nodes": 0}, "tree-nodes must be from 1"),
         ({"acceptance": 0.8, "method": "layer-skip", "draft_layers": 32}, "32 draft layers of 32"),
-        ({"acceptance": 0.8, "method": "eagle", "draft_layers": 3}, "eagle has no draft layers"),
+        ({"acceptance": 0.8, "method": "mtp", "draft_layers": 3}, "mtp takes no draft layers"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(small, arguments, words):
