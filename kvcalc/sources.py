@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.profiles.catalog import Entry, Kind
 
 __all__ = [
+    "calibrations",
     "catalogue_hardware",
     "catalogue_model",
     "find_calibration",
@@ -160,6 +161,13 @@ def find_calibration(deployment: Deployment) -> Calibration | None:
         if known is best:
             note_origin("calibration", known.name, str(entry.path), shipped=entry.shipped, shadows=entry.shadows)
     return best
+
+
+def calibrations() -> dict[str, Calibration]:
+    """Return all calibrations that can be found, by name."""
+    from kvcalc.profiles.catalog import entries
+
+    return {name: _calibration_of(entry) for name, entry in entries("calibration").items()}
 
 
 def shipped_calibrations() -> list[Calibration]:

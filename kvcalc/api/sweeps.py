@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, did_you_mean
-from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kvcalc.core.reports.sweep import SweepReport
@@ -28,6 +29,7 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "simulate": (),
 }
 Columns = dict[str, list[Any]]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ def sweep(
     resume: bool = False,
     pareto: bool = False,
     slo: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SweepReport:
     """Return a report's rows for every point of a grid, or save them to a file.
 
@@ -89,18 +91,19 @@ def sweep(
         scheduler: address of a Dask scheduler that does the work instead, such as ``tcp://10.0.0.1:8786``.
         save: a ``.csv``, ``.jsonl`` or ``.parquet`` file for the rows, which are then not kept. Each task's rows are
             written when they are there, into the folder ``FILE.parts`` until all are.
-        resume: whether to go on with a sweep to that file which was stopped.
+        resume: whether to go on with a sweep to that file which was stopped. A part counts where it is as it was
+            written; profiles and traces must have the content that they had.
         pareto: keep the points that no other beats in both tokens/s of a sequence and tokens/s of an accelerator.
         slo: limits such as ``tpot_p95=50ms`` for the best point; those in ``options`` where left out.
         progress: is told after each task how many are done, and of how many.
 
     Raises:
-        InputError: a report or axis that is not known, a cluster that is not there, or parts of another sweep.
-        KvcalcError: worker processes that end again and again.
+        InputError: a report or axis that is not known, a cluster that is not there, parts of another sweep, a file that
+            another run is saving to, or profiles or traces that have changed.
+        KvcalcError: a cluster whose workers or scheduler are gone; worker processes that end again and again.
     """
     from kvcalc.api.sweep_choice import best_row, check_choice, front_rows
     from kvcalc.core.reports.sweep import SweepReport
-    from kvcalc.render.saved import SavedRows
 
     if resume and save is None:
         raise InputError("a sweep that was not saved cannot be resumed", hint="give --save FILE")
@@ -109,46 +112,85 @@ def sweep(
         raise InputError("a sweep that is saved keeps no rows to choose from", hint="leave out --save")
     if pareto or slo:
         check_choice(swept.report, slo)
-    tasks = swept.grid.number_of_tasks
-    parts = None if save is None else SavedRows(save, run=_fingerprint(swept), resume=resume)
-    there = frozenset() if parts is None else parts.there()
-    rows: list[dict[str, Any]] = []
-    found = sweep_columns(swept, workers=workers, scheduler=scheduler, skip=there, in_order=parts is None)
-    failed = 0
-    for done, (number, columns) in enumerate(found, len(there) + 1):
-        failed += sum(error is not None for error in columns["error"])
-        if parts is None:
-            rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        else:
-            parts.save(number, columns)
-        if progress is not None:
-            progress(done, tasks)
-    if parts is not None:
-        parts.finish(tasks)
-    best = best_row(swept.report, rows, slo) if slo and save is None else None
+    workforce: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress}
+    if save is not None:
+        notes = _save_rows(swept, save, resume=resume, **workforce)
+        return SweepReport(
+            report=swept.report, points=swept.grid.points, rows=(), slo="", best=None, saved=str(save), notes=notes
+        )
+    rows, notes = _rows(swept, **workforce)
     return SweepReport(
         report=swept.report,
         points=swept.grid.points,
         rows=front_rows(swept.report, rows) if pareto else tuple(rows),
-        slo=slo if slo and save is None else "",
-        best=best,
-        saved="" if save is None else str(save),
-        notes=(f"{failed:,} points have no answer; the column error says why",) if failed else (),
+        slo=slo or "",
+        best=best_row(swept.report, rows, slo) if slo else None,
+        saved="",
+        notes=notes,
     )
 
 
-def _fingerprint(swept: Sweep) -> dict[str, Any]:
-    """Return what decides every row: the sweep, what its traces hold, and the version."""
-    import hashlib
-    from pathlib import Path
+def _rows(
+    swept: Sweep, *, workers: int | None, scheduler: str | None, progress: Progress | None
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Return the rows of a sweep in order, and what is to be said of them."""
+    rows: list[dict[str, Any]] = []
+    with closing(sweep_columns(swept, workers=workers, scheduler=scheduler)) as done:
+        for count, (_, columns) in enumerate(done, 1):
+            rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+            if progress is not None:
+                progress(count, swept.grid.number_of_tasks)
+    return rows, _failures(sum(row["error"] is not None for row in rows))
 
+
+def _save_rows(
+    swept: Sweep,
+    path: str | Path,
+    *,
+    resume: bool,
+    workers: int | None,
+    scheduler: str | None,
+    progress: Progress | None,
+) -> tuple[str, ...]:
+    """Save the rows of a sweep and return what is to be said of them.
+
+    Raises:
+        InputError: as `sweep`; what decides the rows changed while they were computed.
+    """
+    from kvcalc.render.saved import SavedRows
+
+    tasks, run = swept.grid.number_of_tasks, _run(swept)
+    with SavedRows(path, run=run, resume=resume) as saved:
+        already = saved.numbers
+        computed = sweep_columns(swept, workers=workers, scheduler=scheduler, skip=already, in_order=False)
+        with closing(computed) as done:
+            for count, (number, columns) in enumerate(done, len(already) + 1):
+                saved.save(number, columns)
+                if progress is not None:
+                    progress(count, tasks)
+        changed = [name for name, digest in _run(swept).items() if digest != run[name]]
+        if changed:
+            saved.discard()
+            what = f"{' and '.join(changed)} changed while the sweep ran: its rows were thrown away"
+            raise InputError(what, hint="run it again, and leave its files alone until it has ended")
+        failed = saved.failed
+        saved.finish(tasks)
+    again = f"{saved.rejected:,} parts were not as they had been written and were computed again"
+    return (*((again,) if saved.rejected else ()), *_failures(failed))
+
+
+def _failures(failed: int) -> tuple[str, ...]:
+    return (f"{failed:,} points have no answer; the column error says why",) if failed else ()
+
+
+def _run(swept: Sweep) -> dict[str, Any]:
+    """Return what decides every row, by what it is called: options, the version, and digests of what is read."""
     from kvcalc import __version__
+    from kvcalc.api.sweep_inputs import content_digests
     from kvcalc.render.records import plain
 
     axes = {name: list(values) for name, values in swept.axes.items()}
-    traces = [swept.options["trace"]] if swept.options.get("trace") else swept.axes.get("trace", ())
-    held = {str(trace): hashlib.sha256(Path(trace).read_bytes()).hexdigest() for trace in traces}
-    return {"version": __version__, "traces": held, **plain(replace(swept, axes=axes))}
+    return {"options": plain(replace(swept, axes=axes)), "kvcalc's version": __version__, **content_digests(swept)}
 
 
 def sweep_columns(
@@ -158,7 +200,7 @@ def sweep_columns(
     scheduler: str | None = None,
     skip: frozenset[int] = frozenset(),
     in_order: bool = True,
-) -> Iterator[tuple[int, Columns]]:
+) -> Generator[tuple[int, Columns], None, None]:
     """Yield the number of each task and its rows as columns; arguments and errors as `sweep`.
 
     Args:
@@ -174,7 +216,7 @@ def sweep_columns(
     if workers is None and swept.report != "simulate":
         workers = 1
     pool, number = process_pool(workers) if scheduler is None else cluster_pool(scheduler)
-    _check_names(swept)
+    _check(swept)
     tasks = (task for task in swept.grid.tasks() if task.number not in skip)
     found = run_tasks(partial(columns_of, replace(swept, axes={})), tasks, pool=pool, workers=number)
     results = ((task.number, columns) for task, columns in found)
@@ -182,17 +224,19 @@ def sweep_columns(
     return _ordered(results, numbers) if in_order else results
 
 
-def _check_names(swept: Sweep) -> None:
+def _check(swept: Sweep) -> None:
     """Refuse a name that is not known before anything is computed: a mistake, not a point that has no answer."""
-    for model in swept.axes.get("model", ()):
-        load_model(model)
-    for gpu in swept.axes.get("gpu", ()):
-        load_hardware(gpu)
+    from kvcalc.api.sweep_inputs import load_profiles
+
+    for _ in load_profiles(swept):
+        pass
     if "gpu" not in swept.axes and swept.report in ("decode", "prefill", "simulate"):
         raise InputError("a speed needs an accelerator", hint="give --gpu, for example --gpu h100-sxm")
 
 
-def _ordered(results: Iterator[tuple[int, Columns]], numbers: Iterable[int]) -> Iterator[tuple[int, Columns]]:
+def _ordered(
+    results: Iterator[tuple[int, Columns]], numbers: Iterable[int]
+) -> Generator[tuple[int, Columns], None, None]:
     import heapq
 
     early: list[tuple[int, Columns]] = []

@@ -1,13 +1,19 @@
 """Sweeps: the same rows as the reports themselves, from one process, several, or a cluster; stopped and resumed."""
 
 import csv
+import errno
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import kvcalc
 from kvcalc.api import Sweep, sweep
-from kvcalc.core.errors import InputError, UnknownNameError
+from kvcalc.core.errors import InputError, KvcalcError, UnknownNameError
 from kvcalc.render.records import records
 
 DECODE = Sweep(
@@ -125,27 +131,201 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path, ending):
     assert sorted(found.name for found in tmp_path.iterdir()) == sorted([path.name, whole.name])
 
 
-def test_a_sweep_over_a_trace_that_has_changed_is_not_resumed(tmp_path):
-    trace, path = tmp_path / "trace.csv", tmp_path / "rows.csv"
-    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,3\n"
-    swept = Sweep(
-        report="simulate",
-        axes={"model": ("llama3.1-8b",), "gpu": ("h200",), "replicas": (1, 2)},
-        options={"trace": str(trace)},
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,3\n"
+
+
+def _stop(done, of):
+    raise KeyboardInterrupt(done, of)
+
+
+SMALL = kvcalc.api.profile_text(kvcalc.load_model("llama3.2-1b"))
+CALIBRATION = Path(kvcalc.__file__).parent / "profiles" / "calibrations" / "vllm-hopper.yaml"
+# Files that decide the rows of a sweep, by what they are called: what they hold at first, if anything, and then.
+EDITS = {
+    "model own.yaml": ("own.yaml", SMALL, SMALL.replace("repeat: 16", "repeat: 15")),
+    "gpu card.yaml": ("card.yaml", *(kvcalc.api.profile_text(kvcalc.load_hardware(name)) for name in ("h200", "b200"))),
+    "draft small.yaml": ("small.yaml", SMALL, SMALL.replace("width: 8192", "width: 8128")),
+    "trace trace.csv": ("trace.csv", TRACE, TRACE + "1,20,4\n"),
+    "model llama3.1-8b": ("model_profiles/llama3.1-8b.yaml", None, SMALL.replace("llama3.2-1b", "llama3.1-8b")),
+    "calibration vllm-hopper": (
+        "calibration_profiles/vllm-hopper.yaml", None, CALIBRATION.read_text().replace("step_s: 0.00", "step_s: 0.01"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def edit(tmp_path, monkeypatch):
+    """Edits one of the files that a sweep stands on; the folder is searched for profiles."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
+    for folder in ("model_profiles", "calibration_profiles"):
+        (tmp_path / folder).mkdir()
+    for name, before, after in EDITS.values():
+        assert before != after
+        if before is not None:
+            (tmp_path / name).write_text(before)
+    return lambda what: (tmp_path / EDITS[what][0]).write_text(EDITS[what][2])
+
+
+STANDS_ON_FILES = Sweep(
+    report="simulate",
+    axes={"model": ("own.yaml", "llama3.1-8b"), "gpu": ("card.yaml",), "draft": ("small.yaml",)},
+    options={"trace": "trace.csv", "step_times": "estimate", "gamma": 2, "acceptance": 0.5},
+)
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_sweep_is_not_resumed_when_the_content_of_what_it_stands_on_has_changed(edit, what):
+    with pytest.raises(KeyboardInterrupt):
+        sweep(STANDS_ON_FILES, save="rows.csv", workers=1, progress=_stop)
+    edit(what)
+    with pytest.raises(InputError) as error:
+        sweep(STANDS_ON_FILES, save="rows.csv", workers=1, resume=True)
+    assert error.value.what == f"rows.csv.parts: {what} changed since these rows were computed"
+    assert not Path("rows.csv").exists()
+
+
+def test_a_sweep_is_resumed_when_what_it_stands_on_is_the_same_in_other_words(edit):
+    sweep(STANDS_ON_FILES, save="whole.csv", workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(STANDS_ON_FILES, save="rows.csv", workers=1, progress=_stop)
+    edit("model own.yaml")
+    Path("own.yaml").write_text(f"# a comment\n{SMALL}")
+    sweep(STANDS_ON_FILES, save="rows.csv", workers=1, resume=True)
+    assert Path("rows.csv").read_bytes() == Path("whole.csv").read_bytes()
+
+
+def test_rows_are_thrown_away_when_what_they_stand_on_changes_meanwhile(edit, tmp_path):
+    with pytest.raises(InputError, match=r"model own\.yaml changed while the sweep ran"):
+        sweep(STANDS_ON_FILES, save="rows.csv", workers=1, progress=lambda *_: edit("model own.yaml"))
+    assert not list(tmp_path.glob("rows*"))
+
+
+def test_another_version_of_kvcalc_does_not_go_on_with_a_sweep(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        sweep(FIT, save=tmp_path / "rows.csv", progress=_stop)
+    monkeypatch.setattr(kvcalc, "__version__", "0.0.1")
+    with pytest.raises(InputError, match="kvcalc's version changed since"):
+        sweep(FIT, save=tmp_path / "rows.csv", resume=True)
+
+
+def test_digests_are_the_same_in_every_process():
+    script = (
+        "from kvcalc.api import Sweep, profile_names; from kvcalc.api.sweep_inputs import content_digests\n"
+        "axes = {'model': profile_names('model')[::4], 'gpu': profile_names('hardware')}\n"
+        "print(content_digests(Sweep(axes=axes, options={'step_times': 'estimate'})))"
     )
+    environments = [
+        os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))} for seed in "12"
+    ]
+    first, second = (subprocess.run([sys.executable, "-c", script], env=each, check=True, capture_output=True).stdout for each in environments)  # fmt: skip
+    assert first == second
+    assert b" at 0x" not in first
+
+
+def _cut(parts):
+    parts[0].write_bytes(parts[0].read_bytes()[:-20])
+
+
+def _empty(parts):
+    parts[0].write_bytes(b"")
+
+
+def _swap(parts):
+    number = parts[0].name.partition("-")[0]
+    parts[1].rename(parts[0].with_name(number + parts[1].name[len(number) :]))
+    parts[0].unlink()
+
+
+def _of_another_run(parts):
+    other = parts[0].parents[1] / f"other{parts[0].suffix}"
+    with pytest.raises(KeyboardInterrupt):
+        sweep(replace(FIT, options={"context": 100}), save=other, progress=_stop)
+    (part,) = other.with_name(f"{other.name}.parts").glob("000000000-*")
+    parts[0].unlink()
+    part.rename(parts[0].with_name(part.name))
+
+
+@pytest.mark.parametrize("damage", [_cut, _empty, _swap, _of_another_run])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_parts_that_are_not_what_they_say_are_computed_again(tmp_path, ending, damage):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    path, whole = tmp_path / f"rows.{ending}", tmp_path / f"whole.{ending}"
+    sweep(FIT, save=whole)
 
     def stop(done, of):
-        raise KeyboardInterrupt(done, of)
+        if done == 3:
+            raise KeyboardInterrupt(of)
 
-    trace.write_text(head)
     with pytest.raises(KeyboardInterrupt):
-        sweep(swept, save=path, workers=1, progress=stop)
-    trace.write_text(head + "1,20,4\n")
-    with pytest.raises(InputError, match="other options"):
-        sweep(swept, save=path, workers=1, resume=True)
-    trace.write_text(head)
-    sweep(swept, save=path, workers=1, resume=True)
-    assert [row["summary.requests"] for row in _saved(path)] == ["1", "1"]
+        sweep(FIT, save=path, progress=stop)
+    parts = sorted((tmp_path / f"{path.name}.parts").glob("0*"))
+    assert [part.name[:12] for part in parts] == ["000000000-2-", "000000001-2-", "000000002-2-"]  # each has two rows
+    damage(parts)
+    report = sweep(FIT, save=path, resume=True)
+    assert report.notes == ("1 parts were not as they had been written and were computed again", *sweep(FIT).notes)
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_a_part_that_is_damaged_before_the_end_is_told_and_computed_again(tmp_path):
+    path = tmp_path / "rows.csv"
+
+    def damage(done, of):
+        if done == of:
+            _cut(sorted((tmp_path / "rows.csv.parts").glob("0*")))
+
+    with pytest.raises(KvcalcError, match="is not as it was written"):
+        sweep(FIT, save=path, progress=damage)
+    assert not path.exists()
+    assert len(sweep(FIT, save=path, resume=True).notes) == 2
+    assert len(_saved(path)) == 16
+
+
+def test_a_run_to_a_file_that_another_saves_to_is_refused_and_disturbs_it_not(tmp_path):
+    path = tmp_path / "rows.csv"
+
+    def another(done, of):
+        for resume in (False, True) if done < of else ():
+            with pytest.raises(InputError, match=r"another run is saving its rows to .*rows\.csv"):
+                sweep(FIT, save=path, resume=resume)
+
+    sweep(FIT, save=path, progress=another)
+    assert len(_saved(path)) == 16
+    sweep(DECODE, save=path)
+    assert len(_saved(path)) == 12
+
+
+def test_a_sweep_that_saved_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(InputError, match="workers must be from"):
+        sweep(FIT, save=tmp_path / "rows.csv", workers=0)
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match="it is a folder"):
+        sweep(FIT, save=tmp_path / "folder.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
+
+
+@pytest.mark.parametrize("full_at", ["part", "whole"])
+def test_a_sweep_whose_disk_was_full_goes_on_when_there_is_room(tmp_path, monkeypatch, full_at):
+    path = tmp_path / "rows.csv"
+    fsync = os.fsync
+
+    def full(handle):
+        name = str(Path(f"/proc/self/fd/{handle}").readlink())
+        if ".rows.csv." in name if full_at == "whole" else ".000000003-" in name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        sweep(FIT, save=path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert not path.exists()
+    assert not list(tmp_path.rglob(".*.part"))
+    done = []
+    sweep(FIT, save=path, resume=True, progress=lambda number, _: done.append(number))
+    assert done == ([] if full_at == "whole" else [4, 5, 6, 7, 8])
+    assert len(_saved(path)) == 16
 
 
 @pytest.mark.parametrize("name", ["rows", "rows.xlsx", "rows.csv.gz"])
