@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvcalc.engines.logs.records import CacheLine, StateLine
+from kvcalc.engines.logs.refusals import LLAMA_CPP
 from kvcalc.engines.logs.values import NUMBER, option, printed
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ _META = re.compile(
 )
 _NAME = re.compile(r"general\.name str {1,40}= {0,4}(.{1,120})")
 _ARCHITECTURE = re.compile(r"general\.architecture str {1,40}= {0,4}([\w-]{1,60})")
-_BUFFER = re.compile(rf"(model|compute) buffer size {{0,4}}= {{0,8}}({NUMBER}) MiB")
+_BUFFER = re.compile(rf"(?:(\w{{1,20}}) {{1,4}})?(model|compute|KV|RS) buffer size {{0,4}}= {{0,8}}({NUMBER}) MiB")
+_OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers")
+_FREE = re.compile(r"using device \w{1,20} \(.{1,80}?\) - (\d{1,9}) MiB free")
 _BUILD = re.compile(r"\bbuild(?:_info)?: ?(b?\d{1,6}(?:[ -]\(?\w{1,40}\)?)?)")
 _OLLAMA = re.compile(r"\(version (\d[\w.+-]{0,40})\)")
 _GO_CACHE = re.compile(rf"msg=\"kv cache\".{{0,120}}?size=\"?({NUMBER}) (GiB|MiB)")
@@ -152,8 +155,26 @@ def _loader(line: Line, into: Builder) -> None:
 
 def _buffer(line: Line, into: Builder) -> None:
     match = _BUFFER.search(line.text)
+    if not match:
+        return
+    device, kind, size = match[1] or "", match[2], printed(match[3], line.number)
+    if kind in ("model", "compute"):
+        into.put(f"{kind}_buffer_mib", size)
+    # buffers of the host: CPU, CPU_Mapped, CUDA_Host
+    if device and not device.startswith("CPU") and not device.endswith("Host"):
+        into.put(f"gpu_{kind.lower()}_mib", size)
+
+
+def _offloaded(line: Line, into: Builder) -> None:
+    match = _OFFLOADED.search(line.text)
     if match:
-        into.put(f"{match[1]}_buffer_mib", printed(match[2], line.number))
+        into.options["gpu_layers"], into.options["all_layers"] = int(match[1]), int(match[2])
+
+
+def _device(line: Line, into: Builder) -> None:
+    match = _FREE.search(line.text)
+    if match:
+        into.put("device_free_mib", printed(match[1], line.number))
 
 
 def _build(line: Line, into: Builder) -> None:
@@ -182,6 +203,7 @@ def _flash(line: Line, into: Builder) -> None:
 STARTS = ("llama_model_loader: loaded meta data",)
 
 MARKERS: dict[str, Callable[[Line, Builder], None]] = {
+    **LLAMA_CPP,
     "llama_model_loader: loaded meta data": _loader,
     "general.name": _loader,
     "general.architecture": _loader,
@@ -199,6 +221,8 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "llama_kv_cache": _cache,
     "KV self size": _self_size,
     "llama_memory_recurrent: size": _states,
+    "layers to GPU": _offloaded,
+    "using device ": _device,
     " buffer size": _buffer,
     'msg="kv cache"': _go_cache,
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from kvcalc.engines.logs import llama_cpp, sglang, vllm
 from kvcalc.engines.logs.lines import marked_lines
 from kvcalc.engines.logs.records import Builder
+from kvcalc.engines.logs.refusals import TORCH_OUT_OF_MEMORY
 from kvcalc.engines.logs.text import plain_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,21 @@ _ENGINES: dict[Engine, _Words] = {
     "llama.cpp": _Words(llama_cpp.MARKERS, llama_cpp.STARTS, llama_cpp.replica_of),
 }
 # Words that other programs use too: they tell of an engine only where it has been seen already.
-_COMMON = frozenset({"build: ", "build_info: ", " buffer size", "kv_size = ", "max_num_batched_tokens="})
+_COMMON = frozenset(
+    {
+        "build: ",
+        "build_info: ",
+        " buffer size",
+        "kv_size = ",
+        "max_num_batched_tokens=",
+        "failed to allocate ",
+        "layers to GPU",
+        "using device ",
+        "server is listening on",
+        "Application startup complete",
+        TORCH_OUT_OF_MEMORY,
+    }
+)
 # A line, and a number that was printed before it: then the engine was started again with the same options.
 _AGAIN = (
     ("To serve at least one request", "kv_cache_tokens"),
@@ -56,16 +71,20 @@ _LEVELS = frozenset({"TRACE", "DEBUG", "INFO", "SUCCESS", "WARN", "WARNING", "ER
 _MARKERS = frozenset(marker for words in _ENGINES.values() for marker in words.markers)
 
 
-def read_log(text: str) -> tuple[StartUp, ...]:
-    """Return the start-ups that a log tells of, in order; those that printed no number are left out.
+def read_log(text: str, *, engine: Engine | None = None) -> tuple[StartUp, ...]:
+    """Return the start-ups that a log tells of, in order; those that printed no number and no refusal are left out.
 
     An engine that starts again begins a new one. Lines of several engines may alternate: each goes to its own.
+
+    Args:
+        text: the log.
+        engine: the engine whose log it is, where its lines may not say so, as those of PyTorch do not.
 
     >>> log = "INFO [gpu_worker.py:1] Available KV cache memory: 3.5 GiB"
     >>> [(found.engine, found.first("available_kv_gib").value) for found in read_log(log)]
     [('vllm', 3.5)]
     """
-    reader = _Reader()
+    reader = _Reader(engine)
     for line in marked_lines(plain_text(text), sorted(_MARKERS)):
         reader.read(line)
     return tuple(builder.build() for builder in reader.completed())
@@ -74,7 +93,8 @@ def read_log(text: str) -> tuple[StartUp, ...]:
 class _Reader:
     """Sorts lines into start-ups: of each engine and service one at a time, beside it those of its replicas."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = engine
         self.found: list[Builder] = []
         self.current: dict[_Key, Builder] = {}
         self.replicas: dict[_Key, dict[str, Builder]] = {}
@@ -92,7 +112,7 @@ class _Reader:
             if _EARLY.issuperset(hits) and (key not in self.current or self.current[key].has_size):
                 kept = self.early.setdefault(key, [])
                 self.early[key] = [*kept[1 - _MOST_EARLY :], *((marker, line) for marker in hits)]
-            elif key in self.current or not _COMMON.issuperset(hits):
+            elif key in self.current or engine == self.engine or not _COMMON.issuperset(hits):
                 builder = self._builder_of(line, key, hits, words.replica_of(line))
                 for marker in hits:
                     words.markers[marker](line, builder)

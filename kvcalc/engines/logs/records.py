@@ -8,10 +8,21 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Builder", "CacheLine", "Engine", "Option", "Printed", "StartUp", "StateLine"]
+__all__ = [
+    "Builder", "CacheLine", "Engine", "Option", "Printed", "RefusalKind", "RefusalLine", "StartUp", "StateLine"
+]  # fmt: skip
 
 Engine = Literal["vllm", "sglang", "llama.cpp"]
 Option = str | int | float | bool
+RefusalKind = Literal[
+    "out_of_memory",
+    "no_cache_memory",
+    "request_too_long",
+    "memory_in_use",
+    "too_many_sequences",
+    "beyond_model",
+    "uneven_heads",
+]
 
 # Ranks and caches of one start-up: more than any machine has.
 _MOST_VALUES = 4096
@@ -77,6 +88,25 @@ class StateLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalLine:
+    """The line with which an engine says that it does not start.
+
+    Args:
+        kind: what it lacks.
+        line: line of the log, from 1.
+        stage: what it was doing.
+        device: the GPU, where one is named.
+        sizes: printed sizes by what they are, in GiB; counts as they are.
+    """
+
+    kind: RefusalKind
+    line: int
+    stage: str = ""
+    device: str = ""
+    sizes: Mapping[str, Printed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartUp:
     """One start of an engine.
 
@@ -90,6 +120,7 @@ class StartUp:
         caches: the caches of llama.cpp.
         states: the recurrent states of llama.cpp.
         events: what the engine said it does, as short fixed words.
+        refusal: why it did not start, where it did not.
         source: the service whose lines these are, where the lines have its name in front, as docker compose writes it.
         replica: the data-parallel replica, where several print.
     """
@@ -103,6 +134,7 @@ class StartUp:
     caches: tuple[CacheLine, ...] = ()
     states: tuple[StateLine, ...] = ()
     events: frozenset[str] = frozenset()
+    refusal: RefusalLine | None = None
     source: str = ""
     replica: str | None = None
 
@@ -146,19 +178,22 @@ class Builder:
     caches: list[CacheLine] = field(default_factory=list)
     states: list[StateLine] = field(default_factory=list)
     events: set[str] = field(default_factory=set)
+    refusal: RefusalLine | None = None
     source: str = ""
     replica: str | None = None
     next_cache_windowed: bool | None = None
 
     @property
     def has_numbers(self) -> bool:
-        """Whether anything was printed that can be held against a prediction."""
-        return bool(self.printed or self.caches or self.states)
+        """Whether anything was printed that can be held against a prediction, or that it did not start."""
+        return bool(self.printed or self.caches or self.states or self.refusal)
 
     @property
     def has_size(self) -> bool:
-        """Whether the size of the cache was printed, with which a start-up is as good as over."""
-        return bool(self.caches or self.printed.keys() & {"kv_cache_tokens", "gpu_blocks", "needed_kv_gib"})
+        """Whether the size of the cache was printed, with which a start-up is as good as over, or that it failed."""
+        return bool(
+            self.refusal or self.caches or self.printed.keys() & {"kv_cache_tokens", "gpu_blocks", "needed_kv_gib"}
+        )
 
     def again(self, line: int) -> Builder:
         """Return a start-up with the same engine, model and options, and nothing printed yet."""
@@ -184,6 +219,19 @@ class Builder:
         if len(self.caches) < _MOST_VALUES:
             self.caches.append(cache)
 
+    def refuse(
+        self,
+        kind: RefusalKind,
+        line: int,
+        *,
+        stage: str = "",
+        device: str = "",
+        sizes: Mapping[str, Printed] | None = None,
+    ) -> None:
+        """Keep why it does not start: of several lines, as those of its ranks, the first."""
+        if self.refusal is None:
+            self.refusal = RefusalLine(kind=kind, line=line, stage=stage, device=device, sizes=sizes or {})
+
     def build(self) -> StartUp:
         """Return the finished start-up."""
         return StartUp(
@@ -196,6 +244,7 @@ class Builder:
             caches=tuple(self.caches),
             states=tuple(self.states),
             events=frozenset(self.events),
+            refusal=self.refusal,
             source=self.source,
             replica=self.replica if "replicas" in self.events else None,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvcalc.engines.logs.refusals import SGLANG
 from kvcalc.engines.logs.values import NUMBER, assigned, pairs, printed, whole
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _TOKENS = re.compile(r"#tokens: ?(\d{1,15})")
 _TOTAL = re.compile(r"max_total_num_tokens=(\d{1,15})")
 _CONTEXT = re.compile(r"context_len=(\d{1,15})")
 _USED = re.compile(rf"mem usage=({NUMBER}) ?GB")
+_LEFT = re.compile(rf"avail mem=({NUMBER}) ?GB")
 _TYPE = re.compile(r"(?:Using KV cache dtype|dtype): ?(?:torch\.)?([A-Za-z0-9_]{2,40})")
 _STATES = re.compile(rf"(conv|ssm)_state(?: size)?:? ?({NUMBER}) ?GB")
 _REPLICA = re.compile(r"^.{0,120}?\b(DP\d{1,4})\b")
@@ -86,10 +88,17 @@ def _total(line: Line, into: Builder) -> None:
         into.options.setdefault("context_length", int(context[1]))
 
 
-def _loaded(line: Line, into: Builder) -> None:
-    match = _USED.search(line.text)
+def _loading(line: Line, into: Builder) -> None:
+    match = _LEFT.search(line.text)
     if match:
-        into.put("loaded_gib", printed(match[1], line.number, decimals=2))
+        into.put("free_before_gib", printed(match[1], line.number, decimals=2))
+
+
+def _loaded(line: Line, into: Builder) -> None:
+    for pattern, quantity in ((_USED, "loaded_gib"), (_LEFT, "free_after_gib")):
+        match = pattern.search(line.text)
+        if match:
+            into.put(quantity, printed(match[1], line.number, decimals=2))
 
 
 def _states(line: Line, into: Builder) -> None:
@@ -107,6 +116,8 @@ def _graphs(line: Line, into: Builder) -> None:
 STARTS = ("server_args=ServerArgs(",)
 
 MARKERS: dict[str, Callable[[Line, Builder], None]] = {
+    **SGLANG,
+    "Load weight begin": _loading,
     "server_args=ServerArgs(": _arguments,
     "Load weight end": _loaded,
     "Using KV cache dtype": _stored_as,

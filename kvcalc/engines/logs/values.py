@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.logs.records import Printed
 
 if TYPE_CHECKING:
@@ -12,10 +13,13 @@ if TYPE_CHECKING:
 
     from kvcalc.engines.logs.records import Option
 
-__all__ = ["NUMBER", "WHOLE", "assigned", "keyed", "option", "pairs", "printed", "whole"]
+__all__ = ["NUMBER", "SIZE", "WHOLE", "assigned", "keyed", "option", "pairs", "printed", "size_gib", "whole"]
 
 NUMBER = r"-?\d{1,12}(?:\.\d{1,12})?"
 WHOLE = r"\d[\d,]{0,18}"
+# A number and its unit, as PyTorch prints sizes.
+SIZE = rf"({NUMBER}) (GiB|MiB|KiB|bytes)"
+_PER_GIB = {"GiB": 1, "MiB": GIB // MIB, "KiB": MIB, "bytes": GIB}
 _WORDS: dict[str, bool] = {"true": True, "false": False}
 _LONGEST_OPTION = 500
 
@@ -33,6 +37,16 @@ def printed(text: str, line: int, *, decimals: int = 0) -> Printed:
     """
     digits = max(decimals, len(text.partition(".")[2]))
     return Printed(value=float(text), half_step=0.5 * 10.0**-digits, line=line)
+
+
+def size_gib(number: str, unit: str, line: int) -> Printed:
+    """Return a size in GiB with half of its last digit.
+
+    >>> size_gib("512.00", "MiB", 1).value
+    0.5
+    """
+    found, scale = printed(number, line), _PER_GIB[unit]
+    return Printed(value=found.value / scale, half_step=found.half_step / scale, line=line)
 
 
 def whole(text: str, line: int) -> Printed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvcalc.engines.logs.refusals import SIZING, VLLM
 from kvcalc.engines.logs.values import NUMBER, WHOLE, assigned, keyed, pairs, printed, whole
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _OPTIONS = (
     "enable_lora",
     "enable_eplb",
     "cpu_offload_gb",
+    "enforce_eager",
     "num_gpu_blocks_override",
     "disable_hybrid_kv_cache_manager",
     "mamba_cache_mode",
@@ -165,8 +167,11 @@ def _refused(line: Line, into: Builder) -> None:
     if not match:
         return
     into.options["max_model_len"] = int(match[1])
-    for place, quantity in ((2, "needed_kv_gib"), (3, "available_kv_gib")):
-        into.put(quantity, printed(match[place], line.number, decimals=2))
+    needed, available = (printed(match[place], line.number, decimals=2) for place in (2, 3))
+    into.put("needed_kv_gib", needed)
+    into.put("available_kv_gib", available)
+    sizes = {"needed_gib": needed, "available_gib": available}
+    into.refuse("request_too_long", line.number, stage=SIZING, sizes=sizes)
     longest = _LONGEST.search(line.onward)
     if longest:
         into.put("estimated_max_model_len", whole(longest[1], line.number))
@@ -177,6 +182,7 @@ def _too_long(line: Line, into: Builder) -> None:
     if match:
         into.options["max_model_len"] = int(match[1])
         into.put("kv_cache_tokens", whole(match[2], line.number))
+        into.refuse("request_too_long", line.number, stage=SIZING)
 
 
 def _profile(line: Line, into: Builder) -> None:
@@ -217,6 +223,7 @@ STARTS = (
 )
 
 MARKERS: dict[str, Callable[[Line, Builder], None]] = {
+    **VLLM,
     "Initializing an LLM engine": _config,
     "Initializing a V0 LLM engine": _config,
     "Initializing a V1 LLM engine": _config,
@@ -241,7 +248,6 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "GPU blocks:": _counts(rf"GPU blocks: ({WHOLE})", "gpu_blocks"),
     "# cuda blocks": _counts(rf"# cuda blocks: ({WHOLE})", "gpu_blocks"),
     "num_gpu_blocks is:": _counts(rf"num_gpu_blocks is: ({WHOLE})", "gpu_blocks"),
-    "exceeds available Mamba cache blocks": _counts(rf"Mamba cache blocks \(({WHOLE})\)", "gpu_blocks"),
     "Memory profiling results": _profile,
     "Requested memory:": _profile,
     "Total non KV cache memory:": _profile,
