@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.api.profiles import profile_names
 from kvcalc.core.errors import InputError, UnknownNameError
-from kvcalc.sources import catalogue_model, load_model
+from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.reconcile import ReconcileReport
+    from kvcalc.engines.logs import StartUp
 
 __all__ = ["reconcile"]
 
@@ -23,6 +25,7 @@ def reconcile(
     *,
     model: str | Path | ModelProfile | None = None,
     engine: str | None = None,
+    gpu: str | Path | HardwareProfile | None = None,
     settings: Sequence[str] = (),
 ) -> ReconcileReport:
     """Return the numbers that an engine's start-up log prints against those computed from its model and options.
@@ -31,22 +34,61 @@ def reconcile(
         text: the log of vLLM, SGLang or llama.cpp.
         model: the model, where the log does not tell or tells a name that is not known.
         engine: look at the start-ups of this engine alone.
+        gpu: the accelerator, for flags that would start what was refused; the one that the log names where left out.
         settings: fields of the model to replace, as ``path=value``.
 
     Raises:
         InputError: the log tells of no engine, or its model cannot be identified.
         UnsupportedError: the model's cache in that engine is not modelled.
     """
+    from dataclasses import replace
     from functools import cache
 
     from kvcalc.engines.logs import read_log
     from kvcalc.plan.reconcile import check_engine, reconcile_report
 
-    if engine is not None:
-        engine = check_engine(engine)
+    chosen = None if engine is None else check_engine(engine)
     given = None if model is None else load_model(model, settings=settings)
     named = cache(lambda printed: load_model(_logged_model(printed), settings=settings))
-    return reconcile_report(read_log(text), lambda found: given or named(found.model), engine=engine)
+    start_ups = read_log(text, engine=chosen)
+    card = _logged_gpu(text) if gpu is None else load_hardware(gpu)
+    report = reconcile_report(start_ups, lambda found: given or named(found.model), engine=chosen, hardware=card)
+    notes = () if given is None else _held_against(given, start_ups)
+    if card is not None and gpu is None and report.refusal is not None:
+        notes = (*notes, f"the log names the GPU: {card.title}")
+    return replace(report, notes=(*notes, *report.notes))
+
+
+def _held_against(given: ModelProfile, start_ups: Sequence[StartUp]) -> tuple[str, ...]:
+    """Say where a log names no model, or another one than it is held against."""
+    printed = dict.fromkeys(start_up.model for start_up in start_ups)
+    told = []
+    for name in printed:
+        if name is None:
+            told.append(f"the log names no model: its numbers are held against {given.name}, which was given")
+        elif not _is_named(given, name):
+            told.append(f"the log names {name!r}: its numbers are held against {given.name}, which was given")
+    return tuple(told)
+
+
+def _is_named(model: ModelProfile, printed: str) -> bool:
+    """Whether a name in a log may be that of a model."""
+    from kvcalc.engines.logs import model_names
+
+    known = {name.lower() for name in (model.name, *model.aliases)}
+    return bool(known & {name.lower() for name in model_names(printed)})
+
+
+def _logged_gpu(text: str) -> HardwareProfile | None:
+    """Return the accelerator that a log names, from the catalogue; none where it names none that is there."""
+    from kvcalc.engines.logs.cards import card_names
+
+    for name in card_names(text):
+        try:
+            return catalogue_hardware(name)
+        except UnknownNameError:
+            continue
+    return None
 
 
 def _logged_model(printed: str | None) -> ModelProfile:

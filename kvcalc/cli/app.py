@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
-from kvcalc.cli.main import COMMANDS, overview
+from kvcalc.cli.main import ALIASES, COMMANDS, overview
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.units import print_bytes_as
 from kvcalc.profiles.origins import noting_origins
@@ -46,10 +46,10 @@ def load_command(name: str) -> Any:
     Raises:
         KvcalcError: there is none of that name.
     """
-    if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
+    if name not in {**COMMANDS, **ALIASES}:
+        hint = did_you_mean(name, {**COMMANDS, **ALIASES}) or f"commands: {', '.join(COMMANDS)}"
         raise KvcalcError(f"unknown command {name!r}", hint=hint)
-    module = import_module(f"kvcalc.cli.{name}")
+    module = import_module(f"kvcalc.cli.{ALIASES.get(name, name)}")
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(**_PLAIN)

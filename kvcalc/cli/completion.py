@@ -34,9 +34,9 @@ def command(shell: Shell) -> None:
 def _commands() -> Iterator[tuple[str, Any]]:
     """Yield each command as it is typed, and its parsed form."""
     from kvcalc.cli.app import load_command
-    from kvcalc.cli.main import COMMANDS
+    from kvcalc.cli.main import ALIASES, COMMANDS
 
-    for name in COMMANDS:
+    for name in (*COMMANDS, *ALIASES):
         found = load_command(name)
         yield name, found
         for inner, command in getattr(found, "commands", {}).items():
@@ -93,11 +93,12 @@ def _either(found: dict[str, Any]) -> str:
 
 
 def _fish() -> str:
-    from kvcalc.cli.main import COMMANDS
+    from kvcalc.cli.main import ALIASES, COMMANDS
 
+    named = {**COMMANDS, **{name: COMMANDS[other] for name, other in ALIASES.items()}}
     lines = ["complete -c kvcalc -f"]
     lines += [
-        f"complete -c kvcalc -n __fish_use_subcommand -a {name} -d {_quoted(text)}" for name, text in COMMANDS.items()
+        f"complete -c kvcalc -n __fish_use_subcommand -a {name} -d {_quoted(text)}" for name, text in named.items()
     ]
     words = _words()
     for name, command in _commands():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kvcalc.render.layout import Part
 
-__all__ = ["COMMANDS", "main", "overview"]
+__all__ = ["ALIASES", "COMMANDS", "main", "overview"]
 
 # Name and first line of help of each command. A command is the function ``command`` of the module of its name, or the
 # Typer ``app`` of a module with subcommands; a test holds these lines against the docstrings.
@@ -32,7 +32,7 @@ COMMANDS = {
     "solve": "Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth, price or acceptance.",
     "check": "Assertions for CI from a YAML file, or whether a measured speed is possible at all.",
     "speculate": "Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.",
-    "reconcile": "An engine's start-up log against the prediction: each printed number, computed again.",
+    "reconcile": "An engine's start-up log against the prediction, or why it did not start (also called why).",
     "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
     "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
     "simulate": "A serving run under load: TTFT, TPOT, throughput, the cache, and the highest load that holds.",
@@ -47,6 +47,8 @@ COMMANDS = {
     "gpus": "List, show and validate accelerator profiles.",
 }
 
+# Other names of commands.
+ALIASES = {"why": "reconcile"}
 
 _ABOUT = "Roofline and memory-capacity calculator for LLM inference."
 _EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example."

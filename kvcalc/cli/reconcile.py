@@ -14,6 +14,10 @@ Model = Annotated[
     Option("--model", "-m", help="The model, where the log does not tell: name, id, profile or config.json."),
 ]
 Engine = Annotated[str | None, Option("--engine", help="Look at this engine alone: vllm, sglang, llama.cpp.")]
+Gpu = Annotated[
+    str | None,
+    Option("--gpu", help="The GPU, for flags that would start what was refused, where the log does not name it."),
+]
 Strict = Annotated[bool, Option("--strict", help="Exit with 1 if a number disagrees or none was computed.")]
 
 # A server prints its start within some hundred kB; what it prints while it serves may be long.
@@ -23,13 +27,17 @@ _MOST_BYTES = 256 * 2**20
 def command(
     log: Log,
     model: Model = None,
+    gpu: Gpu = None,
     engine: Engine = None,
     settings: Set = None,
     strict: Strict = False,
     json: Json = False,
     output: Output = "table",
 ) -> None:
-    """An engine's start-up log against the prediction: each printed number, computed again.
+    """An engine's start-up log against the prediction, or why it did not start (also called why).
+
+    Each printed number is computed again by the rules of the engine's version. Where the engine did not start, the
+    reason is given, what took the memory, and one line of flags with which it would start, checked by the same rules.
 
     Example: kvcalc reconcile docs/examples/vllm-llama31-8b.log
     """
@@ -37,7 +45,7 @@ def command(
     from kvcalc.cli.shared import command_output, emit
 
     shown = command_output(output, json=json)
-    report = api.reconcile(_read(log), model=model, engine=engine, settings=settings or ())
+    report = api.reconcile(_read(log), model=model, engine=engine, gpu=gpu, settings=settings or ())
     emit(report, shown)
     if strict and not (report.agrees and report.complete):
         raise Exit(1)

@@ -153,11 +153,13 @@ def _compared(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, A
 
 
 def _reconciled(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, Any]:
-    values = read_fields(asked, ("model", "engine"), {})
+    values = read_fields(asked, ("model", "gpu", "engine"), {})
     with of_field("model"):
         model = looked_up(api.catalogue_model, values.get("model")) if "model" in values.read else None
+    with of_field("gpu"):
+        gpu = looked_up(api.catalogue_hardware, values.get("gpu")) if "gpu" in values.read else None
     with of_field("log"):
-        report = api.reconcile(text or "", model=model, engine=values.get("engine"))
+        report = api.reconcile(text or "", model=model, engine=values.get("engine"), gpu=gpu)
     words = ["kvcalc reconcile engine.log", *(f"--{name} {quote(text)}" for name, text in values.given)]
     agreement = {"agrees": report.agrees, "complete": report.complete}
     return api.report_data(report) | agreement | {"command": " ".join(words)}

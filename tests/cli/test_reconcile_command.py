@@ -119,3 +119,56 @@ def test_bad_input_gets_one_line_and_2(run, arguments, message):
     assert (code, out) == (2, "")
     assert err.startswith(message)
     assert "Traceback" not in err
+
+
+PIPELINE = EXAMPLE.with_name("vllm-glm-4.7-pp8.log")
+LLAMA_CPP = EXAMPLE.with_name("llama-cpp-out-of-memory.log")
+
+
+def test_a_refusal_ends_with_one_line_of_flags(run):
+    for log, flags in ((PIPELINE, "--max-model-len 80896"), (LLAMA_CPP, "-c 92160")):
+        code, out, err = run(log)
+        assert (code, err) == (0, "")
+        assert "did not start (line " in out.splitlines()[1]
+        assert out.splitlines()[-1] == f"start it with: {flags}"
+
+
+def test_json_has_the_refusal(run):
+    report = json.loads(run(PIPELINE, "--json")[1])
+    assert report["start_with"] == "--max-model-len 80896"
+    assert report["refusal"]["kind"] == "request_too_long"
+    assert report["refusal"]["needed_bytes"] == round(71.16 * 2**30)
+    assert report["refusal"]["available_bytes"] == round(28.57 * 2**30)
+    assert {"part", "taken_bytes", "source"} <= report["memory"][0].keys()
+    started = json.loads(run(EXAMPLE, "--json")[1])
+    assert (started["refusal"], started["start_with"]) == (None, "")
+
+
+def test_why_is_another_name(capsys):
+    printed = []
+    for name in ("why", "reconcile"):
+        with pytest.raises(SystemExit) as done:
+            main([name, str(PIPELINE)])
+        assert done.value.code == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_the_gpu_is_taken_where_the_log_does_not_name_it(run, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text(
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='Qwen/Qwen3-8B', max_seq_len=40960\n"
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`\n",
+        encoding="utf-8",
+    )
+    assert "note: the log does not tell the GPU's memory" in run(log)[1]
+    assert "start it with: " in run(log, "--gpu", "rtx-3090")[1]
+    code, _, err = run(log, "--gpu", "nonesuch")
+    assert code == 2
+    assert "nonesuch" in err
+
+
+def test_a_log_of_powershell_is_read(run, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-16", newline="\r\n")
+    assert run(log, "--strict")[0] == 0

@@ -108,6 +108,8 @@ WITHOUT_UNIT = {
     "Outcome.estimate",
     "Outcome.estimate_least",
     "Outcome.estimate_most",
+    # a line of a log
+    "Refusal.line",
     # the unit stands in the quantity beside them
     "CompareRow.differences",
     "CompareRow.ratios",

@@ -221,6 +221,25 @@ def test_a_pasted_log_is_reconciled(client):
     assert client.post("/api/reconcile", content=b"no engine").json()["error"]["field"] == "log"
 
 
+def test_a_pasted_refusal_has_its_flags(client):
+    log = (
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='Qwen/Qwen3-8B', max_seq_len=40960\n"
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`\n"
+    )
+    data = client.post("/api/reconcile", params={"gpu": "rtx-3090"}, content=log).json()
+    assert data["refusal"]["kind"] == "no_cache_memory"
+    assert data["start_with"].startswith("--")
+    assert client.post("/api/reconcile", params={"gpu": "nonesuch"}, content=log).json()["error"]["field"] == "gpu"
+
+
+def test_a_log_that_names_no_model_is_not_held_against_another_silently(client):
+    log = "Available KV cache memory: 4.51 GiB\nGPU KV cache size: 32,832 tokens\n"
+    assert "names no model" in client.post("/api/reconcile", content=log).json()["error"]["what"]
+    data = client.post("/api/reconcile", params={"model": "qwen3-8b"}, content=log).json()
+    assert "names no model" in data["notes"][0]
+    assert "qwen3-8b, which was given" in data["notes"][0]
+
+
 @pytest.mark.parametrize(
     ("name", "wrong", "field"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.cli.app import load_command
-from kvcalc.cli.main import COMMANDS
+from kvcalc.cli.main import ALIASES, COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,11 @@ written `1,8,32`, `1-256*2`, `1024-33792+1024`; counts `8k` (1000) or `128Ki` (1
 def reference() -> str:
     """Return the page."""
     listed = "".join(f"- [`kvcalc {name}`](#kvcalc-{name}): {text}\n" for name, text in COMMANDS.items())
-    return HEAD + listed + "".join(_section(name, command) for name, command in _commands())
+    sections = "".join(_section(name, command) for name, command in _commands())
+    others = "".join(
+        f"\n## kvcalc {name}\n\nThe same as [`kvcalc {own}`](#kvcalc-{own}).\n" for name, own in ALIASES.items()
+    )
+    return HEAD + listed + sections + others
 
 
 def _commands() -> Iterator[tuple[str, Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["MemoryPart", "Number", "ReconcileReport", "ReconcileRow"]
+__all__ = ["MemoryPart", "Number", "ReconcileReport", "ReconcileRow", "Refusal"]
 
 # A number in the unit that the row's quantity names.
 Number = int | float
@@ -40,15 +41,47 @@ class ReconcileRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """What a part of the memory of one rank was taken by, as printed.
+    """One part of the memory of a rank.
 
     Args:
         part: the part.
         taken_bytes: its bytes.
+        source: whether the log printed it, or it was computed from model and options.
     """
 
     part: str
     taken_bytes: int
+    source: Literal["printed", "computed"] = "printed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why an engine did not start.
+
+    Args:
+        start_up: which start, as in the rows.
+        kind: what it lacks: ``out_of_memory``, ``no_cache_memory``, ``request_too_long``, ``memory_in_use``,
+            ``too_many_sequences``, ``beyond_model`` or ``uneven_heads``.
+        stage: what it was doing.
+        reason: the reason in a sentence.
+        line: line of the log, from 1.
+        tried_bytes: size of the allocation that failed.
+        total_bytes: memory of the GPU.
+        free_bytes: what was free of it.
+        needed_bytes: what one request of the longest length needs of the cache, on each GPU.
+        available_bytes: what was left for the cache.
+    """
+
+    start_up: str
+    kind: str
+    stage: str
+    reason: str
+    line: int
+    tried_bytes: int | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    needed_bytes: int | None = None
+    available_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +94,10 @@ class ReconcileReport:
         model: models identified, likewise.
         rows: the printed numbers.
         memory: what took the memory of a rank, at the last start-up.
-        advice: what to change to get more context or concurrency, in words.
+        advice: what to change to get more context or concurrency, in words; where the engine did not start, flags with
+            which it would.
+        refusal: why the last start-up failed; none where it did not.
+        start_with: one line of flags that would start it, checked by the engine's rules; empty where there are none.
         notes: what should be known about the reading.
         left_out: start-ups that were not held against a prediction.
     """
@@ -73,6 +109,8 @@ class ReconcileReport:
     rows: tuple[ReconcileRow, ...]
     memory: tuple[MemoryPart, ...] = ()
     advice: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+    start_with: str = ""
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 

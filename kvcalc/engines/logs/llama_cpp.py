@@ -47,6 +47,7 @@ _ARCHITECTURE = re.compile(r"general\.architecture str {1,40}= {0,4}([\w-]{1,60}
 _BUFFER = re.compile(rf"(?:(\w{{1,20}}) {{1,4}})?(model|compute|KV|RS) buffer size {{0,4}}= {{0,8}}({NUMBER}) MiB")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers")
 _FREE = re.compile(r"using device \w{1,20} \(.{1,80}?\) - (\d{1,9}) MiB free")
+_FILE = re.compile(rf"(?:file|model) size {{1,12}}= {{0,8}}({NUMBER}) GiB")
 _BUILD = re.compile(r"\bbuild(?:_info)?: ?(b?\d{1,6}(?:[ -]\(?\w{1,40}\)?)?)")
 _OLLAMA = re.compile(r"\(version (\d[\w.+-]{0,40})\)")
 _GO_CACHE = re.compile(rf"msg=\"kv cache\".{{0,120}}?size=\"?({NUMBER}) (GiB|MiB)")
@@ -133,6 +134,9 @@ def _context(line: Line, into: Builder) -> None:
 
 
 def _meta(line: Line, into: Builder) -> None:
+    size = _FILE.search(line.text)
+    if size:
+        into.put("file_size_gib", printed(size[1], line.number))
     match = _META.search(line.text)
     if not match:
         return

@@ -62,7 +62,9 @@ _AGAIN = (
 )
 _MOST_START_UPS = 1024
 # Lines that are printed before an engine's first line, or before the first of its next start; so many are kept.
-_EARLY = frozenset({"build: ", "build_info: ", "max_num_batched_tokens=", "Asynchronous scheduling is enabled"})
+_EARLY = frozenset(
+    {"build: ", "build_info: ", "using device ", "max_num_batched_tokens=", "Asynchronous scheduling is enabled"}
+)
 _MOST_EARLY = 16
 # The name of a service in front of a line, as docker compose and ``kubectl logs --prefix`` write it; other programs
 # put the level of a message there.

@@ -80,6 +80,8 @@ def _arguments(line: Line, into: Builder) -> None:
     for pattern in (_KEYED, _ASSIGNED):
         for name, value in pairs(pattern, line.text):
             into.options.setdefault(name, value)
+            if name == "max_model_len":
+                into.events.add("asked for a length")
     _speculation(line, into)
     _name(into)
 

@@ -41,7 +41,8 @@ export class Paste {
     this.text.removeAttribute("aria-invalid");
     if (!text.trim()) { this.fail("there is nothing to read"); return; }
     if (new Blob([text]).size > MOST) { this.fail(`at most ${count(MOST)} bytes can be pasted`); return; }
-    if (text.trimStart().startsWith("{")) { this.use(text); return; }
+    // a line of docker's own files begins like a config
+    if (text.trimStart().startsWith("{") && !text.trimStart().startsWith('{"log"')) { this.use(text); return; }
     fill(this.result, h("p", { class: "quiet" }, "Reading …"));
     try {
       this.show(await reconcile(text, {}));
@@ -84,10 +85,13 @@ export class Paste {
     const several = new Set(report.rows.map((row) => row.start_up)).size > 1;
     fill(this.result, h("section", { class: "reconciled" }, h("h2", {}, `Log: ${report.engine} ${report.version}, ${report.model}`),
       h("p", { class: `verdict ${wrong || !report.rows.length ? "bad" : "good"}` }, verdict),
+      report.refusal ? h("p", { class: "verdict bad" }, `Did not start: ${report.refusal.reason}.`) : null,
+      ...report.notes.filter((note) => note.includes("which was given")).map((note) => h("p", { class: "verdict bad" }, note)),
       table("Printed and predicted", ["quantity", "printed", "predicted", "agrees", "how"], report.rows.map((row) =>
         [several ? `${row.start_up}: ${row.quantity}` : row.quantity, printed(row.printed), predicted(row), yes(row.agrees), row.reason])),
       report.memory.length ? table("What took the memory of a rank", ["part", "taken"], report.memory.map(({ part, taken_bytes: taken }) => [part, bytes(taken)])) : null,
       [...report.left_out, ...report.advice, ...report.notes].map((note) => h("p", { class: "quiet" }, note)),
+      report.start_with ? h("p", {}, `Start it with: ${report.start_with}`) : null,
       commands([report.command]),
       h("button", { type: "button", onclick: () => fill(this.result) }, "Close")));
     this.result.scrollIntoView({ block: "nearest" });

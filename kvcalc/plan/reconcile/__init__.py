@@ -8,21 +8,24 @@ from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.reports.reconcile import ReconcileReport
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.llama_cpp import reconcile_llama_cpp
+from kvcalc.plan.reconcile.refused import refusal_of, refused_memory, remedies_of
 from kvcalc.plan.reconcile.sglang import reconcile_sglang
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
 from kvcalc.plan.reconcile.weights import reconcile_weights
-from kvcalc.plan.reconcile.words import llama_cpp_advice, memory_parts, sglang_advice, vllm_advice
+from kvcalc.plan.reconcile.words import llama_cpp_advice, sglang_advice, vllm_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.reconcile import ReconcileRow
     from kvcalc.engines.logs import StartUp
+    from kvcalc.engines.logs.records import Engine
 
 __all__ = ["check_engine", "reconcile_report", "reconcile_start_up"]
 
-_ENGINES = {
+_ENGINES: dict[str, Engine] = {
     "vllm": "vllm",
     "sglang": "sglang",
     "llama.cpp": "llama.cpp",
@@ -34,7 +37,7 @@ _ENGINES = {
 _MOST_SHOWN = 32
 
 
-def check_engine(engine: str) -> str:
+def check_engine(engine: str) -> Engine:
     """Return an engine's name as start-ups have it.
 
     Raises:
@@ -69,7 +72,11 @@ def reconcile_start_up(
 
 
 def reconcile_report(
-    start_ups: Sequence[StartUp], model_of: Callable[[StartUp], ModelProfile], *, engine: str | None = None
+    start_ups: Sequence[StartUp],
+    model_of: Callable[[StartUp], ModelProfile],
+    *,
+    engine: str | None = None,
+    hardware: HardwareProfile | None = None,
 ) -> ReconcileReport:
     """Return a log's printed numbers against the predicted.
 
@@ -77,6 +84,7 @@ def reconcile_report(
         start_ups: the start-ups read from it.
         model_of: finds the model of a start-up; it raises a `KvcalcError` where it cannot be identified.
         engine: the engine to look at; all of them where left out.
+        hardware: the accelerator, for flags that would start what was refused.
 
     Raises:
         InputError: the log tells of no engine, or not of the one asked for.
@@ -93,7 +101,8 @@ def reconcile_report(
         notes.append(f"not computed, as there are too many: {', '.join(left_out)}")
     rows: list[ReconcileRow] = []
     advice: tuple[str, ...] = ()
-    models: list[str] = []
+    models: list[ModelProfile] = []
+    last, model_of_last = chosen[-1], None
     failure: KvcalcError | None = None
     for start_up in chosen[-_MOST_SHOWN:]:
         try:
@@ -106,16 +115,25 @@ def reconcile_report(
             continue
         rows += more
         notes += [f"{start_up_name(start_up)}: {note}" for note in told]
-        models.append(model.name)
-    if failure is not None and not models:
+        models.append(model)
+        model_of_last = model if start_up is last else None
+    if failure is not None and not models and last.refusal is None:
         raise failure
+    remedies = remedies_of(last, model_of_last, hardware) if last.refusal and model_of_last else None
+    if last.refusal is not None and model_of_last is None:
+        notes.append("--model gives the model: then flags that would start it are looked for")
+    if remedies is not None:
+        advice = (*advice, *(remedy.text for remedy in remedies.found))
+        notes += [remedies.why_none] if remedies.why_none else []
     return ReconcileReport(
         engine=_joined(start_up.engine for start_up in chosen),
         version=_joined(start_up.version or "unknown" for start_up in chosen),
-        model=_joined(models),
+        model=_joined(model.name for model in models),
         rows=tuple(rows),
-        memory=memory_parts(chosen[-1]),
+        memory=refused_memory(last, remedies),
         advice=advice,
+        refusal=refusal_of(last),
+        start_with=remedies.found[0].flags if remedies and remedies.found else "",
         notes=tuple(notes),
         left_out=tuple(left_out),
     )
@@ -127,7 +145,8 @@ def _distinct(start_ups: Iterable[StartUp]) -> list[StartUp]:
     for start_up in start_ups:
         printed = {name: [number.value for number in numbers] for name, numbers in start_up.printed.items()}
         caches = [(cache.total.value, cache.cells, cache.layers) for cache in start_up.caches]
-        told = (start_up.engine, start_up.version, start_up.model, dict(start_up.options), printed, caches)
+        refused = start_up.refusal and (start_up.refusal.kind, start_up.refusal.stage)
+        told = (start_up.engine, start_up.version, start_up.model, dict(start_up.options), printed, caches, refused)
         found.setdefault(repr(told), start_up)
     return list(found.values())
 

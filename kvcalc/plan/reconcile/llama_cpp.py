@@ -121,6 +121,7 @@ def _findings(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
         yield from _cache(printed, cache)
     if not start_up.caches:
         yield from _whole(start_up, memory)
+        yield from _asked_for(start_up, memory)
     if start_up.states and memory.recurrent is not None:
         size = (memory.recurrent.r_bytes + memory.recurrent.s_bytes) / MIB
         reason = f"{memory.recurrent.layers} recurrent layers, {memory.recurrent.cells} sequences"
@@ -157,6 +158,19 @@ def _cache(printed: CacheLine, cache: Cache | None) -> Iterator[Finding]:
 
 def _count(printed: CacheLine, number: int) -> Printed:
     return Printed(value=float(number), half_step=0.0, line=printed.total.line)
+
+
+def _asked_for(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
+    """Yield the cache that could not be allocated, where all of it was asked of one GPU at once."""
+    refusal, kept = start_up.refusal, [cache for cache in memory.caches if cache.layers]
+    tried = refusal.sizes.get("tried_gib") if refusal and refusal.stage == "allocating the KV cache" else None
+    everywhere = start_up.count("gpu_layers") and start_up.count("gpu_layers") == start_up.count("all_layers")
+    if tried is None or len(kept) != 1 or not everywhere or len(start_up.printed.get("device_free_mib", ())) > 1:
+        return
+    scale = GIB // MIB
+    asked = Printed(value=tried.value * scale, half_step=tried.half_step * scale, line=tried.line)
+    reason = f"{kept[0].layers} layers x {kept[0].cells:,} cells"
+    yield _exact("kv_cache_mib", asked, (kept[0].k_bytes + kept[0].v_bytes) / MIB, reason)
 
 
 def _exact(quantity: str, printed: Printed, predicted: float, reason: str) -> Finding:

@@ -10,12 +10,14 @@ from kvcalc.core.errors import UnknownNameError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Full, Latent, Sliding, State
 from kvcalc.engines.vllm import VllmOptions
+from kvcalc.engines.vllm.defaults import passes_in_flight
 from kvcalc.engines.vllm.releases import (
     FIRST_BY_CONCURRENCY,
     FIRST_CACHING_STATES,
     FIRST_WITH_CHUNKS,
     FIRST_WITH_NULL_BLOCK,
     LAST_V0,
+    VERSION,
     checks_all_layers,
     release_of,
     since,
@@ -146,7 +148,7 @@ def _options(start_up: StartUp, model: ModelProfile) -> VllmOptions:
         max_model_len=start_up.count("max_model_len") or model.context_limit or _BATCHED_TOKENS[0],
         block_size=start_up.count("block_size"),
         max_num_batched_tokens=start_up.count("max_num_batched_tokens") or _BATCHED_TOKENS[0],
-        max_in_flight_batches=2 if "asynchronous" in start_up.events else 1,
+        max_in_flight_batches=_passes(start_up, model)[0],
         prefix_caching=True if caching is None else caching,
         platform="cpu" if "cpu" in start_up.events else "gpu",
         speculative_tokens=start_up.count("speculative_tokens") or 0,
@@ -242,10 +244,22 @@ def _in_flight(start_up: StartUp, model: ModelProfile) -> list[Change]:
     if not _kinds(model) & {Sliding, Chunked}:
         return [("", lambda setup: setup)]
     printed = start_up.count("max_num_batched_tokens")
-    batches = (2,) if "asynchronous" in start_up.events else (1, 2)
+    batches = _passes(start_up, model)
     tokens = (printed,) if printed else _BATCHED_TOKENS
     amounts = dict.fromkeys(count * each for each in tokens for count in batches)
     return [_in_flight_change(amount, known=len(amounts) == 1) for amount in amounts]
+
+
+def _passes(start_up: StartUp, model: ModelProfile) -> tuple[int, ...]:
+    """Return how many passes may have been in flight, the likeliest first: by version, or by what it says."""
+    ahead = "asynchronous" in start_up.events
+    if release_of(start_up.version) is None:
+        return (2, 1) if ahead else (1, 2)
+    stages = start_up.count("pipeline_parallel_size") or 1
+    method = start_up.text("speculative_method")
+    passes = passes_in_flight(model, version=start_up.version or VERSION, pipeline=stages, method=method)
+    # not every platform and draft is scheduled ahead
+    return (passes,) if ahead or passes == 1 else (passes, 1)
 
 
 def _in_flight_change(amount: int, *, known: bool) -> Change:

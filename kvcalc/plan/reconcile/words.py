@@ -60,7 +60,7 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     memory = memory_range(start_up)
     if memory is None:
         return ()
-    room = memory[0]
+    room, whole = memory[0], setup
     setup = checked_stage(setup)
     placed = setup_layout(setup)
     blocks = room // placed.bytes_per_block
@@ -68,14 +68,30 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     said = [f"all of this if {', '.join(setup.terms)}"] if setup.terms else []
     said += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
     fits = largest_length(setup, room, null_block=setup.null_block is not False)
-    if fits < placed.max_model_len:
+    if fits < 1:
+        said.append("no request fits, however short")
+    elif fits < placed.max_model_len:
         said.append(f"max-model-len {fits:,} is the most that fits")
     else:
         said.append(f"{blocks / placed.needed_blocks:.2f} such requests fit; each GiB more holds {each:,.0f} tokens")
-    half = setup_layout(setup, length=max(1, placed.max_model_len // 2))
+    if start_up.refusal is not None:
+        return (*said, *_newer_check(whole))
+    half_setup = replace(setup, options=replace(setup.options, max_model_len=max(1, placed.max_model_len // 2)))
+    half = setup_layout(half_setup)
     more = blocks / half.needed_blocks
-    said.append(f"max-model-len {half.max_model_len:,} would let {more:.2f} requests run at once")
+    if more >= 1 and largest_length(half_setup, room, null_block=setup.null_block is not False) == half.max_model_len:
+        said.append(f"max-model-len {half.max_model_len:,} would let {more:.2f} requests run at once")
     return (*said, *_less_bytes(setup, room), *_less_in_flight(setup, room))
+
+
+def _newer_check(setup: Setup) -> tuple[str, ...]:
+    """Say what a version would need that asks each pipeline rank for its own layers alone."""
+    if not setup.checks_all_layers or setup.pipeline == 1:
+        return ()
+    stage = setup_layout(setup, stage=True)
+    needed = f"{stage.needed_bytes / GIB:.2f} GiB for {stage.max_model_len:,} tokens"
+    told = f"from 0.16 on a rank is asked for its own: {needed}"
+    return (f"this version asks every pipeline rank for the cache of all layers; {told}",)
 
 
 def _requests(setup: Setup, room: int) -> float:
@@ -115,7 +131,7 @@ def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
     tokens = [(token_bytes(stage, formats, tensor=ranks), stage) for stage in stage_models(start_up, model)]
     token, fullest = max(tokens, key=lambda entry: entry[0].total)
     said = [f"a token takes {token.total:,} B on each rank; each GiB more holds {GIB / token.total:,.0f} tokens"]
-    if formats.key.unit != "fp8":
+    if formats.key.unit != "fp8" and start_up.refusal is None:
         fp8 = parse_format("fp8")
         halved = token_bytes(fullest, replace(formats, key=fp8, value=fp8), tensor=ranks)
         said.append(f"--kv-cache-dtype fp8_e4m3 would hold {token.total / halved.total:.2f} times as many tokens")

@@ -9,7 +9,7 @@ from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.reconcile import ReconcileReport, ReconcileRow
+    from kvcalc.core.reports.reconcile import MemoryPart, ReconcileReport, ReconcileRow
     from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
@@ -17,25 +17,32 @@ __all__ = ["parts"]
 
 def parts(report: ReconcileReport) -> list[Part]:
     """Return the numbers, what took the memory, and what to change."""
-    title = f"{report.engine} {report.version}: {report.model}"
+    title = f"{report.engine} {report.version}: {report.model or 'model not named'}"
     several = len({row.start_up for row in report.rows}) > 1
     columns = ["quantity", "", "printed", "predicted", "difference", "why"]
     rows = [_cells(row, several=several) for row in report.rows]
     table = grid(columns, rows, left=2)
     table.columns[-1].justify = "left"
     wrong = sum(not row.agrees for row in report.rows)
-    shown: list[Part] = [heading(title), table, Text()]
-    shown.append(
-        Text(
-            f"{wrong} of {_numbers(len(report.rows))} disagree{'s' * (wrong == 1)}" if wrong else _all(len(report.rows))
-        )
-    )
+    shown: list[Part] = [heading(title)]
+    if report.refusal is not None:
+        shown += [Text(f"did not start (line {report.refusal.line}): {report.refusal.reason}"), Text()]
+    shown += [table, Text()] if report.rows else []
+    disagree = f"{wrong} of {_numbers(len(report.rows))} disagree{'s' * (wrong == 1)}"
+    if report.rows or report.refusal is None:
+        shown.append(Text(disagree if wrong else _all(len(report.rows))))
     if report.memory:
-        shown += [Text(), heading("What took the memory of a rank")]
-        shown.append(facts((part.part, bytes_text(part.taken_bytes)) for part in report.memory))
+        shown += [Text()] if report.rows else []
+        shown += [heading("What took the memory of a rank")]
+        shown.append(facts((part.part, _taken(part)) for part in report.memory))
     if report.advice:
         shown += [Text(), heading("What to change"), *(Text(f"  {line}") for line in report.advice)]
-    return [*shown, *note_lines(report.notes)]
+    shown += note_lines(report.notes)
+    return [*shown, *([Text(), Text(f"start it with: {report.start_with}")] if report.start_with else [])]
+
+
+def _taken(part: MemoryPart) -> str:
+    return bytes_text(part.taken_bytes) + (" computed" if part.source == "computed" else "")
 
 
 def _all(count: int) -> str:

@@ -87,7 +87,7 @@ def test_vllm_v1():
         "tensor_parallel_size": 2,
         "kv_cache_dtype": "auto",
     }
-    assert found.events == {"V1", "asynchronous"}
+    assert found.events == {"V1", "asynchronous", "asked for a length"}
     assert [number.value for number in found.printed["available_kv_gib"]] == [52.36, 52.3]
     assert found.smallest("available_kv_gib").half_step == 0.005
     assert found.first("kv_cache_tokens").value == 686320

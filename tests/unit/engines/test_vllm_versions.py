@@ -80,3 +80,13 @@ def test_windows_keep_room_for_the_passes_in_flight(passes, needed_gib, tokens):
         "gemma-4-31b", "0.24", gib=64.68, length=262144, max_in_flight_batches=passes, max_num_batched_tokens=8192
     )
     assert held.tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("version", "tokens"), [("0.24", 626949), ("0.25.1", 626949), ("0.26", 509255), ("0.32", 509255)]
+)
+def test_a_start_takes_the_passes_of_its_version(version, tokens):
+    options = EngineOptions(version=version, max_model_len=262144, max_num_batched_tokens=8192)
+    deployment = api.deployment("gemma-4-31b", engine="vllm", options=options)
+    held = deployment.start().pool.held(int(64.68 * GIB), max_model_len=262144)
+    assert held.tokens == tokens

@@ -407,6 +407,38 @@ def test_a_hybrid_of_0_11_keeps_one_state_a_request_in_blocks_of_960_tokens():
     assert not rows(log.replace("0.11.1", "0.32.0"))["kv_cache_tokens"].agrees
 
 
+GEMMA = (
+    "Chunked prefill is enabled with max_num_batched_tokens={batched}.\n{ahead}"
+    "Initializing a V1 LLM engine (v{version}) with config: model='google/gemma-4-31b-it', max_seq_len=262144\n{printed}"
+)
+AHEAD = "Asynchronous scheduling is enabled.\n"
+POOL = "Available KV cache memory: 64.68 GiB\nGPU KV cache size: {} tokens\n"
+NEEDED = "To serve at least one request with the model's max seq len (262144), {} GiB KV cache is needed, which is larger than the available KV cache memory (30.0 GiB)."
+
+
+@pytest.mark.parametrize("ahead", [AHEAD, ""])
+@pytest.mark.parametrize(
+    ("version", "batched", "right", "wrong"),
+    [
+        ("0.24.0", 8192, POOL.format("626,949"), POOL.format("509,255")),
+        ("0.25.1", 32768, NEEDED.format("45.79"), NEEDED.format("70.79")),
+        ("0.26.0", 32768, NEEDED.format("70.79"), NEEDED.format("45.80")),
+    ],
+)
+def test_the_passes_in_flight_are_those_of_the_version(version, batched, right, wrong, ahead):
+    # two passes count from 0.26 on (https://github.com/vllm-project/vllm/pull/47728)
+    log = GEMMA.format(version=version, batched=batched, ahead=ahead, printed="{}")
+    assert api.reconcile(log.replace("{}", right), model="gemma-4-31b").agrees
+    assert not api.reconcile(log.replace("{}", wrong), model="gemma-4-31b").agrees
+
+
+def test_a_pass_alone_is_tried_where_nothing_says_that_passes_are_scheduled_ahead():
+    # an XPU with MTP ran with one pass at 0.26
+    log = GEMMA.format(version="0.26.0", batched=32768, ahead="{}", printed=NEEDED.format("45.79"))
+    assert api.reconcile(log.replace("{}", ""), model="gemma-4-31b").agrees
+    assert not api.reconcile(log.replace("{}", AHEAD), model="gemma-4-31b").agrees
+
+
 def test_several_engines_are_reported_beside_each_other():
     log = vllm() + LLAMA_CPP.format("5760.00")
     report = api.reconcile(log)

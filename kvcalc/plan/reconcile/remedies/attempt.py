@@ -1,0 +1,207 @@
+"""A start that is tried on paper: options changed, and whether the engine would take them, by the rules of `fit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from kvcalc.core.errors import KvcalcError
+from kvcalc.core.search import largest
+from kvcalc.core.workload import Parallel
+from kvcalc.plan.deployment import deploy
+from kvcalc.plan.room import NO_TERMS, BudgetTerms, room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.fit import Budget
+    from kvcalc.engines.drafts import Draft
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.room import Room
+
+__all__ = ["Attempt", "Change", "Remedies", "Remedy", "both", "longest_length", "rounded_length", "tried"]
+
+# Lengths are rounded down: memory differs a little from one start to the next.
+_LONG, _COARSE_STEP, _FINE_STEP = 10240, 1024, 256
+_MOST_REMEDIES = 4
+_NO_GPU = "the log does not tell the GPU's memory: with --gpu, flags that would start it are looked for"
+_NOTHING = "none of the flags that were tried would start it on this GPU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A start with some options.
+
+    Args:
+        engine: the engine.
+        model: the model, with draft layers where it has some.
+        length: the longest request.
+        options: the engine's options.
+        parallel: how it is spread.
+        kv: format of the cache, where one is asked for.
+        hardware: the accelerator, with the memory that the log printed; none where it is not known.
+        draft: how tokens are drafted, where they are; its layers are among the model's.
+        flags: flags that differ from the log's start.
+    """
+
+    engine: str
+    model: ModelProfile
+    length: int
+    options: EngineOptions
+    parallel: Parallel
+    kv: str | None = None
+    hardware: HardwareProfile | None = None
+    draft: Draft | None = None
+    flags: tuple[str, ...] = ()
+
+    def changed(self, flag: str, *, length: int | None = None, kv: str | None = None, **options: object) -> Attempt:
+        """Return it with one flag more."""
+        return replace(
+            self,
+            length=length or self.length,
+            kv=kv or self.kv,
+            options=replace(self.options, **options),  # type: ignore[arg-type]
+            flags=(*self.flags, flag),
+        )
+
+    def spread(self, flag: str, tensor: int) -> Attempt:
+        """Return it on so many tensor-parallel ranks."""
+        return replace(self, parallel=replace(self.parallel, tensor=tensor), flags=(*self.flags, flag))
+
+    def room(self, kv_bytes: int | None) -> Room | None:
+        """Return its memory; none where the engine refuses the options, or where the memory is not known.
+
+        Args:
+            kv_bytes: bytes for the cache of a rank, where the log tells; else they are computed.
+        """
+        if kv_bytes is None and self.hardware is None:
+            return None
+        terms = NO_TERMS if kv_bytes is None else BudgetTerms(kv_bytes=kv_bytes)
+        try:
+            deployment = deploy(
+                self.model,
+                hardware=self.hardware,
+                parallel=self.parallel,
+                kv=self.kv,
+                engine=self.engine,
+                options=replace(self.options, max_model_len=self.length),
+            )
+            deployment = replace(deployment, draft=self.draft)
+            found = room(deployment, max_model_len=self.length, terms=terms)
+            _ = found.held
+        except KvcalcError:
+            return None
+        return found
+
+
+# Returns a changed start; none where it does not apply.
+Change: TypeAlias = "Callable[[Attempt], Attempt | None]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """Flags with which the engine would start.
+
+    Args:
+        flags: the flags.
+        gives: what it would have then.
+    """
+
+    flags: str
+    gives: str
+
+    @property
+    def text(self) -> str:
+        """Flags and outcome on one line."""
+        return f"{self.flags}: {self.gives}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """Flags with which a start that failed would succeed, and what it lacked.
+
+    Args:
+        found: the flags, the gentlest first.
+        length: the longest request of the start that failed.
+        needed_bytes: what one such request needs of the cache of each GPU, where it was computed.
+        budget: the memory of a GPU as computed, where the accelerator is known.
+        why_none: why no flags were found.
+    """
+
+    found: tuple[Remedy, ...] = ()
+    length: int = 0
+    needed_bytes: int | None = None
+    budget: Budget | None = None
+    why_none: str = ""
+
+
+def starts(attempt: Attempt, kv_bytes: int | None) -> Room | None:
+    """Return the room of an attempt that starts and holds one request of its longest length; else none."""
+    found = attempt.room(kv_bytes)
+    if found is None or found.reason(context=attempt.length, batch=1):
+        return None
+    return found
+
+
+def rounded_length(length: int) -> int:
+    """Return a length rounded down to a multiple of 1,024, a short one of 256.
+
+    >>> rounded_length(81392), rounded_length(5632), rounded_length(100)
+    (80896, 5632, 100)
+    """
+    step = _COARSE_STEP if length >= _LONG else _FINE_STEP
+    return length // step * step or length
+
+
+def longest_length(attempt: Attempt, kv_bytes: int | None) -> int:
+    """Return the longest request, up to the attempt's own, with which it would start; 0 if none."""
+    return largest(lambda length: starts(replace(attempt, length=length), kv_bytes) is not None, attempt.length)
+
+
+def both(one: Change, other: Change) -> Change:
+    """Return two changes, one after the other."""
+
+    def change(attempt: Attempt) -> Attempt | None:
+        changed = one(attempt)
+        return None if changed is None else other(changed)
+
+    return change
+
+
+def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt], int | None]) -> Remedies:
+    """Return the changes that let the engine start, in the order given: the first with each set of flags.
+
+    Args:
+        first: the start that failed.
+        changes: return a changed start, or none where they do not apply.
+        memory: returns the bytes for the cache of a rank of a start, where the log tells; else they are computed.
+    """
+    remedies: dict[frozenset[str], Remedy] = {}
+    for change in changes:
+        attempt = change(first)
+        names = frozenset(flag.split()[0] for flag in attempt.flags) if attempt is not None else frozenset()
+        if attempt is None or not names or names in remedies or len(remedies) == _MOST_REMEDIES:
+            continue
+        found = starts(attempt, memory(attempt))
+        if found is not None:
+            remedies[names] = Remedy(flags=" ".join(attempt.flags), gives=_gives(found, attempt))
+    computed = first.room(None)
+    as_tried = first.room(memory(first)) or computed
+    why = "" if remedies else _NOTHING if first.hardware else _NO_GPU
+    return Remedies(
+        found=tuple(remedies.values()),
+        length=first.length,
+        needed_bytes=None if as_tried is None else as_tried.held.needed_bytes,
+        budget=None if computed is None else computed.budget,
+        why_none=why,
+    )
+
+
+def _gives(found: Room, attempt: Attempt) -> str:
+    held = found.held
+    gpus = f" on {attempt.parallel.gpus} GPUs" if attempt.parallel.gpus > 1 else ""
+    return (
+        f"{held.tokens:,} tokens of cache{gpus}, {held.concurrency:.2f} requests of {attempt.length:,} tokens at once"
+    )

@@ -1,0 +1,261 @@
+"""Flags with which vLLM would start where it refused: each checked by its rules before it is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import GIB
+from kvcalc.core.workload import Parallel
+from kvcalc.cost.sharding import splits_evenly
+from kvcalc.engines.drafts import Draft
+from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.vllm.releases import default_utilization, release_of
+from kvcalc.plan.reconcile.findings import bytes_of_gib
+from kvcalc.plan.reconcile.remedies.attempt import Attempt, Remedies, both, longest_length, rounded_length, tried
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.engines.logs import StartUp
+    from kvcalc.plan.reconcile.remedies.attempt import Change
+    from kvcalc.plan.reconcile.setups import Setup
+
+__all__ = ["vllm_remedies"]
+
+# The most that is advised: what is left must do for the context of the driver, graphs and other processes.
+_MOST_UTILIZATION = 0.95
+_STEP = 0.01
+# What is left free beside an allocation that failed after the cache was sized.
+_MARGIN = 0.02
+_RANKS = (2, 4, 8)
+_FEWER_TOKENS = (2048, 1024, 512)
+_FEWER_SEQUENCES = (256, 64, 16)
+# CUDA has a little less than the driver shows: 23.57 of 24 GiB on a GeForce.
+_LEAST_OF_DRIVER = 0.98
+_BY_VERSION = {True: "0.15.0", False: None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Memory:
+    """The memory of a rank as the log tells it, in bytes.
+
+    Args:
+        total: of the GPU.
+        free: that the engine could have at most, beside other processes.
+        left: left for the cache at the utilization that was asked for.
+        utilization: the one that was asked for.
+        ranks: GPUs that it was spread over.
+    """
+
+    total: int | None
+    free: int | None
+    left: int | None
+    utilization: float
+    ranks: Parallel
+
+    @property
+    def most_utilization(self) -> float:
+        """The highest share that may be asked for."""
+        if self.total is None or self.free is None:
+            return _MOST_UTILIZATION
+        return min(_MOST_UTILIZATION, math.floor(self.free / self.total / _STEP) * _STEP)
+
+    def of(self, attempt: Attempt) -> int | None:
+        """Return the bytes for the cache where they follow from what was printed; none where they must be computed."""
+        share = attempt.options.utilization or self.utilization
+        if self.left is None or attempt.parallel != self.ranks:
+            return None
+        if share == self.utilization:
+            return self.left
+        return None if self.total is None else self.left + int((share - self.utilization) * self.total)
+
+
+def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> Remedies:
+    """Return flags with which a start that was refused would succeed, the gentlest first.
+
+    Args:
+        start_up: the start, with its refusal.
+        setup: how it was set up.
+        hardware: the accelerator, where it is known.
+    """
+    refusal = start_up.refusal
+    if refusal is None:
+        return Remedies()
+    memory = _memory(start_up, setup, hardware)
+    first = _first(start_up, setup, hardware, memory)
+    if refusal.kind == "out_of_memory" and refusal.stage not in _BEFORE_SIZING:
+        changes = list(_after_sizing(start_up, first, memory))
+    elif refusal.kind == "out_of_memory":
+        changes = [*_smaller_passes(first), *_more_ranks(first, memory)]
+    elif refusal.kind == "too_many_sequences":
+        most = int(refusal.sizes["blocks"].value)
+        changes = [lambda one: one.changed(f"--max-num-seqs {most}", max_num_seqs=most)]
+    elif refusal.kind == "beyond_model":
+        limit = int(refusal.sizes["limit"].value)
+        changes = [lambda one: _length(one, limit), lambda one: _shorter(replace(one, length=limit), memory)]
+    elif refusal.kind == "uneven_heads":
+        changes = [_ranks(size) for size in range(first.parallel.tensor - 1, 0, -1) if splits_evenly(first.model, size)]
+        first = replace(first, parallel=replace(first.parallel, tensor=1))
+    else:
+        changes = list(_more_room(start_up, first, memory))
+    return tried(first, changes, memory.of)
+
+
+_BEFORE_SIZING = ("loading the weights", "profiling the largest pass")
+
+
+def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> _Memory:
+    refusal = start_up.refusal
+    sizes = {} if refusal is None else {name: bytes_of_gib(size)[0] for name, size in refusal.sizes.items()}
+    printed = start_up.first("total_gpu_gib")
+    total = sizes.get("total_gib") or (bytes_of_gib(printed)[0] if printed else None)
+    total = total or (int(_LEAST_OF_DRIVER * hardware.usable_memory_bytes) if hardware else None)
+    free = sizes.get("free_gib")
+    if refusal is not None and refusal.kind == "out_of_memory":
+        # what this process has is its own again at the next start
+        own = sizes.get("process_gib")
+        free = free + own if free is not None and own is not None else None
+    left = start_up.smallest("available_kv_gib")
+    share = start_up.options.get("gpu_memory_utilization")
+    if not isinstance(share, float):
+        share = default_utilization(start_up.version if release_of(start_up.version) else None)
+    return _Memory(
+        total=total,
+        free=free,
+        left=None if left is None else int(left.least * GIB),
+        utilization=share,
+        ranks=Parallel(tensor=setup.tensor, pipeline=setup.pipeline),
+    )
+
+
+def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, memory: _Memory) -> Attempt:
+    """Return the start as it was tried."""
+    if hardware is not None and memory.total is not None:
+        hardware = replace(hardware, memory_bytes=memory.total)
+    version = start_up.version if release_of(start_up.version) else _BY_VERSION[setup.checks_all_layers]
+    # what no printed number depends on is the engine's default on that card
+    pinned = start_up.printed.keys() & {"needed_kv_gib", "kv_cache_tokens"}
+    tokens = setup.options.max_num_batched_tokens if pinned else start_up.count("max_num_batched_tokens")
+    options = EngineOptions(
+        version=version,
+        block_size=setup.options.block_size,
+        max_num_batched_tokens=tokens,
+        max_in_flight_batches=setup.options.max_in_flight_batches if pinned else None,
+        max_num_seqs=start_up.count("max_num_seqs"),
+        prefix_caching=setup.options.prefix_caching,
+        utilization=memory.utilization,
+        platform=setup.options.platform,
+    )
+    return Attempt(
+        engine="vllm",
+        model=setup.model,
+        length=setup.options.max_model_len,
+        options=options,
+        parallel=memory.ranks,
+        kv=setup.formats.key.name,
+        hardware=hardware,
+        draft=_draft(start_up, setup),
+    )
+
+
+def _draft(start_up: StartUp, setup: Setup) -> Draft | None:
+    """Return how tokens are drafted; layers that keep a cache for it are among the setup's model already."""
+    tokens = setup.options.speculative_tokens
+    return Draft(method=start_up.text("speculative_method") or "mtp", tokens=tokens) if tokens else None
+
+
+def _more_room(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[Change]:
+    """Yield more room for the cache, smaller caches and shorter requests: these late where a length was asked for."""
+    asked = "asked for a length" in start_up.events or first.length != first.model.context_limit
+    most = memory.most_utilization
+    shares = [share for share in (0.92, 0.95) if memory.utilization < share <= most]
+    if memory.utilization > most:
+        shares = [most]
+    raised = [_utilization(share) for share in shares] if memory.total is not None else []
+    if memory.utilization <= most:
+        raised.insert(0, lambda one: one)
+    smaller: list[Change] = [_fp8, *(_tokens(count) for count in _FEWER_TOKENS)]
+    yield from raised
+    if not asked:
+        yield from (both(share, lambda one: _shorter(one, memory)) for share in raised)
+    for change in smaller:
+        yield from (both(share, change) for share in raised)
+    if asked:
+        yield from (both(share, lambda one: _shorter(one, memory)) for share in raised)
+    yield from (both(share, both(_fp8, lambda one: _shorter(one, memory))) for share in raised)
+    yield from (both(raised[0], more) for more in _more_ranks(first, memory))
+
+
+def _after_sizing(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[Change]:
+    """Yield what leaves more memory beside the cache, by as much as was missing."""
+    sizes = start_up.refusal.sizes if start_up.refusal else {}
+    tried_size, free = sizes.get("tried_gib"), sizes.get("free_gib")
+    if memory.total is None:
+        return
+    missing = 0 if tried_size is None or free is None else max(0, bytes_of_gib(tried_size)[1] - bytes_of_gib(free)[0])
+    share = math.floor((memory.utilization - missing / memory.total - _MARGIN) / _STEP) * _STEP
+    share = round(min(share, memory.most_utilization), 2)
+    if share <= 0:
+        return
+    lower = _utilization(share)
+    yield lower
+    yield both(lower, lambda one: _shorter(one, memory))
+    yield both(lower, _fp8)
+    yield from (both(lower, more) for more in _more_ranks(first, memory))
+
+
+def _smaller_passes(first: Attempt) -> Iterator[Change]:
+    """Yield what makes the largest pass smaller, whose activations the engine holds while it profiles itself."""
+    for tokens in _FEWER_TOKENS:
+        yield _tokens(tokens)
+        for sequences in _FEWER_SEQUENCES:
+            yield both(_tokens(tokens), _sequences(sequences))
+    if first.options.max_num_seqs is None:
+        yield from (_sequences(count) for count in _FEWER_SEQUENCES)
+
+
+def _more_ranks(first: Attempt, memory: _Memory) -> Iterator[Change]:
+    for size in _RANKS:
+        ranks = size * first.parallel.tensor
+        if splits_evenly(first.model, ranks):
+            yield _ranks(ranks)
+            yield both(_ranks(ranks), lambda one: _shorter(one, memory))
+
+
+def _utilization(share: float) -> Change:
+    return lambda one: one.changed(f"--gpu-memory-utilization {share:g}", utilization=share)
+
+
+def _tokens(count: int) -> Change:
+    """Return a smaller pass; it changes the cache of models with windows alone."""
+
+    def change(one: Attempt) -> Attempt | None:
+        if count >= (one.options.max_num_batched_tokens or count):
+            return None
+        return one.changed(f"--max-num-batched-tokens {count}", max_num_batched_tokens=count)
+
+    return change
+
+
+def _sequences(count: int) -> Change:
+    return lambda one: one.changed(f"--max-num-seqs {count}", max_num_seqs=count)
+
+
+def _fp8(one: Attempt) -> Attempt | None:
+    return None if one.kv is not None and one.kv.startswith("fp8") else one.changed("--kv-cache-dtype fp8", kv="fp8")
+
+
+def _ranks(size: int) -> Change:
+    return lambda one: one.spread(f"--tensor-parallel-size {size}", size)
+
+
+def _length(one: Attempt, length: int) -> Attempt | None:
+    return one.changed(f"--max-model-len {length}", length=length) if length > 0 else None
+
+
+def _shorter(one: Attempt, memory: _Memory) -> Attempt | None:
+    longest = rounded_length(longest_length(one, memory.of(one)))
+    return _length(one, longest) if longest < one.length else None
