@@ -1,0 +1,104 @@
+"""Every key of every type that kvcalc imports: numbers below the least, lists that the class would give by itself."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kvcalc.core.errors import KvcalcError
+from kvcalc.importers.hugging_face import import_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvcalc.core.model import ModelProfile
+
+TYPES = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
+CASES: dict[str, Any] = json.loads(TYPES.read_text(encoding="utf-8"))
+Path_ = tuple[str, ...]
+
+# What there may be none of.
+NONE_ALLOWED = {
+    "decoder_sparse_step", "encoder_sparse_step", "expand", "first_k_dense_replace", "hidden_size_per_layer_input",
+    "intermediate_multiple_size", "mamba_expand", "moe_layer_end_index", "moe_layer_start_index", "moe_num_shared_experts",
+    "n_shared_experts", "num_dense_layers", "num_experts", "num_kv_shared_layers", "num_local_experts", "num_nextn_predict_layers",
+    "num_shared_experts", "qk_nope_head_dim", "qk_rope_head_dim", "shared_expert_intermediate_size", "shared_intermediate_size",
+    "zero_expert_num",
+}  # fmt: skip
+# The last layer, counted from the end.
+BELOW_ZERO = {"moe_layer_end_index"}
+# Lists that these configs have otherwise than their class would make them, or that the class cannot make.
+OWN_LISTS = {
+    ("deepseek_v32", "mlp_layer_types"), ("glm_moe_dsa", "mlp_layer_types"), ("granitemoehybrid", "layer_types"),
+    ("laguna", "num_attention_heads_per_layer"), ("lfm2_moe", "layer_types"), ("muse_spark", "layer_types"),
+    ("nemo_speechlm", "layers_block_type"), ("nemotron_h", "layers_block_type"), ("nemotron_h_omni", "layers_block_type"),
+    ("zamba2", "layers_block_type"),
+}  # fmt: skip
+
+
+def _entries(config: dict[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _entries(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _changed(name: str, path: Path_, *value: object) -> ModelProfile:
+    """The model with one key given another value, or left out."""
+    config = deepcopy(CASES[name]["config"])
+    holder = config
+    for key in path[:-1]:
+        holder = holder[key]
+    del holder[path[-1]]
+    if value:
+        holder[path[-1]] = value[0]
+    return import_config(config, name=name)[0]
+
+
+def _taken(name: str, value: int) -> set[str]:
+    """The whole numbers of a config that may have this value instead."""
+    taken = set()
+    for path, number in _entries(CASES[name]["config"]):
+        if isinstance(number, int) and not isinstance(number, bool):
+            try:
+                _changed(name, path, value)
+            except KvcalcError:
+                continue
+            taken.add(path[-1])
+    return taken
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_number_is_below_zero_and_few_are_zero(name: str) -> None:
+    assert _taken(name, -1) <= BELOW_ZERO
+    assert _taken(name, 0) <= NONE_ALLOWED
+
+
+def test_a_key_that_may_be_zero_is_so_for_some_type() -> None:
+    assert set().union(*(_taken(name, 0) for name in CASES)) == NONE_ALLOWED
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_list_that_is_left_out_is_the_one_that_the_class_makes(name: str) -> None:
+    """Which layers are local, sparse or recurrent is written out by transformers, and often left out by others."""
+    whole, _ = import_config(CASES[name]["config"], name=name)
+    for path, value in _entries(CASES[name]["config"]):
+        if isinstance(value, list) and (name, path[-1]) not in OWN_LISTS:
+            assert _changed(name, path).blocks == whole.blocks, path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_list_of_another_length_or_kind_is_refused(name: str) -> None:
+    for path, value in _entries(CASES[name]["config"]):
+        if path[-1] in {"layer_types", "mlp_layer_types", "layers_block_type", "indexer_types"}:
+            wrongs = [[*value[:-1], "no_such_kind"], [value[0], 7, *value[2:]]]
+            # Nemotron-H has as many layers as its list has entries
+            wrongs += [] if path[-1] == "layers_block_type" else [value[:-1]]
+            for wrong in wrongs:
+                with pytest.raises(KvcalcError):
+                    _changed(name, path, wrong)
