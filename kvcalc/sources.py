@@ -79,7 +79,8 @@ def catalogue_model(name: str) -> ModelProfile:
     from kvcalc.profiles.loader import load_model_file
 
     entry = _find(name, "model")
-    return _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
+    model = _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
+    return model.under(name) if entry.by_alias else model
 
 
 def catalogue_hardware(name: str) -> HardwareProfile:

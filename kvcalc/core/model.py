@@ -7,7 +7,7 @@ definition of the profile schema: the YAML loader validates against them, and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,11 +60,17 @@ __all__ = [
     "Sliding",
     "State",
     "Table",
+    "Tower",
+    "TowerPart",
     "counted",
 ]
 
 # What a parameter belongs to; a checkpoint may keep each part in a format of its own.
-Part = Literal["embedding", "head", "attention", "mlp", "experts", "router", "vector", "other"]
+Part = Literal[
+    "embedding", "head", "attention", "mlp", "experts", "router", "vector", "other", "vision", "audio", "talker"
+]
+# Of these, what stands beside the text model.
+TowerPart = Literal["vision", "audio", "talker"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -169,6 +175,22 @@ class Encoder:
     vector_parameters: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """What reads images or sound, or speaks, beside the text model: loaded with it, and run by no pass over text.
+
+    Args:
+        part: what it is for.
+        parameters: elements of the tower and of what leads from it to the text model.
+        heads: attention heads; tensor-parallel ranks that divide them share the tower, others hold it whole.
+    """
+
+    __pydantic_config__ = _STRICT
+    part: TowerPart
+    parameters: int
+    heads: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile:
     """A model, as its checkpoint's own config describes it.
@@ -186,10 +208,13 @@ class ModelProfile:
         kv_dtype: format of the cache where the checkpoint declares one.
         activation_dtype: format the checkpoint's matrices are multiplied in, where it declares one.
         encoder: the encoder of an encoder-decoder model.
+        towers: what reads images and sound beside the text model.
         matrix_parameters: further matrix elements outside the layers, multiplied for each token.
         vector_parameters: norms and biases outside the layers.
         held_weight_bytes: exact bytes of the weights where the profile was read from the weight file itself.
         aliases: other names, such as the Hugging Face id.
+        alias_fields: what the checkpoint of an alias has otherwise: ``context_limit``, ``dtype``, ``kv_dtype``, or
+            ``text_only`` where it has no towers.
         sources: named sources.
         provenance: dotted field path to the name of its source; ``default`` covers the rest.
         notes: what a user should know.
@@ -207,13 +232,29 @@ class ModelProfile:
     kv_dtype: str | None = None
     activation_dtype: str | None = None
     encoder: Encoder | None = None
+    towers: tuple[Tower, ...] = ()
     matrix_parameters: int = 0
     vector_parameters: int = 0
     held_weight_bytes: int | None = None
     aliases: tuple[str, ...] = ()
+    alias_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def under(self, alias: str) -> ModelProfile:
+        """Return the model as the checkpoint of that alias has it; itself where the alias has nothing of its own."""
+        own = next((own for name, own in self.alias_fields.items() if name.lower() == alias.strip().lower()), None)
+        if not own:
+            return self
+        fields = {name: value for name, value in own.items() if name != "text_only"}
+        told = [
+            *(f"{name} {value}" for name, value in fields.items()),
+            *(["no towers"] if own.get("text_only") else ()),
+        ]
+        if own.get("text_only"):
+            fields["towers"] = ()
+        return replace(self, **fields, notes=(*self.notes, f"as {alias.strip()} has it: {', '.join(told)}"))
 
     @cached_property
     def block_counts(self) -> Mapping[Block, int]:

@@ -25,6 +25,7 @@ __all__ = [
     "head_matrix",
     "outer_parameters",
     "parameters",
+    "tower_parameters",
     "weight_bytes",
 ]
 
@@ -327,8 +328,19 @@ def outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
     return parts
 
 
+def tower_parameters(model: ModelProfile) -> dict[str, int]:
+    """Return the parameters beside the text model by part: towers for images and sound, with their projectors.
+
+    Source: Liu et al. 2023, arXiv 2304.08485 (an encoder of images and a projector to the text model's width).
+    """
+    parts: dict[str, int] = {}
+    for tower in model.towers:
+        parts[tower.part] = parts.get(tower.part, 0) + tower.parameters
+    return parts
+
+
 def _part_parameters(model: ModelProfile, *, active: bool) -> dict[str, int]:
-    parts = outer_parameters(model, tables=not active)
+    parts = outer_parameters(model, tables=not active) | ({} if active else tower_parameters(model))
     stacks: list[tuple[Mapping[Block, int], int]] = [(model.block_counts, model.hidden_size)]
     if model.encoder is not None:
         stacks.append((counted(model.encoder.blocks), model.encoder.hidden_size))
@@ -340,15 +352,15 @@ def _part_parameters(model: ModelProfile, *, active: bool) -> dict[str, int]:
 
 
 def parameters(model: ModelProfile) -> dict[str, int]:
-    """Return the parameters of a model by part; a tied table is counted once, as the head.
+    """Return the parameters of a model by part, its towers included; a tied table is counted once, as the head.
 
-    Source: the sum over layers of `block_parameters`, tables, head and what stands outside the layers.
+    Source: the sum over layers of `block_parameters`, tables, head, what stands outside the layers, and towers.
     """
     return _part_parameters(model, active=False)
 
 
 def active_parameters(model: ModelProfile) -> int:
-    """Return the parameters that a token is multiplied with: its experts only, no tables unless tied to the head.
+    """Return the parameters that a token of text is multiplied with: its experts only, no table unless tied.
 
     Source: Fedus et al. 2021, arXiv 2101.03961 (sparse models: active against total).
     """

@@ -16,7 +16,7 @@ from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_para
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kvcalc.core.model import Block, ModelProfile
+    from kvcalc.core.model import Block, ModelProfile, Tower
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.cost.parameters import Matrix
 
@@ -155,7 +155,8 @@ def _sum(layers: Sequence[tuple[CacheBytes, int]]) -> CacheBytes:
 def rank_weight_bytes(model: ModelProfile, formats: Formats, parallel: Parallel) -> int:
     """Return the bytes of weights on the fullest rank.
 
-    Source: `rank_matrix`, `experts_per_rank` and `stage_blocks`; vectors are replicated, tables split by rows.
+    Source: `rank_matrix`, `experts_per_rank` and `stage_blocks`; vectors are replicated, tables split by rows. Towers
+    stand in the first stage, shared by ranks that divide their heads (vLLM, ``mm_encoder_tp_mode`` ``weights``).
     """
     return _part_bytes(rank_parameters(model, formats, parallel), formats)
 
@@ -186,6 +187,8 @@ def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Count
             for part, size in _rank_parameters(block, model.hidden_size, parallel).items():
                 parts[part] += size * count
         if first:
+            for tower in model.towers:
+                parts[tower.part] += _rank_tower(tower, parallel.tensor)
             parts["embedding"] += ceil_div(outer.get("embedding", 0), parallel.tensor)
             if model.encoder is not None:
                 hidden = model.encoder.hidden_size
@@ -198,6 +201,11 @@ def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Count
         if parts not in found:
             found.append(parts)
     return tuple(found)
+
+
+def _rank_tower(tower: Tower, tensor: int) -> int:
+    shared = tower.heads is not None and tower.heads % tensor == 0
+    return ceil_div(tower.parameters, tensor) if shared else tower.parameters
 
 
 def _rank_parameters(block: Block, hidden: int, parallel: Parallel) -> Counter[str]:

@@ -13,6 +13,7 @@ from kvcalc.files import read_text
 from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.quantization import weight_formats
+from kvcalc.importers.towers import count_towers
 from kvcalc.importers.unread import looks_relevant, refuse_unread
 from kvcalc.importers.wrappers import checkpoint_dtype, nested_configs
 
@@ -99,6 +100,7 @@ def import_config(
     refuse_unread(text, shape)
     dtype = checkpoint_dtype(chain)
     formats = weight_formats(top, text, shape, dtype=dtype)
+    towers, unknown = count_towers(chain, shape.hidden_size)
     source = Source(kind="model_config", url=url, date=date, note="" if url else where)
     profile = ModelProfile(
         name=name,
@@ -113,11 +115,12 @@ def import_config(
         kv_dtype=formats.kv,
         activation_dtype=formats.activations,
         encoder=shape.encoder,
+        towers=towers,
         matrix_parameters=shape.matrix_parameters,
         vector_parameters=shape.vector_parameters,
         sources={"config": source},
         provenance={"default": "config"},
-        notes=(*shape.notes, *_default_notes(uses)),
+        notes=(*shape.notes, *unknown, *_default_notes(uses)),
     )
     return profile, uses
 
@@ -162,11 +165,13 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 # Without these a config says nothing of its own model.
 _SIZES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "hidden_size", "n_embd", "d_model")
+_TOWERS = ("vision_config.", "audio_config.", "thinker_config.vision_config.", "thinker_config.audio_config.")
 
 
 def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
     """Return a warning where a model's very size comes from the defaults of its config class."""
-    absent = [use for use in uses.values() if use.use == "defaulted" and isinstance(use.value, int)]
+    own = [use for key, use in uses.items() if not key.startswith(_TOWERS)]
+    absent = [use for use in own if use.use == "defaulted" and isinstance(use.value, int)]
     assumed = [f"{use.key} = {use.value}" for use in absent if use.key.rpartition(".")[2] in _SIZES]
     if not assumed:
         return ()

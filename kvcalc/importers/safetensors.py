@@ -17,7 +17,7 @@ from kvcalc.cost.parameters import parameters
 from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count, open_file
 from kvcalc.importers.hugging_face import import_config, read_config_file
 from kvcalc.importers.tensor_checks import check_tensors
-from kvcalc.importers.tensor_parts import part_formats
+from kvcalc.importers.tensor_parts import with_stored_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -332,9 +332,8 @@ def _weight_map(text: _Text) -> dict[str, str]:
 def import_safetensors(path: Path, name: str) -> ModelProfile:
     """Return the profile of the ``config.json`` beside a weight file, with the file's own bytes.
 
-    Each part of the model gets the exact mixture of the formats its tensors are stored in, scales included. Tensors
-    that the profile does not count (vision and audio towers, multi-token-prediction layers, a copy of a tied head) are
-    in ``held_weight_bytes`` only.
+    Each part of the model gets the exact mixture of the formats its tensors are stored in, scales included. Towers are
+    parts of their own; prediction layers and a copy of a tied head, which are not loaded with it, are no part of it.
 
     Args:
         path: a ``.safetensors`` file or a ``.safetensors.index.json``.
@@ -358,10 +357,5 @@ def import_safetensors(path: Path, name: str) -> ModelProfile:
     if table.total_bytes * _MOST_PARAMETERS_OF_A_BYTE < sum(parameters(profile).values()):
         what = f"tensors of {table.total_bytes:,} bytes are not the weights that {config.name} describes"
         raise ProfileError(what, where=str(path), hint=f"give {config.name} itself for its own formats")
-    formats, notes = part_formats(table, profile)
-    return replace(
-        profile,
-        weight_formats=formats,
-        held_weight_bytes=table.total_bytes,
-        notes=(*profile.notes, f"weight bytes as stored in {path.name}", *notes, *unchecked),
-    )
+    stored = with_stored_parts(table, profile)
+    return replace(stored, notes=(*stored.notes, f"weight bytes as stored in {path.name}", *unchecked))

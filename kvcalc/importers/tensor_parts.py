@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Mixture
+from kvcalc.core.model import Mixture, Tower, TowerPart
 from kvcalc.cost.parameters import parameters
 from kvcalc.importers.checkpoint import exact_format
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvcalc.core.model import ModelProfile, Part
     from kvcalc.importers.checkpoint import TensorTable
 
-__all__ = ["part_formats", "part_of"]
+__all__ = ["part_of", "with_stored_parts"]
 
 # How a stored type is called as a format, for parts that are stored in one type throughout.
 _PLAIN = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp64"}
 _UNITS = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8", "F4": "fp4"}
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
+# What the text model does not multiply with: towers, what leads from them, and what no engine loads for text.
+_VISION = re.compile(
+    r"(?:^|\.)(?:vis\w*|vit\w*|embed_vision|aligner|image_\w+|video_tower|patch_merge\w*|connector|merger)(?:\.|$)"
+)
+_AUDIO = re.compile(r"(?:^|\.)(?:audio\w*|embed_audio|speech\w*)(?:\.|$)")
+_PROJECTOR = re.compile(r"(?:^|\.)(?:multi_modal\w*|mm_\w*|projector)(?:\.|$)")
 _OUTSIDE = re.compile(
-    r"(?:^|\.)(?:vis\w*|audio\w*|mtp\w*|multi_modal\w*|mm_\w*|embed_vision|embed_audio|aligner|image_newline|"
-    r"lora_[AB]|lora_embedding_[AB]|rotary_emb|masked_bias|num_batches_tracked)(?:\.|$)"
+    r"(?:^|\.)(?:mtp\w*|lora_[AB]|lora_embedding_[AB]|rotary_emb|masked_bias|num_batches_tracked)(?:\.|$)"
 )
 _TOKENS = re.compile(r"token|wte|word|embed_in|(?:^|\.)embeddings\.weight$|^(?:model\.)?shared\.")
 _ADDED = re.compile(
@@ -51,14 +59,17 @@ _RULES = tuple((re.compile(pattern), part) for pattern, part in _PATTERNS)
 
 
 def part_of(name: str, shape: tuple[int, ...], profile: ModelProfile) -> Part | Literal["outside"] | None:
-    """Return a tensor's part, ``outside`` for what the profile does not count, or none where the name does not tell.
+    """Return a tensor's part, ``outside`` for what engines do not load, or none where the name does not tell.
 
     Biases and norms are vectors; the biases of experts go with them where the profile counts them so. A token table
-    that is also the head goes with the head.
+    that is also the head goes with the head. Prediction layers and copies of a tied head are outside; a tower is whole.
     """
+    tower = _tower_of(name, profile)
     layer = _LAYER.search(name)
-    if _OUTSIDE.search(name) or (layer is not None and int(layer[1][:9]) >= profile.layers):
+    if _OUTSIDE.search(name) or (tower is None and layer is not None and int(layer[1][:9]) >= profile.layers):
         return "outside"
+    if tower is not None:
+        return tower
     leaf = name.rpartition(".")[2]
     part = next((part for pattern, part in _RULES if pattern.search(name)), None)
     tied = profile.head is not None and profile.head.tied
@@ -72,14 +83,26 @@ def part_of(name: str, shape: tuple[int, ...], profile: ModelProfile) -> Part | 
     return "vector" if part is not None and small else part
 
 
+def _tower_of(name: str, profile: ModelProfile) -> TowerPart | None:
+    if _AUDIO.search(name):
+        return "audio"
+    if _VISION.search(name):
+        return "vision"
+    if _PROJECTOR.search(name):
+        return profile.towers[0].part if profile.towers else "vision"
+    return None
+
+
 def _with_bias(profile: ModelProfile) -> bool:
     return any(isinstance(block.mlp, Mixture) and block.mlp.expert_bias for block in profile.block_counts)
 
 
-def part_formats(table: TensorTable, profile: ModelProfile) -> tuple[dict[str, str], list[str]]:
-    """Return the formats of the parts that differ from the profile's, and notes on tensors that fit no part.
+def with_stored_parts(table: TensorTable, profile: ModelProfile) -> ModelProfile:
+    """Return a profile with the formats, towers and bytes that a file's tensors have.
 
-    Where a tensor's part cannot be told from its name, what the config declares is kept.
+    Each part gets the exact mixture of formats it is stored in. Towers are counted as stored. Prediction layers, copies
+    of a tied head and what else no engine loads is not among the bytes held. Where a tensor's part cannot be told from
+    its name, formats and towers stay those of the config.
     """
     sizes: dict[str, dict[str, int]] = {}
     held: dict[str, int] = {}
@@ -88,14 +111,15 @@ def part_formats(table: TensorTable, profile: ModelProfile) -> tuple[dict[str, s
         part = part_of(name, tensor.shape, profile)
         if part is None:
             kept = f"the tensor {name[:80]!r} belongs to no part that is known: parts keep the formats of the config"
-            return dict(profile.weight_formats), [kept]
+            return replace(profile, held_weight_bytes=table.total_bytes, notes=(*profile.notes, kept))
         if part == "outside":
             outside += tensor.size
             continue
         stored = sizes.setdefault(part, {})
         stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
         held[part] = held.get(part, 0) + tensor.elements
-    implied = parameters(profile)
+    counted = replace(profile, towers=_stored_towers(profile, held, sizes))
+    implied = parameters(counted)
     formats: dict[str, str] = {}
     notes: list[str] = []
     for known, stored in sizes.items():
@@ -105,10 +129,28 @@ def part_formats(table: TensorTable, profile: ModelProfile) -> tuple[dict[str, s
         if known != "vector" and stored.keys() <= _PLAIN.keys() and held[known] != elements:
             notes.append(f"by their names {held[known]} elements are of {known}; the config implies {elements}")
     if outside:
-        notes.append(
-            f"{outside} bytes of the file belong to no part of the text model (other towers, prediction layers, copies)"
-        )
-    return {known: form for known, form in formats.items() if form != profile.dtype}, notes
+        notes.append(f"{outside} bytes of the file are not loaded with the model (prediction layers, copies)")
+    return replace(
+        counted,
+        weight_formats={known: form for known, form in formats.items() if form != profile.dtype},
+        held_weight_bytes=table.total_bytes - outside,
+        notes=(*profile.notes, *notes),
+    )
+
+
+def _stored_towers(
+    profile: ModelProfile, held: Mapping[str, int], sizes: Mapping[str, Mapping[str, int]]
+) -> tuple[Tower, ...]:
+    """Return the towers as the file has them: elements stand one by one where they are not packed."""
+    known = {tower.part: tower for tower in profile.towers}
+    towers = []
+    for part in get_args(TowerPart):
+        if part in held and (part not in known or sizes[part].keys() <= _PLAIN.keys()):
+            heads = known[part].heads if part in known else None
+            towers.append(Tower(part=part, parameters=held[part], heads=heads))
+        elif part in held:
+            towers.append(known[part])
+    return tuple(towers)
 
 
 def _stored_format(stored: dict[str, int], elements: int, declared: str | None) -> str:

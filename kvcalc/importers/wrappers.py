@@ -12,7 +12,7 @@ from kvcalc.importers.config_reader import Config, KeyUse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["checkpoint_dtype", "class_defaults", "nested_configs"]
+__all__ = ["checkpoint_dtype", "class_defaults", "inner_config", "nested_configs"]
 
 # Where multimodal configs keep the text model, in the order they are looked for.
 _TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
@@ -53,6 +53,11 @@ def nested_configs(top: Config) -> list[Config]:
             outer.uses[f"{path}.{_TIE}"] = KeyUse(f"{path}.{_TIE}", inner[_TIE], "ignored", "the wrapper decides it")
         chain.append(_with_class(outer, inner, path=path, given={} if tied is None else {_TIE: tied}))
     return chain
+
+
+def inner_config(outer: Config, key: str, model_type: str) -> Config:
+    """Return a part of a config as one of its own, with the defaults of a class, whatever type it names itself."""
+    return _with_class(outer, {**outer.data.get(key, {}), "model_type": model_type}, path=outer.key_path(key))
 
 
 def _with_class(outer: Config, data: Any, *, path: str = "", given: dict[str, KeyUse] | None = None) -> Config:

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
-from kvcalc.core.model import MIXERS, MLPS, Block, Encoder, Head, Indexer, ModelProfile, Table
+from kvcalc.core.model import MIXERS, MLPS, Block, Encoder, Head, Indexer, ModelProfile, Table, Tower
 from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def model_from_document(document: Mapping[str, Any]) -> ModelProfile:
         embeddings=_tables(data.pop("embeddings")),
         head=None if head is None else Head(**head),
         encoder=None if encoder is None else _encoder(encoder),
+        towers=tuple(Tower(**tower) for tower in data.pop("towers", ())),
         **_common(data),
     )
 
@@ -140,9 +141,10 @@ def model_to_document(model: ModelProfile) -> dict[str, Any]:
         document["encoder"] = _plain(model.encoder, skip=("blocks",)) | _layers(model.encoder.blocks)
     if model.head is None:
         document.pop("head", None)
-    order = ("name", "architecture", "aliases", "hidden_size", "context_limit", "dtype", "kv_dtype", "activation_dtype",
-             "weight_formats", "embeddings", "head", "blocks", "layers")  # fmt: skip
-    last = ("encoder", "matrix_parameters", "vector_parameters", "held_weight_bytes", "notes", "sources", "provenance")
+    order = ("name", "architecture", "aliases", "alias_fields", "hidden_size", "context_limit", "dtype", "kv_dtype",
+             "activation_dtype", "weight_formats", "embeddings", "head", "blocks", "layers")  # fmt: skip
+    last = ("encoder", "towers", "matrix_parameters", "vector_parameters", "held_weight_bytes", "notes", "sources",
+            "provenance")  # fmt: skip
     return {key: document[key] for key in (*order, *last) if key in document}
 
 

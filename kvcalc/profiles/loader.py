@@ -96,6 +96,9 @@ def _validate(document: Document, kind: Kind) -> None:
     if kind == "model":
         for field in ("dtype", "kv_dtype", "activation_dtype"):
             _check_format(document, field, document.data.get(field))
+        for alias, own in document.data.get("alias_fields", {}).items():
+            for field in ("dtype", "kv_dtype"):
+                _check_format(document, f"alias_fields.{alias}.{field}", own.get(field))
         for part, name in document.data.get("weight_formats", {}).items():
             _check_format(document, f"weight_formats.{part}", name)
         for block, spec in document.data["blocks"].items():

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from kvcalc.core.calibration import Interval, Measured, Reach
 from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.hardware import Link
-from kvcalc.core.model import Head, Mixer, Mlp, Table
+from kvcalc.core.model import Head, Mixer, Mlp, Table, Tower
 from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
@@ -69,6 +69,16 @@ class EncoderDocument(BaseModel):
     vector_parameters: Count = 0
 
 
+class AliasDocument(BaseModel):
+    """What the checkpoint of an alias has otherwise than its profile."""
+
+    model_config = _CONFIG
+    context_limit: Size | None = None
+    dtype: Format | None = None
+    kv_dtype: Format | None = None
+    text_only: bool = False
+
+
 class ModelDocument(BaseModel):
     """A model profile."""
 
@@ -76,19 +86,24 @@ class ModelDocument(BaseModel):
     name: Name
     architecture: str
     aliases: list[str] = Field(default_factory=list)
+    alias_fields: dict[str, AliasDocument] = Field(default_factory=dict)
     hidden_size: Size
     context_limit: Size | None
     dtype: Format = "bf16"
     kv_dtype: Format | None = None
     activation_dtype: Format | None = None
     weight_formats: dict[
-        Literal["embedding", "head", "attention", "mlp", "experts", "router", "vector", "other"], Format
+        Literal[
+            "embedding", "head", "attention", "mlp", "experts", "router", "vector", "other", "vision", "audio", "talker"
+        ],
+        Format,
     ] = Field(default_factory=dict)
     embeddings: list[Table]
     head: Head | None = None
     blocks: Blocks
     layers: Layers
     encoder: EncoderDocument | None = None
+    towers: list[Tower] = Field(default_factory=list)
     matrix_parameters: Count = 0
     vector_parameters: Count = 0
     held_weight_bytes: Count | None = None
@@ -166,6 +181,7 @@ def validate(document: Document, kind: type[BaseModel]) -> None:
         raise ProfileError(error.what, where=document.where, hint=error.hint) from None
     _check_sizes(document, document.data, "")
     _check_heads(document)
+    _check_aliases(document)
     _check_sources(document)
 
 
@@ -277,6 +293,17 @@ def _check_heads(document: Document) -> None:
             raise ProfileError(
                 f"blocks.{name}.mlp: {mlp['experts_per_token']} experts a token of {mlp['experts']}",
                 where=document.place(f"blocks.{name}.mlp.experts_per_token"),
+            )
+
+
+def _check_aliases(document: Document) -> None:
+    aliases = document.data.get("aliases", [])
+    for name in document.data.get("alias_fields", {}):
+        if name not in aliases:
+            raise ProfileError(
+                f"alias_fields names {name!r}, which is not among the aliases",
+                where=document.place(f"alias_fields.{name}"),
+                hint=did_you_mean(name, aliases) or "add it to aliases",
             )
 
 

@@ -43,7 +43,9 @@ def check(model: kvcalc.ModelProfile, expected: dict[str, Any]) -> None:
         assert reserved is not None
         assert reserved.kv_bytes == wanted, f"bytes that transformers allocates at {tokens} tokens"
     if expected["parameters"] is not None:
-        assert kvcalc.size(deployment).weights.parameters == expected["parameters"]
+        weights = kvcalc.size(deployment).weights
+        assert weights.parameters == expected["parameters"]
+        assert sum(weights.parts.get(part, 0) for part in ("vision", "audio")) == expected.get("towers", 0)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,7 +61,8 @@ def expected_of(entry: dict[str, Any]) -> dict[str, Any]:
         "kv_bytes": {tokens: size for tokens, size in logical.items() if size is not None},
         "transformers_kv_bytes": {tokens: size for tokens, size in entry["kv_bytes"].items() if size is not None},
         "state_bytes": entry["state_bytes"],
-        "parameters": None if total is None else total - (entry["params_vision_audio"] or 0),
+        "parameters": total,
+        "towers": None if total is None else entry["params_vision_audio"] or 0,
     }
 
 

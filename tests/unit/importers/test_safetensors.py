@@ -17,7 +17,7 @@ from kvcalc.cost.parameters import parameters, weight_bytes
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.importers.safetensors import import_safetensors, read_header, read_safetensors
 from kvcalc.importers.tensor_checks import check_tensors
-from kvcalc.importers.tensor_parts import part_formats
+from kvcalc.importers.tensor_parts import with_stored_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,11 +126,15 @@ def test_quantised_parts_are_exact_mixtures(tmp_path: Path) -> None:
     assert model.weight_formats["mlp"] == f"mixed-{size}/{parameters(model)['mlp']}:int8"
 
 
-def test_other_towers_count_as_held_only(tmp_path: Path) -> None:
-    arrays = _llama() | {"vision_tower.patch.weight": np.zeros((10, 10), np.float16)}
+def test_towers_are_counted_as_stored(tmp_path: Path) -> None:
+    arrays = _llama() | {
+        "vision_tower.patch.weight": np.zeros((10, 10), np.float16),
+        "audio_tower.conv.weight": np.zeros((3, 3), np.float32),
+    }
     model = import_safetensors(_checkpoint(tmp_path, arrays), "m")
+    assert {tower.part: tower.parameters for tower in model.towers} == {"vision": 100, "audio": 9}
+    assert (model.weight_formats["vision"], model.weight_formats["audio"]) == ("fp16", "fp32")
     assert model.held_weight_bytes == sum(array.nbytes for array in arrays.values())
-    assert any("200 bytes of the file belong to no part" in note for note in model.notes)
 
 
 def test_missing_config_says_what_is_missing(tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_adapters_are_refused_by_name(tmp_path: Path, name: str) -> None:
 def test_adapters_beside_a_models_own_weights_count_as_held_only(tmp_path: Path) -> None:
     extra = {"model.layers.0.self_attn.q_proj.lora_A.speech.weight": _zeros(10, 16)}
     model = import_safetensors(_checkpoint(tmp_path, _llama() | extra), "m")
-    assert any("320 bytes of the file belong to no part" in note for note in model.notes)
+    assert any("320 bytes of the file are not loaded" in note for note in model.notes)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +233,9 @@ def test_prediction_layers_may_follow_the_models_own(
     profile, _ = import_config(_CONFIG, name="m")
     checked, _ = check_tensors(read_safetensors(path), profile, _CONFIG | config)
     assert checked.layers == 2
-    assert (
-        f"{len(names) * 512} bytes of the file belong to no part" in part_formats(read_safetensors(path), profile)[1][0]
-    )
+    stored = with_stored_parts(read_safetensors(path), profile)
+    assert f"{len(names) * 512} bytes of the file are not loaded" in stored.notes[0]
+    assert stored.held_weight_bytes == sum(array.nbytes for array in _llama().values())
 
 
 def test_text_model_of_a_multimodal_checkpoint_is_checked_whatever_leads_to_it(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""Towers beside the text model: how many parameters read images and sound, from the configs of wrapper and tower."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import KvcalcError, UnsupportedError
+from kvcalc.core.model import Tower
+from kvcalc.importers.towers.audio import AUDIO
+from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, VISION_WRAPPERS
+from kvcalc.importers.towers.vision import VISION
+from kvcalc.importers.wrappers import inner_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kvcalc.core.model import TowerPart
+    from kvcalc.importers.config_reader import Config
+    from kvcalc.importers.towers.projectors import Wrapper
+
+__all__ = ["count_towers"]
+
+# Where configs keep towers, what these are, and the rules for them.
+_PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
+    ("vision_config", "vision", VISION_WRAPPERS, VISION),
+    ("audio_config", "audio", AUDIO_WRAPPERS, AUDIO),
+)
+# Where others keep theirs, for which there is no rule.
+_ELSEWHERE = re.compile(
+    r"(?:acoustic|audio|code2wav|encoder|image|semantic|speech|talker|token2wav|video|vision|visual|vq)\w*_config|"
+    r"embd_layer|img_processor|visual|audio_processor"
+)
+
+
+def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower, ...], tuple[str, ...]]:
+    """Return the towers that a config's wrappers hold, projectors included, and notes on those that have no rule.
+
+    Args:
+        chain: the configs from the outermost to that of the text model.
+        text_hidden: width of the text model.
+    """
+    towers: list[Tower] = []
+    notes: list[str] = []
+    for top in chain:
+        for key, part, wrappers, rules in _PLACES:
+            wrapper = wrappers.get(str(top.data.get("model_type", "")))
+            if key not in top.data and wrapper is not None and f"{key}_type" in top.defaults:
+                notes.append(f"the config does not describe its {part} tower; the defaults of its class stand in")
+            elif not top.data.get(key):
+                continue
+            try:
+                towers.append(_tower(top, key, part, wrapper, rules, text_hidden))
+            except KvcalcError as error:
+                notes.append(f"the {part} tower is not counted among the weights: {error.what}")
+    known = [key for key, *_ in _PLACES]
+    others = [key for top in chain for key in top.data if key not in known and _is_tower(key, top.data[key])]
+    notes += [f"what {key} describes is not counted among the weights: it has no rule" for key in others]
+    return tuple(towers), tuple(notes)
+
+
+def _is_tower(key: str, value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and _ELSEWHERE.fullmatch(key) is not None
+
+
+def _tower(
+    top: Config,
+    key: str,
+    part: TowerPart,
+    wrapper: Wrapper | None,
+    rules: Mapping[str, Callable[[Config], int]],
+    text_hidden: int,
+) -> Tower:
+    if wrapper is None:
+        raise UnsupportedError(f"model_type {top.data.get('model_type')!r} has no rule for it")
+    inner = wrapper.tower or str(top.child(key).data.get("model_type") or top.defaults.get(f"{key}_type", ""))
+    if inner not in rules:
+        raise UnsupportedError(f"{inner!r} has no rule")
+    tower = inner_config(top, key, inner)
+    heads = tower.maybe_integer("num_attention_heads", "num_heads", "attention_heads", "encoder_attention_heads")
+    size = wrapper.copies * rules[inner](tower) + wrapper.projector(top, tower, text_hidden)
+    return Tower(part=part, parameters=size, heads=heads)

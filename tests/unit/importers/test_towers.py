@@ -1,0 +1,203 @@
+"""Towers beside the text model: their parameters from a config, as the classes of transformers 5.24.0 build them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import kvcalc
+from kvcalc import api
+from kvcalc.core.workload import Formats, Parallel
+from kvcalc.cost.parameters import active_parameters, parameters, tower_parameters
+from kvcalc.cost.sharding import rank_parameters
+from kvcalc.importers.hugging_face import import_config
+from kvcalc.importers.safetensors import import_safetensors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvcalc.core.model import ModelProfile
+
+_TEXT: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 160, "num_hidden_layers": 1, "num_attention_heads": 8, "vocab_size": 32,
+    "num_key_value_heads": 2, "intermediate_size": 24, "tie_word_embeddings": False, "torch_dtype": "float16",
+}  # fmt: skip
+_SIGLIP = {
+    "model_type": "siglip_vision_model", "hidden_size": 768, "image_size": 224, "intermediate_size": 3072,
+    "num_attention_heads": 12, "num_channels": 3, "num_hidden_layers": 2, "patch_size": 16, "vision_use_head": True,
+}  # fmt: skip
+_CLIP = {
+    "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+    "num_attention_heads": 16, "num_channels": 3, "num_hidden_layers": 2, "patch_size": 14,
+}  # fmt: skip
+_PIXTRAL = {
+    "model_type": "pixtral", "head_dim": 64, "hidden_size": 1024, "image_size": 1540, "intermediate_size": 4096,
+    "num_attention_heads": 16, "num_channels": 3, "num_hidden_layers": 2, "patch_size": 14,
+}  # fmt: skip
+_QWEN3 = {
+    "deepstack_visual_indexes": [0], "depth": 2, "hidden_size": 1152, "in_channels": 3, "intermediate_size": 4304,
+    "num_heads": 16, "num_position_embeddings": 2304, "out_hidden_size": 3584, "patch_size": 16,
+    "spatial_merge_size": 2, "temporal_patch_size": 2,
+}  # fmt: skip
+_INTERN = {
+    "hidden_size": 1024, "image_size": [448, 448], "intermediate_size": 4096, "num_attention_heads": 16,
+    "num_channels": 3, "num_hidden_layers": 2, "patch_size": [14, 14], "use_absolute_position_embeddings": True,
+    "use_mean_pooling": True,
+}  # fmt: skip
+_WHISPER = {
+    "d_model": 1280, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120, "encoder_layers": 2,
+    "max_source_positions": 1500, "num_mel_bins": 128,
+}  # fmt: skip
+
+
+def _model(kind: str, *, hidden: int = 160, **top: Any) -> ModelProfile:
+    return import_config({"model_type": kind, "text_config": _TEXT | {"hidden_size": hidden}, **top}, name="m")[0]
+
+
+# The counts of `transformers_types`: tower and projector of each class, built without storage from such a config.
+@pytest.mark.parametrize(
+    ("kind", "hidden", "vision", "top", "total"),
+    [
+        ("gemma3", 160, _SIGLIP, {}, 22_005_504 + 123_648),
+        ("gemma3", 160, _SIGLIP | {"vision_use_head": False}, {}, 22_005_504 + 123_648 - 7_087_104),
+        ("deepseek_vl", 160, _SIGLIP, {}, 22_005_504 + 148_800),
+        ("llava", 160, _CLIP, {}, 26_390_528 + 189_760),
+        ("llava_next", 160, _CLIP, {}, 26_390_528 + 189_760 + 160),
+        ("vipllava", 160, _CLIP, {}, 26_390_528 + 855_360),
+        ("video_llava", 160, _CLIP | {"image_size": 224}, {}, 2 * 26_062_848 + 189_760),
+        ("mistral3", 160, _PIXTRAL, {}, 34_161_664 + 4_384_768),
+        ("internvl", 256, _INTERN | {"attention_bias": False}, {}, 26_844_160 + 1_122_816),
+        ("qianfan_ocr", 160, _INTERN | {"attention_bias": True}, {}, 26_850_304 + 689_472),
+        ("qwen3_vl_moe", 160, _QWEN3, {}, 110_429_216),
+        ("qwen3_5", 160, _QWEN3 | {"deepstack_visual_indexes": []}, {}, 72_663_072),
+        (
+            "kimi_k25",
+            7168,
+            {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 2, "pos_emb_height": 64,
+             "pos_emb_width": 64, "patch_size": 14, "merge_kernel_size": [2, 2]},
+            {},
+            35_878_432 + 54_277_888,
+        ),
+        (
+            "glm4v",
+            512,
+            {"attention_bias": False, "depth": 2, "hidden_size": 1536, "image_size": 336, "intermediate_size": 13696,
+             "num_heads": 12, "out_hidden_size": 4096, "patch_size": 14, "spatial_merge_size": 2},
+            {},
+            269_576_704,
+        ),
+        (
+            "qwen2_vl",
+            8192,
+            {"depth": 2, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "num_heads": 16, "patch_size": 14},
+            {},
+            85_435_904,
+        ),
+        (
+            "exaone4_5",
+            4096,
+            {"depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "num_key_value_heads": 8,
+             "out_hidden_size": 3584, "patch_size": 14},
+            {},
+            2_671_868_672,
+        ),
+    ],
+)  # fmt: skip
+def test_vision_towers_have_the_parameters_of_their_classes(
+    kind: str, hidden: int, vision: dict[str, Any], top: dict[str, Any], total: int
+) -> None:
+    assert tower_parameters(_model(kind, hidden=hidden, vision_config=vision, **top)) == {"vision": total}
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden", "total"),
+    [
+        ("qwen2_audio", 256, 46_684_160 + 327_936),
+        ("audioflamingo3", 256, 46_684_160 + 393_728),
+        ("voxtral", 160, 46_684_160 + 844_800),
+    ],
+)
+def test_audio_towers_have_the_parameters_of_their_classes(kind: str, hidden: int, total: int) -> None:
+    # Voxtral and Audio Flamingo say hidden_size where Qwen2-Audio says d_model
+    names = {"d_model": "hidden_size", "encoder_layers": "num_hidden_layers", "encoder_ffn_dim": "intermediate_size"}
+    audio = _WHISPER if kind == "qwen2_audio" else {names.get(key, key): value for key, value in _WHISPER.items()}
+    assert tower_parameters(_model(kind, hidden=hidden, audio_config=audio)) == {"audio": total}
+
+
+def test_a_tower_is_loaded_and_no_token_passes_it() -> None:
+    with_tower, without = _model("llava", vision_config=_CLIP), import_config(_TEXT, name="m")[0]
+    assert sum(parameters(with_tower).values()) - sum(parameters(without).values()) == 26_390_528 + 189_760
+    assert active_parameters(with_tower) == active_parameters(without)
+    one, other = (
+        kvcalc.decode(kvcalc.deployment(model, gpu="h100-sxm"), contexts=[128]).rows[0]
+        for model in (with_tower, without)
+    )
+    assert (one.flop, one.weight_bytes, one.ideal_s) == (other.flop, other.weight_bytes, other.ideal_s)
+
+
+def test_ranks_that_divide_the_heads_share_a_tower() -> None:
+    model = _model("llava", vision_config=_CLIP)
+    size = tower_parameters(model)["vision"]
+    held = {ranks: rank_parameters(model, Formats(), Parallel(tensor=ranks))["vision"] for ranks in (1, 2, 3, 4)}
+    assert held == {1: size, 2: size // 2, 3: size, 4: size // 4}
+
+
+def test_a_tower_without_a_rule_is_named() -> None:
+    assert any(
+        "vision tower is not counted" in note for note in _model("llava", vision_config={"model_type": "x"}).notes
+    )
+    model = _model("aria", vision_config=_CLIP, talker_config={"a": 1})
+    assert not model.towers
+    assert [note for note in model.notes if "talker_config" in note]
+
+
+def test_a_tower_that_the_config_leaves_out_is_that_of_its_class() -> None:
+    model = _model("gemma3")
+    assert tower_parameters(model)["vision"] > 0
+    assert any("the defaults of its class stand in" in note for note in model.notes)
+    assert not _model("gemma3", vision_config=None).towers
+
+
+_NAMES = {
+    "vision_tower.vision_model.embeddings.class_embedding": (32,),
+    "vision_tower.vision_model.embeddings.patch_embedding.weight": (32, 3, 14, 14),
+    "vision_tower.vision_model.embeddings.position_embedding.weight": (5, 32),
+    "vision_tower.vision_model.pre_layrnorm.weight": (32,), "vision_tower.vision_model.pre_layrnorm.bias": (32,),
+    "vision_tower.vision_model.post_layernorm.weight": (32,), "vision_tower.vision_model.post_layernorm.bias": (32,),
+    "multi_modal_projector.linear_1.weight": (160, 32), "multi_modal_projector.linear_1.bias": (160,),
+    "multi_modal_projector.linear_2.weight": (160, 160), "multi_modal_projector.linear_2.bias": (160,),
+    "language_model.model.embed_tokens.weight": (32, 160), "language_model.lm_head.weight": (32, 160),
+    "language_model.model.norm.weight": (160,),
+}  # fmt: skip
+_LAYER = {
+    **{f"self_attn.{name}_proj.weight": (32, 32) for name in ("q", "k", "v", "out")},
+    **{f"self_attn.{name}_proj.bias": (32,) for name in ("q", "k", "v", "out")},
+    "layer_norm1.weight": (32,), "layer_norm1.bias": (32,), "layer_norm2.weight": (32,), "layer_norm2.bias": (32,),
+    "mlp.fc1.weight": (64, 32), "mlp.fc1.bias": (64,), "mlp.fc2.weight": (32, 64), "mlp.fc2.bias": (32,),
+}  # fmt: skip
+_DECODER = {
+    "self_attn.q_proj.weight": (160, 160), "self_attn.k_proj.weight": (40, 160), "self_attn.v_proj.weight": (40, 160),
+    "self_attn.o_proj.weight": (160, 160), "mlp.gate_proj.weight": (24, 160), "mlp.up_proj.weight": (24, 160),
+    "mlp.down_proj.weight": (160, 24), "input_layernorm.weight": (160,), "post_attention_layernorm.weight": (160,),
+}  # fmt: skip
+
+
+def test_catalogue_config_and_header_weigh_the_same(tmp_path: Path) -> None:
+    small = _CLIP | {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "image_size": 28}
+    config = {"model_type": "llava", "torch_dtype": "float16", "vision_config": small, "text_config": _TEXT}
+    shapes = _NAMES | {f"language_model.model.layers.0.{name}": shape for name, shape in _DECODER.items()}
+    for layer in range(2):
+        shapes |= {f"vision_tower.vision_model.encoder.layers.{layer}.{name}": shape for name, shape in _LAYER.items()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({name: np.zeros(shape, np.float16) for name, shape in shapes.items()}, tmp_path / "model.safetensors")
+    described = kvcalc.load_model(tmp_path / "config.json")
+    (tmp_path / "m.yaml").write_text(api.profile_text(described))
+    stored = import_safetensors(tmp_path / "model.safetensors", "m")
+    sizes = [kvcalc.size(kvcalc.deployment(model)).weights for model in (described, stored, tmp_path / "m.yaml")]
+    assert len({weights.total_bytes for weights in sizes}) == 1
+    assert [weights.parts for weights in sizes] == [sizes[0].parts] * 3
+    assert sizes[0].total_bytes == sum(2 * int(np.prod(shape)) for shape in shapes.values())
