@@ -36,6 +36,7 @@ def deployment(
     activations: str | None = None,
     engine: str | None = None,
     options: EngineOptions | None = None,
+    towers: bool | None = None,
     settings: Sequence[str] = (),
     price_per_hour_usd: float | None = None,
     power_share: float | None = None,
@@ -43,9 +44,10 @@ def deployment(
     """Return a model on accelerators, in formats, spread as asked; see `load_model` and `load_hardware` for the names.
 
     ``gpus`` alone means tensor parallel, where the heads can be shared so; else as many ranks as share them, times
-    pipeline stages. With an engine, formats and defaults are those that it starts with. A setting whose first field is
-    an accelerator's is applied there. Costs are computed with the price of a GPU-hour, where the profile has none or
-    another is given, and with a share of the rated power, the whole unless one is given.
+    pipeline stages. With an engine, formats and defaults are those that it starts with. Towers for images and sound are
+    loaded unless ``towers`` is false. A setting whose first field is an accelerator's is applied there. Costs are
+    computed with the price of a GPU-hour, where the profile has none or another is given, and with a share of the rated
+    power, the whole unless one is given.
 
     Raises:
         KvcalcError: what cannot be found, read or combined.
@@ -56,6 +58,8 @@ def deployment(
 
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
     loaded = load_model(model, settings=mine)
+    if towers is False:
+        loaded = loaded.text_only("--no-towers, an engine's --language-model-only")
     parallel, notes = spread(
         loaded,
         gpus=gpus,

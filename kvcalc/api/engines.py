@@ -30,6 +30,7 @@ _OWN_OPTIONS = {
         "ubatch",
         "n_rs_seq",
         "flash_attn",
+        "mmproj",
     ): ("llama.cpp",),
 }
 

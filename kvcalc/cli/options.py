@@ -69,6 +69,9 @@ _DEPLOYMENT: dict[str, Any] = {
     "data_parallel": Annotated[
         int | None, Option("--data-parallel", "--dp", help="Copies of the attention part; --ep shares the experts.")
     ],
+    "towers": Annotated[
+        bool | None, Option("--towers/--no-towers", help="Whether towers for images and sound are loaded.")
+    ],
     "settings": Set,
 }
 
@@ -189,6 +192,7 @@ _ENGINE: dict[str, Any] = {
         Option("--n-rs-seq", help="llama.cpp: past tokens for which states are kept too; drafts ask for them."),
     ],
     "flash_attn": Annotated[str | None, Option("--flash-attn", help="llama.cpp: auto, on or off.")],
+    "mmproj": Annotated[bool | None, Option("--mmproj", help="llama.cpp: load the file of towers for images too.")],
 }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from kvcalc.core.formats import parse_format
 from kvcalc.core.layers import (
     MIXERS,
     MLPS,
@@ -255,6 +256,22 @@ class ModelProfile:
         if own.get("text_only"):
             fields["towers"] = ()
         return replace(self, **fields, notes=(*self.notes, f"as {alias.strip()} has it: {', '.join(told)}"))
+
+    def text_only(self, why: str = "") -> ModelProfile:
+        """Return the model without its towers for images and sound; itself where it has none.
+
+        Args:
+            why: why they are left out, for the note.
+        """
+        if not self.towers:
+            return self
+        held = self.held_weight_bytes
+        if held is not None:
+            formats = {tower: parse_format(self.weight_formats.get(tower.part, self.dtype)) for tower in self.towers}
+            held -= sum(int(form.bytes(tower.parameters)) for tower, form in formats.items())
+        parts = " and ".join(f"{tower.part} tower ({tower.parameters:,} parameters)" for tower in self.towers)
+        note = f"without its {parts}{f': {why}' if why else ''}"
+        return replace(self, towers=(), held_weight_bytes=held, notes=(*self.notes, note))
 
     @cached_property
     def block_counts(self) -> Mapping[Block, int]:

@@ -15,6 +15,7 @@ from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import parameters
 from kvcalc.engines.llama_cpp import LlamaCppOptions
 from kvcalc.engines.llama_cpp import layout as llama_cpp_layout
+from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.logs import read_log
 from kvcalc.engines.vllm import VllmOptions, capacity
 from kvcalc.engines.vllm import layout as vllm_layout
@@ -133,7 +134,8 @@ def _file_sizes(records: Sequence[Record]) -> Iterator[Outcome]:
         setup = _setup(record)
         if setup is None:
             continue
-        size = held_weight_bytes(setup.deployment)
+        file = replace(setup.deployment, model=loaded_model("llama.cpp", setup.deployment.model))
+        size = held_weight_bytes(file)
         told = {"model": setup.deployment.model.name, "engine": record.engine, "source": "GGUF files, printed sizes"}
         outcome = _exact(record.id, "file size", measured=record.file_bytes, predicted=size, **told)
         near = abs(size / record.file_bytes - 1) <= _FILE_MARGIN

@@ -12,6 +12,7 @@ from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
+from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.start import check_split, default_engine, engine_start, run_dtype
 
@@ -313,6 +314,7 @@ def deploy(
     if engine == "llama.cpp":
         key, value = options.cache_type_k or kv or _LLAMA_CPP_CACHE, options.cache_type_v or kv or _LLAMA_CPP_CACHE
         options = replace(_with_length(options, model), cache_type_k=key, cache_type_v=value)
+    model = loaded_model(engine, model, options)
     asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
     formats = run_formats(model, **asdict(asked), engine=engine)
     return Deployment(

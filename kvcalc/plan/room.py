@@ -14,7 +14,8 @@ from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest
 from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, runtime_overhead
-from kvcalc.plan.deployment import draft_weights, memory_needed, rank_weights, share_experts
+from kvcalc.plan.deployment import draft_weights, memory_needed
+from kvcalc.plan.loaded import as_loaded, loaded_weights
 
 if TYPE_CHECKING:
     from kvcalc.engines.budget import BudgetDefaults
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_TERMS", "BudgetTerms", "Room", "assumptions", "budget", "fit_reason", "largest_batch", "room"]
 
-# Engines whose data-parallel copies share the experts.
-_SHARING_EXPERTS = ("vllm", "sglang")
 # A default is told where the engine's other value would move the capacity by more than this share.
 _TOLD_SHARE = 0.02
 _MAX_KEPT = 512
@@ -191,12 +190,9 @@ def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_T
     utilization = defaults.utilization if asked is None else asked
     if not 0 < utilization <= 1:
         raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
-    served = deployment
-    if start.engine in _SHARING_EXPERTS:
-        served = replace(deployment, parallel=share_experts(deployment.model, deployment.parallel))
-    weights = rank_weights(served)
+    weights = loaded_weights(deployment)
     activations, overhead = _overheads(start, terms, defaults)
-    drafting = draft_weights(served)
+    drafting = draft_weights(as_loaded(deployment))
     usable = int(utilization * memory) - weights - drafting
     beside = activations.plus(overhead)
     return Budget(

@@ -19,6 +19,7 @@ from kvcalc.plan.deployment import (
     started,
     trained_context,
 )
+from kvcalc.plan.loaded import loaded_weights
 
 if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
@@ -90,7 +91,12 @@ def size_report(
         formats=format_names(formats),
         kv=kv,
         weights=weights,
-        per_gpu=PerGpu(gpus=deployment.parallel.gpus, kv_bytes=rank_kv, weight_bytes=rank_weights(deployment)),
+        per_gpu=PerGpu(
+            gpus=deployment.parallel.gpus,
+            kv_bytes=rank_kv,
+            weight_bytes=rank_weights(deployment),
+            loaded_weight_bytes=None if deployment.engine is None else loaded_weights(deployment),
+        ),
         reserved=None if reserving is None else reserving.reserved(context=tokens, batch=batch),
         grid=_grid(deployment, tokens),
         notes=(*notes, *(() if reserving is None else reserving.notes), *deployment.notes, *model.notes),

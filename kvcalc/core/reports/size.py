@@ -39,10 +39,10 @@ class WeightSize:
     """The weights.
 
     Args:
-        parameters: of the text model, a tied table counted once.
-        active_parameters: those a token is multiplied with.
+        parameters: of the whole model as it is loaded, towers included, a tied table counted once.
+        active_parameters: those of the text model that a token is multiplied with.
         total_bytes: in the formats asked for.
-        parts: parameters by part.
+        parts: parameters by part, towers apart.
     """
 
     parameters: int
@@ -53,11 +53,19 @@ class WeightSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerGpu:
-    """Bytes on the fullest rank."""
+    """Bytes on the fullest rank.
+
+    Args:
+        gpus: ranks in all.
+        kv_bytes: of the cache.
+        weight_bytes: of the checkpoint's weights.
+        loaded_weight_bytes: of the weights as the engine loads them, padding included; none without an engine.
+    """
 
     gpus: int
     kv_bytes: int
     weight_bytes: int
+    loaded_weight_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

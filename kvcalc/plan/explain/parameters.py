@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture, counted
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.cost.parameters import active_parameters, block_matrices, block_parameters, parameters
+from kvcalc.cost.parameters import active_parameters, block_matrices, block_parameters, parameters, tower_parameters
 from kvcalc.plan.explain.text import profile_source, total
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _part_step(model: ModelProfile, part: str, size: int) -> ExplainedStep:
         expression=total(text for _, text in terms),
         value=size,
         unit="parameters",
-        sources=profile_source(model, "blocks"),
+        sources=profile_source(model, "towers" if part in tower_parameters(model) else "blocks"),
     )
 
 
@@ -129,7 +129,7 @@ def _sum_step(model: ModelProfile, *, active: bool) -> ExplainedStep:
             name = _layer_name(prefix, block)
             terms.append((f"layers x {name}", f"{count} * {held}"))
     terms += [(name, text) for _, name, text in _outer_terms(model, active=active)]
-    what = "layers with the experts a token is sent to, no tables" if active else "layers, tables and head"
+    what = "layers with the experts a token is sent to, no tables" if active else "layers, tables, head and towers"
     return ExplainedStep(
         quantity=f"weights.{'active_parameters' if active else 'parameters'}",
         formula=f"{what}: {' + '.join(name for name, _ in terms)}",
@@ -155,6 +155,8 @@ def _outer_terms(model: ModelProfile, *, active: bool) -> Iterator[tuple[str, st
         yield "other", "matrices outside the layers", str(model.matrix_parameters)
     if model.encoder is not None:
         yield from _encoder_terms(model.encoder, active=active)
+    for tower in () if active else model.towers:
+        yield tower.part, f"{tower.part} tower", str(tower.parameters)
 
 
 def _head_terms(model: ModelProfile, head: Head) -> Iterator[tuple[str, str, str]]:

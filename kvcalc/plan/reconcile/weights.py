@@ -11,6 +11,8 @@ from kvcalc.core.model import Full, Sliding
 from kvcalc.core.units import GIB, bytes_text
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
+from kvcalc.engines.loaded import padding_bytes
+from kvcalc.engines.vllm.releases import release_of
 from kvcalc.plan.deployment import Deployment, rank_weights, run_formats, share_experts
 from kvcalc.plan.reconcile.findings import Finding, row_of
 
@@ -26,16 +28,14 @@ __all__ = ["reconcile_weights"]
 
 # What vLLM prints is the memory taken while it loaded: the weights, the tables of positions, and the allocator's
 # rounding. Twelve public records of text models in 16 bits (Llama-3.1-8B, Qwen3-14B, Qwen2.5-7B, granite, phi-2 …)
-# lie 0.02 to 0.46 % above the weights. Kernels that pad quantised experts, and parts that a profile leaves out (vision
-# towers, which every rank holds), add more: gpt-oss-20b 5.1 % and on two ranks 9.4 %, Gemma-3-27B 1.1 GiB,
-# Llama-4-Scout on four ranks 2.9 GiB, Qwen3-VL-8B on two ranks 1.6 GiB. Experts padded from 2,880 to 3,072 in both
-# widths are 13.8 % larger.
+# lie 0.02 to 0.46 % above the weights. Padded experts and towers are computed; beyond them gpt-oss-20b has 0.4 % and
+# on two ranks 3.2 %, models with a tower up to 1.0 GiB (Gemma-3-27B 0.35, Gemma-3-4B 0.57, Qwen3-VL-8B 1.02).
 _PLAIN_SHARE = 0.01
-_REPACKED_SHARE = 0.14
-_TOWERS_BYTES = 2 * GIB
+_REPACKED_SHARE = 0.04
+_TOWER_BUFFERS_BYTES = GIB
+# Generations whose kernels pad experts differently: a log does not say which it was.
+_ARCHITECTURES = ("hopper", "ampere", "blackwell")
 _PLAIN = ("bf16", "fp16", "fp32")
-# Architectures of which some checkpoints have a tower for images or sound.
-_MAY_SEE = re.compile(r"_text(?:_model)?$|^(?:mistral|ministral3|kimi_k2|minimax_m3)$")
 _QUANTISED = re.compile(
     r"(?i)(?:^|[-_./])(?:awq|gptq|int[48]|w[48]a(?:8|16)|fp8|nvfp4|mxfp[48]|bnb|[48]bit|autoround|gguf|q\d)"
 )
@@ -144,24 +144,31 @@ def _inner_bytes(model: ModelProfile, formats: Formats, stages: int, spread: Par
 def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: tuple[int, ...]) -> Iterator[Finding]:
     stages, copies = start_up.count("pipeline_parallel_size") or 1, start_up.count("data_parallel_size") or 1
     share = _REPACKED_SHARE if _stored(model) else _PLAIN_SHARE
-    extra, formats = _tables_bytes(model), _formats(start_up, model)
-    if _MAY_SEE.search(model.architecture):
-        share, extra = _REPACKED_SHARE, _TOWERS_BYTES
+    formats = _formats(start_up, model)
+    extra = _tables_bytes(model) + (_TOWER_BUFFERS_BYTES if model.towers else 0)
     for tensor in sizes:
         spread = share_experts(model, Parallel(tensor=tensor, pipeline=stages, data=copies))
         size = rank_weights(Deployment(model=model, formats=formats, parallel=spread))
+        padded = [
+            padding_bytes("vllm", model, formats, spread, architecture=name, version=_version(start_up))
+            for name in _ARCHITECTURES
+        ]
         fewest = size if stages == 1 else min(_inner_bytes(model, formats, stages, spread), size)
-        most = size * (1 + share) + extra
-        added = f"{share:.0%} and {bytes_text(extra)}"
-        reason = f"{size:,} B of weights, and up to {added} more for buffers" + (
-            ", padding and parts that the profile leaves out" if share > _PLAIN_SHARE else " and positions"
-        )
+        most = (size + max(padded)) * (1 + share) + extra
+        padding = f", {min(padded):,} to {max(padded):,} B of padding by the card's kernels" if max(padded) else ""
+        reason = f"{size:,} B of weights{padding}, and up to {share:.0%} and {bytes_text(extra)} more for buffers"
         assumed = f"; assumed: {tensor} tensor-parallel ranks" if len(sizes) > 1 and tensor > 1 else ""
         yield Finding(
             quantity="weights_gib",
             printed=printed,
             least=fewest / GIB,
             most=most / GIB,
-            value=size / GIB,
-            reason=reason + assumed,
+            value=(size + padded[0]) / GIB,
+            reason=f"{reason} and positions{assumed}",
         )
+
+
+def _version(start_up: StartUp) -> str | None:
+    """Return the version that the log tells, where it is one."""
+    told = start_up.version
+    return told if release_of(told) is not None else None

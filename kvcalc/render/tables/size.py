@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["parts"]
 
+_TOWERS = ("vision", "audio", "talker")
+
 
 def _both(size: float) -> tuple[str, str]:
     return bytes_text(size), f"{number_text(size)} B = {bytes_text(size, si=True)}"
@@ -35,12 +37,16 @@ def parts(report: SizeReport) -> list[Part]:
     if kv.cross_bytes_per_sequence:
         rows.append(("cross-attention per sequence, apart", *_both(kv.cross_bytes_per_sequence)))
     rows.append((f"total for {number_text(report.batch)} sequence{'s' * (report.batch > 1)}", *_both(kv.total_bytes)))
+    each = " on the fullest GPU" if report.per_gpu.gpus > 1 else ""
     if report.reserved is not None:
-        each = " on the fullest GPU" if report.per_gpu.gpus > 1 else ""
         rows.append((f"reserved by {report.reserved.engine}{each}", *_both(report.reserved.total_bytes)))
     rows.append(("weights", *_both(weights.total_bytes)))
+    loaded = report.per_gpu.loaded_weight_bytes
+    if report.reserved is not None and loaded is not None and loaded != report.per_gpu.weight_bytes:
+        rows.append((f"as {report.reserved.engine} loads them{each}", *_both(loaded)))
     active = count_text(weights.active_parameters)
-    rows.append(("parameters", count_text(weights.parameters), f"{active} active for a token"))
+    towers = "".join(f", {count_text(weights.parts[part])} {part} tower" for part in _TOWERS if part in weights.parts)
+    rows.append(("parameters", count_text(weights.parameters), f"{active} active for a token{towers}"))
     if report.per_gpu.gpus > 1:
         rows.append((f"KV on the fullest of {report.per_gpu.gpus} GPUs", *_both(report.per_gpu.kv_bytes)))
         rows.append(("weights on it", *_both(report.per_gpu.weight_bytes)))

@@ -1,0 +1,77 @@
+"""A model's weights as an engine loads them: which parts, and how much larger than the checkpoint's.
+
+A lower bound on time never reads what is added here: padding is no traffic that the model needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.model import Mixture, counted
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.parameters import expert_parameters
+from kvcalc.cost.sharding import experts_per_rank, stage_blocks
+from kvcalc.engines.vllm.padding import expert_kernel, padded_expert_bytes
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.options import EngineOptions
+
+__all__ = ["loaded_model", "padding_bytes"]
+
+# Between MXFP4 (17 bits for 32 elements, biases beside them) and NVFP4 (18).
+_MOST_MXFP4 = 0.55
+
+
+def loaded_model(engine: str | None, model: ModelProfile, options: EngineOptions | None = None) -> ModelProfile:
+    """Return what an engine loads of a model: llama.cpp keeps towers in a file of their own (``--mmproj``).
+
+    Source: llama.cpp, ``tools/mtmd`` (a projector is loaded from its own GGUF file).
+    """
+    if engine == "llama.cpp" and not (options is not None and options.mmproj):
+        return model.text_only("llama.cpp loads these from a file of their own (--mmproj)")
+    return model
+
+
+def padding_bytes(
+    engine: str | None,
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    *,
+    architecture: str | None = None,
+    version: str | None = None,
+) -> int:
+    """Return the bytes by which an engine's weights on the fullest rank exceed the checkpoint's.
+
+    vLLM rounds the sides of experts in MXFP4 up to what its kernels take; other engines and formats add nothing here.
+
+    Args:
+        engine: the engine; none where none is asked about.
+        model: the model.
+        formats: its formats.
+        parallel: how it is spread.
+        architecture: the generation of the accelerator, which decides the kernels; Hopper's where left out.
+        version: the engine's version.
+
+    Source: `kvcalc.engines.vllm.padding`.
+
+    Raises:
+        InputError: not a version.
+    """
+    form = formats.of("experts")
+    if engine != "vllm" or form.unit != "fp4" or form.bytes_per_element > _MOST_MXFP4:
+        return 0
+    kernel = expert_kernel(architecture, version)
+    stages = []
+    for blocks in stage_blocks(model, parallel.pipeline):
+        added = 0
+        for block, count in counted(blocks).items():
+            if isinstance(block.mlp, Mixture):
+                experts, slices = experts_per_rank(block.mlp, parallel)
+                plain = form.bytes(ceil_div(expert_parameters(block.mlp, model.hidden_size), slices))
+                padded = padded_expert_bytes(block.mlp, model.hidden_size, kernel, slices=slices)
+                added += count * experts * max(0, padded - int(plain))
+        stages.append(added)
+    return max(stages)
