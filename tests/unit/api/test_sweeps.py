@@ -334,6 +334,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name):
         sweep(FIT, save=tmp_path / name)
 
 
+@pytest.mark.parametrize("options", [{"pareto": True}, {"slo": "tpot_p95=10ms"}])
+def test_a_sweep_that_is_saved_keeps_no_rows_to_choose_from(tmp_path, options):
+    with pytest.raises(InputError, match="keeps no rows to choose from"):
+        sweep(DECODE, save=tmp_path / "rows.csv", **options)
+
+
 def test_resuming_nothing_is_refused():
     with pytest.raises(InputError, match="was not saved"):
         sweep(FIT, resume=True)

@@ -89,6 +89,15 @@ def test_fp8_blocks_keep_their_name_where_tiles_fit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "tile", [[128], [128, 128, 128], [0, 128], [128, -1], [True, 128], ["128", 128], [1.5, 128], [None, 1]]
+)
+def test_tiles_have_two_sides_of_one_element_or_more(tile: list[Any]) -> None:
+    with pytest.raises(ProfileError, match="two whole numbers"):
+        _formats({"quant_method": "fp8", "weight_block_size": tile})
+    assert _formats({"quant_method": "fp8", "weight_block_size": [1, 1]}).parts
+
+
 def test_fp8_blocks_of_odd_matrices_round_each_matrix_up() -> None:
     shape = _shape(Block(mixers=(Full(heads=1, kv_heads=1, head_dim=100),)), hidden=256, rows=8)
     found = _formats({"quant_method": "fp8", "weight_block_size": [128, 128]}, shape)

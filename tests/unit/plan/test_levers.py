@@ -263,3 +263,15 @@ def test_a_lever_is_a_change_of_the_model_that_the_same_formulas_count():
     layout, _ = apply_levers(deployment, parse_levers("mqa"), context=64)
     twin = kvcalc.deployment("llama2-7b", settings=["kv_heads=1"])
     assert layout.held_bytes(context=64, batch=1) == kvcalc.size(twin, context=64).kv.total_bytes
+
+
+def test_a_row_says_what_its_lever_cuts_and_whether_it_can_be_added_later():
+    rows = {row.lever.partition("=")[0]: (row.cuts, row.retrofit) for row in _report().rows}
+    assert rows["mqa"] == ("width", "fine-tuning")
+    assert rows["fp8"] == ("bytes", "yes")
+    assert rows["window"] == ("length", "fine-tuning")
+    assert rows["paging"] == ("fragmentation", "yes")
+    assert rows["prefix"] == ("sequences", "yes")
+    assert rows["cross-layer"] == ("layers", "no")
+    assert rows["offload"] == ("place", "yes")
+    assert rows["hierarchy"] == ("resolution", "no")

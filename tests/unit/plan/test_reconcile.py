@@ -134,6 +134,16 @@ def test_weights_are_counted_in_the_type_that_the_log_tells():
     assert (row.agrees, row.predicted_least) == (True, pytest.approx(2 * 14.957527))
 
 
+def test_data_parallel_copies_share_out_the_experts_of_a_mixture():
+    head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mixtral-8x7B-Instruct-v0.1")
+    whole = rows(f"{head}, tensor_parallel_size=1\nModel loading took 87.0 GiB memory")["weights_gib"]
+    shared = rows(f"{head}, tensor_parallel_size=1, data_parallel_size=4\nModel loading took 24.0 GiB memory")[
+        "weights_gib"
+    ]
+    experts = 32 * 8 * 3 * 4096 * 14336 * 2 / 2**30
+    assert whole.predicted_least - shared.predicted_least == pytest.approx(experts * 3 / 4)
+
+
 def test_tables_of_positions_of_a_small_model_are_not_a_difference():
     head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct")
     # 0.9202 GiB of weights, and 1.6 % of them

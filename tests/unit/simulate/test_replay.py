@@ -53,3 +53,13 @@ def test_a_scenario_that_would_not_end_is_stopped() -> None:
     inputs = _inputs(request={"max_tokens": 10**7}, block_size=10**6)
     with pytest.raises(InputError, match="goes on beyond 100,001 steps"):
         replay(inputs)
+
+
+def test_what_a_request_generated_is_found_by_a_later_one_that_continues_it() -> None:
+    """Generated tokens stand in their stream from 500,000 on: a second turn names the first one's answer so."""
+    scheduler = {"max_num_seqs": 4, "max_num_batched_tokens": 512, "max_model_len": 4096, "enable_prefix_caching": True}
+    first = {"id": "a", "prompt_len": 32, "prompt": [[1, 0, 32]], "gen_stream": 7, "max_tokens": 33}
+    turn = [[1, 0, 32], [7, 500_000, 32], [2, 0, 10]]
+    second = {"id": "b", "prompt_len": 74, "prompt": turn, "max_tokens": 1, "arrival_step": 40}
+    steps, _ = replay({"scheduler": scheduler, "block_size": 16, "num_gpu_blocks": 50, "requests": [first, second]})
+    assert [step["prefix_hit_tokens"] for step in steps if step["new"]] == [{}, {"b": 64}]
