@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.cost.sharding import splits_evenly
-from kvcalc.engines import vllm
-from kvcalc.engines.pools import pool
-from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -80,6 +77,8 @@ class EngineStart:
             InputError: options that it refuses.
             UnsupportedError: a model or arrangement that its memory model does not describe.
         """
+        from kvcalc.engines.pools import pool  # the engines' layouts, which few questions need
+
         return pool(self.engine, self.model, self.formats, self.parallel, self.options, self.draft)
 
 
@@ -172,7 +171,10 @@ def _vllm_start(
     options: EngineOptions,
     draft: Draft | None,
 ) -> EngineStart:
-    version = options.version or vllm.VERSION
+    from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
+    from kvcalc.engines.vllm.releases import VERSION
+
+    version = options.version or VERSION
     defaults = batch_defaults(
         hardware,
         version=version,
