@@ -51,8 +51,8 @@ def spread(
         )
     if gpus is None or gpus < 1 or (tensor, pipeline, data) != (None, None, None) or splits_evenly(model, gpus):
         return parallel_sizes(gpus=gpus, tensor=tensor, pipeline=pipeline, expert=expert, data=data), ()
-    fitting = [size for size in range(gpus - 1, 0, -1) if gpus % size == 0 and splits_evenly(model, size)]
-    chosen = next((size for size in fitting if gpus // size <= model.layers), None)
+    stages = range(2, model.layers + 1)
+    chosen = next((gpus // n for n in stages if gpus % n == 0 and splits_evenly(model, gpus // n)), None)
     if chosen is None:
         raise InputError(
             f"no layout of {model.name} uses {gpus} GPUs",

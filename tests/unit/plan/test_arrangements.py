@@ -47,7 +47,7 @@ def test_a_number_of_gpus_alone_takes_a_layout_that_exists(gpus: int, layers: in
         assert (f"--tp {tensor} --pp {pipeline}" if tensor > 1 else f"as --pp {pipeline}") in notes[0]
 
 
-@pytest.mark.parametrize(("gpus", "layers"), [(12, 2), (3, 2), (7, 6)])
+@pytest.mark.parametrize(("gpus", "layers"), [(12, 2), (3, 2), (7, 6), (10**12 + 1, 80)])
 def test_a_number_of_gpus_that_no_layout_uses_is_refused(gpus: int, layers: int) -> None:
     with pytest.raises(InputError, match=f"no layout of x uses {gpus} GPUs"):
         spread(_model(layers), gpus=gpus)
