@@ -57,17 +57,27 @@ def load_model(source: str | Path | ModelProfile, *, settings: Sequence[str] = (
     return override_model(model, settings)
 
 
-def load_hardware(source: str | Path | HardwareProfile, *, settings: Sequence[str] = ()) -> HardwareProfile:
-    """Return an accelerator: by catalogue name, alias or profile file; arguments and errors as `load_model`."""
+def load_hardware(
+    source: str | Path | HardwareProfile, *, settings: Sequence[str] = (), memory_bytes: int | None = None
+) -> HardwareProfile:
+    """Return an accelerator: by catalogue name, alias or profile file; arguments and errors as `load_model`.
+
+    Args:
+        source: the accelerator.
+        settings: fields to replace, as ``path=value``.
+        memory_bytes: its memory, where it is another than the profile's.
+    """
     from kvcalc.profiles.loader import load_hardware_file, override_hardware
 
-    if not isinstance(source, str | Path):
-        return override_hardware(source, settings)
-    path = _as_path(source, _PROFILE_SUFFIXES)
-    if path is None:
-        return override_hardware(catalogue_hardware(str(source)), settings)
-    _note_path("hardware", source, path)
-    return override_hardware(load_hardware_file(path), settings)
+    if isinstance(source, str | Path):
+        path = _as_path(source, _PROFILE_SUFFIXES)
+        if path is None:
+            source = catalogue_hardware(str(source))
+        else:
+            _note_path("hardware", source, path)
+            source = load_hardware_file(path)
+    hardware = override_hardware(source, settings)
+    return hardware if memory_bytes is None else hardware.with_memory(memory_bytes)
 
 
 def catalogue_model(name: str) -> ModelProfile:

@@ -24,6 +24,7 @@ def deployment(
     model: str | Path | ModelProfile,
     *,
     gpu: str | Path | HardwareProfile | None = None,
+    memory_bytes: int | None = None,
     gpus: int | None = None,
     tensor_parallel: int | None = None,
     pipeline_parallel: int | None = None,
@@ -45,7 +46,8 @@ def deployment(
 
     ``gpus`` alone means tensor parallel, where the heads can be shared so; else as many ranks as share them, times
     pipeline stages. With an engine, formats and defaults are those that it starts with. Towers for images and sound are
-    loaded unless ``towers`` is false. A setting whose first field is an accelerator's is applied there. Costs are
+    loaded unless ``towers`` is false. ``memory_bytes`` is the memory of each accelerator, where it is another than its
+    profile's (a Mac's, a laptop's). A setting whose first field is an accelerator's is applied there. Costs are
     computed with the price of a GPU-hour, where the profile has none or another is given, and with a share of the rated
     power, the whole unless one is given.
 
@@ -56,6 +58,8 @@ def deployment(
     from kvcalc.plan.deployment import deploy
     from kvcalc.plan.economics import with_costs
 
+    if memory_bytes is not None and gpu is None:
+        raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
     loaded = load_model(model, settings=mine)
     if towers is False:
@@ -71,7 +75,7 @@ def deployment(
     )
     deployed = deploy(
         loaded,
-        hardware=None if gpu is None else load_hardware(gpu, settings=theirs),
+        hardware=None if gpu is None else load_hardware(gpu, settings=theirs, memory_bytes=memory_bytes),
         parallel=parallel,
         weights=weights,
         kv=kv_dtype,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from kvcalc.cli.options import Engine, Json, Output, Set
+from kvcalc.cli.options import Engine, Json, Memory, Output, Set
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def command(
     batch: Batch = None,
     context: Context = None,
     price: Price = None,
+    memory: Memory = None,
     engine: Engine = None,
     settings: Set = None,
     json: Json = False,
@@ -70,7 +71,7 @@ def command(
         "model": model, "gpu": gpu, "gpus": gpus, "weights": weights, "kv_dtype": kv_dtype, "activations": activations,
         "tensor_parallel": tensor_parallel, "pipeline_parallel": pipeline_parallel,
         "expert_parallel": expert_parallel, "data_parallel": data_parallel,
-        "batch": batch, "context": context, "price": price,
+        "batch": batch, "context": context, "price": price, "memory": memory,
     }  # fmt: skip
     lists = {name: _listed(name, text) for name, text in options.items() if text is not None}
     named = [_parsed(spec) for spec in specs or ()] or [{}]
@@ -112,7 +113,7 @@ def _parsed(spec: str) -> dict[str, str]:
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         key = _SHORT.get(key, key)
-        known = ("weights", "kv_dtype", "activations", "batch", "context", "price", *_COUNTS)
+        known = ("weights", "kv_dtype", "activations", "batch", "context", "price", "memory", *_COUNTS)
         if equals and key not in known and "weights" in found and list(found)[-1] == "weights":
             found["weights"] += f",{part.strip()}"  # an exception to the format
             continue
@@ -143,15 +144,23 @@ def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[s
 
 def _side(label: str, given: dict[str, str], settings: list[str], engine: str | None) -> Side:
     from kvcalc import api
-    from kvcalc.cli.shared import number, one_count
+    from kvcalc.cli.shared import memory, number, one_count
 
+    memory_bytes = memory(given.get("memory"))
     if "model" not in given:
         if "gpu" not in given:
             raise InputError("nothing to compare", hint="name models or accelerators: kvcalc compare h100-sxm h200")
-        return api.side(label, api.load_hardware(given["gpu"], settings=settings))
+        return api.side(label, api.load_hardware(given["gpu"], settings=settings, memory_bytes=memory_bytes))
     options: dict[str, Any] = {name: one_count(given.get(name), name.replace("_", " ")) for name in _COUNTS}
     options |= {name: given.get(name) for name in ("weights", "kv_dtype", "activations")}
     options["price_per_hour_usd"] = number(given.get("price"), "price")
-    deployment = api.deployment(given["model"], gpu=given.get("gpu"), engine=engine, settings=settings, **options)
+    deployment = api.deployment(
+        given["model"],
+        gpu=given.get("gpu"),
+        memory_bytes=memory_bytes,
+        engine=engine,
+        settings=settings,
+        **options,
+    )
     batch = one_count(given.get("batch"), "batch") or 1
     return api.side(label, deployment, context=one_count(given.get("context"), "context"), batch=batch)

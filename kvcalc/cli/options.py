@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from kvcalc.core.units import parse_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,6 +24,7 @@ __all__ = [
     "Explain",
     "Gpu",
     "Json",
+    "Memory",
     "Model",
     "Output",
     "Set",
@@ -42,6 +45,9 @@ _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder),
 Model = Annotated[str, Option("--model", "-m", help=_MODEL)]
 Gpu = Annotated[str, Option("--gpu", help="Accelerator: catalogue name, alias or profile file.")]
 Contexts = Annotated[str | None, Option("--context", help="Tokens attended: one, a list or a range (1024-33792+1024).")]
+Memory = Annotated[
+    str | None, Option("--memory", help="Memory of each GPU, where it is another than the profile's: 36GiB.")
+]
 Batches = Annotated[str, Option("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).")]
 Set = Annotated[list[str] | None, Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
 Explain = Annotated[bool, Option("--explain", help="Print each formula with its numbers and their sources.")]
@@ -58,6 +64,7 @@ _DEPLOYMENT: dict[str, Any] = {
     "weights": Annotated[str | None, Option("--weights", help="Weight format, with exceptions: bf16,experts=mxfp4.")],
     "kv_dtype": Annotated[str | None, Option("--kv-dtype", help="Cache format: bf16, fp8, q8_0, int4-g64 …")],
     "activations": Annotated[str | None, Option("--activations", help="Format the matrices are multiplied in.")],
+    "memory_bytes": Memory,
     "gpus": Annotated[int | None, Option("--gpus", help="How many; alone it means tensor parallel.")],
     "tensor_parallel": Annotated[int | None, Option("--tensor-parallel", "--tp", help="Ranks that split each layer.")],
     "pipeline_parallel": Annotated[
@@ -281,6 +288,8 @@ def _taking(command: Callable[..., None], name: str, added: dict[str, Any]) -> C
         taken = {option: options.pop(option) for option in added}
         if "settings" in taken:
             taken["settings"] = taken["settings"] or ()
+        if taken.get("memory_bytes") is not None:
+            taken["memory_bytes"] = parse_bytes(taken["memory_bytes"])
         command(**options, **{name: taken})
 
     vars(run)["__signature__"] = inspect.Signature([*first, *new, *last])

@@ -51,8 +51,8 @@ def command(
     names = [name for given in model or () for name in given.split(",")]
     loaded = [api.deployment(name, gpu=gpu, engine=engine, **deployment_options) for name in names]
     deployments = [served(deployment, engine, engine_options) for deployment in loaded]
-    settings = () if names else deployment_options["settings"]
-    hardware = deployments[0].hardware if deployments else api.load_hardware(gpu, settings=settings)
+    given = {} if names else {name: deployment_options[name] for name in ("settings", "memory_bytes")}
+    hardware = deployments[0].hardware if deployments else api.load_hardware(gpu, **given)
     if hardware is None:
         return
     tell_gpu(gpu, hardware)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Json, Output, Set, takes_swept
+from kvcalc.cli.options import Json, Memory, Output, Set, takes_swept
 from kvcalc.core.errors import InputError
 
 Models = Annotated[str, Option("--model", "-m", help="Models, separated by commas.")]
@@ -77,6 +77,7 @@ def command(
     kv_dtype: Kv = None,
     weights: Weights = None,
     activations: Activations = None,
+    memory: Memory = None,
     settings: Set = None,
     rate: Rates = None,
     seed: Seeds = None,
@@ -108,6 +109,7 @@ def command(
     from kvcalc import api
     from kvcalc.cli.serving_options import simulation_values
     from kvcalc.cli.shared import command_output, counts, emit, emit_blocks, numbers, progress, words
+    from kvcalc.cli.shared import memory as memory_of
 
     shown = command_output(output, json=json)
     places = {
@@ -155,7 +157,8 @@ def command(
     swept = api.Sweep(
         report=report,
         axes={name: values for name, values in axes.items() if values is not None},
-        deployment={"weights": weights, "activations": activations, "settings": tuple(settings or ())},
+        deployment={"weights": weights, "activations": activations, "settings": tuple(settings or ())}
+        | ({} if memory is None else {"memory_bytes": memory_of(memory)}),
         options=options,
     )
     where: dict[str, Any] = {"workers": workers, "scheduler": scheduler}

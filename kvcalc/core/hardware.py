@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.provenance import Source
-from kvcalc.core.units import label_bytes
+from kvcalc.core.units import MIB, bytes_text, label_bytes, label_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HardwareProfile", "Link"]
+__all__ = ["HardwareProfile", "Link", "MemoryShare"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -29,6 +30,11 @@ _WIDER = {
     "fp32": ("tf32", "bf16"),
     "fp64": ("fp32",),
 }
+
+
+# What CUDA's total is short of nvidia-smi's: 224 MiB (V100) to 767 MiB (A100), 0.4 % on the largest cards. Source: the
+# cards of the catalogue for which both are known.
+_LEAST_CUDA_RESERVE, _MOST_CUDA_RESERVE, _MOST_CUDA_RESERVE_SHARE = 224 * MIB, 768 * MIB, 0.004
 
 
 @cache
@@ -54,6 +60,22 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryShare:
+    """The share of a unified memory that the GPU may fill.
+
+    Args:
+        from_label_bytes: size on the box, in SI bytes, from which on it holds.
+        least_share: under the oldest system that is known.
+        most_share: under the newest.
+    """
+
+    __pydantic_config__ = _STRICT
+    from_label_bytes: float
+    least_share: float
+    most_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareProfile:
     """One accelerator, as its datasheet describes it.
 
@@ -64,7 +86,9 @@ class HardwareProfile:
         memory_label_bytes: memory as the box says, in SI bytes.
         memory_bandwidth_bytes_per_s: peak bandwidth of the memory.
         peak_flop_per_s: dense peak for each format. ``X_acc16`` is format X with 16-bit accumulation, where faster.
-        memory_bytes: memory as the driver reports it, where known.
+        memory_bytes: memory as the driver reports it (``nvidia-smi``), where known.
+        runtime_memory_bytes: memory as a program sees it (CUDA's or HIP's total), where known: what engines divide.
+        runtime_memory_shares: share of a unified memory that the GPU may fill, by the memory's size.
         last_level_cache_bytes: largest cache in front of the memory.
         links: ``scale_up`` (NVLink and the like) and ``scale_out`` (network or PCIe).
         board_power_w: rated power.
@@ -84,6 +108,8 @@ class HardwareProfile:
     memory_bandwidth_bytes_per_s: float
     peak_flop_per_s: Mapping[str, float]
     memory_bytes: int | None = None
+    runtime_memory_bytes: int | None = None
+    runtime_memory_shares: tuple[MemoryShare, ...] = ()
     last_level_cache_bytes: int | None = None
     links: Mapping[str, Link] = field(default_factory=dict)
     board_power_w: float | None = None
@@ -95,12 +121,71 @@ class HardwareProfile:
     notes: tuple[str, ...] = ()
 
     @property
-    def usable_memory_bytes(self) -> int:
-        """Bytes that can be filled: as the driver reports them, else the label's.
-
-        A label of 80 GB stands for 80 GiB of memory chips, of which the driver keeps a little.
-        """
+    def driver_memory_bytes(self) -> int:
+        """Memory as the driver reports it, else the label's: "80 GB" stands for 80 GiB of memory chips."""
         return label_bytes(self.memory_label_bytes) if self.memory_bytes is None else self.memory_bytes
+
+    @property
+    def usable_memory_bytes(self) -> int:
+        """Bytes that a program can fill: the least that its runtime reports, as `usable_memory_range` has it."""
+        return self.usable_memory_range[0]
+
+    @property
+    def usable_memory_range(self) -> tuple[int, int]:
+        """The least and the most bytes that CUDA, HIP or Metal let a program fill; equal where they are known.
+
+        >>> mac = HardwareProfile(name="x", title="x", vendor="apple", memory_label_bytes=32e9,
+        ...     memory_bandwidth_bytes_per_s=1e11, peak_flop_per_s={"fp16": 1e13},
+        ...     runtime_memory_shares=(MemoryShare(from_label_bytes=0, least_share=2 / 3, most_share=0.75),))
+        >>> [size // MIB for size in mac.usable_memory_range]
+        [21845, 24576]
+        """
+        total = self.driver_memory_bytes
+        if self.runtime_memory_bytes is not None:
+            return self.runtime_memory_bytes, self.runtime_memory_bytes
+        shares = [share for share in self.runtime_memory_shares if self.memory_label_bytes >= share.from_label_bytes]
+        if shares:
+            return int(shares[-1].least_share * total), int(shares[-1].most_share * total)
+        if self.vendor == "nvidia":
+            reserve = max(_MOST_CUDA_RESERVE, int(_MOST_CUDA_RESERVE_SHARE * total))
+            return total - reserve, total - _LEAST_CUDA_RESERVE
+        return total, total
+
+    @property
+    def memory_note(self) -> str:
+        """Say what is taken for a program's memory where that is not known exactly; nothing where it is."""
+        least, most = map(bytes_text, self.usable_memory_range)
+        if self.runtime_memory_bytes is not None:
+            return ""
+        if self.runtime_memory_shares:
+            total = bytes_text(self.driver_memory_bytes)
+            return f"{self.name}: Metal lets a program fill {least} of {total}, newer systems up to {most}"
+        if least != most:
+            return f"{self.name}: what CUDA lets a program fill is not known, {least} to {most} going by other cards"
+        if self.memory_bytes is None:
+            return f"{self.name}: memory is the label's, in GiB; what the driver keeps of it is not known"
+        return ""
+
+    def with_memory(self, memory_bytes: int) -> HardwareProfile:
+        """Return the accelerator with another amount of memory, as unified memories and laptops have.
+
+        Args:
+            memory_bytes: memory as the driver reports it; what the runtime keeps of it stays the same.
+
+        Raises:
+            InputError: no memory, or less than the runtime keeps.
+        """
+        seen = self.runtime_memory_bytes
+        if seen is not None:
+            seen += memory_bytes - self.driver_memory_bytes
+        if memory_bytes <= 0 or (seen is not None and seen <= 0):
+            raise InputError(f"memory must be more than {self.name} keeps for itself, not {bytes_text(memory_bytes)}")
+        return replace(
+            self,
+            memory_label_bytes=label_of_bytes(memory_bytes),
+            memory_bytes=memory_bytes,
+            runtime_memory_bytes=seen,
+        )
 
     def peak(self, unit: str) -> float:
         """Return the dense FLOP/s for a format: the fastest accumulation, a wider format where it has no unit for it.

@@ -23,6 +23,7 @@ __all__ = [
     "flop_rate_text",
     "flop_text",
     "label_bytes",
+    "label_of_bytes",
     "microseconds",
     "number_text",
     "parse_bytes",
@@ -215,6 +216,15 @@ def label_bytes(si_bytes: float) -> int:
     True
     """
     return round(si_bytes / _SI["G"] * GIB)
+
+
+def label_of_bytes(memory_bytes: int) -> float:
+    """Return the SI bytes that a box says of a memory: the inverse of `label_bytes`.
+
+    >>> label_of_bytes(36 * GIB)
+    36000000000.0
+    """
+    return memory_bytes / GIB * _SI["G"]
 
 
 def rate_text(value: float) -> str:

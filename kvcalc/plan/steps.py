@@ -142,8 +142,7 @@ def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
     """Return what a reader should know of the hardware's numbers."""
     hardware = required_hardware(deployment)
     notes = list(hardware.notes)
-    if hardware.memory_bytes is None:
-        notes.append(f"{hardware.name}: memory is the label's, in GiB; what the driver keeps of it is not known")
+    notes += [hardware.memory_note] if hardware.memory_note else []
     notes += [f"{hardware.name} has no {unit} peak: it is taken to run as {hardware.peak_name(unit)}"
               for unit in _units(deployment) if hardware.peak_name(unit).removesuffix("_acc16") != unit]  # fmt: skip
     if deployment.parallel.gpus > 1 and hardware.link(deployment.parallel.gpus) is None:

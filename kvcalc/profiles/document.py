@@ -57,11 +57,12 @@ def hardware_from_document(document: Mapping[str, Any]) -> HardwareProfile:
     Raises:
         KeyError, TypeError, ValueError: a document that the schema would refuse.
     """
-    from kvcalc.core.hardware import HardwareProfile, Link
+    from kvcalc.core.hardware import HardwareProfile, Link, MemoryShare
 
     data = dict(document)
     links = {name: Link(**link) for name, link in data.pop("links", {}).items()}
-    return HardwareProfile(links=links, **_common(data))
+    shares = tuple(MemoryShare(**share) for share in data.pop("runtime_memory_shares", ()))
+    return HardwareProfile(links=links, runtime_memory_shares=shares, **_common(data))
 
 
 def calibration_from_document(document: Mapping[str, Any]) -> Calibration:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 
 from kvcalc.core.calibration import Interval, Measured, Reach
 from kvcalc.core.errors import InputError, ProfileError, did_you_mean
-from kvcalc.core.hardware import Link
+from kvcalc.core.hardware import Link, MemoryShare
 from kvcalc.core.model import Head, Mixer, Mlp, Table, Tower
 from kvcalc.core.provenance import Source
 
@@ -122,6 +122,8 @@ class HardwareDocument(BaseModel):
     architecture: str = ""
     aliases: list[str] = Field(default_factory=list)
     memory_bytes: Size | None = None
+    runtime_memory_bytes: Size | None = None
+    runtime_memory_shares: list[MemoryShare] = Field(default_factory=list)
     memory_label_bytes: Rate
     memory_bandwidth_bytes_per_s: Rate
     last_level_cache_bytes: Size | None = None

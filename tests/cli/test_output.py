@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvcalc.cli.main import main
+from kvcalc.core.units import GIB, MIB
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
@@ -190,3 +191,32 @@ def test_json_says_where_profiles_came_from(capsys: pytest.CaptureFixture[str], 
         "h100-sxm": "catalogue",
         "h200": "catalogue",
     }
+
+
+# 21,845 MiB of a Mac's 32,768 are the GPU's (an M2 Max, https://github.com/ollama/ollama/issues/434).
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("fit --model llama3.1-8b --gpu m1-max-32 --engine llama.cpp", ("budget", "memory_bytes")),
+        ("decode --model llama3.1-8b --gpu m1-max-32", ("memory_bytes",)),
+        ("prefill --model llama3.1-8b --gpu m1-max-32", ("memory_bytes",)),
+    ],
+)
+def test_the_memory_one_has_is_the_memory_that_counts(
+    capsys: pytest.CaptureFixture[str], command: str, path: tuple[str, ...]
+) -> None:
+    found: object = data(capsys, *command.split(), "--memory", "32GiB")
+    for key in path:
+        assert isinstance(found, dict)
+        found = found[key]
+    assert isinstance(found, int)
+    assert found // MIB == 21_845
+
+
+def test_a_sweep_a_comparison_and_a_roofline_take_a_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = ("sweep", "--model", "llama3.1-8b", "--gpu", "m1-max-32", "--output", "jsonl")
+    verdicts = [json.loads(run(capsys, *sweep, *more)[0])["fits"] for more in ((), ("--memory", "16GiB"))]
+    assert verdicts == [True, False]
+    compare = run(capsys, "compare", "m1-max-32", "m1-max-24", "--memory", "32GiB", "--output", "csv")[0]
+    assert compare.count(str(int(0.66667 * 32 * GIB))) == 2
+    assert "m1-max-32" in run(capsys, "roofline", "--gpu", "m1-max-32", "--memory", "32GiB")[0]
