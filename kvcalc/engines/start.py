@@ -69,6 +69,13 @@ class EngineStart:
     draft: Draft | None = None
     assumed: tuple[Assumption, ...] = ()
 
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens of the largest pass."""
+        if self.engine == "llama.cpp":
+            return min(self.options.ubatch or self.options.batch_size, self.options.batch_size)
+        return self.options.max_num_batched_tokens or _PASS_TOKENS
+
     @cached_property
     def pool(self) -> Pool:
         """Its cache.

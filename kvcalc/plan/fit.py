@@ -124,12 +124,25 @@ def fit_report(
         practical=fewest.practical,
         min_gpus_reason=fewest.reason,
         assumed=assumptions(here, deployment, terms),
-        notes=(*notes, *here.pool.notes, *_draft_notes(deployment), *deployment.notes, *model.notes),
+        notes=(
+            *notes,
+            *_memory_notes(deployment, here),
+            *here.pool.notes,
+            *_draft_notes(deployment),
+            *deployment.notes,
+            *model.notes,
+        ),
     )
 
 
 def _draft_notes(deployment: Deployment) -> tuple[str, ...]:
     return () if deployment.draft is None else deployment.draft.notes
+
+
+def _memory_notes(deployment: Deployment, here: Room) -> tuple[str, ...]:
+    """Return what is taken for the accelerator's memory where it counts and is not known exactly."""
+    note = "" if deployment.hardware is None or here.budget is None else deployment.hardware.memory_note
+    return (note,) if note else ()
 
 
 def _length_notes(deployment: Deployment, context: int | None) -> tuple[str, ...]:

@@ -13,12 +13,11 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest
-from kvcalc.engines.budget import Interval, activation_peak, budget_defaults, runtime_overhead
+from kvcalc.engines.budget import Interval, engine_budget
 from kvcalc.plan.deployment import draft_weights, memory_needed
 from kvcalc.plan.loaded import as_loaded, loaded_weights
 
 if TYPE_CHECKING:
-    from kvcalc.engines.budget import BudgetDefaults
     from kvcalc.engines.pools import Held, Pool
     from kvcalc.engines.start import Assumption, EngineStart
     from kvcalc.plan.deployment import Deployment
@@ -184,47 +183,30 @@ def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_T
         raise InputError(
             "whether it fits depends on the accelerator", hint="give --gpu, or --kv-memory for the cache alone"
         )
-    memory = hardware.usable_memory_bytes
-    defaults = budget_defaults(start.engine, start.options)
-    asked = start.options.utilization
-    utilization = defaults.utilization if asked is None else asked
-    if not 0 < utilization <= 1:
-        raise InputError(f"utilization must be above 0 and at most 1, not {utilization}")
-    weights = loaded_weights(deployment)
-    activations, overhead = _overheads(start, terms, defaults)
+    memory, most = hardware.usable_memory_range
+    engine = engine_budget(start, hardware)
+    activations = _given(terms.activation_bytes, engine.activations)
+    overhead = _given(terms.overhead_bytes, engine.overhead)
     drafting = draft_weights(as_loaded(deployment))
-    usable = int(utilization * memory) - weights - drafting
+    weights = loaded_weights(deployment) + drafting
     beside = activations.plus(overhead)
+    left = int(engine.utilization * memory) - weights - beside.most
     return Budget(
         memory_bytes=memory,
-        utilization=utilization,
-        weight_bytes=weights + drafting,
+        utilization=engine.utilization,
+        weight_bytes=weights,
         draft_weight_bytes=drafting,
         activation_bytes=activations.most,
         overhead_bytes=overhead.most,
-        kv_bytes_available=usable - beside.most,
+        kv_bytes_available=left,
+        outside_bytes=memory - int(engine.utilization * memory),
         intervals={
+            "memory_bytes": (memory, most),
             "activation_bytes": (activations.least, activations.most),
             "overhead_bytes": (overhead.least, overhead.most),
-            "kv_bytes_available": (usable - beside.most, usable - beside.least),
+            "kv_bytes_available": (left, int(engine.utilization * most) - weights - beside.least),
         },
     )
-
-
-def _overheads(start: EngineStart, terms: BudgetTerms, defaults: BudgetDefaults) -> tuple[Interval, Interval]:
-    """Return activations and overhead: as given, else what is expected of the engine."""
-    activations = overhead = Interval(least=0, most=0)
-    if defaults.pass_tokens is not None:
-        activations = activation_peak(
-            start.model,
-            start.formats,
-            tokens=defaults.pass_tokens,
-            sequences=start.pass_sequences,
-            tensor=start.parallel.tensor,
-        )
-    if defaults.has_runtime:
-        overhead = runtime_overhead(ranks=start.parallel.gpus)
-    return _given(terms.activation_bytes, activations), _given(terms.overhead_bytes, overhead)
 
 
 def _given(term: int | None, computed: Interval) -> Interval:

@@ -21,14 +21,17 @@ class Budget:
     is said to fit does.
 
     Args:
-        memory_bytes: the GPU's memory.
+        memory_bytes: the GPU's memory as the engine sees it: CUDA's, HIP's or Metal's total, at least.
         utilization: share of it that the engine may use.
         weight_bytes: weights on the fullest rank, those of a draft among them.
         activation_bytes: peak of activations while the engine profiles itself.
         overhead_bytes: CUDA context, communication buffers and captured graphs.
         kv_bytes_available: what is left for the cache.
         draft_weight_bytes: of the weights, those of layers that draft.
-        intervals: least and most of ``activation_bytes``, ``overhead_bytes`` and ``kv_bytes_available``.
+        outside_bytes: what the engine leaves outside of its share: room for graphs and other processes; for SGLang, for
+            its activations too.
+        intervals: least and most of ``memory_bytes``, ``activation_bytes``, ``overhead_bytes`` and
+            ``kv_bytes_available``.
     """
 
     memory_bytes: int
@@ -37,6 +40,7 @@ class Budget:
     activation_bytes: int
     overhead_bytes: int
     kv_bytes_available: int
+    outside_bytes: int
     intervals: Mapping[str, tuple[int, int]]
     draft_weight_bytes: int = 0
 

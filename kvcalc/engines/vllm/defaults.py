@@ -84,7 +84,7 @@ def _on_gpu(hardware: HardwareProfile | None, version: str) -> BatchDefaults:
     )
     if hardware is None:
         return large
-    memory = 0 if hardware.name in _WITHOUT_NVML_TOTAL else hardware.usable_memory_bytes
+    memory = 0 if hardware.name in _WITHOUT_NVML_TOTAL else hardware.driver_memory_bytes
     if memory >= _LARGEST_GPU_BYTES and known_release(version) >= FIRST_WITH_LARGEST_GPUS:
         return BatchDefaults(max_num_batched_tokens=16384, max_num_seqs=1024, because="on cards of 160 GiB and more")
     if memory >= _LARGE_GPU_BYTES and "a100" not in hardware.name.lower():

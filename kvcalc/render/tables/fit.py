@@ -38,14 +38,18 @@ def _drafted(report: FitReport) -> str:
 
 def _budget(budget: Budget) -> list[tuple[str, ...]]:
     usable = budget.utilization * budget.memory_bytes
-    return [
-        ("memory of a GPU", bytes_text(budget.memory_bytes)),
-        (f"  of it usable ({budget.utilization:.0%})", bytes_text(usable)),
+    percent = f"{100 * budget.utilization:.1f}".removesuffix(".0")
+    rows: list[tuple[str, ...]] = [
+        ("memory of a GPU", bytes_text(budget.memory_bytes), _interval(budget, "memory_bytes")),
+        (f"  of it usable ({percent}%)", bytes_text(usable)),
         ("- weights", bytes_text(budget.weight_bytes), _drafting(budget)),
         ("- activation peak", bytes_text(budget.activation_bytes), _interval(budget, "activation_bytes")),
         ("- context, buffers, graphs", bytes_text(budget.overhead_bytes), _interval(budget, "overhead_bytes")),
         ("= for the cache", bytes_text(budget.kv_bytes_available), _interval(budget, "kv_bytes_available")),
     ]
+    if budget.outside_bytes:
+        rows.insert(2, ("  left outside", bytes_text(budget.outside_bytes)))
+    return rows
 
 
 def _drafting(budget: Budget) -> str:

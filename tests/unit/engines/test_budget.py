@@ -6,7 +6,7 @@ import pytest
 
 from kvcalc.core.model import Block, Dense, Full, Gated, Head, Mixture, Mlp, ModelProfile
 from kvcalc.core.workload import Formats
-from kvcalc.engines.budget import activation_peak
+from kvcalc.engines.terms import activation_peak
 
 MIXER = Full(heads=8, kv_heads=8, head_dim=128)
 TOKENS, WIDTH = 4096, 1_000_000

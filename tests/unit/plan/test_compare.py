@@ -45,7 +45,7 @@ def test_quantities_are_those_of_the_reports(capsys):
 
 
 def test_the_speed_of_what_does_not_fit_is_never_the_best(capsys):
-    _, rows = _rows(["--model", "llama3.1-70b", "--gpu", "b200,h100-sxm", "--weights", "fp8"], capsys)
+    _, rows = _rows(["--model", "llama3.1-70b", "--gpu", "b200,h100-sxm", "--weights", "int4"], capsys)
     assert rows["decode.fits"]["values"] == [True, True]
     _, rows = _rows(["llama3.1-70b@h100-sxm", "llama3.1-70b@4xa100-80gb"], capsys)
     assert rows["decode.fits"]["values"] == [False, True]

@@ -216,9 +216,9 @@ def test_what_cannot_be_done_is_refused(levers, says):
 
 
 def test_speeds_of_what_does_not_fit_are_marked():
-    deployment = kvcalc.deployment("llama2-70b", gpu="h100-sxm", gpus=2)
-    report = kvcalc.levers(deployment, context=4096, batch=8, with_levers="fp8,state")
-    plain = kvcalc.decode(deployment, batches=[8], contexts=[4096]).rows[0]
+    deployment = kvcalc.deployment("llama2-70b", gpu="h100-sxm", gpus=2, weights="int8")
+    report = kvcalc.levers(deployment, context=4096, batch=64, with_levers="fp8,state")
+    plain = kvcalc.decode(deployment, batches=[64], contexts=[4096]).rows[0]
     assert report.rows[0].memory_needed_bytes == plain.memory_needed_bytes
     assert [row.fits for row in report.rows] == [plain.fits, True, True]
     assert plain.fits is False

@@ -1,0 +1,152 @@
+"""SGLang (0.5.23): the share of a GPU's memory that it gives weights and cache, and what it leaves outside of it.
+
+``mem_fraction_static`` follows from what graphs and activations will need, by tables over the card's memory. The share
+is taken of what is free after the CUDA context, before the weights are loaded.
+
+Source: SGLang 0.5.23, ``arg_groups/memory_hook.py`` (reserve and tables) and
+``KVCacheConfigurator._profile_available_bytes`` (what it is a share of).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.model import Latent
+from kvcalc.core.units import GIB, MIB
+from kvcalc.engines.terms import Interval
+
+if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Parallel
+    from kvcalc.engines.options import EngineOptions
+
+__all__ = ["default_share", "mem_fraction_static", "taken_before", "vision_factor"]
+
+# Up to which memory a card takes which chunk of a prefill, and graphs of which batch below and from tensor parallel 4
+# on.
+_CARDS = (
+    (20 * GIB, 2048, 8, 8),
+    (35 * GIB, 4096, 48, 160),
+    (60 * GIB, 4096, 32, 160),
+    (160 * GIB, 8192, 256, 512),
+    (float("inf"), 16384, 512, 512),
+)
+_MANY_RANKS = 4
+# Shapes of a prefill for which graphs are captured, by chunk, 8 MiB each; latent attention has its own reserve.
+_PREFILL_SHAPES = {2048: 42, 4096: 50, 8192: 58, 16384: 74}
+_SHAPE_BYTES, _LATENT_SHAPES_BYTES = 8 * MIB, 1536 * MIB
+# The reserve: a base, and more for each token of a chunk, each rank and each row of a graph.
+_BASE_BYTES, _TOKEN_BYTES, _RANK_BYTES, _ROW_BYTES = 512 * MIB, 1.5 * MIB, 128 * MIB, 2 * MIB
+_LEAST_CHUNK = 2048
+# Rows of the graphs of data-parallel attention, for each copy: 3 MiB, above 300 rows 4.5.
+_COPY_ROW_BYTES, _WIDE_COPY_ROW_BYTES, _WIDE_ROWS = 3 * MIB, 4.5 * MIB, 300
+_LARGE_CARD_BYTES, _LARGE_CARD_RESERVE_BYTES = 60 * GIB, 10 * GIB
+# Layers and width of the image encoder that others are measured by.
+_VISION = (24, 1024)
+# CUDA's context and libraries, allocated before the share is taken.
+_CONTEXT = Interval(least=300 * MIB, most=GIB)
+_LINKS = Interval(least=0, most=2 * GIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Card:
+    chunk_tokens: int
+    graph_rows: int
+
+
+def _card(memory_bytes: int, tensor: int) -> _Card:
+    _, chunk, few, many = next(row for row in _CARDS if memory_bytes < row[0])
+    return _Card(chunk_tokens=chunk, graph_rows=many if tensor >= _MANY_RANKS else few)
+
+
+def mem_fraction_static(
+    memory_bytes: int,
+    *,
+    tensor: int = 1,
+    pipeline: int = 1,
+    copies: int = 1,
+    latent: bool = False,
+    chunk_tokens: int | None = None,
+    max_requests: int | None = None,
+    vision: float | None = None,
+) -> float:
+    """Return the share of the memory that SGLang gives weights and cache where none is asked for.
+
+    Args:
+        memory_bytes: the card's memory, as the driver reports it.
+        tensor: tensor-parallel ranks (``--tp-size``), those of all copies of data-parallel attention.
+        pipeline: pipeline stages.
+        copies: copies of data-parallel attention (``--dp-size``).
+        latent: whether the model has latent attention.
+        chunk_tokens: tokens of a chunk of a prefill (``--chunked-prefill-size``); the card's where left out.
+        max_requests: most requests at once (``--max-running-requests``); it limits the graphs.
+        vision: a factor for the image encoder, as `vision_factor` has it; none for text.
+
+    >>> from kvcalc.core.units import GIB, MIB
+    >>> [mem_fraction_static(mib * MIB) for mib in (24564, 81559, 143771)]  # RTX 4090, H100, H200
+    [0.704, 0.83, 0.903]
+    """
+    card = _card(memory_bytes, tensor)
+    chunk = card.chunk_tokens if chunk_tokens is None else chunk_tokens
+    rows = card.graph_rows if max_requests is None else min(card.graph_rows, max_requests)
+    reserve = (
+        _BASE_BYTES + _TOKEN_BYTES * max(chunk, _LEAST_CHUNK) + _RANK_BYTES * tensor * pipeline + _ROW_BYTES * rows
+    )
+    if copies > 1:
+        reserve += (_WIDE_COPY_ROW_BYTES if rows > _WIDE_ROWS else _COPY_ROW_BYTES) * rows * copies
+    if vision is None:
+        reserve += _LATENT_SHAPES_BYTES if latent else _SHAPE_BYTES * _shapes(chunk)
+    if memory_bytes > _LARGE_CARD_BYTES:
+        reserve = max(reserve, _LARGE_CARD_RESERVE_BYTES)
+    fraction = round((memory_bytes - reserve) / memory_bytes, 3)
+    return fraction if vision is None else fraction * vision
+
+
+def _shapes(chunk: int) -> int:
+    """Shapes that graphs of prefills are captured for: those of the largest chunk of the table that is not above it."""
+    known = [shapes for tokens, shapes in _PREFILL_SHAPES.items() if tokens <= chunk]
+    return known[-1] if known else next(iter(_PREFILL_SHAPES.values()))
+
+
+def vision_factor(*, layers: int, hidden_size: int) -> float:
+    """Return the factor of the share for an image encoder: less for one larger than 24 layers of width 1,024."""
+    usual_layers, usual_size = _VISION
+    size = layers * hidden_size**2 / (usual_layers * usual_size**2)
+    return 0.95 * min(1.05, max(0.8, 1 - 0.1 * (size - 1)))
+
+
+def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Parallel, options: EngineOptions) -> float:
+    """Return `mem_fraction_static` for a model on an accelerator.
+
+    Copies of the attention part are SGLang's data-parallel attention: its ``--tp-size`` counts the ranks of all.
+
+    Raises:
+        InputError: a card that the rule leaves nothing of.
+    """
+    share = mem_fraction_static(
+        hardware.driver_memory_bytes,
+        tensor=parallel.tensor * parallel.data,
+        pipeline=parallel.pipeline,
+        copies=parallel.data,
+        latent=any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers),
+        max_requests=options.max_num_seqs,
+    )
+    if share <= 0:
+        raise InputError(
+            f"SGLang's own rule leaves nothing of {hardware.name} for weights and cache",
+            hint="give --utilization (its --mem-fraction-static)",
+        )
+    return share
+
+
+def taken_before(*, share: float, ranks: int) -> Interval:
+    """Return what the budget lacks because the share is taken of free memory: contexts, and links between ranks.
+
+    0.5 to 0.6 GiB of an H100 are not free at start-up; with 0.93 of four H100s, weights of 55.2 and a cache of 16.5 GiB
+    leave 2.1 (https://github.com/vllm-project/vllm/issues/21348).
+    """
+    context = _CONTEXT if ranks == 1 else _CONTEXT.plus(_LINKS)
+    return Interval(least=int(share * context.least), most=int(share * context.most))
