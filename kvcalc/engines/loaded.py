@@ -11,7 +11,6 @@ from kvcalc.core.model import Mixture, counted
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.parameters import expert_parameters
 from kvcalc.cost.sharding import experts_per_rank, stage_blocks
-from kvcalc.engines.vllm.padding import expert_kernel, padded_expert_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -63,6 +62,8 @@ def padding_bytes(
     form = formats.of("experts")
     if engine != "vllm" or form.unit != "fp4" or form.bytes_per_element > _MOST_MXFP4:
         return 0
+    from kvcalc.engines.vllm.padding import expert_kernel, padded_expert_bytes  # with vLLM's layouts, which few need
+
     kernel = expert_kernel(architecture, version)
     stages = []
     for blocks in stage_blocks(model, parallel.pipeline):
