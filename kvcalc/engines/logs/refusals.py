@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs.lines import Line
     from kvcalc.engines.logs.records import Builder, Printed
 
-__all__ = ["LLAMA_CPP", "SGLANG", "SIZING", "TORCH_OUT_OF_MEMORY", "VLLM"]
+__all__ = ["LLAMA_CPP", "LOADING", "PROFILING", "SGLANG", "SIZING", "TORCH_OUT_OF_MEMORY", "VLLM"]
 
 Readers = dict[str, "Callable[[Line, Builder], None]"]
 
@@ -178,6 +178,7 @@ _BUFFERS = {
 }
 _CUDA = re.compile(rf"allocating ({NUMBER}) MiB on device (\d{{1,4}}): \w{{1,12}}Malloc failed")
 _BUFFER = re.compile(r"failed to allocate (\w{1,20}) buffer of size (\d{1,18})")
+_METAL = re.compile(rf"failed to allocate buffer, size = {{1,8}}({NUMBER}) MiB")
 _HOST = re.compile(rf"insufficient memory \(attempted to allocate ({NUMBER}) MB\)")
 
 
@@ -189,10 +190,13 @@ def _cuda_malloc(line: Line, into: Builder) -> None:
 
 
 def _buffer_of_size(line: Line, into: Builder) -> None:
-    match = _BUFFER.search(line.text)
+    match, metal = _BUFFER.search(line.text), _METAL.search(line.text)
     if match:
         tried = size_gib(match[2], "bytes", line.number)
         into.refuse("out_of_memory", line.number, device=match[1], sizes={"tried_gib": tried})
+    elif metal:
+        tried = size_gib(metal[1], "MiB", line.number)
+        into.refuse("out_of_memory", line.number, device="Metal", sizes={"tried_gib": tried})
 
 
 def _host(line: Line, into: Builder) -> None:

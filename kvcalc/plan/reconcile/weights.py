@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import Printed, StartUp
 
-__all__ = ["reconcile_weights"]
+__all__ = ["reconcile_weights", "stored_otherwise"]
 
 # What vLLM prints is the memory taken while it loaded: the weights, the tables of positions, and the allocator's
 # rounding. Twelve public records of text models in 16 bits (Llama-3.1-8B, Qwen3-14B, Qwen2.5-7B, granite, phi-2 …)
@@ -83,15 +83,23 @@ def _nearest(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: tu
     return next((each for each in found if each.agrees), found[0])
 
 
-def _unknown(start_up: StartUp, model: ModelProfile) -> str:
-    """Return why the bytes of the weights are not known, or nothing."""
-    if not model.embeddings:
-        return f"the profile of {model.name} does not describe its weights"
+def stored_otherwise(start_up: StartUp, model: ModelProfile) -> str:
+    """Return why the log's model has other weights than the profile, or nothing."""
     asked = start_up.text("quantization")
     if _stored(model) and not _stored_so(model, asked or start_up.model or ""):
         return f"the log's model is stored otherwise ({asked or start_up.model}) than the profile of {model.name}"
     if not _stored(model) and (asked or _QUANTISED.search(start_up.model or "")):
         return f"the model is quantised ({asked or start_up.model}), and the profile of {model.name} is not"
+    return ""
+
+
+def _unknown(start_up: StartUp, model: ModelProfile) -> str:
+    """Return why the bytes of the weights are not known, or nothing."""
+    if not model.embeddings:
+        return f"the profile of {model.name} does not describe its weights"
+    otherwise = stored_otherwise(start_up, model)
+    if otherwise:
+        return otherwise
     if start_up.options.keys() & {"speculative_method", "speculative_tokens"}:
         return "a draft model may be among them"
     for option, why in _MORE_OR_LESS.items():

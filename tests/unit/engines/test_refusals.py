@@ -197,6 +197,10 @@ LLAMA = "llama_model_loader: loaded meta data with 25 key-value pairs and 291 te
             "0.06.650.537 E llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
             "Vulkan0", 1.52, "allocating the KV cache", id="vulkan, 2026"),
         pytest.param(
+            "ggml_metal_buffer_init: error: failed to allocate buffer, size = 20480.00 MiB\n"
+            "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
+            "Metal", 20, "allocating the KV cache", id="metal"),
+        pytest.param(
             "ggml_aligned_malloc: insufficient memory (attempted to allocate 36000.00 MB)\n"
             "alloc_tensor_range: failed to allocate CPU buffer of size 37748736000\n"
             "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",

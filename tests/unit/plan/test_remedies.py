@@ -151,6 +151,8 @@ def test_other_processes_are_named():
     report = api.reconcile(log, gpu="rtx-3090")
     assert report.refusal.reason.endswith("were free, and other processes had 10.02 GiB")
     assert {part.part for part in report.memory} >= {"other processes", "asked for in vain"}
+    assert advised(report)
+    assert all(float(flags["--gpu-memory-utilization"]) * 23.64 <= 13.63 for flags in advised(report))
 
 
 def test_memory_that_ran_out_beside_the_cache_is_left_free():
@@ -375,3 +377,56 @@ def test_drafts_are_counted_in_what_is_advised():
     # 131,072 tokens fit without drafts: they need 8.35 GiB
     lengths = [int(flags["--max-model-len"]) for flags in advised(report) if flags.keys() == {"--max-model-len"}]
     assert lengths == [112640]
+
+
+AWQ = (
+    "Initializing a V1 LLM engine (v0.19.0) with config: model='Qwen/Qwen2.5-32B-Instruct-AWQ', max_seq_len=32768, "
+    "quantization=awq_marlin\n"
+)
+
+
+def test_weights_that_the_profile_does_not_have_are_those_that_were_printed():
+    log = AWQ + "Model loading took 18.14 GiB\nAvailable KV cache memory: 1.20 GiB\n"
+    log += TOO_LONG.format(length=32768, needed=8, left=1.2)
+    # on two GPUs 9.98 GiB of weights at most, where the profile's 16 bits would be 30.5
+    report = api.reconcile(log, gpu="rtx-3090")
+    assert {"--tensor-parallel-size": "2"} in advised(report)
+
+
+def test_weights_that_are_not_known_are_not_computed_with():
+    line = (
+        "ValueError: Free memory on device cuda:0 (20.11/23.64 GiB) on startup is less than desired GPU memory utilization "
+        "(0.9, 21.28 GiB). Decrease GPU memory utilization\n"
+    )
+    report = api.reconcile(AWQ + line, gpu="rtx-3090")
+    assert report.start_with == ""
+    assert any("the model is quantised (awq_marlin)" in note for note in report.notes)
+    assert "weights" not in {part.part for part in report.memory}
+
+
+def profiling(*, own, tried):
+    return (
+        "Chunked prefill is enabled with max_num_batched_tokens=8192.\n"
+        + engine(QWEN, length=8192)
+        + "Model loading took 15.27 GiB\n"
+        + OUT_OF_MEMORY.format(tried=f"{tried} GiB", total=23.64, free="0.20 GiB", own=own)
+    )
+
+
+def test_a_pass_that_was_too_large_is_made_smaller():
+    report = api.reconcile(profiling(own=22.5, tried=2.0), gpu="rtx-3090")
+    assert report.refusal.stage == "profiling the largest pass"
+    # its activations were 22.5 + 2.0 - 15.27 GiB, and a quarter of the tokens takes a quarter of that
+    for flags in advised(report):
+        if "--tensor-parallel-size" in flags:
+            continue
+        peak = (22.5 + 2.0 - 15.27) * int(flags["--max-num-batched-tokens"]) / 8192
+        cache = needed_bytes("qwen3-8b", flags, version="0.19.0", length=8192) / GIB
+        assert 15.27 + peak + cache <= 0.9 * 23.64
+    assert "--max-num-batched-tokens" in flags_of(report.start_with)
+
+
+def test_shorter_requests_do_not_make_a_pass_smaller():
+    # what was asked for in vain is not known to shrink: more GPUs are all there is
+    report = api.reconcile(profiling(own=22.5, tried=200.0), gpu="rtx-3090")
+    assert all("--tensor-parallel-size" in flags for flags in advised(report))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kvcalc.core.errors import KvcalcError
 from kvcalc.core.search import largest
+from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.plan.deployment import deploy
+from kvcalc.plan.reconcile.weights import stored_otherwise
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, room
 
 if TYPE_CHECKING:
@@ -18,16 +20,49 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.fit import Budget
     from kvcalc.engines.drafts import Draft
+    from kvcalc.engines.logs import StartUp
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.room import Room
 
-__all__ = ["Attempt", "Change", "Remedies", "Remedy", "both", "longest_length", "rounded_length", "tried"]
+__all__ = [
+    "Attempt",
+    "Change",
+    "LoadedWeights",
+    "Remedies",
+    "Remedy",
+    "both",
+    "loaded_weights",
+    "longest_length",
+    "rounded_length",
+    "tried",
+]
 
 # Lengths are rounded down: memory differs a little from one start to the next.
 _LONG, _COARSE_STEP, _FINE_STEP = 10240, 1024, 256
-_MOST_REMEDIES = 4
+_MOST_REMEDIES = 6
+# What tensor-parallel ranks repeat of each other's weights at most, as a factor.
+_REPEATED_SHARE = 1.1
 _NO_GPU = "the log does not tell the GPU's memory: with --gpu, flags that would start it are looked for"
 _NOTHING = "none of the flags that were tried would start it on this GPU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedWeights:
+    """The weights of a rank as the log printed them, where they are not those of the model's profile.
+
+    Args:
+        rank_bytes: bytes of a rank.
+        gpus: ranks of that start.
+    """
+
+    rank_bytes: int
+    gpus: int
+
+    def of(self, parallel: Parallel) -> int:
+        """Return the bytes of a rank on other ranks: some parts are on every one of them."""
+        if parallel.gpus == self.gpus:
+            return self.rank_bytes
+        return int(_REPEATED_SHARE * self.rank_bytes * self.gpus / parallel.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +78,7 @@ class Attempt:
         kv: format of the cache, where one is asked for.
         hardware: the accelerator, with the memory that the log printed; none where it is not known.
         draft: how tokens are drafted, where they are; its layers are among the model's.
+        loaded: weights as printed, where they are not those of the model's profile.
         flags: flags that differ from the log's start.
     """
 
@@ -54,6 +90,7 @@ class Attempt:
     kv: str | None = None
     hardware: HardwareProfile | None = None
     draft: Draft | None = None
+    loaded: LoadedWeights | None = None
     flags: tuple[str, ...] = ()
 
     def changed(self, flag: str, *, length: int | None = None, kv: str | None = None, **options: object) -> Attempt:
@@ -90,6 +127,9 @@ class Attempt:
             )
             deployment = replace(deployment, draft=self.draft)
             found = room(deployment, max_model_len=self.length, terms=terms)
+            if found.budget is not None and self.loaded is not None:
+                left = found.kv_bytes + found.budget.weight_bytes - self.loaded.of(self.parallel)
+                found = room(deployment, max_model_len=self.length, terms=BudgetTerms(kv_bytes=left))
             _ = found.held
         except KvcalcError:
             return None
@@ -168,6 +208,15 @@ def both(one: Change, other: Change) -> Change:
         return None if changed is None else other(changed)
 
     return change
+
+
+def loaded_weights(start_up: StartUp, model: ModelProfile, gpus: int) -> tuple[LoadedWeights | None, str]:
+    """Return weights as printed where the model's profile has others, and why they cannot be known where none were."""
+    otherwise = stored_otherwise(start_up, model)
+    printed = start_up.printed.get("loaded_gib") or start_up.printed.get("weights_gib")
+    if not otherwise or not printed:
+        return None, otherwise
+    return LoadedWeights(rank_bytes=int(max(size.most for size in printed) * GIB), gpus=gpus), ""
 
 
 def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt], int | None]) -> Remedies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import GIB
@@ -10,7 +11,7 @@ from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.reconcile.findings import bytes_of_gib
-from kvcalc.plan.reconcile.remedies.attempt import Attempt, both, longest_length, rounded_length, tried
+from kvcalc.plan.reconcile.remedies.attempt import Attempt, both, loaded_weights, longest_length, rounded_length, tried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,8 @@ def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwarePr
         hardware: the accelerator, where it is known.
     """
     first = _first(start_up, model, hardware)
+    loaded, unknown = loaded_weights(start_up, model, first.parallel.gpus)
+    first = replace(first, loaded=loaded, hardware=None if unknown else hardware)
     share = first.options.utilization or _DEFAULT_SHARE
     before, after = start_up.smallest("free_before_gib"), start_up.smallest("free_after_gib")
 

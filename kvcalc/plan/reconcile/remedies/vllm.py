@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
+from kvcalc.engines.budget import runtime_overhead
 from kvcalc.engines.drafts import Draft
+from kvcalc.engines.logs.refusals import LOADING, PROFILING
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.vllm.defaults import batch_defaults
 from kvcalc.engines.vllm.releases import default_utilization, release_of
 from kvcalc.plan.reconcile.findings import bytes_of_gib
-from kvcalc.plan.reconcile.remedies.attempt import Attempt, Remedies, both, longest_length, rounded_length, tried
+from kvcalc.plan.reconcile.remedies.attempt import (
+    Attempt,
+    Remedies,
+    both,
+    loaded_weights,
+    longest_length,
+    rounded_length,
+    tried,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +59,9 @@ class _Memory:
         left: left for the cache at the utilization that was asked for.
         utilization: the one that was asked for.
         ranks: GPUs that it was spread over.
+        used: bytes that were in use, or asked for in vain, when it profiled itself.
+        loaded: bytes of the weights.
+        pass_tokens: tokens of the pass that it profiled.
     """
 
     total: int | None
@@ -55,22 +69,35 @@ class _Memory:
     left: int | None
     utilization: float
     ranks: Parallel
+    used: int | None = None
+    loaded: int | None = None
+    pass_tokens: int = 0
 
     @property
     def most_utilization(self) -> float:
         """The highest share that may be asked for."""
         if self.total is None or self.free is None:
             return _MOST_UTILIZATION
-        return min(_MOST_UTILIZATION, math.floor(self.free / self.total / _STEP) * _STEP)
+        return min(_MOST_UTILIZATION, round(math.floor(self.free / self.total / _STEP) * _STEP, 2))
 
     def of(self, attempt: Attempt) -> int | None:
         """Return the bytes for the cache where they follow from what was printed; none where they must be computed."""
         share = attempt.options.utilization or self.utilization
+        if self.used is not None and self.loaded is not None and attempt.parallel == self.ranks:
+            return self._beside_the_pass(attempt, share)
         if self.left is None or attempt.parallel != self.ranks:
             return None
         if share == self.utilization:
             return self.left
         return None if self.total is None else self.left + int((share - self.utilization) * self.total)
+
+    def _beside_the_pass(self, attempt: Attempt, share: float) -> int | None:
+        """Return what a smaller pass leaves of the memory: its activations are in proportion to its tokens."""
+        if self.total is None or self.used is None or self.loaded is None:
+            return None
+        tokens = attempt.options.max_num_batched_tokens or self.pass_tokens
+        peak = (self.used - self.loaded) * tokens // self.pass_tokens
+        return int(share * self.total) - self.loaded - peak - runtime_overhead(ranks=attempt.parallel.gpus).most
 
 
 def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> Remedies:
@@ -85,11 +112,12 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
     if refusal is None:
         return Remedies()
     memory = _memory(start_up, setup, hardware)
-    first = _first(start_up, setup, hardware, memory)
+    loaded, unknown = loaded_weights(start_up, setup.model, memory.ranks.gpus)
+    first = replace(_first(start_up, setup, None if unknown else hardware, memory), loaded=loaded)
     if refusal.kind == "out_of_memory" and refusal.stage not in _BEFORE_SIZING:
         changes = list(_after_sizing(start_up, first, memory))
     elif refusal.kind == "out_of_memory":
-        changes = [*_smaller_passes(first), *_more_ranks(first, memory)]
+        changes = list(_before_sizing(first, memory))
     elif refusal.kind == "too_many_sequences":
         most = int(refusal.sizes["blocks"].value)
         changes = [lambda one: one.changed(f"--max-num-seqs {most}", max_num_seqs=most)]
@@ -101,10 +129,11 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
         first = replace(first, parallel=replace(first.parallel, tensor=1))
     else:
         changes = list(_more_room(start_up, first, memory))
-    return tried(first, changes, memory.of)
+    remedies = tried(first, changes, memory.of)
+    return replace(remedies, why_none=unknown) if unknown and not remedies.found else remedies
 
 
-_BEFORE_SIZING = ("loading the weights", "profiling the largest pass")
+_BEFORE_SIZING = (LOADING, PROFILING)
 
 
 def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> _Memory:
@@ -119,6 +148,12 @@ def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -
         own = sizes.get("process_gib")
         free = free + own if free is not None and own is not None else None
     left = start_up.smallest("available_kv_gib")
+    used = loaded = None
+    if refusal is not None and refusal.stage == PROFILING and "process_gib" in sizes and "tried_gib" in sizes:
+        used = sizes["process_gib"] + sizes["tried_gib"]
+        weights = start_up.first("loaded_gib")
+        loaded = None if weights is None else bytes_of_gib(weights)[0]
+    tokens = start_up.count("max_num_batched_tokens") or batch_defaults(hardware).max_num_batched_tokens
     share = start_up.options.get("gpu_memory_utilization")
     if not isinstance(share, float):
         share = default_utilization(start_up.version if release_of(start_up.version) else None)
@@ -128,6 +163,9 @@ def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -
         left=None if left is None else int(left.least * GIB),
         utilization=share,
         ranks=Parallel(tensor=setup.tensor, pipeline=setup.pipeline),
+        used=used,
+        loaded=loaded,
+        pass_tokens=tokens,
     )
 
 
@@ -176,7 +214,7 @@ def _more_room(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[C
         shares = [most]
     raised = [_utilization(share) for share in shares] if memory.total is not None else []
     if memory.utilization <= most:
-        raised.insert(0, lambda one: one)
+        raised.insert(0, _unchanged)
     smaller: list[Change] = [_fp8, *(_tokens(count) for count in _FEWER_TOKENS)]
     yield from raised
     if not asked:
@@ -205,6 +243,21 @@ def _after_sizing(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterato
     yield both(lower, lambda one: _shorter(one, memory))
     yield both(lower, _fp8)
     yield from (both(lower, more) for more in _more_ranks(first, memory))
+
+
+def _before_sizing(first: Attempt, memory: _Memory) -> Iterator[Change]:
+    """Yield what leaves other processes their memory, makes the largest pass smaller, or spreads the weights."""
+    others = memory.utilization > memory.most_utilization
+    share = _utilization(memory.most_utilization) if others else _unchanged
+    yield share
+    yield from (both(share, change) for change in _smaller_passes(first))
+    if others:
+        yield both(share, lambda one: _shorter(one, memory))
+    yield from (both(share, change) for change in _more_ranks(first, memory))
+
+
+def _unchanged(one: Attempt) -> Attempt:
+    return one
 
 
 def _smaller_passes(first: Attempt) -> Iterator[Change]:
