@@ -102,3 +102,29 @@ def test_a_list_of_another_length_or_kind_is_refused(name: str) -> None:
             for wrong in wrongs:
                 with pytest.raises(KvcalcError):
                     _changed(name, path, wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        ("llama", "decoder"),
+        ("mixtral", "moe"),
+        ("gemma3_text", "local local local local local global"),
+        ("granitemoe_swa", "global local local local global"),
+        ("hy_v3", "dense moe moe moe moe"),
+        ("afmoe", "local-dense local-moe local-moe global-moe local-moe"),
+        ("kimi_linear", "delta-dense delta-moe delta-moe delta-moe attention-moe"),
+        ("deepseek_v4", "compressed-128 compressed-128 compressed-128 compressed-4 compressed-128"),
+        ("nemotron_h", "mamba moe attention mlp"),
+    ],
+)
+def test_layers_are_named_after_what_sets_them_apart(name: str, blocks: str) -> None:
+    """Tables and charts show these names: one where all layers are alike, and no part of it that is the same for all."""
+    model, _ = import_config(CASES[name]["config"], name=name)
+    names = [block.name for block in model.blocks]
+    assert " ".join(names if len(set(names)) > 1 else names[:1]) == blocks
+
+
+def test_one_layer_in_four_of_muse_spark_is_global_from_the_last_on() -> None:
+    model = _changed("muse_spark", ("text_config", "layer_types"))
+    assert [block.name for block in model.blocks] == ["global", "local", "local", "local", "global"]
