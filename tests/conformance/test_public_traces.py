@@ -10,6 +10,7 @@ import pytest
 import kvcalc
 from kvcalc.api import Load, Serving, simulate_serving
 from kvcalc.importers.traces import read_trace
+from kvcalc.simulate.lengths import CONVERSATIONS
 
 TRUTH = os.environ.get("KVCALC_TRUTH")
 pytestmark = pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH names no folder")
@@ -29,6 +30,11 @@ def test_azure_traces_are_read_whole(name, requests, output_tokens, last_s):
     assert len(found) == requests
     assert sum(request.output_tokens for request in found) == output_tokens
     assert found[-1].arrival_s == pytest.approx(last_s, abs=1e-6)
+
+
+def test_the_shipped_lengths_are_those_of_every_242nd_conversation():
+    requests = list(read_trace(_path("azure_conv.csv")))[::242][: len(CONVERSATIONS)]
+    assert tuple((request.prompt_tokens, request.output_tokens) for request in requests) == CONVERSATIONS
 
 
 def _shared_tokens(rows, block_size):

@@ -156,3 +156,10 @@ def test_only_a_block_with_room_is_copied(block):
     written = events[-2]
     assert len({table[-1] for table in written.tables}) == 3
     assert {table[:2] for table in written.tables} == {first.tables[0][:2]}
+
+
+def test_the_shipped_lengths_stay_what_they_were_in_the_trace():
+    """Sums of 80 conversations of the trace, and a third that tells which number stands where."""
+    prompts, outputs = zip(*CONVERSATIONS, strict=True)
+    assert (len(prompts), sum(prompts), sum(outputs)) == (80, 97_892, 19_848)
+    assert sum(index * prompt + output for index, (prompt, output) in enumerate(CONVERSATIONS)) == 3_735_253
