@@ -310,6 +310,15 @@ def test_the_schema_takes_the_example_and_refuses_mistakes(run):
         "checks: [{model: x}]",
         "checks: [{modle: x, expect: {fits: true}}]",
         "checks: [{expect: {fits: {mim: 1}}}]",
+        "checks: [{expect: {}}]",
+        "checks: [{expect: {fits: {}}}]",
+        "checks: [{expect: {fits: [1]}}]",
+        "checks: [{expect: {fits: {min: [1]}}}]",
+        "checks: [{expect: {fits: true}, matrix: {modle: [x]}}]",
+        "checks: [{record: fits}]",
+        "{defaults: {modle: x}, checks: [{expect: {fits: true}}]}",
+        "{checks: [{expect: {fits: true}}], more: 1}",
+        "{}",
     ):
         assert list(validator.iter_errors(yaml.safe_load(wrong))), wrong
 
