@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import kvcalc
+from kvcalc import api
 from kvcalc.core.reports.lessons import DecoderShape
 from kvcalc.simulate.attention import Cache, forward, generate, random_decoder
 
@@ -112,3 +113,10 @@ def test_a_refusal_counts_the_scores_that_would_be_computed():
     squares = sum(length * length for length in range(512, 1024))
     with pytest.raises(kvcalc.InputError, match=f"{2 * 4 * squares:,} attention scores"):
         kvcalc.demo_kv_cache(prompt_tokens=512, output_tokens=512)
+
+
+def test_the_text_of_a_seed_stays_what_it_is():
+    report = api.demo_kv_cache(output_tokens=8, seed=3)
+    other = api.demo_kv_cache(output_tokens=8, seed=4)
+    assert [step.tokens for step in report.steps] == [(2,), (2,), (2,), (2,), (2,), (2,), (31,), (6,)]
+    assert [step.tokens for step in other.steps] == [(36,), (30,), (47,), (42,), (42,), (42,), (42,), (42,)]

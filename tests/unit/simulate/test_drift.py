@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import kvcalc
+from kvcalc import api
 from kvcalc.simulate import drift
 
 
@@ -81,3 +82,25 @@ def test_the_gradient_is_that_of_the_loss(consistency):
 def test_what_cannot_be_trained_is_refused(asked):
     with pytest.raises(kvcalc.InputError):
         kvcalc.demo_drift(**asked)
+
+
+def test_the_numbers_of_a_seed_stay_what_they_are():
+    """Everything of the training is in them: the truth, the noise, the weights, the loss, its gradient and the steps taken."""
+    report = api.demo_drift(steps=6, horizon_steps=3, trainings=1, seed=0)
+    forced, free, consistent = zip(
+        *(
+            (step.teacher_forced_error, step.free_running_error, step.free_running_error_consistent)
+            for step in report.steps
+        ),
+        strict=True,
+    )
+    assert forced == pytest.approx(
+        [0.0854822974, 0.0682220059, 0.0552067124, 0.0473434035, 0.0412940121, 0.0348127943], rel=1e-6
+    )
+    assert free == pytest.approx(
+        [0.0854822974, 0.1117122277, 0.1187028547, 0.1161692957, 0.1084739373, 0.0978238573], rel=1e-6
+    )
+    assert consistent == pytest.approx(
+        [0.0530039817, 0.0744782702, 0.0847511751, 0.0881484597, 0.0863233534, 0.0810095431], rel=1e-6
+    )
+    assert report.reduction == pytest.approx(free[-1] / consistent[-1])
