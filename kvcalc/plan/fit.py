@@ -130,13 +130,17 @@ def fit_report(
             *here.pool.notes,
             *_draft_notes(deployment),
             *deployment.notes,
-            *model.notes,
         ),
     )
 
 
 def _draft_notes(deployment: Deployment) -> tuple[str, ...]:
-    return () if deployment.draft is None else deployment.draft.notes
+    """Return the notes of the draft and of the model, whose prediction layers are counted where they draft."""
+    draft, notes = deployment.draft, deployment.model.notes
+    if draft is None:
+        return notes
+    counted = draft.method == "mtp"
+    return (*draft.notes, *(note for note in notes if not (counted and "multi-token-prediction" in note)))
 
 
 def _memory_notes(deployment: Deployment, here: Room) -> tuple[str, ...]:

@@ -179,8 +179,8 @@ def _layer_skip(target: Deployment, layers: int | None) -> Drafter:
 def _bare(model: ModelProfile, name: str) -> ModelProfile:
     """Return a model's formats and width without anything in it."""
     return replace(
-        model, name=name, blocks=(), embeddings=(), head=None, encoder=None, matrix_parameters=0, vector_parameters=0,
-        held_weight_bytes=None,
+        model, name=name, blocks=(), embeddings=(), head=None, encoder=None, towers=(), matrix_parameters=0,
+        vector_parameters=0, held_weight_bytes=None,
     )  # fmt: skip
 
 

@@ -70,7 +70,12 @@ def test_the_command_adds_the_prediction_layer(capsys):
     assert with_mtp["reserved_kv_bytes"] == 179 * 17 * 816 * 4096
     assert round(with_mtp["reserved_kv_bytes"] / GIB, 2) == 9.47
     assert (with_mtp["method"], with_mtp["gamma"]) == ("mtp", 4)
+    assert any("not counted" in note for note in plain["notes"])
+    assert not any("not counted" in note for note in with_mtp["notes"])
     more = with_mtp["budget"]["draft_weight_bytes"]
+    # attention (24 heads of 256 with a gate, 4 of keys and values), an MLP of 17,408 and the projection, in 16 bits; norms beside
+    layer = 5120 * 256 * (24 * 3 + 4 * 2) + 3 * 5120 * 17408 + 2 * 5120**2
+    assert 0 < more - 2 * layer < 2**18
     assert (
         with_mtp["budget"]["weight_bytes"] == plain["budget"]["weight_bytes"] + more > plain["budget"]["weight_bytes"]
     )
