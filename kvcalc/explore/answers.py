@@ -168,9 +168,21 @@ def _reconciled(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str,
 def _catalogue(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, Any]:
     del text
     read_fields(asked, (), {})
-    found = {kind: [{"name": name, "aliases": list(aliases)} for name, aliases in api.catalogue(kind).items()]
-             for kind in ("model", "hardware")}  # fmt: skip
-    return {"models": found["model"], "gpus": found["hardware"]}
+    models = {name: api.catalogue_model(name) for name in api.profile_names("model")}
+    gpus = {name: api.catalogue_hardware(name) for name in api.profile_names("hardware")}
+    return {
+        "models": [{"name": name, "aliases": model.aliases, "architecture": model.architecture,
+                    "parameters": _parameters(model)} for name, model in models.items()],
+        "gpus": [{"name": name, "aliases": gpu.aliases, "title": gpu.title, "memory_bytes": gpu.memory_label_bytes,
+                  "memory_bandwidth_bytes_per_s": gpu.memory_bandwidth_bytes_per_s} for name, gpu in gpus.items()],
+    }  # fmt: skip
+
+
+def _parameters(model: ModelProfile) -> int | None:
+    try:
+        return api.size(api.deployment(model)).weights.parameters
+    except KvcalcError:
+        return None  # one of a user's own that cannot be computed with
 
 
 _WORK: dict[str, Callable[[Iterable[tuple[str, str]], str | None], dict[str, Any]]] = {

@@ -140,14 +140,19 @@ async def _answered(asked: Asked, client: str, workers: Workers, kept: _Kept) ->
     stamp = await asyncio.to_thread(api.catalogue_stamp)
     reply = kept.get((stamp, given))
     if reply is None:
-        # a pasted model may cost anything, and simulations do
-        slow = asked.text is not None or (asked.name in QUESTIONS and QUESTIONS[asked.name].slow)
-        reply = await workers.answer(asked, client=client, slow=slow)
+        reply = await workers.answer(asked, client=client, slow=_is_slow(asked))
         if reply.fault:
             sys.stderr.write(f"error: {reply.fault}\n")
         if stamp == await asyncio.to_thread(api.catalogue_stamp):
             kept.put((stamp, given), reply)
     return reply
+
+
+def _is_slow(asked: Asked) -> bool:
+    """Say whether an answer may take its time: a simulation, whatever is pasted, and all profiles at once."""
+    return (
+        asked.text is not None or asked.name == "catalogue" or (asked.name in QUESTIONS and QUESTIONS[asked.name].slow)
+    )
 
 
 async def _unless_left(answering: Coroutine[Any, Any, Reply], request: Request) -> Reply:

@@ -22,7 +22,7 @@ LIMIT_S = 10.0
 _OWN_LIMIT_S = 60.0
 _OWN = ""
 # From here on a question counts as a slow one.
-_QUICK_S = 0.5
+_QUICK_S = 1.0
 # An answer that nobody waits for any more may take that long: the next ones need what its process remembers.
 _GRACE_S = 0.5
 _MAX_SLOW = 3

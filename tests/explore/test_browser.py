@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -40,6 +40,19 @@ def _missing():
     return "" if CHROMIUM else "chromium is not installed"
 
 
+@contextmanager
+def served(*options):
+    command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
+        yield server.stdout.readline().strip()
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=20)
+        assert (server.returncode, said) == (130, "note: Ctrl+C ends it\n")
+
+
 @pytest.fixture(scope="module")
 def address():
     missing = _missing()
@@ -47,15 +60,8 @@ def address():
         pytest.fail(missing)
     if missing:
         pytest.skip(missing)
-    command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as server:
-        yield server.stdout.readline().strip()
-        server.send_signal(signal.SIGINT)
-        server.communicate(timeout=20)
-        assert server.returncode in {0, 130}
+    with served() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +163,18 @@ def test_size_shows_the_numbers_of_the_command_line(page, printed):
     assert page.page.locator("table tbody tr").count() >= 5
 
 
+def test_an_address_with_a_token_opens_the_page_and_loses_it(browser):
+    with served("--token", "mine-and-long") as address:
+        page = Page(browser, address.partition("?")[0])
+        page.page.goto(f"{address}&batch=3")
+        page.ready()
+        page.drawn("fit", "memory")
+        assert "mine-and-long" not in page.page.url
+        assert page.page.input_value("#batch") == "3"
+        page.context.close()
+        assert not page.console
+
+
 def test_speed_shows_the_numbers_of_the_command_line(page, printed):
     page.open(f"view=speed&{RUN}")
     page.drawn("roofline", "intensity", "decode-batch", "decode-context")
@@ -214,12 +232,43 @@ def test_learn_goes_through_its_steps(page, printed, demo):
 
 def test_the_pickers_know_the_catalogue_and_take_aliases(page):
     page.open()
-    page.page.wait_for_selector("#models option[value='deepseek-v3']", state="attached")
-    assert page.page.locator("#gpus option[value='b200']").count() == 1
+    page.page.wait_for_selector("#gpu-names option[value='b200']", state="attached")
+    listed = {
+        field: page.page.evaluate(
+            f"[...document.getElementById('{field}').list.options].map((each) => [each.value, each.text])"
+        )
+        for field in ("model", "gpu")
+    }
+    assert len(dict(listed["model"])) > 60
+    assert dict(listed["gpu"])["h100-sxm"].endswith(", 80 GB, 3.35 TB/s")
+    assert dict(listed["model"])["llama3.1-8b"].startswith("llama, 8.03 G parameters, ")
+    llamas = [name for name, about in listed["model"] if about.startswith("llama,")]
+    assert llamas.index("llama3.1-8b") < llamas.index("llama3.1-70b")
     page.write("model", "meta-llama/Llama-3.1-70B")
     page.write("gpu", "b200")
     assert page.page.input_value("#model") == "meta-llama/Llama-3.1-70B"
+    assert "llama3.1-70b" in page.page.inner_text(".verdict")
     assert "b200" in page.page.inner_text(".verdict")
+
+
+@pytest.mark.parametrize("view", ["size", "speed", "speculate"])
+def test_the_last_good_verdict_names_what_it_is_of_and_dims_beside_a_mistake(page, view):
+    page.open(f"view={view}&{RUN}")
+    ground = "getComputedStyle(document.querySelector('.verdict')).backgroundColor"
+    plain = "getComputedStyle(document.querySelector('#controls')).backgroundColor"
+    opacity = "getComputedStyle(document.querySelector('.verdict')).opacity"
+    assert page.page.evaluate(opacity) == "1"
+    page.write("model", "llama3.1-70bb")
+    assert "did you mean" in page.page.inner_text("#model-error")
+    assert float(page.page.evaluate(opacity)) < 0.6
+    assert page.page.evaluate(ground) == page.page.evaluate(plain)
+    verdict = page.page.inner_text(".verdict")
+    assert "llama3.1-70b " in verdict
+    assert "2 × h200" in verdict  # noqa: RUF001
+    page.write("model", "llama3.1-8b")
+    assert page.page.evaluate(opacity) == "1"
+    page.page.wait_for_load_state("networkidle")
+    page.console.clear()
 
 
 def test_a_slider_moved_by_keys_changes_the_numbers_and_the_address(page):

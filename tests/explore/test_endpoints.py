@@ -285,6 +285,10 @@ def test_the_catalogue_lists_models_and_accelerators_with_aliases(client):
     data = client.get("/api/catalogue").json()
     assert {"llama3.1-8b", "deepseek-v3"} <= {entry["name"] for entry in data["models"]}
     assert any("h100" in entry["aliases"] for entry in data["gpus"])
+    listed = {entry["name"]: entry for entry in [*data["models"], *data["gpus"]]}
+    assert (listed["llama3.1-8b"]["architecture"], listed["llama3.1-8b"]["parameters"]) == ("llama", 8_030_261_248)
+    assert "H100 SXM" in listed["h100-sxm"]["title"]
+    assert (listed["h100-sxm"]["memory_bytes"], listed["h100-sxm"]["memory_bandwidth_bytes_per_s"]) == (80e9, 3.35e12)
 
 
 def test_a_simulation_that_takes_too_long_ends(client, monkeypatch):

@@ -6,7 +6,7 @@ import { closeExplained } from "./explain.js";
 import { clearMistakes, controls, showMistake } from "./fields.js";
 import { Paste } from "./paste.js";
 import { readState, writeState } from "./state.js";
-import { useUnits } from "./units.js";
+import { big, useUnits } from "./units.js";
 import * as learn from "./views/learn.js";
 import * as serve from "./views/serve.js";
 import * as size from "./views/size.js";
@@ -108,9 +108,12 @@ class App {
 
 async function names() {
   const found = await catalogue();
-  const option = ({ name, aliases }) => h("option", { value: name }, aliases[0] ?? "");
-  fill(document.getElementById("models"), found.models.map(option));
-  fill(document.getElementById("gpus"), found.gpus.map(option));
+  const option = (name, ...about) => h("option", { value: name }, about.filter(Boolean).join(", "));
+  const models = found.models.toSorted((one, other) => one.architecture.localeCompare(other.architecture) || one.parameters - other.parameters);
+  fill(document.getElementById("model-names"), models.map(({ name, architecture, parameters, aliases }) =>
+    option(name, architecture, big(parameters, " parameters"), aliases[0])));
+  fill(document.getElementById("gpu-names"), found.gpus.map(({ name, title, memory_bytes: memory, memory_bandwidth_bytes_per_s: bandwidth }) =>
+    option(name, title, big(memory, "B"), big(bandwidth, "B/s"))));
 }
 
 window.kvcalc = new App();

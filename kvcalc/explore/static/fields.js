@@ -21,9 +21,9 @@ export const ENGINES = ["vllm", "sglang", "llama.cpp", "transformers", "ideal"];
 export const MEASURED = ["acceptance-by-position", "accepted-length", "draft-rate"];
 
 export const FIELDS = {
-  model: { label: "Model", kind: "pick", list: "models", hint: "catalogue name or Hugging Face id" },
-  draft: { label: "Draft model", kind: "pick", list: "models", hint: "leave empty for the other methods" },
-  gpu: { label: "Accelerator", kind: "pick", list: "gpus", hint: "catalogue name or alias" },
+  model: { label: "Model", kind: "pick", list: "model-names", hint: "catalogue name or Hugging Face id" },
+  draft: { label: "Draft model", kind: "pick", list: "model-names", hint: "leave empty for the other methods" },
+  gpu: { label: "Accelerator", kind: "pick", list: "gpu-names", hint: "catalogue name or alias" },
   gpus: { label: "GPUs", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] },
   batch: { label: "Batch, sequences", kind: "slider", values: steps(1, 1024) },
   context: { label: "Context, tokens", kind: "slider", values: steps(128, 1048576) },

@@ -27,7 +27,7 @@ export class View {
     this.play = h("button", { type: "button", id: "play", onclick: () => this.toggle() }, "Play");
     this.table = h("div", {});
     this.foot = h("div", {});
-    this.element = h("div", {}, h("p", {}, this.button), this.verdict, this.figures,
+    this.element = h("div", {}, h("p", { class: "acts" }, this.button), this.verdict, this.figures,
       section("The run", h("div", { class: "player" }, this.play, h("label", { for: "time", class: "sr-only" }, "Time"), this.time), this.bars),
       section("Over time", this.chart.element), section("Latencies", this.table), this.foot);
   }
@@ -54,7 +54,7 @@ export class View {
     this.stop();
     this.series = report.series;
     this.verdict.className = `verdict ${summary.slo_share === null ? "" : summary.slo_share >= 0.95 ? "good" : "bad"}`;
-    this.verdict.textContent = `${count(summary.requests)} requests answered in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
+    this.verdict.textContent = `${report.model} on ${report.gpus} × ${report.gpu}: ${count(summary.requests)} requests answered in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
       + (summary.slo_share === null ? "." : `; ${percent(summary.slo_share)} met every limit.`);
     fill(this.figures,
       figure("Time to first token, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95, counted("ttft_s.p95", "95% of the requests had waited at most this long, from their arrival to the end of the step that gave their first token.")),

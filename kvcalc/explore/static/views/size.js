@@ -64,9 +64,9 @@ export class View {
       figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
     this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
     this.verdict.textContent = chosen ? (chosen.fits
-      ? `Fits: ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
-      : `Does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
-      : state.gpu ? `Whether it fits with ${state.engine} is not known.` : "Choose an accelerator to see whether it fits.";
+      ? `Fits: ${size.model} with ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
+      : `${size.model} does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
+      : state.gpu ? `Whether ${size.model} fits on ${state.gpu} with ${state.engine} is not known.` : `Choose an accelerator to see whether ${size.model} fits.`;
     this.budget.draw(chosen?.charts.main);
     this.memory.draw(grid?.charts.memory);
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused

@@ -46,7 +46,8 @@ export class View {
     const { by_context: [limit] } = report;
     const from = limit.pays === "never" ? "It never pays at this context." : `It pays ${limit.pays}${limit.break_even_batch ? `, until batch ${count(limit.break_even_batch)}` : ""}.`;
     this.verdict.className = `verdict ${pays && row.fits ? "good" : "bad"}`;
-    this.verdict.textContent = !row.fits ? `Does not fit: this needs ${bytes(row.memory_needed_bytes)} of a GPU's ${bytes(report.memory_bytes)}.` : `${pays ? "Pays" : "Does not pay"}: ${number(report.speedup)} times plain decoding. ${from}`;
+    const named = `${report.model} on ${report.gpus} × ${report.gpu}`;
+    this.verdict.textContent = !row.fits ? `${named} does not fit: this needs ${bytes(row.memory_needed_bytes)} of a GPU's ${bytes(report.memory_bytes)}.` : `${named}: speculation ${pays ? "pays" : "does not pay"}, ${number(report.speedup)} times plain decoding. ${from}`;
     fill(this.figures,
       figure("Speed-up", `${number(report.speedup)} ×`, report.speedup, explained("speedup"), `${number(report.serial_speedup)} × operator after operator`),
       figure("Tokens of a pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),

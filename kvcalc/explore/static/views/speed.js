@@ -61,7 +61,7 @@ export class View {
     const [plateau] = roofline.plateaus;
     const bend = !plateau ? "" : plateau.compute_bound_batch ? ` Compute is the limit from batch ${count(plateau.compute_bound_batch)} on.` : " No batch makes compute the limit at this context.";
     this.verdict.className = `verdict ${row.fits ? "" : "bad"}`;
-    this.verdict.textContent = `Decoding is limited by ${row.limiter}; prefill by ${first.limiter}.${where}${bend}${row.fits ? "" : " This batch does not fit in memory."}`;
+    this.verdict.textContent = `${now.model} on ${now.gpus} × ${now.gpu}: decoding is limited by ${row.limiter}; prefill by ${first.limiter}.${where}${bend}${row.fits ? "" : " This batch does not fit in memory."}`;
     this.charts.roofline.draw(roofline.charts.main);
     this.charts.intensity.draw(roofline.charts.intensity);
     this.charts.batch.draw(overBatch.charts.main);
