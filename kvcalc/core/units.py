@@ -86,12 +86,15 @@ def ceil_div(number: int, divisor: int) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Read an amount of memory: bytes, or with a unit that says whether it is SI or IEC.
+    """Read an amount of memory, whose unit says whether it is SI or IEC; only nothing needs none.
 
-    >>> parse_bytes("80GB"), parse_bytes("23.45GiB"), parse_bytes("1024")
-    (80000000000, 25179245773, 1024)
+    >>> parse_bytes("80GB"), parse_bytes("23.45GiB"), parse_bytes("1024 B"), parse_bytes("0")
+    (80000000000, 25179245773, 1024, 0)
     """
     value, unit = _split(text, "number of bytes")
+    if not unit and value:
+        digits = text.strip()
+        raise InputError(f"{text!r} has no unit: bytes or GiB?", hint=f"write {digits}GiB, {digits}GB or {digits}B")
     if unit and unit[-1] in "bB":
         unit = unit[:-1]
     scale = _IEC.get(unit.capitalize() if unit.endswith("i") else unit) or (

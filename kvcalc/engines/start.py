@@ -101,8 +101,13 @@ def has_gguf_formats(formats: Formats) -> bool:
     return any(each.block_elements > 1 and each.unit == "int8" and not each.name.startswith("int") for each in stored)
 
 
-def run_dtype(model: ModelProfile, engine: str | None) -> str:
+def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile | None = None) -> str:
     """Return the unquantised format that an engine runs a checkpoint in; without an engine, the fastest that is common.
+
+    Args:
+        model: the model.
+        engine: the engine; none where any common one may run it.
+        hardware: the accelerator: where float16 is faster than bfloat16, a bound without an engine takes it.
 
     Files in 32 bits are run in 16 by vLLM and SGLang and converted to 16 for llama.cpp; transformers keeps the file's.
 
@@ -111,7 +116,10 @@ def run_dtype(model: ModelProfile, engine: str | None) -> str:
     """
     if model.dtype not in _WIDE or engine == "transformers" or model.is_gguf:
         return model.dtype
-    return "fp16" if engine == "sglang" and not model.architecture.startswith("gemma") else "bf16"
+    if engine == "sglang":
+        return "bf16" if model.architecture.startswith("gemma") else "fp16"
+    faster = engine is None and hardware is not None and hardware.peak("fp16") > hardware.peak("bf16")
+    return "fp16" if faster else "bf16"
 
 
 def check_split(model: ModelProfile, tensor: int) -> None:
@@ -178,7 +186,7 @@ def _vllm_start(
     options: EngineOptions,
     draft: Draft | None,
 ) -> EngineStart:
-    from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
+    from kvcalc.engines.vllm.defaults import batch_defaults, passes_because, passes_in_flight
     from kvcalc.engines.vllm.releases import VERSION
 
     version = options.version or VERSION
@@ -203,8 +211,8 @@ def _vllm_start(
     )
     assumed = []
     if options.max_in_flight_batches is None:
-        since = "vLLM 0.26 and later" if passes > 1 else "before vLLM 0.26, on a CPU, or with such drafts"
-        told = f"{passes} pass{'es' * (passes > 1)} in flight ({since})"
+        because = passes_because(version, options.platform, None if draft is None else draft.method)
+        told = f"{passes} pass{'es' * (passes > 1)} in flight ({because})"
         assumed.append(Assumption(text=told, instead=replace(filled, max_in_flight_batches=1 if passes > 1 else 2)))
     if options.max_num_batched_tokens is None:
         tokens = defaults.max_num_batched_tokens

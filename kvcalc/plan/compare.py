@@ -51,7 +51,8 @@ _BETTER = {
     "gpu.board_power_w": "lower",
     "gpu.price_per_hour_usd": "lower",
 }
-_PHASES = ("decode.", "prefill.")
+# Quantities of a deployment in memory: those of one that does not fit are no best.
+_IN_MEMORY = ("decode.", "prefill.", "fit.")
 _MOST_SIDES = 64
 
 
@@ -127,7 +128,7 @@ def _row(quantity: str, values: Sequence[CompareValue], fits: Sequence[bool]) ->
     counted = [_number(value) for value in values]
     first = counted[0]
     shown = [
-        value if fit or not quantity.startswith(_PHASES) else None for value, fit in zip(counted, fits, strict=True)
+        value if fit or not quantity.startswith(_IN_MEMORY) else None for value, fit in zip(counted, fits, strict=True)
     ]
     candidates = [value for value in shown if value is not None]
     best: tuple[int, ...] = ()

@@ -45,6 +45,8 @@ __all__ = [
 
 _PLAIN = ("bf16", "fp16", "fp32")
 _DEFAULT_CONTEXT = 4096
+# Lengths that are often written with a k and meant in 1024s.
+_KILO, _KIBI, _FEWEST_THOUSANDS = 1000, 1024, 4
 # Type of cached keys and values that llama.cpp takes where none is asked for.
 _LLAMA_CPP_CACHE = "f16"
 
@@ -104,7 +106,12 @@ class Deployment:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken for granted of parallel sizes and formats."""
-        return (*self.layout_notes, *_dtype_notes(self.model, self.asked, self.engine))
+        return (*self.layout_notes, *_dtype_notes(self))
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes of deployment and model."""
+        return (*self.notes, *self.model.notes)
 
     @property
     def served_by(self) -> str:
@@ -158,16 +165,24 @@ def asked_context(deployment: Deployment, context: int | None) -> int | None:
 
 
 def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:
-    """Return a note where the tokens exceed what the model was made for.
+    """Return a note where the tokens exceed what the model was made for, or where 32k may have meant 32Ki.
 
     Raises:
         InputError: less than one token.
     """
     if tokens < 1:
         raise InputError(f"{what} must be 1 or more, not {tokens}")
-    if model.context_limit is not None and tokens > model.context_limit:
-        return (f"{what} {tokens:,} is beyond the {model.context_limit:,} tokens that {model.name} was made for",)
+    limit = model.context_limit
+    if limit is not None and tokens > limit:
+        return (f"{what} {tokens:,} is beyond the {limit:,} tokens that {model.name} was made for",)
+    thousands = 0 if tokens % _KILO else tokens // _KILO
+    if limit is not None and thousands >= _FEWEST_THOUSANDS and _is_power_of_two(thousands) and _is_power_of_two(limit):
+        return (f"{what} {tokens:,} is {thousands}k; {thousands}Ki is {thousands * _KIBI:,}, and the limit {limit:,}",)
     return ()
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
 
 
 def check_batch(batch: int) -> None:
@@ -189,6 +204,7 @@ def run_formats(
     value: str | None = None,
     activations: str | None = None,
     engine: str | None = None,
+    hardware: HardwareProfile | None = None,
 ) -> Formats:
     """Return the formats a model runs in: those of the checkpoint as the engine runs it, unless said otherwise.
 
@@ -201,12 +217,13 @@ def run_formats(
         activations: format that activations are multiplied in; the checkpoint's 16-bit format unless said otherwise, so
             that weight-only quantisation runs at the 16-bit peak.
         engine: the engine that runs it; any common one where left out (`run_dtype`).
+        hardware: the accelerator, where there is one.
 
     Raises:
         UnknownNameError: no such format.
         InputError: no such part.
     """
-    dtype = run_dtype(model, engine)
+    dtype = run_dtype(model, engine, hardware)
     base = parse_format(dtype)
     if weights is None:
         whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}
@@ -316,7 +333,7 @@ def deploy(
         options = replace(_with_length(options, model), cache_type_k=key, cache_type_v=value)
     model = loaded_model(engine, model, options)
     asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
-    formats = run_formats(model, **asdict(asked), engine=engine)
+    formats = run_formats(model, **asdict(asked), engine=engine, hardware=hardware)
     return Deployment(
         model=model,
         formats=formats,
@@ -378,14 +395,15 @@ def started(deployment: Deployment, engine: str | None, options: EngineOptions |
     )
 
 
-def _dtype_notes(model: ModelProfile, asked: AskedFormats, engine: str | None) -> tuple[str, ...]:
+def _dtype_notes(deployment: Deployment) -> tuple[str, ...]:
     """Say which format a checkpoint in 32 bits is run in, and how to keep its own."""
-    dtype = run_dtype(model, engine)
-    if dtype == model.dtype or asked.weights is not None:
+    own, engine = deployment.model.dtype, deployment.engine
+    dtype = run_dtype(deployment.model, engine, deployment.hardware)
+    if dtype == own or deployment.asked.weights is not None:
         return ()
     who = engine or "vLLM and most engines"
-    kept = f"--weights {model.dtype} --kv-dtype {model.dtype} --activations {model.dtype}"
-    return (f"the {model.dtype} checkpoint is run in {dtype}, as {who} would; {kept} keeps its own format",)
+    kept = f"--weights {own} --kv-dtype {own} --activations {own}"
+    return (f"the {own} checkpoint is run in {dtype}, as {who} would; {kept} keeps its own format",)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

@@ -17,7 +17,7 @@ from kvcalc.plan.deployment import (
     logical_cache,
     started,
 )
-from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumptions, budget, room
+from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
 
 if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
@@ -123,7 +123,7 @@ def fit_report(
         smallest=fewest.smallest,
         practical=fewest.practical,
         min_gpus_reason=fewest.reason,
-        assumed=assumptions(here, deployment, terms),
+        assumed=assumed_capacity(here, deployment, terms),
         notes=(
             *notes,
             *_memory_notes(deployment, here),

@@ -18,11 +18,24 @@ from kvcalc.plan.deployment import draft_weights, memory_needed
 from kvcalc.plan.loaded import as_loaded, loaded_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.pools import Held, Pool
-    from kvcalc.engines.start import Assumption, EngineStart
+    from kvcalc.engines.start import EngineStart
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["NO_TERMS", "BudgetTerms", "Room", "assumptions", "budget", "fit_reason", "largest_batch", "room"]
+__all__ = [
+    "NO_TERMS",
+    "BudgetTerms",
+    "Room",
+    "assumed_capacity",
+    "assumed_text",
+    "budget",
+    "fit_reason",
+    "largest_batch",
+    "room",
+]
 
 # A default is told where the engine's other value would move the capacity by more than this share.
 _TOLD_SHARE = 0.02
@@ -160,16 +173,26 @@ def largest_batch(deployment: Deployment, *, context: int, limit: int) -> int:
     return largest(lambda size: not fit_reason(deployment, context=context, batch=size), limit)
 
 
-def assumptions(found: Room, deployment: Deployment, terms: BudgetTerms = NO_TERMS) -> str:
-    """Say in one line which of the engine's defaults move the capacity by more than 2 %; nothing where none does."""
-    told = [each.text for each in found.start.assumed if _moves(found, each, deployment, terms)]
-    return f"assumed: {', '.join(told)}" if told else ""
+def assumed_text(start: EngineStart, figure: Callable[[EngineOptions], float]) -> str:
+    """Say in one line which of an engine's defaults move a figure by more than 2 %; nothing where none does.
+
+    Args:
+        start: the engine's start.
+        figure: the figure under some options.
+    """
+    here = figure(start.options)
+    moved = [each.text for each in start.assumed if abs(figure(each.instead) - here) > _TOLD_SHARE * abs(here)]
+    return f"assumed: {', '.join(moved)}" if moved else ""
 
 
-def _moves(found: Room, assumption: Assumption, deployment: Deployment, terms: BudgetTerms) -> bool:
-    other = room(replace(deployment, options=assumption.instead), max_model_len=found.max_model_len, terms=terms)
-    here, there = found.held, other.held
-    return abs(here.concurrency - there.concurrency) > _TOLD_SHARE * here.concurrency
+def assumed_capacity(found: Room, deployment: Deployment, terms: BudgetTerms = NO_TERMS) -> str:
+    """Say which of the engine's defaults move the number of longest sequences that fit by more than 2 %."""
+
+    def concurrency(options: EngineOptions) -> float:
+        other = replace(deployment, options=options)
+        return room(other, max_model_len=found.max_model_len, terms=terms).held.concurrency
+
+    return assumed_text(found.start, concurrency)
 
 
 def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_TERMS) -> Budget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.size import GridCell, KvSize, PerGpu, SizeReport, WeightSize
@@ -22,6 +23,7 @@ from kvcalc.plan.deployment import (
 from kvcalc.plan.loaded import loaded_weights
 
 if TYPE_CHECKING:
+    from kvcalc.core.reports.size import Reserved
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
@@ -81,7 +83,7 @@ def size_report(
         total_bytes=held_weight_bytes(deployment),
         parts=parts,
     )
-    reserving = None if deployment.engine is None else deployment.start(max_model_len=tokens).pool
+    reserved, assumed, reserve_notes = _reserved(deployment, tokens, batch)
     rank_kv = rank_cache_bytes(model, formats, deployment.parallel, tokens=tokens, batch=batch)
     return SizeReport(
         model=model.name,
@@ -97,9 +99,10 @@ def size_report(
             weight_bytes=rank_weights(deployment),
             loaded_weight_bytes=None if deployment.engine is None else loaded_weights(deployment),
         ),
-        reserved=None if reserving is None else reserving.reserved(context=tokens, batch=batch),
+        reserved=reserved,
+        assumed=assumed,
         grid=_grid(deployment, tokens),
-        notes=(*notes, *(() if reserving is None else reserving.notes), *deployment.notes, *model.notes),
+        notes=(*notes, *reserve_notes, *deployment.all_notes),
     )
 
 
@@ -111,6 +114,21 @@ def _tokens(deployment: Deployment, context: int | None) -> int:
     if deployment.engine == "llama.cpp" and options.ctx_size is not None:
         return options.ctx_size or trained_context(deployment.model)
     return default_context(deployment.model)
+
+
+def _reserved(deployment: Deployment, tokens: int, batch: int) -> tuple[Reserved | None, str, tuple[str, ...]]:
+    """Return what the engine sets aside, which of its defaults move that, and notes; nothing without an engine."""
+    if deployment.engine is None:
+        return None, "", ()
+    from kvcalc.plan.room import assumed_text
+
+    def reserved(options: EngineOptions) -> Reserved:
+        start = replace(deployment, options=options).start(max_model_len=tokens)
+        return start.pool.reserved(context=tokens, batch=batch)
+
+    start = deployment.start(max_model_len=tokens)
+    moved = assumed_text(start, lambda options: reserved(options).total_bytes)
+    return reserved(start.options), moved, start.pool.notes
 
 
 def _grid(deployment: Deployment, context: int) -> tuple[GridCell, ...]:

@@ -96,7 +96,10 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeReport:
-    """How many bytes a model's cache and weights take."""
+    """How many bytes a model's cache and weights take.
+
+    ``assumed`` names the engine's defaults that move what it reserves by more than 2 %, in one line.
+    """
 
     schema: str = "kvcalc.size/1"
     model: str
@@ -108,5 +111,6 @@ class SizeReport:
     weights: WeightSize
     per_gpu: PerGpu
     reserved: Reserved | None = None
+    assumed: str = ""
     grid: tuple[GridCell, ...] = ()
     notes: tuple[str, ...] = ()

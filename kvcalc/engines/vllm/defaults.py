@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["BatchDefaults", "batch_defaults", "passes_in_flight"]
+__all__ = ["BatchDefaults", "batch_defaults", "passes_because", "passes_in_flight"]
 
 _LARGE_GPU_BYTES = 70 * GIB
 _LARGEST_GPU_BYTES = 160 * GIB
@@ -124,3 +124,12 @@ def passes_in_flight(
         isinstance(block.mlp, Mixture) or any(isinstance(mixer, State) for mixer in block.mixers) for block in blocks
     )
     return pipeline if first_runner and pipeline > 1 else pipeline + 1
+
+
+def passes_because(version: str, platform: Literal["gpu", "cpu"], method: str | None) -> str:
+    """Name the rule that `passes_in_flight` follows, for a reader."""
+    if known_release(version) < FIRST_WITH_IN_FLIGHT_PASSES:
+        return "before vLLM 0.26"
+    if platform == "cpu":
+        return "on a CPU"
+    return f"with {method} drafts" if method in _SYNCHRONOUS_DRAFTS else "vLLM 0.26 and later"

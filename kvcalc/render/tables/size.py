@@ -58,7 +58,7 @@ def parts(report: SizeReport) -> list[Part]:
         *_affine(report),
         Text(),
         *_size_grid(report),
-        *note_lines(report.notes),
+        *note_lines((*(report.assumed,) * bool(report.assumed), *report.notes)),
     ]
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
-from kvcalc.engines.budget import runtime_overhead
 from kvcalc.engines.drafts import Draft
 from kvcalc.engines.logs.refusals import LOADING, PROFILING
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.terms import runtime_overhead
 from kvcalc.engines.vllm.defaults import batch_defaults
 from kvcalc.engines.vllm.releases import default_utilization, release_of
 from kvcalc.plan.reconcile.findings import bytes_of_gib

@@ -1,0 +1,184 @@
+"""One description of an engine's start: layouts, defaults by card and version, the engine that is meant."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import kvcalc
+from kvcalc.api import compare, side
+from kvcalc.cli.main import main
+from kvcalc.core.formats import parse_format
+from kvcalc.core.units import GIB
+from kvcalc.engines.options import EngineOptions
+
+L40S = "l40s"
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert run(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_card_below_70_gib_takes_2048_tokens_a_pass() -> None:
+    # 228,911 tokens; with the 8,192 of larger cards it would be 156,667
+    report = kvcalc.fit(kvcalc.deployment("gemma-3-12b", gpu=L40S), kv_memory_bytes=int(16.71 * GIB))
+    assert report.kv_capacity_tokens == pytest.approx(228_900, rel=1e-3)
+    assert report.assumed == (
+        "assumed: 2 passes in flight (vLLM 0.26 and later), 2,048 tokens a pass (on cards below 70 GiB, and A100)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "tokens"), [("0.24", 626_949), ("0.25.1", 626_949), ("0.26", 509_255), ("0.32", 509_255)]
+)
+def test_passes_in_flight_count_from_0_26_on(version: str, tokens: int) -> None:
+    options = EngineOptions(version=version, max_model_len=262_144, max_num_batched_tokens=8192)
+    report = kvcalc.fit(
+        kvcalc.deployment("gemma-4-31b"), engine="vllm", options=options, kv_memory_bytes=int(64.68 * GIB)
+    )
+    assert report.kv_capacity_tokens == tokens
+
+
+@pytest.mark.parametrize(("version", "gib"), [("0.25.1", 45.79), ("0.26", 70.79)])
+def test_a_request_of_the_longest_length_needs_what_the_release_prints(version: str, gib: float) -> None:
+    # https://github.com/vllm-project/vllm/pull/47728, started with 32,768 tokens a pass
+    options = EngineOptions(version=version, max_num_batched_tokens=32_768)
+    report = kvcalc.size(kvcalc.deployment("gemma-4-31b"), engine="vllm", options=options, context=262_144)
+    assert report.reserved is not None
+    assert round(report.reserved.total_bytes / GIB, 2) == gib
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "sizes", "said"),
+    [
+        ("llama3.1-70b", 3, (1, 3), "3 GPUs are taken as --pp 3"),
+        ("llama3.1-70b", 6, (2, 3), "6 GPUs are taken as --tp 2 --pp 3"),
+        ("llama3.1-70b", 8, (8, 1), ""),
+        ("qwen2.5-7b", 8, (4, 2), "8 GPUs are taken as --tp 4 --pp 2"),  # 28 heads
+    ],
+)
+def test_a_number_of_gpus_alone_takes_a_layout_that_exists(
+    model: str, gpus: int, sizes: tuple[int, int], said: str
+) -> None:
+    deployment = kvcalc.deployment(model, gpu="h100-sxm", gpus=gpus)
+    assert (deployment.parallel.tensor, deployment.parallel.pipeline) == sizes
+    assert said in "".join(deployment.notes)
+    assert bool(deployment.notes) == bool(said)
+
+
+def test_the_fewest_gpus_stand_beside_what_people_rent() -> None:
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-70b", gpu="h100-sxm"), context=8192)
+    assert report.smallest is not None
+    assert report.practical is not None
+    assert (report.min_gpus, report.smallest.flags) == (3, "--pp 3")
+    assert (report.practical.gpus, report.practical.flags) == (4, "--tp 4")
+
+
+def test_what_is_not_modelled_on_several_gpus_is_not_called_more_than_64() -> None:
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-70b", gpu="rtx-4090"), engine="llama.cpp", context=8192)
+    assert report.min_gpus is None
+    assert "not modelled" in report.min_gpus_reason
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["size"],
+        ["fit", "--gpu", "h100-sxm"],
+        ["decode", "--gpu", "h100-sxm"],
+        ["prefill", "--gpu", "h100-sxm"],
+        ["roofline", "--gpu", "h100-sxm"],
+        ["speculate", "--gpu", "h100-sxm", "--method", "ngram", "--acceptance", "0.5"],
+        ["levers", "--gpu", "h100-sxm"],
+        ["traffic", "--output-tokens", "10"],
+        ["solve", "--gpu", "h100-sxm", "--batch", "?"],
+        ["compare", "--gpu", "h100-sxm,h200"],
+        ["simulate", "--gpu", "h100-sxm", "--rate", "1", "--requests", "2", "--prompt", "8", "--output-tokens", "2"],
+    ],
+)
+def test_a_layout_that_one_command_refuses_all_refuse_in_the_same_words(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--model", "llama3.1-8b", "--tensor-parallel", "5") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: the heads of llama3.1-8b are not shared evenly by 5 tensor-parallel ranks\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "engine"),
+    [
+        ("llama3.1-8b", {"gpu": "h100-sxm"}, "vllm"),
+        ("llama3.1-8b", {"gpu": "m3-max-40"}, "llama.cpp"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "q4_0"}, "llama.cpp"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "bf16,mlp=q4_k"}, "llama.cpp"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "kv_dtype": "q8_0"}, "llama.cpp"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "int4-g128"}, "vllm"),
+        ("llama3.1-8b", {"gpu": "m3-max-40", "engine": "vllm"}, "vllm"),
+    ],
+)
+def test_gguf_formats_and_apple_mean_llama_cpp(model: str, asked: dict, engine: str) -> None:
+    assert kvcalc.deployment(model, **asked).served_by == engine
+
+
+def test_estimates_follow_the_engine_that_is_meant() -> None:
+    found = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", weights="bf16,mlp=q4_k"), estimate=True)
+    assert found.calibration is not None
+    assert found.calibration.engine == "llama.cpp"
+
+
+def test_sglangs_copies_are_counted_inside_its_tensor_ranks() -> None:
+    deployment = kvcalc.deployment(
+        "deepseek-v3", gpu="h200", gpus=8, tensor_parallel=8, data_parallel=8, engine="sglang"
+    )
+    parallel = deployment.parallel
+    assert (parallel.tensor, parallel.data, parallel.expert, parallel.gpus) == (1, 8, 8, 8)
+    with pytest.raises(kvcalc.InputError, match="8 GPUs are not"):
+        kvcalc.deployment("deepseek-v3", gpu="h200", gpus=8, tensor_parallel=8, data_parallel=8)
+
+
+def test_llama_cpp_caches_in_16_bits_whatever_built_the_deployment() -> None:
+    started = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", weights="q4_0"), context=4096)
+    assert started.formats.kv == "fp16"
+    quantised = kvcalc.deployment("llama3.1-8b", kv_dtype="q8_0", engine="llama.cpp")
+    assert quantised.formats.key == quantised.formats.value == parse_format("q8_0")
+
+
+def test_only_what_fits_is_best() -> None:
+    sides = [side(gpu, kvcalc.deployment("llama3.1-70b", gpu=gpu), context=4096) for gpu in ("h200", "b200")]
+    rows = {row.quantity: row for row in compare(sides).rows}
+    assert rows["decode.fits"].values == (False, True)
+    for name in ("fit.max_batch", "fit.max_context", "decode.tokens_per_s", "prefill.ideal_s"):
+        assert rows[name].best == (1,), name
+
+
+def test_a_memory_without_a_unit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fit", "--model", "llama3.1-8b", "--kv-memory", "20") == 2
+    told = capsys.readouterr().err
+    assert told == "error: '20' has no unit: bytes or GiB?\nhint: write 20GiB, 20GB or 20B\n"
+
+
+@pytest.mark.parametrize(
+    ("context", "said"), [("32k", "32Ki is 32,768"), ("32Ki", ""), ("32000", "32Ki is 32,768"), ("10k", ""), ("2k", "")]
+)
+def test_thousands_are_told_from_1024s(context: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = printed(capsys, "size", "--model", "llama3.1-8b", "--context", context)["notes"]
+    assert any(said in note for note in notes) if said else not any("Ki is" in note for note in notes)
+
+
+def test_speeds_say_under_which_engine_they_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("decode", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--batch", "64", "--context", "8192") == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("DOES NOT FIT: under vllm, the cache does not hold 64 sequences of 8,192 tokens")
+    answer = printed(
+        capsys, "decode", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--batch", "64", "--context", "8192",
+        "--engine", "ideal",
+    )  # fmt: skip
+    assert answer["rows"][0]["fits"] is True
