@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
+from kvcalc.core.ranges import check_combinations
 from kvcalc.sources import load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["bench", "crosscheck", "write_profile"]
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 1, 1000
 _MOST_GAMMA = 64
+_MOST_STEPS = 10_000
 
 
 def bench(
@@ -113,6 +115,8 @@ def crosscheck(
     _check_rounds(rounds)
     if not models:
         raise InputError("no model is given", hint="give --model, for example --model llama3.2-1b")
+    hint = "each of them is run: take larger steps"
+    check_combinations("steps of model, batch and context", models, batches, contexts, most=_MOST_STEPS, hint=hint)
     hardware = None if gpu is None else load_hardware(gpu)
     fitted = None if calibration is None else load_calibration(calibration)
     profiles = [load_model(model, settings=settings) for model in models]

@@ -28,6 +28,10 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "speculate": ("context", "batch"),
     "simulate": (),
 }
+# Points of a task: decode steps are computed in blocks, other reports one after another, in about a second.
+_BLOCK, _ONE_BY_ONE = 16_384, 64
+# Rows that are kept to be returned together: with the text that is printed of them, within a GiB.
+_MOST_KEPT = 120_000
 Columns = dict[str, list[Any]]
 Progress = Callable[[int, int], None]
 
@@ -68,6 +72,7 @@ class Sweep:
         return Grid(
             outer={name: values for name, values in self.axes.items() if name not in inner},
             inner={name: self.axes[name] for name in inner if name in self.axes},
+            points_per_task=_BLOCK if self.report == "decode" else _ONE_BY_ONE,
         )
 
 
@@ -133,7 +138,14 @@ def sweep(
 def _rows(
     swept: Sweep, *, workers: int | None, scheduler: str | None, progress: Progress | None
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return the rows of a sweep in order, and what is to be said of them."""
+    """Return the rows of a sweep in order, and what is to be said of them.
+
+    Raises:
+        InputError: as `sweep`; more rows than are kept.
+    """
+    if swept.grid.points > _MOST_KEPT:
+        hint = "--save FILE, or --output csv or jsonl, takes more: rows are written as they come"
+        raise InputError(f"{swept.grid.points:,} rows, more than the {_MOST_KEPT:,} that are kept", hint=hint)
     rows: list[dict[str, Any]] = []
     with closing(sweep_columns(swept, workers=workers, scheduler=scheduler)) as done:
         for count, (_, columns) in enumerate(done, 1):

@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from kvcalc.cli.options import Engine, Json, Memory, Output, Set
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+from kvcalc.core.ranges import check_combinations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ Context = Annotated[str | None, Option("--context", help="Tokens attended, and o
 Price = Annotated[str | None, Option("--price", help="Dollars for an hour of one GPU, as a list.")]
 
 _SHORT = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel"}
+_MOST_SIDES = 100
 _COUNTS = ("gpus", *_SHORT.values())
 
 
@@ -76,6 +78,7 @@ def command(
     lists = {name: _listed(name, text) for name, text in options.items() if text is not None}
     named = [_parsed(spec) for spec in specs or ()] or [{}]
     sides = [side for given in named for side in _combined(given, lists)]
+    check_combinations("sides", sides, most=_MOST_SIDES, hint="kvcalc sweep computes grids")
     labels = api.side_labels(sides)
     report = api.compare(
         [_side(label, side, settings or [], engine) for label, side in zip(labels, sides, strict=True)]
@@ -139,6 +142,7 @@ def _is_gpu(name: str) -> bool:
 
 def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[str, str]]:
     free = {name: values for name, values in lists.items() if name not in given}
+    check_combinations("sides", *free.values(), most=_MOST_SIDES, hint="kvcalc sweep computes grids")
     return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "tell_gpu",
     "tell_origins",
     "tell_rates",
+    "whole_numbers",
     "with_draft",
     "words",
 ]
@@ -75,12 +76,25 @@ def numbers(text: str | None, what: str) -> tuple[float, ...] | None:
     """
     names = words(text, what)
     try:
-        found = None if names is None else tuple(map(float, names))
+        found = None if names is None else tuple(dict.fromkeys(map(float, names)))
     except ValueError:
         found = (nan,)
     if not all(map(isfinite, found or ())):
         raise InputError(f"{what}: {text!r} is not a list of numbers", hint="for example 1,2.5,4")
     return found
+
+
+def whole_numbers(text: str | None, what: str) -> tuple[int, ...] | None:
+    """Return the whole numbers of a list option, each once, or none where it was not given; they may be 0 or below.
+
+    Raises:
+        InputError: not whole numbers.
+    """
+    names = words(text, what)
+    try:
+        return None if names is None else tuple(dict.fromkeys(map(int, names)))
+    except ValueError:
+        raise InputError(f"{what}: {text!r} is not a list of whole numbers", hint="for example 0,1,2") from None
 
 
 def one_count(text: str | None, what: str) -> int | None:

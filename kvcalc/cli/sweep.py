@@ -108,7 +108,7 @@ def command(
     """
     from kvcalc import api
     from kvcalc.cli.serving_options import simulation_values
-    from kvcalc.cli.shared import command_output, counts, emit, emit_blocks, numbers, progress, words
+    from kvcalc.cli.shared import command_output, counts, emit, emit_blocks, numbers, progress, whole_numbers, words
     from kvcalc.cli.shared import memory as memory_of
 
     shown = command_output(output, json=json)
@@ -125,7 +125,7 @@ def command(
     cells = {"context": counts(context, "context"), "batch": counts(batch, "batch")}
     runs = {
         "rate": numbers(rate, "rate"),
-        "seed": None if seed is None else tuple(map(int, numbers(seed, "seed") or ())),
+        "seed": whole_numbers(seed, "seed"),
         "replicas": counts(replicas, "replicas"),
         "routing": words(routing, "routing"),
         "max_num_batched_tokens": counts(max_num_batched_tokens, "max-num-batched-tokens"),

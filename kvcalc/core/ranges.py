@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import TYPE_CHECKING
+
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import parse_count
 
-__all__ = ["check_between", "parse_counts"]
+if TYPE_CHECKING:
+    from collections.abc import Sized
 
+__all__ = ["MOST_ROWS", "check_between", "check_combinations", "parse_counts"]
+
+# Rows that a report holds at once: seconds of work, and some hundred MB.
+MOST_ROWS = 10_000
 _MOST = 1_000_000
+_LARGER = "kvcalc sweep computes larger grids, row by row"
 
 
 def check_between(what: str, value: float, least: float, most: float) -> None:
@@ -20,6 +29,25 @@ def check_between(what: str, value: float, least: float, most: float) -> None:
     """
     if not least <= value <= most:
         raise InputError(f"{what} must be from {least:,} to {most:,}, not {value:,}")
+
+
+def check_combinations(what: str, *axes: Sized, most: int = MOST_ROWS, hint: str = _LARGER) -> None:
+    """Refuse lists whose combinations are too many; they are counted, not made.
+
+    Args:
+        what: what is combined, for the message.
+        axes: the lists.
+        most: combinations that are not too many.
+        hint: what to do instead.
+
+    Raises:
+        InputError: too many.
+
+    >>> check_combinations("rows of batch and context", range(100), range(100))
+    """
+    combinations = prod(map(len, axes))
+    if combinations > most:
+        raise InputError(f"{combinations:,} {what}, more than {most:,}", hint=hint)
 
 
 def parse_counts(text: str, *, what: str) -> tuple[int, ...]:

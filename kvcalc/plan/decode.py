@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
+from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow, StepSpread
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
@@ -36,8 +37,9 @@ def decode_report(
         calibration: what times are estimated with beside the bound.
 
     Raises:
-        InputError: no accelerator, or a batch or context below one.
+        InputError: no accelerator, a batch or context below one, or too many rows.
     """
+    check_combinations("rows of batch and context", batches, contexts or (0,))
     lengths = (default_context(deployment.model),) if contexts is None else tuple(contexts)
     fields = report_fields(deployment, lengths, what="context", calibration=calibration)
     rows = tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speed import PrefillReport, PrefillRow
 from kvcalc.core.workload import prefill_pass
 from kvcalc.plan.deployment import default_context
@@ -34,8 +35,9 @@ def prefill_report(
         calibration: what times are estimated with beside the bound.
 
     Raises:
-        InputError: no accelerator, or a batch or prompt below one.
+        InputError: no accelerator, a batch or prompt below one, or too many rows.
     """
+    check_combinations("rows of batch and prompt", batches, prompts or (0,))
     lengths = (default_context(deployment.model),) if prompts is None else tuple(prompts)
     fields = report_fields(deployment, lengths, what="prompt", calibration=calibration)
     rows = tuple(

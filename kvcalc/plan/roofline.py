@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.roofline import PlateauRow, RooflinePoint, RooflineReport
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.roofline import ridge_flop_per_byte
@@ -44,8 +45,9 @@ def roofline_report(
         contexts: tokens attended in decode, prompt tokens in prefill.
 
     Raises:
-        InputError: a batch or context below one.
+        InputError: a batch or context below one, or too many points.
     """
+    check_combinations("points of model, batch and context", deployments, batches, contexts or (0,))
     points: list[RooflinePoint] = []
     plateaus: list[PlateauRow] = []
     notes: dict[str, None] = {}

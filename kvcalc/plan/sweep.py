@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Grid", "SweepTask", "pareto_front"]
 
 _MOST_POINTS = 100_000_000
-# Points of one task: a part of a second of work, and few enough to hold their rows.
+# Points of one task that are computed together, few enough to hold their rows.
 _MOST_OF_A_TASK = 16_384
 
 
@@ -45,7 +45,8 @@ class Grid:
 
     Args:
         outer: axes whose every combination is a task of its own, by name.
-        inner: axes that one task runs through, the first of them in pieces if they are long.
+        inner: axes that one task runs through, in pieces if they are long.
+        points_per_task: points of a task at most.
 
     Raises:
         InputError: an axis without values, or more than a hundred million points.
@@ -57,6 +58,7 @@ class Grid:
 
     outer: Mapping[str, Sequence[Any]]
     inner: Mapping[str, Sequence[Any]]
+    points_per_task: int = _MOST_OF_A_TASK
 
     def __post_init__(self) -> None:
         for name, values in (*self.outer.items(), *self.inner.items()):
@@ -73,24 +75,47 @@ class Grid:
     @property
     def number_of_tasks(self) -> int:
         """How many tasks `tasks` yields."""
-        return math.prod(len(values) for values in self.outer.values()) * len(self._pieces())
+        pieces = _number_of_pieces([len(values) for values in self.inner.values()], self.points_per_task)
+        return math.prod(len(values) for values in self.outer.values()) * pieces
 
     def tasks(self) -> Iterator[SweepTask]:
         """Yield the tasks in order."""
-        pieces, number = self._pieces(), 0
+        number = 0
         for values in product(*self.outer.values()):
             point = dict(zip(self.outer, values, strict=True))
-            for cells in pieces:
+            for cells in _pieces(self.inner, self.points_per_task):
                 yield SweepTask(number=number, point=point, cells=cells)
                 number += 1
 
-    def _pieces(self) -> list[dict[str, Sequence[Any]]]:
-        """Return the inner axes, the first of them cut so that no piece has more points than a task should."""
-        if not self.inner:
-            return [{}]
-        (first, values), *others = self.inner.items()
-        size = max(1, _MOST_OF_A_TASK // math.prod(len(each) for _, each in others))
-        return [{first: values[start : start + size], **dict(others)} for start in range(0, len(values), size)]
+
+def _pieces(axes: Mapping[str, Sequence[Any]], most: int) -> Iterator[dict[str, Sequence[Any]]]:
+    """Yield the axes in pieces of so many points at most, in the order of their product."""
+    if not axes:
+        yield {}
+        return
+    (first, values), *rest = axes.items()
+    others = dict(rest)
+    step = _step([len(each) for each in others.values()], most)
+    for start in range(0, len(values), step or 1):
+        piece = {first: values[start : start + (step or 1)]}
+        if step:
+            yield piece | others
+        else:
+            yield from (piece | inside for inside in _pieces(others, most))
+
+
+def _number_of_pieces(lengths: Sequence[int], most: int) -> int:
+    """Return how many pieces `_pieces` yields of axes of these lengths."""
+    if not lengths:
+        return 1
+    first, *others = lengths
+    step = _step(others, most)
+    return math.ceil(first / step) if step else first * _number_of_pieces(others, most)
+
+
+def _step(others: Sequence[int], most: int) -> int:
+    """Return how many values of an axis a piece takes with all of those inside it; none where these are too many."""
+    return most // math.prod(others)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:

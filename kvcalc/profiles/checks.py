@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, ProfileError, did_you_mean
@@ -77,9 +78,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
         )
     found: list[Check] = []
     for place, entry in enumerate(entries):
-        found += _expanded(document, f"checks.{place}", entry, defaults, place)
-        if len(found) > _MOST_CHECKS:
-            raise ProfileError(f"more than {_MOST_CHECKS:,} checks", where=document.place(f"checks.{place}"))
+        found += _expanded(document, f"checks.{place}", entry, defaults, place, most=_MOST_CHECKS - len(found))
     may_shadow = _names(document, "allow_shadowing", data.get("allow_shadowing") or [])
     return tuple(replace(check, may_shadow=may_shadow) for check in found)
 
@@ -109,8 +108,10 @@ def _settings(document: Document, path: str, data: Any) -> dict[str, Any]:
     return {str(key).replace("-", "_"): value for key, value in _mapping(document, path, data).items()}
 
 
-def _expanded(document: Document, path: str, entry: Any, defaults: dict[str, Any], place: int) -> list[Check]:
-    """Return a check for each cell of its matrix."""
+def _expanded(
+    document: Document, path: str, entry: Any, defaults: dict[str, Any], place: int, *, most: int
+) -> list[Check]:
+    """Return a check for each cell of its matrix, which are counted first."""
     data = _mapping(document, path, entry)
     settings = _settings(document, path, {key: value for key, value in data.items() if key not in _OWN})
     assertions = tuple(_assertions(document, path, data))
@@ -121,6 +122,13 @@ def _expanded(document: Document, path: str, entry: Any, defaults: dict[str, Any
         name: _cells(document, f"{path}.matrix.{name}", name, values)
         for name, values in _settings(document, f"{path}.matrix", data.get("matrix") or {}).items()
     }
+    cells = prod(map(len, matrix.values()))
+    if cells > most:
+        raise ProfileError(
+            f"{cells:,} checks, where a file may have {_MOST_CHECKS:,} in all",
+            where=document.place(path),
+            hint="take larger steps in its matrix",
+        )
     name = data.get("name") or settings.get("model") or f"check {place + 1}"
     if not isinstance(name, str):
         raise ProfileError(f"a check's name is text, not {name!r}", where=document.place(f"{path}.name"))

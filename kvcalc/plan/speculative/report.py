@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Mixture
+from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
 from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
@@ -32,7 +33,6 @@ __all__ = ["ask", "speculation_report", "with_drafter"]
 
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
-_MOST_ROWS = 10_000
 _MOST_PAIRS = 8
 _FEWEST_MAP_BATCHES, _MOST_MAP_BATCHES = 3, 24
 # Rows that a vocabulary may be padded by: what llama.cpp lets a draft's differ (SPEC_VOCAB_MAX_SIZE_DIFFERENCE).
@@ -61,17 +61,13 @@ def speculation_report(
         UnknownNameError: no such method.
     """
     lengths = (default_context(target.model),) if contexts is None else tuple(contexts)
+    hint = "the batches at which it pays are searched for each context without a list of them"
+    check_combinations("rows of batch, context and gamma", batches, lengths, options.gammas or (None,), hint=hint)
     for batch in batches:
         check_batch(batch)
     hardware = required_hardware(target)
     for length in lengths:
         check_context(target.model, length)
-    rows_asked = len(batches) * len(lengths) * len(options.gammas or (None,))
-    if rows_asked > _MOST_ROWS:
-        raise InputError(
-            f"{rows_asked:,} rows of batch, context and gamma, more than {_MOST_ROWS:,}",
-            hint="the batches at which it pays are searched for each context without a list of them",
-        )
     asked = ask(target, draft, options)
     way = asked.passes.drafter
     warnings = _draft_notes(target, draft, lengths)

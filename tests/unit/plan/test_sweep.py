@@ -18,14 +18,15 @@ def _points(task):
     return [(tuple(task.point.values()), cell) for cell in product(*task.cells.values())]
 
 
-@given(outer=AXES, inner=AXES)
-def test_every_combination_comes_once_and_in_order(outer, inner):
-    grid = Grid(outer=outer, inner=inner)
+@given(outer=AXES, inner=AXES, points_per_task=st.integers(1, 20))
+def test_every_combination_comes_once_and_in_order(outer, inner, points_per_task):
+    grid = Grid(outer=outer, inner=inner, points_per_task=points_per_task)
     tasks = list(grid.tasks())
     found = [point for task in tasks for point in _points(task)]
     assert found == list(product(product(*outer.values()), product(*inner.values())))
     assert len(found) == grid.points == sum(task.points for task in tasks)
     assert [task.number for task in tasks] == list(range(grid.number_of_tasks))
+    assert all(task.points <= points_per_task for task in tasks)
 
 
 def test_a_long_axis_is_cut():
@@ -34,6 +35,11 @@ def test_a_long_axis_is_cut():
     assert len(tasks) == grid.number_of_tasks == math.ceil(100_000 / 1638)
     assert max(task.points for task in tasks) <= 16_384
     assert [context for task in tasks for context in task.cells["context"]] == list(range(100_000))
+
+
+def test_long_axes_inside_one_another_are_all_cut():
+    grid = Grid(outer={}, inner={"context": range(1, 3), "batch": range(40_000)})
+    assert [task.points for task in grid.tasks()] == [16_384, 16_384, 7232] * 2
 
 
 def test_a_grid_without_end_is_refused():
