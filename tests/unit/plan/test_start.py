@@ -75,7 +75,7 @@ def test_a_number_of_gpus_alone_takes_a_layout_that_exists(
 
 
 def test_the_fewest_gpus_stand_beside_what_people_rent() -> None:
-    report = kvcalc.fit(kvcalc.deployment("llama3.1-70b", gpu="h100-sxm"), context=8192)
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-70b", gpu="a100-80gb"), context=8192, batch=8)
     assert report.smallest is not None
     assert report.practical is not None
     assert (report.min_gpus, report.smallest.flags) == (3, "--pp 3")
