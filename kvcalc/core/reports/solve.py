@@ -61,6 +61,8 @@ class SolveRow:
         tokens_per_s_per_sequence: the same for one sequence.
         usd_per_million_tokens: the least cost of a million tokens.
         acceptance: share of drafted tokens that is accepted, where it is the unknown.
+        gamma: drafted tokens of a pass there.
+        expected_tokens_per_pass: what that acceptance gives, the target's own token included: the accepted length.
         constraints: what had to hold.
     """
 
@@ -85,6 +87,8 @@ class SolveRow:
     usd_per_million_tokens: float | None
     acceptance: float | None
     constraints: tuple[SolveConstraint, ...]
+    gamma: int | None = None
+    expected_tokens_per_pass: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

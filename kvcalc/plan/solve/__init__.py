@@ -121,6 +121,8 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
     if deployment.hardware is not None:
         speed = decode_row(deployment, batch=trial.batch, context=trial.context)
     unit, extreme = UNKNOWNS[unknown]
+    drafting = question.drafting if unknown == "acceptance" else None
+    drafted = None if drafting is None else drafting.outcome(trial)
     return SolveRow(
         unknown=unknown,
         answer=found.answer,
@@ -142,6 +144,8 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
         tokens_per_s_per_sequence=None if speed is None else speed.tokens_per_s_per_sequence,
         usd_per_million_tokens=None if speed is None else speed.usd_per_million_tokens,
         acceptance=trial.acceptance if unknown == "acceptance" else None,
+        gamma=None if drafted is None else drafted.gamma,
+        expected_tokens_per_pass=None if drafted is None else drafted.expected_tokens,
         constraints=tuple(
             SolveConstraint(
                 quantity=check.quantity,

@@ -17,7 +17,7 @@ from kvcalc.plan.speculative.report import ask
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.plan.speculative.passes import Speculation
+    from kvcalc.plan.speculative.passes import Outcome, Speculation
 
 __all__ = ["MOST_BYTES_PER_S", "NO_TARGETS", "Check", "Drafting", "Question", "Solution", "Targets", "Trial"]
 
@@ -74,8 +74,12 @@ class Drafting:
 
     def speedup(self, trial: Trial) -> float:
         """Return the speed over plain decoding at a trial's acceptance."""
+        return self.outcome(trial).speedup
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """Return the round at a trial's acceptance."""
         asked = _asked(Same(trial.deployment), Same(self.draft), self.method, self.gamma)
-        return asked.asked_for(trial.batch, trial.context, self.gamma, acceptance=_constant(trial.acceptance)).speedup
+        return asked.asked_for(trial.batch, trial.context, self.gamma, acceptance=_constant(trial.acceptance))
 
 
 @lru_cache(maxsize=4)

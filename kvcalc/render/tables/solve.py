@@ -91,6 +91,9 @@ def _facts(row: SolveRow) -> list[tuple[str, ...]]:
         told.append(("  per sequence", number_text(row.tokens_per_s_per_sequence)))
     if row.usd_per_million_tokens is not None:
         told.append(("a million tokens at least", usd_text(row.usd_per_million_tokens)))
+    if row.expected_tokens_per_pass is not None:
+        length = f"{row.expected_tokens_per_pass:.4g}"
+        told.append(("accepted length", length, f"tokens of a pass, gamma {row.gamma}"))
     if row.answer is not None:
         told.append(("what stops there", _in_words(row.reason)))
     return told

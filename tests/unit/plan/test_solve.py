@@ -188,6 +188,17 @@ def test_break_even_is_that_of_speculate():
     )
 
 
+def test_the_least_acceptance_is_told_as_engines_print_it():
+    target = kvcalc.deployment("llama3.1-70b", gpu="h200", gpus=2)
+    row = _solved(target, "acceptance", batch=8, draft=kvcalc.draft_deployment(target, "llama3.1-8b"), gamma=5)
+    assert row.gamma == 5
+    again = kvcalc.speculate(
+        target, "llama3.1-8b", accepted_length=row.expected_tokens_per_pass, gammas=[5], batches=[8]
+    )
+    assert again.speedup == pytest.approx(1)
+    assert again.acceptance[0] == pytest.approx(row.answer)
+
+
 def test_no_acceptance_helps_a_draft_as_slow_as_its_target():
     target = kvcalc.deployment("llama3.1-8b", gpu="h200")
     row = _solved(target, "acceptance", draft=kvcalc.draft_deployment(target, "llama3.1-8b"), speedup=2)
