@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import kvcalc
+from kvcalc.core.reports.fit import Budget
 from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.sglang_memory import mem_fraction_static, vision_factor
@@ -60,29 +62,55 @@ def test_the_table_of_the_guide_is_today_s() -> None:
     assert TOOL.table() in TOOL.PAGE.read_text(encoding="utf-8"), "run tests/tools/fit_budget.py --write"
 
 
-# The memory that vLLM printed for the cache, in GiB, where kvcalc's weights are the engine's: through the whole command.
-# Sources are those of the same starts in the facts.
-FITTED_STARTS = [
-    ("qwen3-0.6b", "h100-sxm", 1, {"version": "0.16.0", "utilization": 0.9}, 64.45),
-    ("qwen3-32b", "h100-sxm", 1, {"version": "0.16.0", "utilization": 0.9}, 4.45),
-    ("llama3.1-8b", "h100-sxm", 1, {"version": "0.16.0", "utilization": 0.9}, 51.38),
-    ("llama3.1-8b", "h100-sxm", 1, {"version": "0.19.0", "utilization": 0.95}, 58.11),
-    ("qwen2.5-7b", "h100-sxm", 1, {"version": "0.19.0", "utilization": 0.95}, 58.53),
-    ("qwen1.5-moe-a2.7b", "h100-sxm", 1, {"version": "0.19.0", "utilization": 0.95}, 45.83),
-    ("gemma-7b", "h100-sxm", 1, {"version": "0.19.0", "utilization": 0.95}, 55.44),
-    ("qwen3-next-80b-a3b", "h200", 2, {"version": "0.11.0", "utilization": 0.9}, 44.59),
-    ("qwen3-8b", "rtx-5090", 1, {"version": "0.24.0", "utilization": 0.92}, 12.23),
-    ("qwen3-14b", "l40s", 1, {"version": "0.28.0"}, 11.57),
-    ("llama3.1-8b", "a100-80gb", 1, {}, 56.21),
-]
+# Starts whose memory for the cache was printed, through the whole command: the card's memory, defaults and weights too.
+WHOLE = [start for start in STARTS if "kv_gib" in start.facts and "not_by_fit" not in start.facts]
 
 
-@pytest.mark.parametrize(("model", "gpu", "ranks", "options", "kv_gib"), FITTED_STARTS)
-def test_fit_holds_the_memory_that_vllm_printed_for_the_cache(
-    model: str, gpu: str, ranks: int, options: dict[str, Any], kv_gib: float
+def _fit(start: Any) -> Budget:
+    facts = start.facts
+    card = kvcalc.load_hardware(facts["gpu"])
+    if facts.get("windows"):
+        card = replace(card, runtime_memory_bytes=round(facts["total_gib"] * GIB))
+    deployment = kvcalc.deployment(
+        facts["model"], gpu=card, weights=facts.get("weights"), tensor_parallel=facts.get("tensor_parallel", 1)
+    )
+    options = EngineOptions(
+        version=facts["version"],
+        utilization=facts["utilization"],
+        max_num_batched_tokens=facts["tokens"],
+        max_num_seqs=facts["sequences"],
+    )
+    budget = kvcalc.fit(deployment, engine="vllm", options=options, context=1024).budget
+    assert budget is not None
+    return budget
+
+
+def test_fit_holds_the_memory_that_vllm_printed_for_the_cache() -> None:
+    missed = []
+    for start in WHOLE:
+        least, most = _fit(start).intervals["kv_bytes_available"]
+        if not least - TOOL.ROUNDING <= start.facts["kv_gib"] * GIB <= most + TOOL.ROUNDING:
+            missed.append(start.group)
+    assert len(WHOLE) > 30
+    assert len(missed) <= (1 - SHARE_HELD) * len(WHOLE), missed
+
+
+# Of these, what was said to be left was more than there was: the most that is left, in GiB, and the card's defaults.
+@pytest.mark.parametrize(
+    ("model", "gpu", "options", "kv_gib"),
+    [
+        ("qwen3-0.6b", "h100-sxm", {"version": "0.16.0", "utilization": 0.9}, 64.45),
+        ("qwen3-32b", "h100-sxm", {"version": "0.16.0", "utilization": 0.9}, 4.45),
+        ("gpt-oss-120b", "h100-sxm", {"version": "0.16.0", "utilization": 0.95}, 3.33),
+        ("qwen3-8b", "rtx-5090", {"version": "0.24.0", "utilization": 0.92}, 12.23),
+        ("qwen3-14b", "l40s", {"version": "0.28.0"}, 11.57),
+        ("llama3.1-8b", "a100-80gb", {}, 56.21),
+    ],
+)
+def test_the_pessimistic_end_is_pessimistic_with_the_cards_own_defaults(
+    model: str, gpu: str, options: dict[str, Any], kv_gib: float
 ) -> None:
-    deployment = kvcalc.deployment(model, gpu=gpu, tensor_parallel=ranks)
-    budget = kvcalc.fit(deployment, options=EngineOptions(**options)).budget
+    budget = kvcalc.fit(kvcalc.deployment(model, gpu=gpu), options=EngineOptions(**options)).budget
     assert budget is not None
     least, most = budget.intervals["kv_bytes_available"]
     assert least <= kv_gib * GIB <= most
