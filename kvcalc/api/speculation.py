@@ -130,7 +130,10 @@ def explain_speculation(
 
 
 def _placed(target: Deployment, draft: Deployment | str | Path | ModelProfile | None) -> Deployment | None:
-    return draft_deployment(target, draft) if isinstance(draft, str | Path | ModelProfile) else draft
+    """Return a draft on its target's accelerators, its cache in the format that the engine was asked to keep."""
+    if not isinstance(draft, str | Path | ModelProfile):
+        return draft
+    return draft_deployment(target, draft, kv_dtype=target.asked.kv)
 
 
 def _options(

@@ -208,6 +208,15 @@ def test_options_of_a_draft_that_say_too_little(capsys, options, told):
     assert told in capsys.readouterr().err
 
 
+def test_a_draft_keeps_its_cache_in_the_format_asked_of_the_engine():
+    added = []
+    for kv in (None, "fp8"):
+        plain = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm", kv_dtype=kv)
+        fitted = [kvcalc.fit(each, context=8192) for each in (plain, kvcalc.with_draft(plain, "llama3.2-1b", gamma=4))]
+        added.append(fitted[1].reserved_kv_bytes - fitted[0].reserved_kv_bytes)
+    assert added[0] == 2 * added[1] == 8192 * 16 * 8 * 64 * 2 * 2
+
+
 def test_speculate_fits_where_fit_does():
     for method in ("mtp", "ngram"):
         target = kvcalc.deployment(HYBRID, gpu="h100-sxm")
