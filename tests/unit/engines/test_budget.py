@@ -6,7 +6,7 @@ import pytest
 
 from kvcalc.core.model import Block, Dense, Full, Gated, Head, Mixture, Mlp, ModelProfile
 from kvcalc.core.workload import Formats
-from kvcalc.engines.terms import activation_peak
+from kvcalc.engines.terms import activation_peak, pass_tensors
 
 MIXER = Full(heads=8, kv_heads=8, head_dim=128)
 TOKENS, WIDTH = 4096, 1_000_000
@@ -61,3 +61,16 @@ def test_logits_are_32_bits_of_each_sequence_that_is_sampled_on_every_rank() -> 
 def test_the_peak_lies_between_two_ends_and_hidden_states_count_towards_the_upper() -> None:
     peak = activation_peak(_model(Gated(width=8)), Formats(), tokens=TOKENS, sequences=1)
     assert peak.most - peak.least >= TOKENS * 1024 * 2
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+def test_routed_experts_stand_apart_from_the_mlp_and_their_outputs_are_whole_on_every_rank(tensor: int) -> None:
+    mixture = Mixture(experts=64, experts_per_token=4, width=WIDTH, shared_width=8)
+    model = _model(mixture, Gated(width=16), None)
+    tensors = pass_tensors(model, Formats(), tokens=TOKENS, sequences=1, tensor=tensor)
+    assert tensors.hidden == TOKENS * 1024 * 2
+    assert tensors.mlp == TOKENS * 3 * 16 // tensor * 2  # wider than the shared expert
+    assert tensors.experts == TOKENS * (3 * 4 * WIDTH // tensor + 4 * 1024) * 2
+    assert tensors.inner == TOKENS * 3 * (4 * WIDTH + 8) // tensor * 2
+    dense = pass_tensors(_model(Gated(width=16)), Formats(), tokens=TOKENS, sequences=1, tensor=tensor)
+    assert dense.experts == 0
