@@ -61,7 +61,10 @@ Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv o
 
 # How a model is run; the names are the arguments of `kvcalc.api.deployment`.
 _DEPLOYMENT: dict[str, Any] = {
-    "weights": Annotated[str | None, Option("--weights", help="Weight format, with exceptions: bf16,experts=mxfp4.")],
+    "weights": Annotated[
+        str | None,
+        Option("--weights", help="Format, with exceptions (bf16,experts=mxfp4), or int4, awq, fp8 … as checkpoints."),
+    ],
     "kv_dtype": Annotated[str | None, Option("--kv-dtype", help="Cache format: bf16, fp8, q8_0, int4-g64 …")],
     "activations": Annotated[str | None, Option("--activations", help="Format the matrices are multiplied in.")],
     "memory_bytes": Memory,

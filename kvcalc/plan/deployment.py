@@ -15,6 +15,7 @@ from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
 from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.start import check_split, default_engine, engine_start, run_dtype
+from kvcalc.plan.weight_words import is_word, kept_parts, weight_word, word_notes
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -106,7 +107,8 @@ class Deployment:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken for granted of parallel sizes and formats."""
-        return (*self.layout_notes, *_dtype_notes(self))
+        words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine))
+        return (*self.layout_notes, *_dtype_notes(self), *words)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -210,7 +212,8 @@ def run_formats(
 
     Args:
         model: the model.
-        weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``.
+        weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``; or a word for what
+            checkpoints do (`kvcalc.plan.weight_words.WORDS`).
         kv: format of the cache.
         key: format of cached keys, where it differs.
         value: format of cached values, where it differs.
@@ -228,8 +231,9 @@ def run_formats(
     if weights is None:
         whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}
     else:
-        whole, parts = _weight_formats(weights)
-    own = model.activation_dtype if weights is None else None
+        whole, parts = _weight_formats(model, weights, dtype)
+    word = weight_word(weights)
+    own = model.activation_dtype if weights is None else word.activations if word is not None else None
     cache = parse_format(_first(kv, model.kv_dtype, dtype))
     keys = cache if key is None else parse_format(key)
     values = cache if value is None else parse_format(value)
@@ -249,21 +253,23 @@ def _first(*names: str | None) -> str:
     return next(name for name in names if name is not None)
 
 
-def _weight_formats(text: str) -> tuple[Format, dict[str, Format]]:
+def _weight_formats(model: ModelProfile, text: str, dtype: str) -> tuple[Format, dict[str, Format]]:
     whole, *exceptions = text.split(",")
-    parts: dict[str, Format] = {}
+    word = weight_word(text)
+    parts: dict[str, Format] = {} if word is None else kept_parts(model, dtype)
     for exception in exceptions:
         part, equals, name = exception.partition("=")
         if not equals or part.strip() not in get_args(Part):
             hint = did_you_mean(part.strip(), get_args(Part)) or f"parts: {', '.join(get_args(Part))}"
             raise InputError(f"weights: {exception!r} names no part of a model", hint=hint)
         parts[part.strip()] = parse_format(name)
-    return parse_format(whole), parts
+    return parse_format(whole if word is None else word.form), parts
 
 
 def format_names(formats: Formats) -> RunFormats:
     """Return the names of the formats, for a report."""
-    special = [f"{part}={_short(fmt)}" for part, fmt in formats.parts.items() if fmt.name != formats.weights.name]
+    exceptions = {} if is_word(formats) else formats.parts  # what a word leaves alone stands in a note
+    special = [f"{part}={_short(fmt)}" for part, fmt in exceptions.items() if fmt.name != formats.weights.name]
     same = formats.key.name == formats.value.name
     return RunFormats(
         weights=",".join([formats.weights.name, *special]),

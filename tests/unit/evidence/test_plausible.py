@@ -105,7 +105,9 @@ def test_each_assumption_named_is_enough_and_less_is_not(bound):
         deployment = api.deployment(model, **{"gpu": "h100-sxm"} | deployed)
         return api.decode(deployment, batches=[batch], contexts=[2048]).rows[0].tokens_per_s
 
-    assert best(weights="fp8,embedding=bf16,vector=bf16") * found["weights"].bound_share == pytest.approx(bound * 1.3)
+    assert best(weights="fp8,head=fp8,embedding=bf16,vector=bf16") * found["weights"].bound_share == pytest.approx(
+        bound * 1.3
+    )
     more = int(found["sequences"].needed)
     assert best(batch=more) >= bound * 1.3 > best(batch=more - 1)
     assert best(gpus=int(found["gpus"].needed)) * found["gpus"].bound_share == pytest.approx(bound * 1.3)

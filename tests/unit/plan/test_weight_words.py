@@ -1,0 +1,62 @@
+"""``--weights int4`` and other words for a whole model: what checkpoints of that kind store."""
+
+from __future__ import annotations
+
+import pytest
+
+import kvcalc
+from kvcalc.core.units import GIB
+from kvcalc.plan.weight_words import WORDS
+
+_EMBEDDING = _HEAD = 128_256 * 4096
+_VECTORS = 32 * 2 * 4096 + 4096
+_MATRICES = 8_030_261_248 - _EMBEDDING - _HEAD - _VECTORS
+
+
+@pytest.mark.parametrize(
+    ("word", "bits"),
+    [
+        ("int4", 4.125), ("w4a16", 4.125), ("awq", 4.15625), ("gptq", 4.15625), ("nvfp4", 4.5), ("fp8", 8),
+        ("fp8-dynamic", 8), ("FP8_Dynamic", 8), ("w8a8", 8),
+    ],
+)  # fmt: skip
+def test_a_word_quantises_matrices_and_leaves_embedding_head_and_norms(word: str, bits: float) -> None:
+    weights = kvcalc.size(kvcalc.deployment("llama3.1-8b", weights=word)).weights
+    assert weights.total_bytes == _MATRICES * bits / 8 + 2 * (_EMBEDDING + _HEAD + _VECTORS)
+
+
+def test_a_word_weighs_what_a_published_checkpoint_does() -> None:
+    # hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4: vLLM 0.14 printed 37.09 GiB
+    size = kvcalc.size(kvcalc.deployment("llama3.1-70b", weights="awq")).weights.total_bytes
+    assert 0.997 * 37.09 <= size / GIB <= 37.09
+
+
+def test_parts_may_be_named_beside_a_word() -> None:
+    plain, head = (kvcalc.size(kvcalc.deployment("llama3.1-8b", weights=text)) for text in ("int4", "int4,head=q8_0"))
+    assert plain.weights.total_bytes - head.weights.total_bytes == 2 * _HEAD - _HEAD * 34 // 32
+
+
+def test_experts_are_quantised_and_routers_and_towers_are_not() -> None:
+    deployment = kvcalc.deployment("qwen3-vl-30b-a3b", weights="int4")
+    names = {part: deployment.formats.of(part).name for part in kvcalc.size(deployment).weights.parts}
+    assert {part for part, name in names.items() if name == "int4-g128"} == {"attention", "experts"}
+    assert names["router"] == names["vision"] == names["head"] == "bf16"
+
+
+@pytest.mark.parametrize(("word", "activations"), [("fp8", "bf16"), ("fp8-dynamic", "fp8"), ("w8a8", "int8")])
+def test_a_word_says_whether_activations_are_quantised_too(word: str, activations: str) -> None:
+    assert kvcalc.deployment("llama3.1-8b", weights=word).formats.activations.name == activations
+    assert kvcalc.deployment("llama3.1-8b", weights=word, activations="fp16").formats.activations.name == "fp16"
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_the_answer_says_what_a_word_was_taken_for(word: str) -> None:
+    notes = kvcalc.size(kvcalc.deployment("llama3.1-8b", weights=word)).notes
+    assert any(note.startswith(f"--weights {word} is what checkpoints do") and "head in bf16" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", ["int8", "bf16", "q4_0", "int4-g128", "mxfp4"])
+def test_a_format_is_that_of_every_parameter(name: str) -> None:
+    deployment = kvcalc.deployment("llama3.1-8b", weights=name)
+    assert not deployment.formats.parts
+    assert not any("--weights" in note for note in kvcalc.size(deployment).notes)
