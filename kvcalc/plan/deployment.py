@@ -107,7 +107,7 @@ class Deployment:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken for granted of parallel sizes and formats."""
-        words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine))
+        words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
         return (*self.layout_notes, *_dtype_notes(self), *words)
 
     @property
