@@ -71,7 +71,8 @@ def _out_of_memory(weights: str, pool: str) -> Callable[[Line, Builder], None]:
         sizes = _torch_sizes(line)
         if "tried_gib" not in sizes:
             return
-        stage = LOADING if weights not in into.printed else PROFILING if pool not in into.printed else AFTER
+        loaded = into.printed.keys() & {weights, "weights_gib"}
+        stage = AFTER if pool in into.printed else PROFILING if loaded else LOADING
         device = _GPU.search(line.onward)
         into.refuse(
             "out_of_memory",

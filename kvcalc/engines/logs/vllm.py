@@ -59,6 +59,7 @@ _NEEDED = re.compile(
     rf"cache memory \(({NUMBER}) ?GiB\)"
 )
 _LONGEST = re.compile(rf"estimated maximum model length is ({WHOLE})")
+_SET = re.compile(rf"reserved ({NUMBER}) GiB memory for KV Cache as specified")
 _STORED = re.compile(r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens.{0,60}?\((\d{1,12})\)")
 
 
@@ -149,6 +150,14 @@ def _event(event: str) -> Callable[[Line, Builder], None]:
 def _cpu_tokens(line: Line, into: Builder) -> None:
     into.events.add("cpu")
     _CPU_TOKENS(line, into)
+
+
+def _set_memory(line: Line, into: Builder) -> None:
+    """Read a cache whose bytes were asked for: the utilization has no part in it."""
+    match = _SET.search(line.text)
+    if match:
+        into.events.add("cache memory set")
+        into.put("available_kv_gib", printed(match[1], line.number, decimals=2))
 
 
 def _batched(line: Line, into: Builder) -> None:
@@ -243,6 +252,7 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "Model loading took": _memory(r"Model loading took # ?Gi?B", "loaded_gib"),
     "model weights took": _memory(r"model weights took # ?Gi?B", "loaded_gib"),
     "Available KV cache memory": _memory(r"Available KV cache memory: # GiB", "available_kv_gib"),
+    "memory for KV Cache as specified": _set_memory,
     "GPU KV cache size": _counts(rf"GPU KV cache size: ({WHOLE}) tokens", "kv_cache_tokens"),
     "CPU KV cache size": _cpu_tokens,
     "for KV cache on node": _memory(r"set \(#/", "available_kv_gib"),

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.reconcile.setups import Setup
 
-__all__ = ["Outcome", "checked_stage", "largest_length", "memory_range", "reconcile_vllm", "setup_layout"]
+__all__ = [
+    "Outcome",
+    "checked_stage",
+    "largest_length",
+    "memory_range",
+    "reconcile_vllm",
+    "setup_layout",
+    "tokens_bytes",
+]
 
 # A rank whose memory was not printed may have less, by so much of the printed at most.
 _LEAST_OF_OTHER_RANK = 0.95
@@ -123,6 +131,12 @@ def checked_stage(setup: Setup) -> Setup:
     place = max(range(len(stages)), key=lambda stage: stages[stage].bytes_per_block)
     blocks = stage_blocks(setup.model, setup.pipeline)[place]
     return replace(setup, model=replace(setup.model, blocks=blocks), pipeline=1)
+
+
+def tokens_bytes(setup: Setup, tokens: int) -> int:
+    """Return the fewest bytes of a rank's cache for which the engine prints so many tokens."""
+    placed = setup_layout(setup, stage=True)
+    return _blocks_of(setup, placed, tokens)[0] * placed.bytes_per_block
 
 
 def memory_range(start_up: StartUp) -> tuple[int, int] | None:

@@ -170,6 +170,46 @@ def test_memory_that_ran_out_beside_the_cache_is_left_free():
     assert 5.895 * GIB - (0.97 - share) * 23.65 * GIB >= needed_bytes("qwen3-8b", {}, version="0.19.0", length=16384)
 
 
+def test_the_first_engine_prints_its_share_of_the_gpu():
+    # https://github.com/vllm-project/vllm/issues/15598
+    log = (
+        "INFO 03-27 10:28:00 llm_engine.py:249] Initializing an LLM engine (v0.7.3) with config: model='Qwen/Qwen2.5-72B', "
+        "max_seq_len=32768, tensor_parallel_size=8\n"
+        "(RayWorkerWrapper pid=1463574, ip=192.168.10.60) INFO 03-27 10:29:01 [worker.py:267] the current vLLM instance can use "
+        "total_gpu_memory (44.53GiB) x gpu_memory_utilization (0.98) = 43.64GiB [repeated 30x across cluster]\n"
+        "(RayWorkerWrapper pid=1463574, ip=192.168.10.60) INFO 03-27 10:29:01 [worker.py:267] model weights take 17.00GiB; "
+        "non_torch_memory takes 0.28GiB; PyTorch activation peak memory takes 1.52GiB; the rest of the memory reserved for KV "
+        "Cache is 24.84GiB. [repeated 30x across cluster]\n"
+        + OUT_OF_MEMORY.format(tried="2.00 MiB", total=44.53, free="448.00 KiB", own=44.5)
+    )
+    report = api.reconcile(log)
+    assert report.refusal.stage == "allocating the cache or capturing CUDA graphs"
+    assert report.start_with == "--gpu-memory-utilization 0.95"
+
+
+def test_the_first_engine_prints_the_tokens_that_the_cache_holds():
+    # https://github.com/gpustack/gpustack/issues/1800, with a text model
+    log = (
+        "Initializing an LLM engine (v0.7.3) with config: model='Qwen/Qwen2.5-7B-Instruct', max_seq_len=8192\n"
+        "ValueError: The model's max seq len (8192) is larger than the maximum number of tokens that can be stored in KV cache "
+        "(2400). Try increasing `gpu_memory_utilization` or decreasing `max_model_len`\n"
+    )
+    report = api.reconcile(log)
+    assert report.refusal.reason == "one request of 8,192 tokens does not fit into a cache of 2,400 tokens"
+    assert report.start_with == "--max-model-len 2304"
+
+
+def test_memory_for_the_cache_that_was_set_is_not_changed_by_the_utilization():
+    # https://github.com/SergiioB/intel-arc-pro-b70-inference-cookbook/issues/4
+    log = engine(QWEN, version="0.26.0", length=40960) + (
+        "INFO [gpu_worker.py:492] Initial free memory 31.16 GiB, reserved 4.25 GiB memory for KV Cache as specified by "
+        "kv_cache_memory_bytes config and skipped memory profiling. This does not respect the gpu_memory_utilization config.\n"
+    )
+    report = api.reconcile(log + TOO_LONG.format(length=40960, needed=5.625, left=4.25), gpu="rtx-5090")
+    assert report.start_with == "--max-model-len 30720"
+    assert not any("utilization" in line for line in report.advice)
+
+
 def test_no_memory_for_the_cache():
     log = engine("Qwen/Qwen3-14B") + (
         "Model loading took 27.52 GiB memory\nAvailable KV cache memory: -6.87 GiB\n"
@@ -332,7 +372,7 @@ def test_no_flags_are_advised_that_would_not_start(model, version, length, left,
         + TOO_LONG.format(length=length, needed=needed, left=left / 100)
     )
     report = api.reconcile(log)
-    share = 0.92 if version in {"0.25.1", "0.32.0"} else 0.9
+    share = 0.92 if not total and version in {"0.25.1", "0.32.0"} else 0.9
     for line in report.advice:
         if requests := re.search(r"([\d.]+) requests", line):
             assert float(requests[1]) >= 1

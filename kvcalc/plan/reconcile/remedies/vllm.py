@@ -25,6 +25,7 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     rounded_length,
     tried,
 )
+from kvcalc.plan.reconcile.vllm import tokens_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +148,6 @@ def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -
         # what this process has is its own again at the next start
         own = sizes.get("process_gib")
         free = free + own if free is not None and own is not None else None
-    left = start_up.smallest("available_kv_gib")
     used = loaded = None
     if refusal is not None and refusal.stage == PROFILING and "process_gib" in sizes and "tried_gib" in sizes:
         used = sizes["process_gib"] + sizes["tried_gib"]
@@ -155,18 +155,29 @@ def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -
         loaded = None if weights is None else bytes_of_gib(weights)[0]
     tokens = start_up.count("max_num_batched_tokens") or batch_defaults(hardware).max_num_batched_tokens
     share = start_up.options.get("gpu_memory_utilization")
+    told = start_up.first("gpu_memory_utilization")
+    if not isinstance(share, float) and told is not None:
+        share = told.value
     if not isinstance(share, float):
         share = default_utilization(start_up.version if release_of(start_up.version) else None)
     return _Memory(
         total=total,
         free=free,
-        left=None if left is None else int(left.least * GIB),
+        left=_left(start_up, setup),
         utilization=share,
         ranks=Parallel(tensor=setup.tensor, pipeline=setup.pipeline),
         used=used,
         loaded=loaded,
         pass_tokens=tokens,
     )
+
+
+def _left(start_up: StartUp, setup: Setup) -> int | None:
+    """Return the bytes for the cache of a rank, as printed, or those of the tokens that were."""
+    printed, tokens = start_up.smallest("available_kv_gib"), start_up.smallest("kv_cache_tokens")
+    if printed is not None:
+        return int(printed.least * GIB)
+    return None if tokens is None else tokens_bytes(setup, int(tokens.value))
 
 
 def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, memory: _Memory) -> Attempt:
@@ -210,6 +221,8 @@ def _more_room(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[C
     asked = "asked for a length" in start_up.events or first.length != first.model.context_limit
     most = memory.most_utilization
     shares = [share for share in (0.92, 0.95) if memory.utilization < share <= most]
+    if "cache memory set" in start_up.events:
+        shares, most = [], 1.0
     if memory.utilization > most:
         shares = [most]
     raised = [_utilization(share) for share in shares] if memory.total is not None else []
