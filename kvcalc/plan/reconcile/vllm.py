@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import State
 from kvcalc.core.units import GIB
-from kvcalc.cost.sharding import stage_blocks
-from kvcalc.engines.vllm import layout, longest_context, stage_layouts
-from kvcalc.engines.vllm.releases import FIRST_WITH_GRAPHS, printed_tokens, release_of
+from kvcalc.engines.vllm.releases import FIRST_WITH_GRAPHS, release_of
 from kvcalc.engines.vllm.specs import layer_specs
-from kvcalc.plan.reconcile.findings import Finding, bytes_of_gib, row_of
+from kvcalc.plan.reconcile.findings import Finding, row_of
+from kvcalc.plan.reconcile.layouts import checked_layout, checked_stage, largest_length, setup_layout
+from kvcalc.plan.reconcile.pool import blocks_of, concurrency, memory_range, pool_findings
 from kvcalc.plan.reconcile.setups import OWN_DRAFT_LAYER, base_setups, term_setups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.reconcile import ReconcileRow
@@ -26,24 +24,12 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.reconcile.setups import Setup
 
-__all__ = [
-    "Outcome",
-    "checked_stage",
-    "largest_length",
-    "memory_range",
-    "reconcile_vllm",
-    "setup_layout",
-    "tokens_bytes",
-]
+__all__ = ["Outcome", "reconcile_vllm"]
 
 # A rank whose memory was not printed may have less, by so much of the printed at most.
 _LEAST_OF_OTHER_RANK = 0.95
 # One number alone agrees with some pair of terms by chance.
 _LEAST_FOR_TWO_TERMS = 2
-# Steps from a quotient to the block count that floating-point numbers make of it.
-_MOST_STEPS = 16
-# Room for the rounding of floating-point numbers, as a share of a block.
-_SLACK = 2e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,50 +92,11 @@ def _agrees(setup: Setup, start_up: StartUp) -> bool:
         return False
 
 
-def setup_layout(setup: Setup, *, length: int | None = None, stage: bool = False) -> Layout:
-    """Return the layout of a setup, for another length where asked for, of the fullest pipeline stage where asked for.
-
-    The fullest stage has the largest blocks, and so the fewest: it decides for all.
-    """
-    options = setup.options if length is None else replace(setup.options, max_model_len=length)
-    if not stage:
-        return layout(setup.model, setup.formats, options, tensor=setup.tensor)
-    stages = stage_layouts(setup.model, setup.formats, options, tensor=setup.tensor, pipeline=setup.pipeline)
-    return max(stages, key=lambda placed: placed.bytes_per_block)
-
-
-def checked_layout(setup: Setup) -> Layout:
-    """Return the layout that the engine holds against a rank's memory before it starts."""
-    return setup_layout(setup, stage=not setup.checks_all_layers)
-
-
-def checked_stage(setup: Setup) -> Setup:
-    """Return the setup with the layers that the engine holds against the memory of each rank before it starts."""
-    if setup.pipeline == 1 or setup.checks_all_layers:
-        return replace(setup, pipeline=1)
-    stages = stage_layouts(setup.model, setup.formats, setup.options, tensor=setup.tensor, pipeline=setup.pipeline)
-    place = max(range(len(stages)), key=lambda stage: stages[stage].bytes_per_block)
-    blocks = stage_blocks(setup.model, setup.pipeline)[place]
-    return replace(setup, model=replace(setup.model, blocks=blocks), pipeline=1)
-
-
-def tokens_bytes(setup: Setup, tokens: int) -> int:
-    """Return the fewest bytes of a rank's cache for which the engine prints so many tokens."""
-    placed = setup_layout(setup, stage=True)
-    return _blocks_of(setup, placed, tokens)[0] * placed.bytes_per_block
-
-
-def memory_range(start_up: StartUp) -> tuple[int, int] | None:
-    """Return the fewest and the most bytes of the rank that decides, where its memory was printed."""
-    printed = start_up.smallest("available_kv_gib")
-    return None if printed is None else bytes_of_gib(printed)
-
-
 def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
     """Yield the printed numbers with their predictions; a number narrows what the following may be."""
     yield from _budget(start_up)
     placed = setup_layout(setup, stage=True)
-    yield from _blocks(setup, placed, start_up)
+    yield from pool_findings(setup, placed, start_up)
     needed = start_up.first("needed_kv_gib")
     if needed is not None:
         asked = checked_layout(setup)
@@ -219,112 +166,6 @@ def _taken(start_up: StartUp, quantities: tuple[str, ...]) -> tuple[Printed, ...
     return () if None in found else tuple(number for number in found if number is not None)
 
 
-def _blocks(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding]:
-    """Yield blocks, tokens and concurrency, from the memory or from each other."""
-    memory = memory_range(start_up)
-    blocks, tokens = start_up.smallest("gpu_blocks"), start_up.smallest("kv_cache_tokens")
-    held: tuple[int, int] | None = None
-    if memory is not None:
-        held = memory[0] // placed.bytes_per_block, memory[1] // placed.bytes_per_block
-        if blocks is not None:
-            reason = f"memory // {placed.bytes_per_block:,} B of a block"
-            yield Finding(
-                quantity="gpu_blocks", printed=blocks, least=held[0], most=held[1], value=sum(held) // 2, reason=reason
-            )
-    overridden = start_up.count("num_gpu_blocks_override")
-    if overridden is not None:
-        held = overridden, overridden
-    elif blocks is not None:
-        held = _narrowed(held, (int(blocks.value), int(blocks.value)))
-    if tokens is not None:
-        if held is not None:
-            yield _tokens(setup, placed, tokens, held)
-        held = _narrowed(held, _blocks_of(setup, placed, int(tokens.value)))
-    requests = start_up.smallest("max_concurrency")
-    if requests is not None and held is not None:
-        yield _requests(setup, placed, requests, held)
-
-
-def _tokens(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int]) -> Finding:
-    """Return the tokens of so many blocks; blocks are whole, so that only some counts can be printed."""
-    count = partial(printed_tokens, placed, by_concurrency=setup.by_concurrency)
-    least, most = map(count, held)
-    told, (fewest, _) = int(printed.value), _blocks_of(setup, placed, int(printed.value))
-    impossible = ""
-    if count(fewest) != told:
-        step = -1 if setup.by_concurrency else len(placed.groups)
-        below, above = sorted((count(max(0, fewest)), count(max(0, fewest + step))))
-        impossible = f"no whole number of blocks gives {told:,} tokens: {below:,} and {above:,} are the nearest"
-    return Finding(
-        quantity="kv_cache_tokens",
-        printed=printed,
-        least=least,
-        most=most,
-        value=count(sum(held) // 2),
-        reason=_token_reason(setup, placed),
-        impossible=impossible,
-    )
-
-
-def _requests(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int]) -> Finding:
-    """Return the requests of the longest length that so many blocks hold."""
-    fewest, middle, largest = (_concurrency(setup, placed, count) for count in (held[0], sum(held) // 2, held[1]))
-    each = _concurrency(setup, placed, 1)
-    # whole blocks between the ends of the printed digits
-    inside = max(held[0], math.ceil(printed.least / each - _SLACK)), min(held[1], int(printed.most / each + _SLACK))
-    meets = fewest <= printed.most and printed.least <= largest
-    return Finding(
-        quantity="max_concurrency",
-        printed=printed,
-        least=fewest,
-        most=largest,
-        value=middle,
-        reason=f"blocks / {placed.needed_blocks:,} of a request of {placed.max_model_len:,} tokens",
-        impossible=f"no whole number of blocks gives {printed.value} requests"
-        if meets and inside[0] > inside[1]
-        else "",
-    )
-
-
-def _narrowed(held: tuple[int, int] | None, told: tuple[int, int]) -> tuple[int, int]:
-    """Return what two intervals have in common; the first where they have nothing."""
-    if held is None:
-        return told
-    least, most = max(held[0], told[0]), min(held[1], told[1])
-    return (least, most) if least <= most else held
-
-
-def _token_reason(setup: Setup, placed: Layout) -> str:
-    if setup.by_concurrency:
-        return f"concurrency x {placed.max_model_len:,}; {placed.bytes_per_block:,} B a block"
-    groups = f" // {len(placed.groups)} groups" if len(placed.groups) > 1 else ""
-    return f"blocks of {placed.bytes_per_block:,} B{groups} x {placed.block_size:,} tokens"
-
-
-def _blocks_of(setup: Setup, placed: Layout, tokens: int) -> tuple[int, int]:
-    """Return the fewest and the most blocks for which so many tokens are printed."""
-    if not setup.by_concurrency:
-        groups = len(placed.groups)
-        least = tokens // placed.block_size * groups
-        return least, least + groups - 1
-    near = tokens * placed.needed_blocks // placed.max_model_len
-    count = partial(printed_tokens, placed, by_concurrency=True)
-    least, most = _edge(count, near, tokens), _edge(count, near, tokens + 1) - 1
-    return least, max(least, most)
-
-
-def _edge(count: Callable[[int], int], near: int, tokens: int) -> int:
-    """Return the fewest blocks that give at least so many tokens."""
-    start = max(0, near - 2)
-    return next((blocks for blocks in range(start, start + _MOST_STEPS) if count(blocks) >= tokens), start)
-
-
-def _concurrency(setup: Setup, placed: Layout, blocks: int) -> float:
-    if setup.first_engine:
-        return blocks * placed.block_size / placed.max_model_len
-    return blocks / placed.needed_blocks
-
-
 def _block_size(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding]:
     """Yield the block of attention beside states, the padding of states, and of short groups."""
     size = start_up.first("attention_block_tokens")
@@ -365,18 +206,6 @@ def _padding_layers(placed: Layout, printed: Printed | None) -> Iterator[Finding
     yield Finding(quantity="padding_waste_percent", printed=printed, least=nearest, most=nearest, reason=reason)
 
 
-def largest_length(setup: Setup, memory_bytes: int, *, null_block: bool) -> int:
-    """Return the longest request whose blocks fit, beside the null block if asked for, up to the setup's own length."""
-    return longest_context(
-        setup.model,
-        setup.formats,
-        setup.options,
-        kv_memory_bytes=memory_bytes,
-        tensor=setup.tensor,
-        null_block=null_block,
-    )
-
-
 def _other_rank(setup: Setup, start_up: StartUp) -> str:
     """Return the memory of another rank, where that explains the tokens: several ranks, one of them printed."""
     memory, tokens = memory_range(start_up), start_up.smallest("kv_cache_tokens")
@@ -384,12 +213,12 @@ def _other_rank(setup: Setup, start_up: StartUp) -> str:
     if memory is None or tokens is None or len(start_up.printed["available_kv_gib"]) >= ranks or ranks == 1:
         return ""
     placed = setup_layout(setup, stage=True)
-    _, blocks = _blocks_of(setup, placed, int(tokens.value))
+    _, blocks = blocks_of(setup, placed, int(tokens.value))
     left = blocks * placed.bytes_per_block
     if not _LEAST_OF_OTHER_RANK * memory[0] <= left < memory[0]:
         return ""
     requests = start_up.smallest("max_concurrency")
-    if requests is not None and not requests.least <= _concurrency(setup, placed, blocks) <= requests.most:
+    if requests is not None and not requests.least <= concurrency(setup, placed, blocks) <= requests.most:
         return ""
     return (
         f"agrees with {left / GIB:.2f} GiB on another rank: the smallest of {ranks} decides, and not all were printed"

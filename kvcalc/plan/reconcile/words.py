@@ -10,8 +10,9 @@ from kvcalc.core.model import Chunked, Sliding
 from kvcalc.core.reports.reconcile import MemoryPart
 from kvcalc.core.units import GIB, MIB, bytes_text
 from kvcalc.engines.sglang import token_bytes
+from kvcalc.plan.reconcile.layouts import checked_stage, largest_length, setup_layout
+from kvcalc.plan.reconcile.pool import memory_range
 from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats, stage_models
-from kvcalc.plan.reconcile.vllm import checked_stage, largest_length, memory_range, setup_layout
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile

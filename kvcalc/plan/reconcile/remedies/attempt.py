@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.room import Room
 
 __all__ = [
+    "NO_GPU",
     "Attempt",
     "Change",
     "LoadedWeights",
@@ -42,7 +43,7 @@ _LONG, _COARSE_STEP, _FINE_STEP = 10240, 1024, 256
 _MOST_REMEDIES = 6
 # What tensor-parallel ranks repeat of each other's weights at most, as a factor.
 _REPEATED_SHARE = 1.1
-_NO_GPU = "the log does not tell the GPU's memory: with --gpu, flags that would start it are looked for"
+NO_GPU = "the log does not tell the GPU's memory: with --gpu, flags that would start it are looked for"
 _NOTHING = "none of the flags that were tried would start it on this GPU"
 
 
@@ -238,7 +239,7 @@ def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt],
             remedies[names] = Remedy(flags=" ".join(attempt.flags), gives=_gives(found, attempt))
     computed = first.room(None)
     as_tried = first.room(memory(first)) or computed
-    why = "" if remedies else _NOTHING if first.hardware else _NO_GPU
+    why = "" if remedies else _NOTHING if first.hardware else NO_GPU
     return Remedies(
         found=tuple(remedies.values()),
         length=first.length,

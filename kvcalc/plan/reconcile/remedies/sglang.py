@@ -10,8 +10,18 @@ from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.sglang_memory import default_share
 from kvcalc.plan.reconcile.findings import bytes_of_gib
-from kvcalc.plan.reconcile.remedies.attempt import Attempt, both, loaded_weights, longest_length, rounded_length, tried
+from kvcalc.plan.reconcile.remedies.attempt import (
+    NO_GPU,
+    Attempt,
+    Remedies,
+    both,
+    loaded_weights,
+    longest_length,
+    rounded_length,
+    tried,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.engines.logs import StartUp
-    from kvcalc.plan.reconcile.remedies.attempt import Change, Remedies
+    from kvcalc.plan.reconcile.remedies.attempt import Change
 
 __all__ = ["sglang_remedies"]
 
@@ -28,7 +38,6 @@ _STEP = 0.01
 _LEAST_BESIDE_BYTES = 3 * GIB // 2
 _MARGIN = 0.02
 _RANKS = (2, 4, 8)
-_DEFAULT_SHARE = 0.88
 
 
 def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwareProfile | None) -> Remedies:
@@ -42,7 +51,11 @@ def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwarePr
     first = _first(start_up, model, hardware)
     loaded, unknown = loaded_weights(start_up, model, first.parallel.gpus)
     first = replace(first, loaded=loaded, hardware=None if unknown else hardware)
-    share = first.options.utilization or _DEFAULT_SHARE
+    share = first.options.utilization
+    if share is None:
+        if first.hardware is None:
+            return Remedies(why_none=unknown or NO_GPU)
+        share = default_share(model, first.hardware, first.parallel, first.options)
     before, after = start_up.smallest("free_before_gib"), start_up.smallest("free_after_gib")
 
     def memory(attempt: Attempt) -> int | None:

@@ -16,6 +16,7 @@ from kvcalc.engines.terms import runtime_overhead
 from kvcalc.engines.vllm.defaults import batch_defaults
 from kvcalc.engines.vllm.releases import default_utilization, release_of
 from kvcalc.plan.reconcile.findings import bytes_of_gib
+from kvcalc.plan.reconcile.pool import tokens_bytes
 from kvcalc.plan.reconcile.remedies.attempt import (
     Attempt,
     Remedies,
@@ -25,7 +26,6 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     rounded_length,
     tried,
 )
-from kvcalc.plan.reconcile.vllm import tokens_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,6 @@ _MARGIN = 0.02
 _RANKS = (2, 4, 8)
 _FEWER_TOKENS = (2048, 1024, 512)
 _FEWER_SEQUENCES = (256, 64, 16)
-# CUDA has a little less than the driver shows: 23.57 of 24 GiB on a GeForce.
-_LEAST_OF_DRIVER = 0.98
 _BY_VERSION = {True: "0.15.0", False: None}
 
 
@@ -142,7 +140,7 @@ def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -
     sizes = {} if refusal is None else {name: bytes_of_gib(size)[0] for name, size in refusal.sizes.items()}
     printed = start_up.first("total_gpu_gib")
     total = sizes.get("total_gib") or (bytes_of_gib(printed)[0] if printed else None)
-    total = total or (int(_LEAST_OF_DRIVER * hardware.usable_memory_bytes) if hardware else None)
+    total = total or (hardware.usable_memory_bytes if hardware else None)
     free = sizes.get("free_gib")
     if refusal is not None and refusal.kind == "out_of_memory":
         # what this process has is its own again at the next start
@@ -183,7 +181,7 @@ def _left(start_up: StartUp, setup: Setup) -> int | None:
 def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, memory: _Memory) -> Attempt:
     """Return the start as it was tried."""
     if hardware is not None and memory.total is not None:
-        hardware = replace(hardware, memory_bytes=memory.total)
+        hardware = replace(hardware, runtime_memory_bytes=memory.total)
     version = start_up.version if release_of(start_up.version) else _BY_VERSION[setup.checks_all_layers]
     # what no printed number depends on is the engine's default on that card
     pinned = start_up.printed.keys() & {"needed_kv_gib", "kv_cache_tokens"}
