@@ -39,6 +39,7 @@ _OPTIONS = (
     "enable_lora",
     "enable_eplb",
     "cpu_offload_gb",
+    "language_model_only",
     "enforce_eager",
     "num_gpu_blocks_override",
     "disable_hybrid_kv_cache_manager",

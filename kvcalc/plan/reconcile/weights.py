@@ -65,6 +65,8 @@ def reconcile_weights(start_up: StartUp, model: ModelProfile) -> tuple[tuple[Rec
     printed = start_up.printed.get("loaded_gib") or start_up.printed.get("weights_gib")
     if not printed:
         return (), ()
+    if start_up.options.get("language_model_only"):
+        model = model.text_only("--language-model-only")
     why_not = _unknown(start_up, model)
     if why_not:
         return (), (f"the memory of the weights was not computed again: {why_not}",)

@@ -150,10 +150,28 @@ def test_tables_of_positions_of_a_small_model_are_not_a_difference():
     assert rows(f"{head}, tensor_parallel_size=1\nModel loading took 0.935 GiB memory")["weights_gib"].agrees
 
 
-def test_towers_that_a_profile_leaves_out_are_not_a_difference():
+def test_towers_are_among_the_weights():
     head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mistral-Small-3.1-24B-Instruct-2503")
     # 23.57 G parameters of text, and 0.44 G of a tower
     assert rows(f"{head}, tensor_parallel_size=1\nModel loading took 44.75 GiB memory")["weights_gib"].agrees
+
+
+def test_a_model_that_was_started_without_its_towers_is_lighter():
+    head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "google/gemma-3-27b-it")
+    assert "gemma" in head
+    took = "Model loading took 50.40 GiB memory"
+    assert rows(f"{head}, tensor_parallel_size=1, language_model_only=True\n{took}")["weights_gib"].agrees
+    assert not rows(f"{head}, tensor_parallel_size=1\n{took}")["weights_gib"].agrees
+
+
+def test_padded_experts_are_computed():
+    head = LLAMA.replace("meta-llama/Llama-3.1-8B-Instruct", "openai/gpt-oss-120b")
+    assert "gpt-oss" in head
+    found = {
+        printed: rows(f"{head}, tensor_parallel_size=1\nModel loading took {printed} GiB memory")["weights_gib"].agrees
+        for printed in ("60.00", "64.38", "65.9651", "68.70", "72.00")
+    }
+    assert found == {"60.00": False, "64.38": True, "65.9651": True, "68.70": True, "72.00": False}
 
 
 def test_a_rank_that_disagrees_is_shown():
