@@ -47,6 +47,7 @@ class Config:
         uses: record shared with the parent config.
         spellings: other names of keys, each with the name it stands for.
         given: keys that a config around this one decides, with what is known of each there.
+        absent: paths of keys that were looked for and are not in the file, shared with the parent config.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Config:
         uses: dict[str, KeyUse] | None = None,
         spellings: Mapping[str, str] | None = None,
         given: Mapping[str, KeyUse] | None = None,
+        absent: set[str] | None = None,
     ) -> None:
         self.data = data
         self.where = where
@@ -67,6 +69,7 @@ class Config:
         self.uses: dict[str, KeyUse] = {} if uses is None else uses
         self.spellings = spellings or {}
         self.given = given or {}
+        self.absent: set[str] = set() if absent is None else absent
 
     def key_path(self, key: str) -> str:
         """Return the dotted path of a key in the file."""
@@ -88,6 +91,7 @@ class Config:
         present = [name for name in names if name in self.data]
         if present:
             return self._agreed([name for name in present if self.data[name] is not None] or present[:1])
+        self.absent |= set(map(self.key_path, names))
         for name in names:
             if name in self.defaults:
                 path = self.key_path(name)
@@ -133,6 +137,8 @@ class Config:
 
     def has(self, key: str) -> bool:
         """Return whether the file itself has the key with a value other than null."""
+        if key not in self.data:
+            self.absent.add(self.key_path(key))
         return self.data.get(key) is not None
 
     def integer(self, *keys: str, default: Any = _MISSING, least: int = 1) -> int:
@@ -202,7 +208,8 @@ class Config:
             value = {}
         if not isinstance(value, dict):
             raise self.bad(keys[0], value, "a mapping")
-        return Config(value, where=self.where, path=self.key_path(keys[0]), defaults=defaults or {}, uses=self.uses)
+        path = self.key_path(keys[0])
+        return Config(value, where=self.where, path=path, defaults=defaults or {}, uses=self.uses, absent=self.absent)
 
     def choice(self, value: str, known: Sequence[str], *, key: str, what: str) -> str:
         """Return ``value`` if it is one of the known ones, else refuse the architecture by its name."""

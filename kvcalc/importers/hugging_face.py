@@ -11,7 +11,9 @@ from kvcalc.core.model import ModelProfile
 from kvcalc.core.provenance import Source
 from kvcalc.files import read_text
 from kvcalc.importers.config_reader import Config, KeyUse
+from kvcalc.importers.contradictions import contradiction_notes
 from kvcalc.importers.families import find_rule, known_types
+from kvcalc.importers.misspelt import refuse_misspelt
 from kvcalc.importers.quantization import weight_formats
 from kvcalc.importers.towers import count_towers
 from kvcalc.importers.unread import looks_relevant, refuse_unread
@@ -26,6 +28,7 @@ __all__ = ["import_config", "lint", "read_config", "read_config_file"]
 _MOST_BYTES = 8 * 2**20
 _DEEPEST = 64
 _LONGEST_TYPE = 80
+_LONGEST_SHOWN = 60
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -101,6 +104,7 @@ def import_config(
     dtype = checkpoint_dtype(chain)
     formats = weight_formats(top, text, shape, dtype=dtype)
     towers, unknown = count_towers(chain, shape.hidden_size)
+    refuse_misspelt(chain)
     source = Source(kind="model_config", url=url, date=date, note="" if url else where)
     profile = ModelProfile(
         name=name,
@@ -120,7 +124,7 @@ def import_config(
         vector_parameters=shape.vector_parameters,
         sources={"config": source},
         provenance={"default": "config"},
-        notes=(*shape.notes, *unknown, *_default_notes(uses)),
+        notes=(*shape.notes, *unknown, *_default_notes(uses), *contradiction_notes(chain)),
     )
     return profile, uses
 
@@ -169,13 +173,25 @@ _TOWERS = ("vision_config.", "audio_config.", "thinker_config.vision_config.", "
 
 
 def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
-    """Return a warning where a model's very size comes from the defaults of its config class."""
-    own = [use for key, use in uses.items() if not key.startswith(_TOWERS)]
-    absent = [use for use in own if use.use == "defaulted" and isinstance(use.value, int)]
-    assumed = [f"{use.key} = {use.value}" for use in absent if use.key.rpartition(".")[2] in _SIZES]
-    if not assumed:
-        return ()
-    return (f"the config does not give its own size; the defaults of its class stand in: {', '.join(assumed)}",)
+    """Return what stands in for keys that decide memory or compute and that the config does not give."""
+    # what is merely absent is of no other config of the class either
+    absent = [
+        use
+        for key, use in uses.items()
+        if not key.startswith(_TOWERS) and use.use == "defaulted" and use.why != "absent" and looks_relevant(use.key)
+    ]
+    assumed = [use for use in absent if use.key.rpartition(".")[2] in _SIZES and isinstance(use.value, int)]
+    others = [use for use in absent if use not in assumed and (use.value or use.key.endswith("tie_word_embeddings"))]
+    notes = (
+        ("the config does not give its own size; the defaults of its class stand in", assumed),
+        ("left out by the config, so that the default of its class holds", others),
+    )
+    return tuple(f"{said}: {', '.join(map(_shown_default, found))}" for said, found in notes if found)
+
+
+def _shown_default(use: KeyUse) -> str:
+    shown = json.dumps(use.value)
+    return f"{use.key} = {shown if len(shown) <= _LONGEST_SHOWN else f'{shown[:_LONGEST_SHOWN]}…'}"
 
 
 def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcError:

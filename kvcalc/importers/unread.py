@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Shape
 
-__all__ = ["looks_relevant", "refuse_unread"]
+__all__ = ["WATCHED", "decides_nothing", "looks_relevant", "refuse_unread"]
 
 _EXPERT_COUNTS = (
     "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts", "n_experts",
@@ -53,6 +53,10 @@ _KINDS = frozenset(
 _WINDOWS = ("sliding_window", "sliding_window_size", "attention_window_size", "window_length", "attention_chunk_size")
 # A single one of these is the same as none.
 _ONE_IS_NONE = frozenset((*_EXPERT_COUNTS, "cla_share_factor", "num_recurrence", "altup_num_inputs", "total_ut_steps"))
+# Keys that are refused where a rule does not read them: a misspelling of one must not slip through either.
+WATCHED = frozenset((
+    *_EXPERT_COUNTS, *_SHARED_EXPERTS, *_LATENT, *_INDEXED, *_ALWAYS, *_KV_HEADS, *_HEAD_DIMS, *_KIND_LISTS, *_WINDOWS,
+))  # fmt: skip
 # The switch that puts a key out of action where it is off.
 _SWITCHES = {
     **dict.fromkeys(_LATENT, "use_mla"),
@@ -207,6 +211,12 @@ _TELLING = re.compile(
     r"bias|tie|ffn|intermediate|block|pattern|position|nextn|mtp|group|width|lora|index|query|dense|replace|compress|"
     r"ratio|mla|cla(?:$|_)|share|recurren|altup|laurel|top_?k|sparse|depth|factor|per_|norm"
 )
+
+
+def decides_nothing(name: str, value: Any) -> bool:
+    """Return whether a key is of those that never decide memory or compute, whoever reads it."""
+    part = isinstance(value, dict)
+    return _HARMLESS.fullmatch(name) is not None or (not part and _ELSEWHERE.fullmatch(name) is not None)
 
 
 def looks_relevant(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from kvcalc.importers.config_reader import Config, KeyUse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["checkpoint_dtype", "class_defaults", "inner_config", "nested_configs"]
+__all__ = ["checkpoint_dtype", "class_defaults", "class_keys", "inner_config", "nested_configs"]
 
 # Where multimodal configs keep the text model, in the order they are looked for.
 _TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
@@ -44,12 +45,15 @@ def nested_configs(top: Config) -> list[Config]:
         outer = chain[-1]
         part = next((key for key in _TEXT_PARTS if isinstance(outer.data.get(key), dict)), None)
         if part is None:
+            outer.absent |= set(map(outer.key_path, _TEXT_PARTS))
             break
         inner = dict(outer.data[part])
         inner.setdefault("model_type", _text_type(outer, part))
         path = outer.key_path(part)
         tied = _tie(outer, Config(inner, path=path, defaults=class_defaults(inner["model_type"])))
-        if tied is not None and _TIE in inner:
+        if _TIE not in inner:
+            outer.absent.add(f"{path}.{_TIE}")
+        elif tied is not None:
             outer.uses[f"{path}.{_TIE}"] = KeyUse(f"{path}.{_TIE}", inner[_TIE], "ignored", "the wrapper decides it")
         chain.append(_with_class(outer, inner, path=path, given={} if tied is None else {_TIE: tied}))
     return chain
@@ -62,12 +66,15 @@ def inner_config(outer: Config, key: str, model_type: str) -> Config:
 
 def _with_class(outer: Config, data: Any, *, path: str = "", given: dict[str, KeyUse] | None = None) -> Config:
     model_type = data.get("model_type", "")
+    if "model_type" not in data:
+        outer.absent.add(f"{path}.model_type" if path else "model_type")
     return Config(
         data,
         where=outer.where,
         path=path,
         defaults=class_defaults(model_type),
         uses=outer.uses,
+        absent=outer.absent,
         spellings=_table("spellings", model_type),
         given=given,
     )
@@ -103,6 +110,7 @@ def _own_tie(outer: Config) -> KeyUse | None:
         return outer.given[_TIE]
     if _TIE in outer.data:
         return KeyUse(path, outer.data[_TIE], "used")
+    outer.absent.add(path)
     if _TIE in outer.defaults:
         return KeyUse(path, outer.defaults[_TIE], "defaulted", "the default of the wrapper's class")
     return None
@@ -122,6 +130,15 @@ def _table(kind: str, model_type: object) -> dict[str, Any]:
 def class_defaults(model_type: object) -> dict[str, Any]:
     """Return what transformers' config class gives to absent keys."""
     return _table("defaults", model_type)
+
+
+@cache
+def class_keys() -> frozenset[str]:
+    """Return the names of keys that any config class has: none of them is a misspelling of another."""
+    class_defaults("")
+    tables = _tables or {}
+    named = (keys for kind in ("defaults", "spellings") for keys in tables[kind].values())
+    return frozenset(name for keys in named for name in keys)
 
 
 def checkpoint_dtype(chain: Sequence[Config]) -> str:

@@ -44,7 +44,7 @@ def mamba(config: Config) -> Shape:
         inner,
         states=config.integer("state_size"),
         kernel=config.integer("conv_kernel"),
-        rank=step_rank(config, "timestep_rank", hidden),
+        rank=step_rank(config, "time_step_rank", hidden),
         conv_bias=config.flag("use_conv_bias"),
         bias=config.flag("use_bias"),
     )

@@ -37,7 +37,7 @@ def nemotron_nas(config: Config) -> Shape:
         if not isinstance(entry, dict):
             raise config.bad("block_configs", entry, "a list of mappings")
         path = f"{config.key_path('block_configs')}[{place}]"
-        part = Config(entry, where=config.where, path=path, uses=config.uses)
+        part = Config(entry, where=config.where, path=path, uses=config.uses, absent=config.absent)
         block = _block(config, part, hidden)
         blocks.append(made.setdefault(str(block), block))
     return decoder_shape(config, tuple(blocks), hidden=hidden)

@@ -45,9 +45,10 @@ def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower
     for top in chain:
         for key, part, wrappers, rules in _PLACES:
             wrapper = wrappers.get(str(top.data.get("model_type", "")))
+            described = top.has(key) and bool(top.data[key])
             if key not in top.data and wrapper is not None and f"{key}_type" in top.defaults:
                 notes.append(f"the config does not describe its {part} tower; the defaults of its class stand in")
-            elif not top.data.get(key):
+            elif not described:
                 continue
             try:
                 towers.append(_tower(top, key, part, wrapper, rules, text_hidden))
