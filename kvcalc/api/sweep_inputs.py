@@ -3,51 +3,122 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvcalc import __version__
+from kvcalc.core.errors import InputError
 from kvcalc.sources import calibrations, load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kvcalc.api.sweeps import Sweep
 
-__all__ = ["content_digests", "load_profiles"]
+    Digests = Mapping[str, str]
+
+__all__ = ["check_unchanged", "input_digests", "read_profile", "read_profiles"]
+
+_LOADERS: dict[str, Callable[[str | Path], Any]] = {"model": load_model, "gpu": load_hardware, "draft": load_model}
+_LOADERS["calibration"] = load_calibration
+# Profiles that a process keeps: a sweep's tasks ask for the same ones over and over.
+_MOST_KEPT = 64
 
 
-def load_profiles(swept: Sweep) -> Iterator[tuple[str, Any]]:
-    """Yield each profile that a sweep names, with what it is called: ``model llama3.1-8b``, ``gpu h200``.
-
-    Raises:
-        KvcalcError: one that cannot be found or read.
-    """
-    loaders: dict[str, Callable[[str | Path], Any]] = {"model": load_model, "gpu": load_hardware, "draft": load_model}
-    loaders["calibration"] = load_calibration
-    for kind, load in loaders.items():
-        for source in _given(swept, kind):
-            is_named = isinstance(source, str | Path)
-            yield f"{kind} {source if is_named else source.name}", load(source) if is_named else source
-    if "estimate" in _given(swept, "step_times") and not _given(swept, "calibration"):
-        for name, calibration in sorted(calibrations().items()):
-            yield f"calibration {name}", calibration
-
-
-def content_digests(swept: Sweep) -> dict[str, str]:
-    """Return a digest of the content of each profile and trace that a sweep names.
+def input_digests(swept: Sweep) -> dict[str, str]:
+    """Return digests of the content of the profiles and traces that a sweep names, by what they are called.
 
     A profile counts as it was read, wherever it was found: another file of that name in ``KVCALC_PROFILES`` is another
-    content, a comment in the same file is not.
+    content, a comment in the same file is not. kvcalc's version stands among them.
 
     Raises:
         KvcalcError: a profile that cannot be found or read.
         OSError: a trace that cannot be read.
     """
-    digests = {name: hashlib.sha256(repr(profile).encode()).hexdigest() for name, profile in load_profiles(swept)}
+    profiles = {_called(kind, source): _digest(_load(kind, source)) for kind, source in _named(swept)}
+    return profiles | _others(swept)
+
+
+def read_profile(kind: str, source: Any, digests: Digests) -> Any:
+    """Return a profile as it was when its sweep began.
+
+    Args:
+        kind: ``model``, ``gpu``, ``draft`` or ``calibration``.
+        source: its name or file; or a profile, which is passed through.
+        digests: those that the sweep began with.
+
+    Raises:
+        InputError: it has another content.
+        KvcalcError: it cannot be found or read.
+    """
+    if not isinstance(source, str | Path):
+        return source
+    return _read(kind, source, digests[_called(kind, source)])
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _read(kind: str, source: str | Path, digest: str) -> Any:
+    profile = _load(kind, source)
+    if _digest(profile) != digest:
+        raise _changed(_called(kind, source))
+    return profile
+
+
+def read_profiles(swept: Sweep, digests: Digests) -> None:
+    """Read the profiles that a sweep names, so that a fault is one of the sweep and not of one of its points.
+
+    Raises:
+        KvcalcError: as `read_profile`.
+    """
+    for kind, source in _named(swept):
+        read_profile(kind, source, digests)
+
+
+def check_unchanged(swept: Sweep, digests: Digests) -> None:
+    """Look again at what is read anew by each task.
+
+    Raises:
+        InputError: it has not the content that the sweep began with, here.
+    """
+    for called, digest in _others(swept).items():
+        if digests.get(called) != digest:
+            raise _changed(called)
+
+
+def _changed(called: str) -> InputError:
+    hint = "put it back and go on with --resume; the workers of a cluster need the same files, and the same kvcalc"
+    return InputError(f"{called} is not what it was when the sweep began", hint=hint)
+
+
+def _named(swept: Sweep) -> Iterator[tuple[str, Any]]:
+    """Yield the profiles that a sweep names."""
+    for kind in _LOADERS:
+        for source in _given(swept, kind):
+            yield kind, source
+
+
+def _others(swept: Sweep) -> dict[str, str]:
+    """Return digests of traces, and of the calibrations that estimates choose from; and the version."""
+    found = {"kvcalc's version": __version__}
+    if "estimate" in _given(swept, "step_times") and not _given(swept, "calibration"):
+        found |= {_called("calibration", name): _digest(each) for name, each in sorted(calibrations().items())}
     for trace in _given(swept, "trace"):
         with Path(trace).open("rb") as file:
-            digests[f"trace {trace}"] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+            found[f"trace {trace}"] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _called(kind: str, source: Any) -> str:
+    return f"{kind} {source if isinstance(source, str | Path) else source.name}"
+
+
+def _load(kind: str, source: Any) -> Any:
+    return _LOADERS[kind](source) if isinstance(source, str | Path) else source
+
+
+def _digest(profile: Any) -> str:
+    return hashlib.sha256(repr(profile).encode()).hexdigest()
 
 
 def _given(swept: Sweep, name: str) -> Iterable[Any]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.api.calculators import fit, prefill, size
 from kvcalc.api.speculation import speculate
+from kvcalc.api.sweep_inputs import check_unchanged, read_profile, read_profiles
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.plan.speculative.acceptance import FORMS
 from kvcalc.render.records import records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvcalc.api.sweeps import Columns, Sweep
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.sweep import SweepTask
 
-__all__ = ["PLACES", "columns_of"]
+__all__ = ["PLACES", "Work", "columns_of"]
 
 # The axes that say what runs where: arguments of `kvcalc.deployment`.
 PLACES = (
@@ -27,13 +30,35 @@ PLACES = (
 )  # fmt: skip
 
 
-def columns_of(swept: Sweep, task: SweepTask) -> Columns:
-    """Return a task's rows as columns: what was varied, then the report's fields; or why it cannot be done."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the tasks of a sweep have in common.
+
+    Args:
+        swept: the sweep, without its axes.
+        digests: of the content of what the rows stand on, as `input_digests` returns them.
+    """
+
+    swept: Sweep
+    digests: Mapping[str, str]
+
+
+def columns_of(work: Work, task: SweepTask) -> Columns:
+    """Return a task's rows as columns: what was varied, then the report's fields; or why it cannot be done.
+
+    Raises:
+        InputError: what the rows stand on is not what it was when the sweep began.
+        KvcalcError: a profile that cannot be read here.
+    """
     points = {name: [value] * task.points for name, value in task.point.items()}
+    point = replace(work.swept, axes={name: (value,) for name, value in task.point.items()})
+    read_profiles(point, work.digests)
     try:
-        found = _REPORTS[swept.report](swept, task)
+        found = _REPORTS[work.swept.report](work, task)
     except KvcalcError as error:
         return points | _cells(task) | {"error": [str(error)] * task.points}
+    finally:
+        check_unchanged(point, work.digests)
     more = {name: values for name, values in found.items() if name not in points}
     return points | more | {"error": [None] * task.points}
 
@@ -50,28 +75,37 @@ def _cells(task: SweepTask) -> Columns:
 
 
 @lru_cache(maxsize=8)
-def _deployed(given: tuple[tuple[str, Any], ...]) -> Deployment:
+def _deployed(given: tuple[tuple[str, Any], ...], digests: tuple[tuple[str, str], ...]) -> Deployment:
     from kvcalc.api.deployments import deployment
 
-    return deployment(**dict(given))
+    return deployment(**_with_profiles(dict(given), dict(digests)))
 
 
-def _deployment(swept: Sweep, task: SweepTask) -> Deployment:
-    given = {**swept.deployment, **{name: value for name, value in task.point.items() if name in PLACES}}
+def _deployment(work: Work, task: SweepTask) -> Deployment:
+    given = {**work.swept.deployment, **{name: value for name, value in task.point.items() if name in PLACES}}
     given["settings"] = tuple(given.get("settings", ()))
-    return _deployed(tuple(sorted(given.items())))
+    called = [f"{kind} {given[kind]}" for kind in ("model", "gpu") if kind in given]
+    digests = tuple((name, work.digests[name]) for name in called if name in work.digests)
+    return _deployed(tuple(sorted(given.items())), digests)
 
 
-def _given(swept: Sweep, task: SweepTask) -> dict[str, Any]:
+def _given(work: Work, task: SweepTask) -> dict[str, Any]:
     """Return what a task's report is asked with, besides where it runs."""
-    return {**swept.options, **{name: value for name, value in task.point.items() if name not in PLACES}}
+    point = {name: value for name, value in task.point.items() if name not in PLACES}
+    return _with_profiles({**work.swept.options, **point}, work.digests)
 
 
-def _decode(swept: Sweep, task: SweepTask) -> Columns:
+def _with_profiles(given: dict[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return arguments with profiles in place of their names."""
+    named = {kind: given[kind] for kind in ("model", "gpu", "draft", "calibration") if given.get(kind) is not None}
+    return given | {kind: read_profile(kind, source, digests) for kind, source in named.items()}
+
+
+def _decode(work: Work, task: SweepTask) -> Columns:
     from kvcalc.plan.deployment import default_context
     from kvcalc.simulate.decode_grid import decode_blocks
 
-    deployment = _deployment(swept, task)
+    deployment = _deployment(work, task)
     contexts = task.cells.get("context") or (default_context(deployment.model),)
     found: Columns = {}
     for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
@@ -82,18 +116,18 @@ def _decode(swept: Sweep, task: SweepTask) -> Columns:
     return found
 
 
-def _prefill(swept: Sweep, task: SweepTask) -> Columns:
+def _prefill(work: Work, task: SweepTask) -> Columns:
     prompts = task.cells.get("prompt")
-    return _rows(prefill(_deployment(swept, task), batches=task.cells.get("batch", (1,)), prompts=prompts))
+    return _rows(prefill(_deployment(work, task), batches=task.cells.get("batch", (1,)), prompts=prompts))
 
 
-def _speculate(swept: Sweep, task: SweepTask) -> Columns:
-    given = _given(swept, task)
+def _speculate(work: Work, task: SweepTask) -> Columns:
+    given = _given(work, task)
     if not given.keys() & set(FORMS):
         raise InputError("a sweep of speculation needs an acceptance", hint="for example --acceptance 0.6,0.8")
     gamma = given.pop("gamma", None)
     found = speculate(
-        _deployment(swept, task),
+        _deployment(work, task),
         given.pop("draft", None),
         gammas=None if gamma is None else (gamma,),
         batches=task.cells.get("batch", (1,)),
@@ -103,31 +137,31 @@ def _speculate(swept: Sweep, task: SweepTask) -> Columns:
     return _rows(found)
 
 
-def _simulate(swept: Sweep, task: SweepTask) -> Columns:
+def _simulate(work: Work, task: SweepTask) -> Columns:
     """Run one simulation; what is given goes to where there is a field of that name."""
     from kvcalc.api.loads import Load
     from kvcalc.api.serving import Serving, simulate_serving
     from kvcalc.engines.options import EngineOptions
 
-    given = _given(swept, task)
+    given = _given(work, task)
     load, serving, options = (
         {name: given[name] for name in (field.name for field in fields(kind)) if name in given}
         for kind in (Load, Serving, EngineOptions)
     )
     serving["options"] = EngineOptions(**options)
-    report = simulate_serving(_deployment(swept, task), Load(**load), serving=Serving(**serving))
+    report = simulate_serving(_deployment(work, task), Load(**load), serving=Serving(**serving))
     return _rows(report)
 
 
-def _each_cell(function: Callable[..., Any]) -> Callable[[Sweep, SweepTask], Columns]:
+def _each_cell(function: Callable[..., Any]) -> Callable[[Work, SweepTask], Columns]:
     """Return what asks a function that answers one context and batch for each cell of a task."""
 
-    def ask(swept: Sweep, task: SweepTask) -> Columns:
-        deployment = _deployment(swept, task)
+    def ask(work: Work, task: SweepTask) -> Columns:
+        deployment = _deployment(work, task)
         cells = _cells(task)
         found: list[dict[str, Any]] = []
         for values in zip(*cells.values(), strict=True) if cells else [()]:
-            report = function(deployment, **dict(zip(cells, values, strict=True)), **swept.options)
+            report = function(deployment, **dict(zip(cells, values, strict=True)), **work.swept.options)
             found += records(report)
         return _as_columns(found)
 
@@ -157,7 +191,7 @@ def _plain_numbers(values: Any) -> list[Any]:
     return plain
 
 
-_REPORTS: dict[str, Callable[[Sweep, SweepTask], Columns]] = {
+_REPORTS: dict[str, Callable[[Work, SweepTask], Columns]] = {
     "decode": _decode,
     "prefill": _prefill,
     "size": _each_cell(size),

@@ -169,22 +169,20 @@ def _save_rows(
     Raises:
         InputError: as `sweep`; what decides the rows changed while they were computed.
     """
+    from kvcalc.api.sweep_inputs import input_digests
+    from kvcalc.render.records import plain
     from kvcalc.render.saved import SavedRows
 
-    tasks, run = swept.grid.number_of_tasks, _run(swept)
+    tasks, digests = swept.grid.number_of_tasks, input_digests(swept)
+    axes = {name: list(values) for name, values in swept.axes.items()}
+    run = {"options": plain(replace(swept, axes=axes)), **digests}
     with SavedRows(path, run=run, resume=resume) as saved:
         already = saved.numbers
-        computed = sweep_columns(swept, workers=workers, scheduler=scheduler, skip=already, in_order=False)
-        with closing(computed) as done:
+        with closing(_computed(swept, digests, workers=workers, scheduler=scheduler, skip=already)) as done:
             for count, (number, columns) in enumerate(done, len(already) + 1):
                 saved.save(number, columns)
                 if progress is not None:
                     progress(count, tasks)
-        changed = [name for name, digest in _run(swept).items() if digest != run[name]]
-        if changed:
-            saved.discard()
-            what = f"{' and '.join(changed)} changed while the sweep ran: its rows were thrown away"
-            raise InputError(what, hint="run it again, and leave its files alone until it has ended")
         failed = saved.failed
         saved.finish(tasks)
     again = f"{saved.rejected:,} parts were not as they had been written and were computed again"
@@ -195,55 +193,51 @@ def _failures(failed: int) -> tuple[str, ...]:
     return (f"{failed:,} points have no answer; the column error says why",) if failed else ()
 
 
-def _run(swept: Sweep) -> dict[str, Any]:
-    """Return what decides every row, by what it is called: options, the version, and digests of what is read."""
-    from kvcalc import __version__
-    from kvcalc.api.sweep_inputs import content_digests
-    from kvcalc.render.records import plain
-
-    axes = {name: list(values) for name, values in swept.axes.items()}
-    return {"options": plain(replace(swept, axes=axes)), "kvcalc's version": __version__, **content_digests(swept)}
-
-
 def sweep_columns(
-    swept: Sweep,
-    *,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    skip: frozenset[int] = frozenset(),
-    in_order: bool = True,
+    swept: Sweep, *, workers: int | None = None, scheduler: str | None = None
 ) -> Generator[tuple[int, Columns], None, None]:
-    """Yield the number of each task and its rows as columns; arguments and errors as `sweep`.
+    """Yield the number of each task and its rows as columns, in the order of the grid; arguments and errors as `sweep`.
 
     Args:
         swept: the report and the grid.
         workers: processes.
         scheduler: address of a Dask scheduler.
-        skip: tasks that are not done.
-        in_order: whether they come in the order of the grid, or as they are done.
     """
-    from kvcalc.api.sweep_tasks import columns_of
+    from kvcalc.api.sweep_inputs import input_digests
+
+    computed = _computed(swept, input_digests(swept), workers=workers, scheduler=scheduler)
+    return _ordered(computed, range(swept.grid.number_of_tasks))
+
+
+def _computed(
+    swept: Sweep,
+    digests: Mapping[str, str],
+    *,
+    workers: int | None,
+    scheduler: str | None,
+    skip: frozenset[int] = frozenset(),
+) -> Generator[tuple[int, Columns], None, None]:
+    """Yield the number of each task and its rows as columns, as they are done.
+
+    Args:
+        swept: the report and the grid.
+        digests: of what the rows stand on; a name that is not known has been refused with them, before any work.
+        workers: processes.
+        scheduler: address of a Dask scheduler.
+        skip: tasks that are not done.
+    """
+    from kvcalc.api.sweep_tasks import Work, columns_of
     from kvcalc.workers import cluster_pool, process_pool, run_tasks
 
+    if "gpu" not in swept.axes and swept.report in ("decode", "prefill", "simulate"):
+        raise InputError("a speed needs an accelerator", hint="give --gpu, for example --gpu h100-sxm")
     if workers is None and swept.report != "simulate":
         workers = 1
     pool, number = process_pool(workers) if scheduler is None else cluster_pool(scheduler)
-    _check(swept)
     tasks = (task for task in swept.grid.tasks() if task.number not in skip)
-    found = run_tasks(partial(columns_of, replace(swept, axes={})), tasks, pool=pool, workers=number)
-    results = ((task.number, columns) for task, columns in found)
-    numbers = (number for number in range(swept.grid.number_of_tasks) if number not in skip)
-    return _ordered(results, numbers) if in_order else results
-
-
-def _check(swept: Sweep) -> None:
-    """Refuse a name that is not known before anything is computed: a mistake, not a point that has no answer."""
-    from kvcalc.api.sweep_inputs import load_profiles
-
-    for _ in load_profiles(swept):
-        pass
-    if "gpu" not in swept.axes and swept.report in ("decode", "prefill", "simulate"):
-        raise InputError("a speed needs an accelerator", hint="give --gpu, for example --gpu h100-sxm")
+    work = Work(replace(swept, axes={}), digests)
+    done = run_tasks(partial(columns_of, work), tasks, pool=pool, workers=number)
+    return ((task.number, columns) for task, columns in done)
 
 
 def _ordered(

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import kvcalc
-from kvcalc.api import Sweep, sweep
+from kvcalc.api import Sweep, sweep, sweep_inputs
+from kvcalc.api.sweep_inputs import input_digests
+from kvcalc.api.sweep_tasks import Work, columns_of
 from kvcalc.core.errors import InputError, KvcalcError, UnknownNameError
 from kvcalc.render.records import records
 
@@ -195,25 +197,50 @@ def test_a_sweep_is_resumed_when_what_it_stands_on_is_the_same_in_other_words(ed
     assert Path("rows.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
-def test_rows_are_thrown_away_when_what_they_stand_on_changes_meanwhile(edit, tmp_path):
-    with pytest.raises(InputError, match=r"model own\.yaml changed while the sweep ran"):
-        sweep(STANDS_ON_FILES, save="rows.csv", workers=1, progress=lambda *_: edit("model own.yaml"))
-    assert not list(tmp_path.glob("rows*"))
+@pytest.mark.parametrize("what", ["trace trace.csv", "calibration vllm-hopper"])
+def test_a_sweep_ends_when_what_it_stands_on_changes_meanwhile_and_goes_on_when_that_is_put_back(edit, what):
+    sweep(STANDS_ON_FILES, save="whole.csv", workers=1)
+    with pytest.raises(InputError, match=f"{what} is not what it was when the sweep began"):
+        sweep(STANDS_ON_FILES, save="rows.csv", workers=1, progress=lambda *_: edit(what))
+    assert len(list(Path("rows.csv.parts").glob("0*"))) == 1
+    name, before, _ = EDITS[what]
+    Path(name).unlink() if before is None else Path(name).write_text(before)
+    sweep(STANDS_ON_FILES, save="rows.csv", workers=1, resume=True)
+    assert Path("rows.csv").read_bytes() == Path("whole.csv").read_bytes()
+
+
+def test_profiles_that_were_read_are_used_to_the_end_whatever_becomes_of_their_files(edit):
+    swept = replace(STANDS_ON_FILES, axes=STANDS_ON_FILES.axes | {"model": ("own.yaml",), "seed": (1, 2, 3)})
+    sweep(swept, save="whole.csv", workers=1)
+    sweep(swept, save="rows.csv", workers=1, progress=lambda *_: edit("model own.yaml"))
+    assert Path("rows.csv").read_bytes() == Path("whole.csv").read_bytes()
+    sweep(swept, save="rows.csv", workers=1)
+    assert Path("rows.csv").read_bytes() != Path("whole.csv").read_bytes()
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_worker_that_reads_other_files_than_the_sweep_began_with_refuses(edit, what):
+    digests = input_digests(STANDS_ON_FILES)
+    tasks = list(STANDS_ON_FILES.grid.tasks())
+    edit(what)
+    vars(sweep_inputs)["_read"].cache_clear()  # as in a process that has read nothing yet
+    with pytest.raises(InputError, match=f"{what} is not what it was when the sweep began"):
+        [columns_of(Work(replace(STANDS_ON_FILES, axes={}), digests), task) for task in tasks]
 
 
 def test_another_version_of_kvcalc_does_not_go_on_with_a_sweep(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sweep(FIT, save=tmp_path / "rows.csv", progress=_stop)
-    monkeypatch.setattr(kvcalc, "__version__", "0.0.1")
+    monkeypatch.setattr("kvcalc.api.sweep_inputs.__version__", "0.0.1")
     with pytest.raises(InputError, match="kvcalc's version changed since"):
         sweep(FIT, save=tmp_path / "rows.csv", resume=True)
 
 
 def test_digests_are_the_same_in_every_process():
     script = (
-        "from kvcalc.api import Sweep, profile_names; from kvcalc.api.sweep_inputs import content_digests\n"
+        "from kvcalc.api import Sweep, profile_names; from kvcalc.api.sweep_inputs import input_digests\n"
         "axes = {'model': profile_names('model')[::4], 'gpu': profile_names('hardware')}\n"
-        "print(content_digests(Sweep(axes=axes, options={'step_times': 'estimate'})))"
+        "print(input_digests(Sweep(axes=axes, options={'step_times': 'estimate'})))"
     )
     environments = [
         os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))} for seed in "12"
