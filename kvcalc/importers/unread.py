@@ -214,9 +214,10 @@ _TELLING = re.compile(
 
 
 def decides_nothing(name: str, value: Any) -> bool:
-    """Return whether a key is of those that never decide memory or compute, whoever reads it."""
-    part = isinstance(value, dict)
-    return _HARMLESS.fullmatch(name) is not None or (not part and _ELSEWHERE.fullmatch(name) is not None)
+    """Return whether a key is of those that never decide memory or compute, whoever reads it; parts of a config may."""
+    if isinstance(value, dict):
+        return False
+    return _HARMLESS.fullmatch(name) is not None or _ELSEWHERE.fullmatch(name) is not None
 
 
 def looks_relevant(path: str) -> bool:
