@@ -65,9 +65,9 @@ def _held_against(given: ModelProfile, start_ups: Sequence[StartUp]) -> tuple[st
     told = []
     for name in printed:
         if name is None:
-            told.append(f"the log names no model: its numbers are held against {given.name}, which was given")
+            told.append(f"the log names no model: its numbers are compared with {given.name}, which was given")
         elif not _is_named(given, name):
-            told.append(f"the log names {name!r}: its numbers are held against {given.name}, which was given")
+            told.append(f"the log names {name!r}: its numbers are compared with {given.name}, which was given")
     return tuple(told)
 
 

@@ -161,7 +161,7 @@ def test_the_gpu_is_taken_where_the_log_does_not_name_it(run, tmp_path):
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`\n",
         encoding="utf-8",
     )
-    assert "note: the log does not tell the GPU's memory" in run(log)[1]
+    assert "note: the log does not give the GPU's memory" in run(log)[1]
     assert "start it with: " in run(log, "--gpu", "rtx-3090")[1]
     code, _, err = run(log, "--gpu", "nonesuch")
     assert code == 2

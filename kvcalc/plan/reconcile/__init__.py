@@ -121,7 +121,7 @@ def reconcile_report(
         raise failure
     remedies = remedies_of(last, model_of_last, hardware) if last.refusal and model_of_last else None
     if last.refusal is not None and model_of_last is None:
-        notes.append("--model gives the model: then flags that would start it are looked for")
+        notes.append("add --model to get flags that would start it")
     if remedies is not None:
         advice = (*advice, *(remedy.text for remedy in remedies.found))
         notes += [remedies.why_none] if remedies.why_none else []

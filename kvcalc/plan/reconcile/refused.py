@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.reconcile import MemoryPart, Refusal
 from kvcalc.core.units import GIB, bytes_text
+from kvcalc.engines.logs.refusals import SERVING
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.remedies import llama_cpp_remedies, sglang_remedies, vllm_remedies
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
@@ -88,12 +90,12 @@ def _reason(start_up: StartUp, line: RefusalLine) -> str:
 
 def _out_of_memory(line: RefusalLine) -> str:
     asked = _text(line, "tried_gib")
-    where = {"": "", "CPU": " of the host's memory"}.get(line.device, f" on GPU {line.device}")
+    where = {"": "", "CPU": " in host memory"}.get(line.device, f" on GPU {line.device}")
     doing = f" while {line.stage}" if line.stage else ""
-    free = f"; {_text(line, 'free_gib')} of {_text(line, 'total_gib')} were free" if "free_gib" in line.sizes else ""
+    free = f", with {_text(line, 'free_gib')} of {_text(line, 'total_gib')} free" if "free_gib" in line.sizes else ""
     others = _others(line)
-    theirs = f", and other processes had {bytes_text(others)}" if others else ""
-    return f"memory ran out{doing}: {asked or 'an allocation'}{where} could not be had{free}{theirs}"
+    theirs = f"; other processes use {bytes_text(others)}" if others else ""
+    return f"out of memory{doing}: {asked or 'a buffer'} could not be allocated{where}{free}{theirs}"
 
 
 def _others(line: RefusalLine) -> int:
@@ -117,6 +119,11 @@ def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[Memory
     line = start_up.refusal
     if line is None:
         return tuple(parts.values())
+    left = parts.pop("KV cache", None)
+    if left is not None:
+        started = line.stage in ("", SERVING) or start_up.engine == "llama.cpp"
+        name = "KV cache" if started else "left for the KV cache"
+        parts[name] = replace(left, part=name)
     computed = remedies.budget if remedies is not None else None
     if computed is not None:
         for name, size in (
@@ -126,12 +133,12 @@ def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[Memory
         ):
             parts.setdefault(name, MemoryPart(part=name, taken_bytes=size, source="computed"))
     if remedies is not None and remedies.needed_bytes:
-        name = f"needed for a request of {remedies.length:,} tokens"
+        name = f"KV cache for one request of {remedies.length:,} tokens"
         parts[name] = MemoryPart(part=name, taken_bytes=remedies.needed_bytes, source="computed")
     if _others(line):
         parts["other processes"] = MemoryPart(part="other processes", taken_bytes=_others(line))
     if "tried_gib" in line.sizes:
-        parts["asked for in vain"] = MemoryPart(part="asked for in vain", taken_bytes=_bytes(line, "tried_gib"))
+        parts["failed allocation"] = MemoryPart(part="failed allocation", taken_bytes=_bytes(line, "tried_gib"))
     return tuple(part for part in parts.values() if part.taken_bytes > 0)
 
 

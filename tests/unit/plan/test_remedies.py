@@ -138,7 +138,7 @@ def test_weights_that_do_not_fit_are_spread():
     report = api.reconcile(log, gpu="rtx-3090")
     assert report.refusal.stage == "loading the weights"
     assert report.refusal.reason == (
-        "memory ran out while loading the weights: 250.00 MiB on GPU 0 could not be had; 120.00 MiB of 23.64 GiB were free"
+        "out of memory while loading the weights: 250.00 MiB could not be allocated on GPU 0, with 120.00 MiB of 23.64 GiB free"
     )
     weights = api.size(api.deployment("qwen3-32b")).weights.total_bytes
     assert {part.part: part.taken_bytes for part in report.memory}["weights"] == weights
@@ -149,8 +149,8 @@ def test_weights_that_do_not_fit_are_spread():
 def test_other_processes_are_named():
     log = engine(QWEN) + OUT_OF_MEMORY.format(tried="250.00 MiB", total=23.64, free="120.00 MiB", own=13.5)
     report = api.reconcile(log, gpu="rtx-3090")
-    assert report.refusal.reason.endswith("were free, and other processes had 10.02 GiB")
-    assert {part.part for part in report.memory} >= {"other processes", "asked for in vain"}
+    assert report.refusal.reason.endswith(" free; other processes use 10.02 GiB")
+    assert {part.part for part in report.memory} >= {"other processes", "failed allocation"}
     assert advised(report)
     assert all(float(flags["--gpu-memory-utilization"]) * 23.64 <= 13.63 for flags in advised(report))
 
@@ -278,7 +278,10 @@ LLAMA = (
 
 def test_llama_cpp_takes_a_shorter_context_or_a_smaller_cache():
     report = api.reconcile(LLAMA)
-    assert report.refusal.reason == "memory ran out while allocating the KV cache: 20.00 GiB on GPU 0 could not be had"
+    assert (
+        report.refusal.reason
+        == "out of memory while allocating the KV cache: 20.00 GiB could not be allocated on GPU 0"
+    )
     model, room = api.load_model("qwen3-14b"), 23871 - 8166
     context = int(re.search(r"-c (\d+)", report.start_with)[1])
     assert llama_cpp_layout(model, LlamaCppOptions(context=context)).total_bytes < room * 2**20

@@ -43,8 +43,8 @@ _LONG, _COARSE_STEP, _FINE_STEP = 10240, 1024, 256
 _MOST_REMEDIES = 6
 # What tensor-parallel ranks repeat of each other's weights at most, as a factor.
 _REPEATED_SHARE = 1.1
-NO_GPU = "the log does not tell the GPU's memory: with --gpu, flags that would start it are looked for"
-_NOTHING = "none of the flags that were tried would start it on this GPU"
+NO_GPU = "the log does not give the GPU's memory; add --gpu to get flags that would start it"
+_NOTHING = "no flags were found that would start it on this GPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

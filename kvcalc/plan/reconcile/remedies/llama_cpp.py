@@ -89,7 +89,7 @@ def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: Hardwar
         found=tuple(found),
         length=options.context,
         needed_bytes=_cache_bytes(model, options),
-        why_none="" if found else "none of the flags that were tried would start it on this GPU",
+        why_none="" if found else "no flags were found that would start it on this GPU",
     )
 
 
@@ -113,7 +113,7 @@ def _flags(gpu: _Gpu, options: LlamaCppOptions, offloaded: int) -> Iterator[Reme
 def _why_none(start_up: StartUp) -> str:
     if len(start_up.printed.get("device_free_mib", ())) > 1:
         return "how llama.cpp spreads layers over several GPUs is not modelled: no flags were looked for"
-    return "the log does not tell the GPU's memory or the file's size: --gpu gives the memory"
+    return "the log does not give the GPU's memory or the size of the weights; --gpu gives the memory"
 
 
 def _remedy(flags: str, options: LlamaCppOptions, on_gpu: int, layers: int) -> Remedy:
