@@ -65,11 +65,13 @@ class StepCost:
             one of them. Kinds differ where a batch cannot be dealt evenly to data-parallel ranks.
         tokens: new tokens of the pass, over all its sequences.
         layers: layers that a token passes, over all stages; an encoder's where it runs.
+        exchange_gpus: accelerators that exchange in each layer (`Parallel.exchange_gpus`): it decides over which link.
     """
 
     rank_kinds: tuple[tuple[int, tuple[tuple[OpCost, ...], ...]], ...]
     tokens: int
     layers: int = 0
+    exchange_gpus: int = 1
 
     @property
     def stages(self) -> tuple[tuple[OpCost, ...], ...]:

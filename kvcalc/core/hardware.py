@@ -51,12 +51,14 @@ class Link:
         name: what it is called.
         bytes_per_s: bandwidth of one accelerator in one direction, all its lanes together.
         latency_s: time of the shortest message, where known.
+        gpus: accelerators that it joins at most; any number where left out.
     """
 
     __pydantic_config__ = _STRICT
     name: str
     bytes_per_s: float
     latency_s: float | None = None
+    gpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,11 +213,32 @@ class HardwareProfile:
         return max(peaks, key=peaks.__getitem__)
 
     def link(self, gpus: int) -> Link | None:
-        """Return the link that a group of that many accelerators of one host would use, if any is known."""
+        """Return the link over which so many accelerators exchange what each of them holds, if any is known.
+
+        More than the scale-up link joins exchange over scale-out links. Those of one domain share the work: together
+        they send and receive what crosses once, so that the rate of each is that of all the domain's scale-out links,
+        but no more than its own scale-up link has.
+
+        >>> card = HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9,
+        ...     memory_bandwidth_bytes_per_s=1e12, peak_flop_per_s={"fp16": 1e14},
+        ...     links={"scale_up": Link(name="up", bytes_per_s=4e11, gpus=8),
+        ...            "scale_out": Link(name="out", bytes_per_s=2.5e10)})
+        >>> [card.link(gpus).bytes_per_s for gpus in (2, 8, 16)]
+        [400000000000.0, 400000000000.0, 200000000000.0]
+        """
         name = self.link_name(gpus)
-        return None if name is None else self.links[name]
+        if name is None:
+            return None
+        link, inside = self.links[name], self.links.get("scale_up")
+        if name == "scale_up" or inside is None:
+            return link
+        return replace(link, bytes_per_s=min(inside.bytes_per_s, (inside.gpus or 1) * link.bytes_per_s))
 
     def link_name(self, gpus: int) -> str | None:
         """Return the key of the link that so many accelerators use, as `link` finds it."""
-        known = (name for name in ("scale_up", "scale_out") if name in self.links)
-        return None if gpus <= 1 else next(known, None)
+        if gpus <= 1:
+            return None
+        inside = self.links.get("scale_up")
+        if inside is not None and gpus <= (inside.gpus or gpus):
+            return "scale_up"
+        return "scale_out" if "scale_out" in self.links else None

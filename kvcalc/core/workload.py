@@ -131,6 +131,11 @@ class Parallel:
             )
 
     @property
+    def exchange_gpus(self) -> int:
+        """Accelerators that exchange in each layer: tensor ranks, or those that share out the experts; else stages."""
+        return max(self.tensor, self.expert, min(self.pipeline, 2))
+
+    @property
     def gpus(self) -> int:
         """Accelerators in all."""
         return self.tensor * self.pipeline * self.data

@@ -42,7 +42,7 @@ def pass_terms(cost: StepCost, hardware: HardwareProfile) -> PassTerms:
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (FLOP over peak, bytes over bandwidth).
     """
-    link = hardware.link(cost.gpus)
+    link = hardware.link(cost.exchange_gpus)
     operators: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
     collectives, link_s = 0, 0.0
     for op in cost.ops:

@@ -58,7 +58,10 @@ def forward_cost(
         stages = _stages(model, rank_groups, groups, formats, parallel, routing)
         kinds.append((ranks * parallel.tensor, stages))
     return StepCost(
-        rank_kinds=tuple(kinds), tokens=sum(group.tokens for group in groups), layers=_layers_passed(model, groups)
+        rank_kinds=tuple(kinds),
+        tokens=sum(group.tokens for group in groups),
+        layers=_layers_passed(model, groups),
+        exchange_gpus=parallel.exchange_gpus,
     )
 
 

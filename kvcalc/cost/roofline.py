@@ -66,7 +66,7 @@ def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (the larger of both times); Austin et al.
     2025, How to Scale Your Model, jax-ml.github.io/scaling-book/roofline (lower bound = max, upper bound = sum).
     """
-    link = hardware.link(cost.gpus)
+    link = hardware.link(cost.exchange_gpus)
     stages = [stage_seconds(stage, hardware, link) for stage in cost.stages]
     slowest = max(range(len(stages)), key=lambda index: max(stages[index]))
     compute, memory, wire = stages[slowest]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Part
 from kvcalc.core.reports.speed import PartCost, PrefillRow
-from kvcalc.core.units import bytes_text
+from kvcalc.core.units import bytes_text, rate_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
 from kvcalc.plan.deployment import check_context, format_names, memory_needed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import StepCost, StepTime
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.speed import DecodeRow
-    from kvcalc.core.workload import Routing, TokenGroup
+    from kvcalc.core.workload import Parallel, Routing, TokenGroup
     from kvcalc.plan.deployment import Deployment
 
 __all__ = [
@@ -145,9 +145,26 @@ def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
     notes += [hardware.memory_note] if hardware.memory_note else []
     notes += [f"{hardware.name} has no {unit} peak: it is taken to run as {hardware.peak_name(unit)}"
               for unit in _units(deployment) if hardware.peak_name(unit).removesuffix("_acc16") != unit]  # fmt: skip
-    if deployment.parallel.gpus > 1 and hardware.link(deployment.parallel.gpus) is None:
-        notes.append(f"{hardware.name}: no link is known, so collectives are not in these times")
+    notes += _link_notes(hardware, deployment.parallel)
     return tuple(notes)
+
+
+def _link_notes(hardware: HardwareProfile, parallel: Parallel) -> tuple[str, ...]:
+    """Say over which link more accelerators exchange than one domain joins, or that none is known."""
+    if parallel.gpus == 1:
+        return ()
+    inside = hardware.links.get("scale_up")
+    joined = inside.gpus if inside is not None else None
+    link = hardware.link(max(2, parallel.exchange_gpus))
+    if link is None:
+        beyond = f" beyond {joined} GPUs" if joined else ""
+        return (f"{hardware.name}: no link is known{beyond}, so collectives are not in these times",)
+    if inside is None or joined is None or parallel.gpus <= joined:
+        return ()
+    more = f"{parallel.gpus} GPUs are more than the {joined} that {inside.name} joins"
+    if parallel.exchange_gpus <= joined:
+        return (f"{more}: stages pass on between them",)
+    return (f"{more}: they exchange over {link.name}, {rate_text(link.bytes_per_s)} for each at most",)
 
 
 def _units(deployment: Deployment) -> list[str]:

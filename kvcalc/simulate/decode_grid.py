@@ -217,7 +217,7 @@ def _rows(costs: DecodeCosts, deployment: Deployment, some_contexts: slice, some
         return columns.ravel()
 
     totals = {name: grid(outer[name], inner[name], batches) for name in _TOTALS}
-    link = hardware.link(gpus)
+    link = hardware.link(deployment.parallel.exchange_gpus)
     stages = [
         {name: grid(fixed[name], each[name], on_rank) for name in fixed}
         for fixed, each in zip(

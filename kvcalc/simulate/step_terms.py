@@ -253,7 +253,7 @@ class _Reader:
             raise UnsupportedError(f"serving {model.name} is not modelled: it has an encoder")
         self._deployment = deployment
         self._hardware = required_hardware(deployment)
-        self._link = self._hardware.link(deployment.parallel.gpus)
+        self._link = self._hardware.link(deployment.parallel.exchange_gpus)
         mixers = tuple(dict.fromkeys(mixer for block in model.block_counts for mixer in block.mixers))
         self.caps = tuple(sorted(set().union(*map(_knees, mixers))))
         self.periods = tuple(sorted({mixer.chunk for mixer in mixers if isinstance(mixer, Chunked)}))

@@ -30,7 +30,7 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
     """Return the steps from FLOP and bytes to times."""
     hardware = required_hardware(deployment)
     cost, time = step.cost, step.time
-    link = hardware.link(cost.gpus)
+    link = hardware.link(cost.exchange_gpus)
     slowest = cost.stages[time.slowest_stage]
     yield _memory_step(slowest, hardware, time.memory_s, _place(deployment))
     yield _compute_step(slowest, hardware, time.compute_s, _place(deployment))
@@ -130,7 +130,7 @@ def _link_step(ops: Sequence[OpCost], link: Link, value: float, sources: tuple[s
 
 
 def _link_source(hardware: HardwareProfile, cost: StepCost) -> tuple[str, ...]:
-    name = hardware.link_name(cost.gpus)
+    name = hardware.link_name(cost.exchange_gpus)
     return () if name is None else profile_source(hardware, f"links.{name}")
 
 

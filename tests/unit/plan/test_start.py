@@ -182,3 +182,32 @@ def test_speeds_say_under_which_engine_they_do_not_fit(capsys: pytest.CaptureFix
         "--engine", "ideal",
     )  # fmt: skip
     assert answer["rows"][0]["fits"] is True
+
+
+# 8 x 50 GB/s of ConnectX-7 against 900 GB/s of NVLink 5; 8 x 63 GB/s of PCIe is more than NVLink 4 has
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "bytes_per_s", "said"),
+    [
+        ("b200", 8, 900e9, ""),
+        ("b200", 16, 400e9, "16 GPUs are more than the 8 that NVLink 5 joins: they exchange over ConnectX-7 400G"),
+        ("gb200", 16, 900e9, ""),
+        ("h100-sxm", 16, 450e9, "16 GPUs are more than the 8 that NVLink 4 joins"),
+        ("rtx-a6000", 2, 56.25e9, ""),
+        ("a100-80gb-pcie", 4, 63e9, "4 GPUs are more than the 2 that NVLink 3 bridge joins: they exchange over PCIe"),
+    ],
+)
+def test_more_gpus_than_a_link_joins_exchange_over_the_next(gpu: str, gpus: int, bytes_per_s: float, said: str) -> None:
+    deployment = kvcalc.deployment("llama3.1-70b", gpu=gpu, gpus=gpus)
+    assert deployment.hardware is not None
+    link = deployment.hardware.link(deployment.parallel.exchange_gpus)
+    assert link is not None
+    assert link.bytes_per_s == bytes_per_s
+    notes = [note for note in kvcalc.decode(deployment).notes if "joins" in note]
+    assert [said in note for note in notes] == [True] * bool(said)
+
+
+def test_stages_in_two_domains_leave_the_exchange_of_a_layer_inside_one() -> None:
+    inside = kvcalc.deployment("llama3.1-70b", gpu="b200", tensor_parallel=8)
+    stages = kvcalc.deployment("llama3.1-70b", gpu="b200", tensor_parallel=8, pipeline_parallel=2)
+    assert inside.parallel.exchange_gpus == stages.parallel.exchange_gpus == 8
+    assert any("stages pass on between them" in note for note in kvcalc.decode(stages).notes)
