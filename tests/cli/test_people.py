@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvcalc.cli.main import COMMANDS, main
+from kvcalc.cli.main import ALIASES, COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 BASH = shutil.which("bash")
@@ -75,7 +75,7 @@ def test_bash_completes(words, expected, unwanted, capsys, tmp_path):
 
 def test_fish_and_zsh_know_every_command(capsys):
     fish, zsh = (_run(["completion", shell], capsys)[1] for shell in ("fish", "zsh"))
-    for name in COMMANDS:
+    for name in (*COMMANDS, *ALIASES):
         assert f"-a {name} -d" in fish
         assert f"'{name}') words=" in zsh
     assert "bashcompinit" in zsh

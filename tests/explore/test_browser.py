@@ -442,6 +442,29 @@ def test_a_pasted_config_is_computed_with(page):
     page.console.clear()
 
 
+def test_a_pasted_log_that_names_no_model_says_what_it_is_compared_with(page):
+    page.open()
+    page.page.click("#paste-group summary")
+    page.page.fill("#paste", "Available KV cache memory: 58.11 GiB\nGPU KV cache size: 476,016 tokens\n")
+    page.page.click("#read-paste")
+    page.page.wait_for_selector("#reconciled table")
+    assert "the log names no model" in page.page.inner_text("#reconciled .verdict.bad")
+    # it was asked for without a model first
+    assert all("422" in told for told in page.console)
+    page.console.clear()
+
+
+def test_a_pasted_refusal_says_why_and_with_which_flags(page):
+    page.open()
+    page.page.click("#paste-group summary")
+    page.page.fill("#paste", (ROOT / "docs" / "examples" / "vllm-glm-4.7-pp8.log").read_text(encoding="utf-8"))
+    page.page.click("#read-paste")
+    page.page.wait_for_selector("#reconciled table")
+    told = page.page.inner_text("#reconciled")
+    assert "Did not start: one request of 202,752 tokens needs 71.16 GiB" in told
+    assert "Start it with: --max-model-len 80896" in told
+
+
 def test_a_pasted_log_is_reconciled(page):
     page.open(RUN)
     page.page.click("#paste-group summary")

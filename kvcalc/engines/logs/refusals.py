@@ -39,6 +39,7 @@ _IN_USE = re.compile(
     rf"Free memory on device (?:\w{{1,12}}:(\d{{1,4}}) )?\(({NUMBER})/({NUMBER}) GiB\).{{0,80}}?"
     rf"utilization \(({NUMBER}), ({NUMBER}) GiB\)"
 )
+_SHARE = re.compile(r"mem_fraction_static=(0\.\d{1,6})")
 _WARM_UP = re.compile(r"warming up sampler with (\d{1,7}) dummy requests")
 _STATE_BLOCKS = re.compile(rf"max_num_seqs \(({WHOLE})\) exceeds available Mamba cache blocks \(({WHOLE})\)")
 _BEYOND = re.compile(
@@ -87,6 +88,13 @@ def _out_of_memory(weights: str, pool: str) -> Callable[[Line, Builder], None]:
 
 def _no_cache_memory(line: Line, into: Builder) -> None:
     into.refuse("no_cache_memory", line.number, stage=PROFILING)
+
+
+def _no_pool_memory(line: Line, into: Builder) -> None:
+    match = _SHARE.search(line.text)
+    if match:
+        into.options.setdefault("mem_fraction_static", float(match[1]))
+    _no_cache_memory(line, into)
 
 
 def _in_use(line: Line, into: Builder) -> None:
@@ -165,7 +173,7 @@ VLLM: Readers = {
 
 SGLANG: Readers = {
     TORCH_OUT_OF_MEMORY: _out_of_memory("loaded_gib", "max_total_num_tokens"),
-    "Not enough memory. Please try to increase --mem-fraction-static": _no_cache_memory,
+    "Not enough memory. Please try to increase --mem-fraction-static": _no_pool_memory,
     "The server is fired up": _ready,
     "/sglang/": _passed_over,
 }
@@ -180,6 +188,7 @@ _BUFFERS = {
 _CUDA = re.compile(rf"allocating ({NUMBER}) MiB on device (\d{{1,4}}): \w{{1,12}}Malloc failed")
 _BUFFER = re.compile(r"failed to allocate (\w{1,20}) buffer of size (\d{1,18})")
 _METAL = re.compile(rf"failed to allocate buffer, size = {{1,8}}({NUMBER}) MiB")
+_SYSTEM = re.compile(rf"requires more system memory \(({NUMBER}) GiB\) than is available \(({NUMBER}) GiB\)")
 _HOST = re.compile(rf"insufficient memory \(attempted to allocate ({NUMBER}) MB\)")
 
 
@@ -207,6 +216,15 @@ def _host(line: Line, into: Builder) -> None:
         into.refuse("out_of_memory", line.number, device="CPU", sizes={"tried_gib": tried})
 
 
+def _system(line: Line, into: Builder) -> None:
+    """Read ollama's line: it asks whether the host has the memory before it loads."""
+    match = _SYSTEM.search(line.text)
+    if match:
+        tried, free = (size_gib(match[place], "GiB", line.number) for place in (1, 2))
+        sizes = {"tried_gib": tried, "free_gib": free}
+        into.refuse("out_of_memory", line.number, stage=LOADING, device="CPU", sizes=sizes)
+
+
 def _of_buffer(name: str) -> Callable[[Line, Builder], None]:
     def read(line: Line, into: Builder) -> None:
         into.refuse("out_of_memory", line.number, stage=f"allocating the {name}")
@@ -226,6 +244,7 @@ LLAMA_CPP: Mapping[str, Callable[[Line, Builder], None]] = {
     "alloc failed: out of memory": _cuda_malloc,
     "failed to allocate ": _buffer_of_size,
     "insufficient memory (attempted to allocate": _host,
+    "requires more system memory": _system,
     **{words: _of_buffer(name) for words, name in _BUFFERS.items()},
     "retrying without pipeline parallelism": _again,
     "server is listening on": _ready,

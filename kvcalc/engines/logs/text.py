@@ -26,7 +26,8 @@ _MOST_WRAPPED_CHARACTERS = 2**20
 _BEGINNING = re.compile(
     r"[ \t]*(?:\([A-Z]\w|\[\d|\[pod/|\d{4}-\d\d|\d{1,4}\.\d\d\.\d|\d\d:\d\d:\d"
     r"|(?:INFO|WARN|ERROR|DEBUG|Traceback|ValueError)\b"
-    r"|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) |[a-z]+_[a-z_]+: |time=|[\w.-]+ +\| )"
+    r"|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) |[a-z]+_[a-z_]+: |(?:build|main|srv|slot|system_info)\b"
+    r"|time=|[\w.-]+ +\| )"
 )
 
 

@@ -92,7 +92,8 @@ def _out_of_memory(line: RefusalLine) -> str:
     asked = _text(line, "tried_gib")
     where = {"": "", "CPU": " in host memory"}.get(line.device, f" on GPU {line.device}")
     doing = f" while {line.stage}" if line.stage else ""
-    free = f", with {_text(line, 'free_gib')} of {_text(line, 'total_gib')} free" if "free_gib" in line.sizes else ""
+    total = f" of {_text(line, 'total_gib')}" if "total_gib" in line.sizes else ""
+    free = f", with {_text(line, 'free_gib')}{total} free" if "free_gib" in line.sizes else ""
     others = _others(line)
     theirs = f"; other processes use {bytes_text(others)}" if others else ""
     return f"out of memory{doing}: {asked or 'a buffer'} could not be allocated{where}{free}{theirs}"

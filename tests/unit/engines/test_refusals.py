@@ -159,6 +159,8 @@ def test_sglang_has_not_enough_memory(ending):
     (found,) = read_log(f"{SERVER}\n{BEGIN}\n{END}\n{line}")
     assert (found.engine, found.refusal.kind) == ("sglang", "no_cache_memory")
     assert [found.first(name).value for name in ("free_before_gib", "free_after_gib", "loaded_gib")] == [23.2, 11, 12.2]
+    (alone,) = read_log(line)
+    assert alone.options == ({"mem_fraction_static": 0.5} if ending else {})
 
 
 def test_what_sglang_was_doing():
@@ -216,6 +218,19 @@ def test_llama_cpp(lines, device, tried_gib, stage):
     assert (found.kind, found.device, found.stage) == ("out_of_memory", device, stage)
     assert round(found.sizes["tried_gib"].value, 3) == tried_gib
     assert found.line == 2 + lines.startswith("0.05")
+
+
+def test_ollama_asks_for_the_host_s_memory_first():
+    found = refused(
+        'time=2026-01-05T10:00:00.000Z level=WARN source=server.go:168 msg="model request too large for system" requested="36.0 GiB"\n'
+        'time=2026-01-05T10:00:00.001Z level=INFO source=sched.go:453 msg="Load failed" model=/models/blobs/sha256-1 '
+        'error="model requires more system memory (36.0 GiB) than is available (24.5 GiB)"'
+    )
+    assert (found.device, found.stage, sizes(found)) == (
+        "CPU",
+        "loading the weights",
+        {"tried_gib": 36, "free_gib": 24.5},
+    )
 
 
 def test_a_second_try_of_llama_cpp_may_succeed():
