@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import Tower
-from kvcalc.importers.towers.audio import AUDIO
+from kvcalc.importers.towers import audio, queried, vision
 from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, VISION_WRAPPERS
-from kvcalc.importers.towers.vision import VISION
 from kvcalc.importers.wrappers import inner_config
 
 if TYPE_CHECKING:
@@ -23,8 +22,9 @@ __all__ = ["count_towers"]
 
 # Where configs keep towers, what these are, and the rules for them.
 _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
-    ("vision_config", "vision", VISION_WRAPPERS, VISION),
-    ("audio_config", "audio", AUDIO_WRAPPERS, AUDIO),
+    ("vision_config", "vision", VISION_WRAPPERS, vision.VISION | queried.VISION),
+    ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO),
+    ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
 )
 # Where others keep theirs, for which there is no rule.
 _ELSEWHERE = re.compile(

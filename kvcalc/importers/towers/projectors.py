@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.importers.towers import audio
+from kvcalc.importers.towers import audio, queried
 from kvcalc.importers.towers.bricks import linear, norm, perceptron
 from kvcalc.importers.towers.vision import hidden_of
 
@@ -163,9 +163,31 @@ def _muse(top: Config, tower: Config, text: int) -> int:
     return perceptron(wide, inner, inner, bias=False) + linear(inner, text, bias=False)
 
 
+def _minicpm(top: Config, tower: Config, text: int) -> int:
+    wide = hidden_of(tower)
+    for size in top.sequence("merge_kernel_size", default=[2, 2]):
+        wide *= int(size)
+    times = top.integer("merger_times", default=1)
+    return times * (norm(wide) + linear(wide, wide)) + (times - 1) * linear(wide, hidden_of(tower)) + linear(wide, text)
+
+
+def _paddleocr(_top: Config, tower: Config, text: int) -> int:
+    hidden = hidden_of(tower)
+    wide = hidden * tower.integer("spatial_merge_size", default=2) ** 2
+    return norm(hidden) + perceptron(wide, wide, text)
+
+
+def _nemotron(top: Config, tower: Config, text: int) -> int:
+    wide = round(hidden_of(tower) / top.number("downsample_ratio", default=0.5) ** 2)
+    return norm(wide, bias=False) + perceptron(wide, top.integer("projector_hidden_size"), text, bias=False)
+
+
 VISION_WRAPPERS: dict[str, Wrapper] = {
+    "aria": Wrapper(queried.aria),
     "aya_vision": Wrapper(_aya),
+    "blip-2": Wrapper(queried.blip, "blip_2_vision_model"),
     "cohere2_vision": Wrapper(_cohere2),
+    "cohere_compass": Wrapper(_nothing, "qwen3_vl_vision"),
     "cosmos3_omni": Wrapper(_nothing, "qwen3_vl_vision"),
     "deepseek_vl": Wrapper(_deepseek_vl),
     "exaone4_5": Wrapper(_nothing, "qwen2_5_vl_vision"),
@@ -178,9 +200,17 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "glm5_next": Wrapper(_nothing, "glm5_next_vision"),
     "glm_ocr": Wrapper(_nothing, "glm_ocr_vision"),
     "glmga": Wrapper(_nothing, "glm4v_vision"),
+    "got_ocr2": Wrapper(queried.got_ocr2, "got_ocr2_vision"),
+    "hunyuan_vl": Wrapper(_nothing, "hunyuan_vl_vision"),
+    "hy_v4_vl": Wrapper(_nothing, "hy_v4_vl_vision"),
+    "instructblip": Wrapper(queried.instructblip, "instructblip_vision_model"),
+    "instructblipvideo": Wrapper(queried.instructblip, "instructblipvideo_vision_model"),
+    "janus": Wrapper(queried.janus, "janus_vision_model"),
     "idefics3": Wrapper(_idefics3, "idefics3_vision"),
     "internvl": Wrapper(_internvl, "internvl_vision"),
+    "internvl_chat": Wrapper(_internvl, "intern_vit_6b"),
     "kimi_k25": Wrapper(_kimi, "kimi_k25_vision"),
+    "kimi_vl": Wrapper(_kimi, "kimi_k25_vision"),
     "lfm2_vl": Wrapper(_lfm2),
     "lighton_ocr": Wrapper(_mistral3, "pixtral"),
     "llama4": Wrapper(_llama4, "llama4_vision_model"),
@@ -188,11 +218,17 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "llava_next": Wrapper(_llava_newline),
     "llava_next_video": Wrapper(_llava_newline),
     "llava_onevision": Wrapper(_llava_newline),
+    "minicpmv4_6": Wrapper(_minicpm, "minicpmv4_6_vision"),
     "minimax_m3_vl": Wrapper(_minimax, "minimax_m3_vl_vision"),
     "mistral3": Wrapper(_mistral3),
+    "mistral_large4": Wrapper(_mistral3),
     "mllama": Wrapper(_mllama, "mllama_vision_model"),
+    "muse_glimmer": Wrapper(_muse, "muse_glimmer_vision"),
     "muse_spark": Wrapper(_muse, "muse_spark_vision"),
+    "nemotron_h_omni": Wrapper(_nemotron, "radio"),
     "ovis2": Wrapper(_ovis2, "ovis2_vision"),
+    "paddleocr_vl": Wrapper(_paddleocr, "paddleocr_vl_vision"),
+    "pp_chart2table": Wrapper(queried.got_ocr2, "pp_chart2table_vision"),
     "paligemma": Wrapper(_paligemma),
     "qianfan_ocr": Wrapper(_internvl, "qianfan_ocr_vision"),
     "qwen2_5_omni_thinker": Wrapper(_nothing, "qwen2_5_vl_vision"),
@@ -241,10 +277,13 @@ def _qwen3_asr(_top: Config, tower: Config, _text: int) -> int:
 AUDIO_WRAPPERS: dict[str, Wrapper] = {
     "audioflamingo3": Wrapper(_flamingo, "audioflamingo3_encoder"),
     "gemma3n": Wrapper(_gemma3n, "gemma3n_audio"),
+    "granite_speech": Wrapper(queried.granite, "granite_speech_encoder"),
+    "granite_speech_plus": Wrapper(queried.granite, "granite_speech_plus_encoder"),
     "glmasr": Wrapper(_glmasr, "glmasr_encoder"),
     "moss_transcribe_diarize": Wrapper(_moss, "moss_transcribe_diarize_audio"),
     "muse_spark": Wrapper(_nothing, "muse_spark_audio"),
     "musicflamingo": Wrapper(_flamingo, "audioflamingo3_encoder"),
+    "omniasr": Wrapper(_one_map, "omniasr_audio"),
     "qwen2_5_omni_thinker": Wrapper(_nothing, "qwen2_5_omni_audio_encoder"),
     "qwen2_audio": Wrapper(_one_map, "qwen2_audio_encoder"),
     "qwen3_asr": Wrapper(_qwen3_asr, "qwen3_asr_encoder"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["VISION", "hidden_of"]
+__all__ = ["VISION", "grid", "headless_siglip", "hidden_of", "plain_layers"]
 
 
 def hidden_of(config: Config) -> int:
@@ -27,13 +27,14 @@ def _inner(config: Config) -> int:
     return config.integer("vt_intermediate_size", "intermediate_size")
 
 
-def _plain_layers(config: Config) -> int:
-    """Layers with biases and norms everywhere: those of CLIP, SigLIP and their many relatives."""
+def plain_layers(config: Config) -> int:
+    """Return the parameters of layers with biases and norms everywhere: CLIP's, SigLIP's and their many relatives'."""
     hidden = hidden_of(config)
     return layers(config, attention(hidden) + mlp(hidden, _inner(config)) + norm(hidden, 2))
 
 
-def _grid(config: Config) -> int:
+def grid(config: Config) -> int:
+    """Return the patches of an image."""
     return (side(config, "image_size") // side(config, "patch_size")) ** 2
 
 
@@ -43,7 +44,7 @@ def siglip(config: Config) -> int:
     head = 0
     if config.flag("vision_use_head", default=False):
         head = hidden + attention(hidden) + norm(hidden) + mlp(hidden, _inner(config))
-    return patches(config, hidden) + _grid(config) * hidden + _plain_layers(config) + norm(hidden) + head
+    return patches(config, hidden) + grid(config) * hidden + plain_layers(config) + norm(hidden) + head
 
 
 def siglip2(config: Config) -> int:
@@ -53,25 +54,25 @@ def siglip2(config: Config) -> int:
     if config.flag("vision_use_head", default=False):
         head = hidden + attention(hidden) + norm(hidden) + mlp(hidden, _inner(config))
     positions = config.integer("num_patches") * hidden
-    return patches(config, hidden) + positions + _plain_layers(config) + norm(hidden) + head
+    return patches(config, hidden) + positions + plain_layers(config) + norm(hidden) + head
 
 
 def headless_siglip(config: Config) -> int:
     """SigLIP without its pooling head: Idefics3, SmolVLM."""
     hidden = hidden_of(config)
-    return patches(config, hidden) + _grid(config) * hidden + _plain_layers(config) + norm(hidden)
+    return patches(config, hidden) + grid(config) * hidden + plain_layers(config) + norm(hidden)
 
 
 def positionless_siglip(config: Config) -> int:
     """SigLIP with rotary positions: VideoLLaMA-3."""
     hidden = hidden_of(config)
-    return patches(config, hidden) + _plain_layers(config) + norm(hidden)
+    return patches(config, hidden) + plain_layers(config) + norm(hidden)
 
 
 def clip(config: Config) -> int:
     """CLIP: a class token and a position for it, norms before and after the layers."""
     hidden = hidden_of(config)
-    return patches(config, hidden, bias=False) + (_grid(config) + 2) * hidden + _plain_layers(config) + norm(hidden, 2)
+    return patches(config, hidden, bias=False) + (grid(config) + 2) * hidden + plain_layers(config) + norm(hidden, 2)
 
 
 def pixtral(config: Config) -> int:
@@ -89,9 +90,20 @@ def internvl(config: Config) -> int:
     each = attention(hidden, bias=bias, output_bias=True) + mlp(hidden, _inner(config)) + norm(hidden, 2) + 2 * hidden
     if config.flag("use_qk_norm", default=False):
         each += norm(hidden, 2, bias=False)
-    positions = (_grid(config) + 1) * hidden if config.flag("use_absolute_position_embeddings", default=True) else 0
+    positions = (grid(config) + 1) * hidden if config.flag("use_absolute_position_embeddings", default=True) else 0
     last = 0 if config.flag("use_mean_pooling", default=True) else norm(hidden)
     return patches(config, hidden) + hidden + positions + layers(config, each) + last
+
+
+def intern_vit(config: Config) -> int:
+    """InternViT as InternVL first published it: biases, norms and norms on queries by switches of its own."""
+    hidden, bias = hidden_of(config), config.flag("qkv_bias", default=True)
+    normed = config.text("norm_type", default="layer_norm") == "layer_norm"
+    each = attention(hidden, bias=bias, output_bias=True) + mlp(hidden, _inner(config))
+    each += norm(hidden, 2, bias=normed) + 2 * hidden
+    if config.flag("qk_normalization", default=False):
+        each += norm(hidden, 2, bias=False)
+    return patches(config, hidden) + (grid(config) + 2) * hidden + layers(config, each)
 
 
 def llama4(config: Config) -> int:
@@ -99,8 +111,8 @@ def llama4(config: Config) -> int:
     hidden, inner = hidden_of(config), _inner(config)
     adapter = linear(inner, config.integer("projector_input_dim"), bias=False)
     adapter += linear(config.integer("projector_output_dim"), config.integer("projector_output_dim"), bias=False)
-    positions = (_grid(config) + 2) * hidden
-    return patches(config, hidden, bias=False) + positions + norm(hidden, 2) + _plain_layers(config) + adapter
+    positions = (grid(config) + 2) * hidden
+    return patches(config, hidden, bias=False) + positions + norm(hidden, 2) + plain_layers(config) + adapter
 
 
 def mllama(config: Config) -> int:
@@ -109,7 +121,7 @@ def mllama(config: Config) -> int:
     each = attention(hidden, bias=False) + mlp(hidden, _inner(config)) + norm(hidden, 2)
     count = config.integer("num_hidden_layers") + config.integer("num_global_layers")
     ratios = len(config.sequence("supported_aspect_ratios", default=[None] * 8)) + 1
-    positions = (_grid(config) + 1) * hidden
+    positions = (grid(config) + 1) * hidden
     tiled = ratios * tiles * (positions + 2 * hidden)
     # gates: one for each of two tile tables and the positions, two for each global layer
     gates = 3 + 2 * config.integer("num_global_layers")
@@ -162,7 +174,7 @@ def glm4v(config: Config) -> int:
     each = attention(hidden, bias=bias, output_bias=False) + mlp(hidden, out, bias=False, gated=True)
     each += norm(hidden, 2, bias=False)
     down = linear(hidden * config.integer("spatial_merge_size") ** 2, out)
-    outer = _grid(config) * hidden + norm(hidden, 2, bias=False) + down + _glm_merger(out, _inner(config))
+    outer = grid(config) * hidden + norm(hidden, 2, bias=False) + down + _glm_merger(out, _inner(config))
     frames = config.integer("temporal_patch_size")
     return patches(config, hidden, frames=frames) + layers(config, each, "depth") + outer
 
@@ -206,7 +218,7 @@ def minimax_m3(config: Config) -> int:
     """MiniMax-M3: CLIP with rotary positions and patches of two frames."""
     hidden = hidden_of(config)
     frames = config.integer("temporal_patch_size", default=2)
-    return patches(config, hidden, bias=False, frames=frames) + norm(hidden) + _plain_layers(config)
+    return patches(config, hidden, bias=False, frames=frames) + norm(hidden) + plain_layers(config)
 
 
 def step3(config: Config) -> int:
@@ -226,7 +238,7 @@ def ovis2(config: Config) -> int:
     each += mlp(hidden, _inner(config), bias=config.flag("mlp_bias", default=False), gated=True)
     each += norm(hidden, 2, bias=False)
     outer = norm(hidden, 2, bias=False) + linear(hidden * config.integer("hidden_stride") ** 2, words - 5, bias=False)
-    return patches(config, hidden) + _grid(config) * hidden + layers(config, each) + outer + norm(words - 5)
+    return patches(config, hidden) + grid(config) * hidden + layers(config, each) + outer + norm(words - 5)
 
 
 def janus(config: Config) -> int:
@@ -234,7 +246,7 @@ def janus(config: Config) -> int:
     hidden = hidden_of(config)
     inner = int(hidden * config.number("mlp_ratio"))
     each = attention(hidden) + mlp(hidden, inner) + norm(hidden, 2)
-    return patches(config, hidden) + _grid(config) * hidden + layers(config, each) + norm(hidden)
+    return patches(config, hidden) + grid(config) * hidden + layers(config, each) + norm(hidden)
 
 
 def muse(config: Config) -> int:
@@ -242,7 +254,7 @@ def muse(config: Config) -> int:
     hidden = hidden_of(config)
     frames = config.integer("patch_temporal", default=2)
     positions = config.integer("pos_emb_height") * config.integer("pos_emb_width") * hidden
-    return patches(config, hidden, bias=False, frames=frames) + positions + norm(hidden, 2) + _plain_layers(config)
+    return patches(config, hidden, bias=False, frames=frames) + positions + norm(hidden, 2) + plain_layers(config)
 
 
 # Of MobileNet-V5, whose layers no key describes.
@@ -263,12 +275,14 @@ VISION: dict[str, Callable[[Config], int]] = {
     "glm5_next_vision": glm5_next,
     "glm_ocr_vision": glm5_next,
     "idefics3_vision": headless_siglip,
+    "intern_vit_6b": intern_vit,
     "internvl_vision": internvl,
     "janus_vision_model": janus,
     "kimi_k25_vision": kimi,
     "llama4_vision_model": llama4,
     "minimax_m3_vl_vision": minimax_m3,
     "mllama_vision_model": mllama,
+    "muse_glimmer_vision": muse,
     "muse_spark_vision": muse,
     "ovis2_vision": ovis2,
     "pixtral": pixtral,

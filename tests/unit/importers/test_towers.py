@@ -75,6 +75,32 @@ def _model(kind: str, *, hidden: int = 160, **top: Any) -> ModelProfile:
         ("qwen3_vl_moe", 160, _QWEN3, {}, 110_429_216),
         ("qwen3_5", 160, _QWEN3 | {"deepstack_visual_indexes": []}, {}, 72_663_072),
         (
+            "got_ocr2",
+            256,
+            {"global_attn_indexes": [0], "hidden_size": 768, "image_size": 1024, "mlp_dim": 3072, "patch_size": 16,
+             "num_attention_heads": 12, "num_hidden_layers": 2, "output_channels": 256, "window_size": 14},
+            {},
+            18_719_232 + 2_425_088,
+        ),
+        (
+            "blip-2",
+            768,
+            {"hidden_size": 1408, "image_size": 224, "intermediate_size": 6144, "num_hidden_layers": 2,
+             "patch_size": 14},
+            {"num_query_tokens": 32, "qformer_config": {
+                "cross_attention_frequency": 2, "encoder_hidden_size": 1408, "hidden_size": 768,
+                "intermediate_size": 3072, "num_hidden_layers": 2}},
+            24_576 + 51_695_744 + 17_524_224 + 590_592,
+        ),
+        (
+            "nemotron_h_omni",
+            160,
+            {"hidden_size": 1280, "max_img_size": 2048, "mlp_ratio": 4.0, "num_cls_tokens": 3, "num_hidden_layers": 2,
+             "num_registers": 7, "patch_dim": 768, "patch_size": 16, "video_temporal_patch_size": 2},
+            {"projector_hidden_size": 4096, "downsample_ratio": 0.5},
+            63_293_440 + 21_632_000,
+        ),
+        (
             "kimi_k25",
             7168,
             {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 2, "pos_emb_height": 64,
@@ -128,6 +154,33 @@ def test_audio_towers_have_the_parameters_of_their_classes(kind: str, hidden: in
     assert tower_parameters(_model(kind, hidden=hidden, audio_config=audio)) == {"audio": total}
 
 
+def test_a_conformer_is_read_through_queries() -> None:
+    encoder = {
+        "context_size": 200, "conv_kernel_size": 15, "dim_head": 128, "feedforward_mult": 4, "hidden_dim": 1024,
+        "input_dim": 160, "max_pos_emb": 512, "num_heads": 8, "num_layers": 2, "output_dim": 42,
+    }  # fmt: skip
+    former = {
+        "cross_attention_frequency": 2, "encoder_hidden_size": 1408, "hidden_size": 768, "intermediate_size": 3072,
+        "num_hidden_layers": 2,
+    }  # fmt: skip
+    top = {"encoder_config": encoder, "projector_config": former, "downsample_rate": 5, "window_size": 37}
+    assert tower_parameters(_model("granite_speech", hidden=256, **top)) == {"audio": 55_163_178 + 17_726_464}
+
+
+def test_intern_vit_has_the_parameters_of_its_own_code() -> None:
+    # OpenGVLab/InternViT-300M-448px: 24 layers of 12,594,176, 1,025 positions, a class token and patches of 14 x 14
+    tower = {
+        "model_type": "intern_vit_6b", "hidden_size": 1024, "image_size": 448, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "qkv_bias": True,
+        "qk_normalization": False, "norm_type": "layer_norm",
+    }  # fmt: skip
+    layer = 4 * 1024 * 1024 + 4 * 1024 + 2 * 1024 * 4096 + 4096 + 1024 + 4 * 1024 + 2 * 1024
+    whole = 24 * layer + 1026 * 1024 + (3 * 14 * 14 + 1) * 1024
+    projector = 2 * 4096 + 4097 * 160 + 161 * 160
+    assert tower_parameters(_model("internvl_chat", vision_config=tower)) == {"vision": whole + projector}
+    assert whole == 304_012_288
+
+
 def test_a_tower_is_loaded_and_no_token_passes_it() -> None:
     with_tower, without = _model("llava", vision_config=_CLIP), import_config(_TEXT, name="m")[0]
     assert sum(parameters(with_tower).values()) - sum(parameters(without).values()) == 26_390_528 + 189_760
@@ -150,7 +203,7 @@ def test_a_tower_without_a_rule_is_named() -> None:
     assert any(
         "vision tower is not counted" in note for note in _model("llava", vision_config={"model_type": "x"}).notes
     )
-    model = _model("aria", vision_config=_CLIP, talker_config={"a": 1})
+    model = _model("fast_vlm", vision_config=_CLIP, talker_config={"a": 1})
     assert not model.towers
     assert [note for note in model.notes if "talker_config" in note]
 
