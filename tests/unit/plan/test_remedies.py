@@ -13,6 +13,7 @@ from kvcalc.core.units import GIB
 from kvcalc.core.workload import Formats
 from kvcalc.engines.llama_cpp import LlamaCppOptions
 from kvcalc.engines.llama_cpp import layout as llama_cpp_layout
+from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.vllm import VllmOptions, memory_to_start
 
 ENGINE = (
@@ -473,3 +474,41 @@ def test_shorter_requests_do_not_make_a_pass_smaller():
     # what was asked for in vain is not known to shrink: more GPUs are all there is
     report = api.reconcile(profiling(own=22.5, tried=200.0), gpu="rtx-3090")
     assert all("--tensor-parallel-size" in flags for flags in advised(report))
+
+
+def test_a_start_that_should_have_succeeded_is_given_no_flags():
+    log = engine(QWEN) + "ValueError: No available memory for the cache blocks.\n"
+    report = api.reconcile(log, gpu="h100-sxm")
+    assert (report.start_with, [line for line in report.advice if line.startswith("-")]) == ("", [])
+    assert any("enough memory on the NVIDIA H100" in note for note in report.notes)
+    # what the log printed of the memory decides, not what was computed
+    printed = log.replace("ValueError", "Available KV cache memory: -0.5 GiB\nValueError")
+    assert api.reconcile(printed, gpu="h100-sxm").start_with != ""
+
+
+@pytest.mark.parametrize("gpu", ["rtx-3090", "l40s", "h100-sxm"])
+@pytest.mark.parametrize("model", ["qwen3-14b", "gemma-3-27b", "llama3.1-70b", "gpt-oss-120b", "qwen3.6-27b"])
+@pytest.mark.parametrize("version", ["0.19.0", "0.32.0"])
+def test_fit_says_of_computed_flags_that_they_fit(model, gpu, version):
+    log = engine(model, version=version, length=32768) + "ValueError: No available memory for the cache blocks.\n"
+    report = api.reconcile(log, model=model, gpu=gpu)
+    for flags in advised(report):
+        share, length = flags.get("--gpu-memory-utilization"), int(flags.get("--max-model-len", 32768))
+        tokens, sequences = flags.get("--max-num-batched-tokens"), flags.get("--max-num-seqs")
+        options = EngineOptions(
+            version=version,
+            max_model_len=length,
+            utilization=float(share) if share else None,
+            max_num_batched_tokens=int(tokens) if tokens else None,
+            max_num_seqs=int(sequences) if sequences else None,
+        )
+        deployment = api.deployment(
+            model,
+            gpu=gpu,
+            tensor_parallel=int(flags.get("--tensor-parallel-size", 1)),
+            kv_dtype="fp8" if "--kv-cache-dtype" in flags else None,
+            engine="vllm",
+            options=options,
+        )
+        fit = api.fit(deployment, context=length)
+        assert fit.fits, (flags, fit.reason)

@@ -32,6 +32,7 @@ __all__ = [
     "Remedies",
     "Remedy",
     "both",
+    "contradiction",
     "loaded_weights",
     "longest_length",
     "rounded_length",
@@ -44,6 +45,10 @@ _MOST_REMEDIES = 6
 # What tensor-parallel ranks repeat of each other's weights at most, as a factor.
 _REPEATED_SHARE = 1.1
 NO_GPU = "the log does not give the GPU's memory; add --gpu to get flags that would start it"
+_FITS = (
+    "by the rules of fit this start has enough memory on the {}; the log does not show what takes it, such as other "
+    "processes or a lower utilization"
+)
 _NOTHING = "no flags were found that would start it on this GPU"
 
 
@@ -218,6 +223,21 @@ def loaded_weights(start_up: StartUp, model: ModelProfile, gpus: int) -> tuple[L
     if not otherwise or not printed:
         return None, otherwise
     return LoadedWeights(rank_bytes=int(max(size.most for size in printed) * GIB), gpus=gpus), ""
+
+
+def contradiction(first: Attempt, kv_bytes: int | None) -> Remedies | None:
+    """Return that a start which ran out of memory should not have, where its memory was computed and not printed."""
+    if kv_bytes is not None or first.hardware is None:
+        return None
+    found = starts(first, None)
+    if found is None:
+        return None
+    return Remedies(
+        length=first.length,
+        needed_bytes=found.held.needed_bytes,
+        budget=found.budget,
+        why_none=_FITS.format(first.hardware.title),
+    )
 
 
 def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt], int | None]) -> Remedies:

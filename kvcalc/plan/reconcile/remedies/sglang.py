@@ -17,6 +17,7 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     Attempt,
     Remedies,
     both,
+    contradiction,
     loaded_weights,
     longest_length,
     rounded_length,
@@ -73,6 +74,9 @@ def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwarePr
         longest = rounded_length(longest_length(one, memory(one)))
         return one.changed(f"--context-length {longest}", length=longest) if 0 < longest < one.length else None
 
+    refuted = contradiction(first, memory(first))
+    if refuted is not None:
+        return refuted
     changes = [*shares, _fp8, *(both(each, _fp8) for each in shares), *(both(each, shorter) for each in shares[-1:])]
     return tried(first, [*changes, *_more_ranks(first)], memory)
 

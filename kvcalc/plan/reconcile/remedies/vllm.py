@@ -21,6 +21,7 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     Attempt,
     Remedies,
     both,
+    contradiction,
     loaded_weights,
     longest_length,
     rounded_length,
@@ -113,6 +114,10 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
     memory = _memory(start_up, setup, hardware)
     loaded, unknown = loaded_weights(start_up, setup.model, memory.ranks.gpus)
     first = replace(_first(start_up, setup, None if unknown else hardware, memory), loaded=loaded)
+    if refusal.kind in ("no_cache_memory", "out_of_memory") and memory.utilization <= memory.most_utilization:
+        refuted = contradiction(first, memory.of(first))
+        if refuted is not None:
+            return refuted
     if refusal.kind == "out_of_memory" and refusal.stage not in _BEFORE_SIZING:
         changes = list(_after_sizing(start_up, first, memory))
     elif refusal.kind == "out_of_memory":
