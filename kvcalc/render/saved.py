@@ -91,6 +91,8 @@ class SavedRows:
             write_whole(self._folder / _NOTE, self._note)
             self._look()
         except BaseException:
+            if not (self._folder / _NOTE).exists():
+                self._remove()
             self._lock.close()
             raise
 
@@ -159,8 +161,11 @@ class SavedRows:
 
     def __exit__(self, *_: object) -> None:
         if not self._parts:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove()
         self._lock.close()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def numbers(self) -> frozenset[int]:

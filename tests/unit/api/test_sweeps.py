@@ -332,6 +332,16 @@ def test_a_sweep_that_saved_nothing_leaves_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
 
 
+def test_a_sweep_that_cannot_even_say_what_it_is_leaves_nothing(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), None) if handle else AssertionError
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        sweep(FIT, save=tmp_path / "rows.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("full_at", ["part", "whole"])
 def test_a_sweep_whose_disk_was_full_goes_on_when_there_is_room(tmp_path, monkeypatch, full_at):
     path = tmp_path / "rows.csv"
