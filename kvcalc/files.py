@@ -52,26 +52,27 @@ def open_text(path: Path, *, errors: str = "strict") -> Iterator[TextIO]:
         yield TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")
 
 
-def read_bytes(path: Path, *, max_bytes: int, what: str) -> bytes:
+def read_bytes(path: Path, *, max_bytes: int, what: str, hint: str = "") -> bytes:
     """Return what a file holds.
 
     Args:
         path: the file.
         max_bytes: more than any such file has; not one byte more is read, whatever size the file claims to have.
         what: what the file should be, for the message: ``a profile``.
+        hint: what to do about a larger one.
 
     Raises:
         ProfileError: the file cannot be read, or has more bytes.
     """
     with open_regular(path) as file:
-        return read_stream(file, max_bytes=max_bytes, what=what, where=str(path))
+        return read_stream(file, max_bytes=max_bytes, what=what, where=str(path), hint=hint)
 
 
-def read_stream(file: BinaryIO, *, max_bytes: int, what: str, where: str) -> bytes:
+def read_stream(file: BinaryIO, *, max_bytes: int, what: str, where: str, hint: str = "") -> bytes:
     """Return what is left of an open file; arguments and errors as `read_bytes`."""
     content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise ProfileError(f"the file has more than {max_bytes:,} bytes: not {what}", where=where)
+        raise ProfileError(f"the file has more than {max_bytes:,} bytes: not {what}", where=where, hint=hint)
     return content
 
 

@@ -21,7 +21,7 @@ Gpu = Annotated[
 Strict = Annotated[bool, Option("--strict", help="Exit with 1 if a number disagrees or none was computed.")]
 
 # A server prints its start within some hundred kB; what it prints while it serves may be long.
-_MOST_BYTES = 256 * 2**20
+_MOST_BYTES = 32 * 2**20
 
 
 def command(
@@ -61,10 +61,11 @@ def _read(log: str) -> str:
     from kvcalc.files import read_bytes, read_stream
 
     what = "the log of an engine's start"
+    hint = "head -c 20000000 engine.log | kvcalc reconcile - takes its beginning"
     if log != "-":
-        content = read_bytes(Path(log), max_bytes=_MOST_BYTES, what=what)
+        content = read_bytes(Path(log), max_bytes=_MOST_BYTES, what=what, hint=hint)
     elif sys.stdin is None:
         raise InputError("standard input is closed", hint="give the log as a file")
     else:
-        content = read_stream(sys.stdin.buffer, max_bytes=_MOST_BYTES, what=what, where="standard input")
+        content = read_stream(sys.stdin.buffer, max_bytes=_MOST_BYTES, what=what, where="standard input", hint=hint)
     return decoded(content)

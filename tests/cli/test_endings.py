@@ -49,6 +49,7 @@ def test_what_a_machine_cannot_do_is_one_line(
         ("size --model llama2-7b >/dev/full 2>/dev/full", 2),
         ("reconcile - <&-", 2),
         ("reconcile /dev/zero", 2),
+        ("reconcile - </dev/zero", 2),
         ("reconcile PIPE", 2),
         ("size --model PIPE", 2),
         ("size --model $'x\\xff'", 2),
