@@ -26,7 +26,7 @@ __all__ = ["PLACES", "Work", "columns_of"]
 # The axes that say what runs where: arguments of `kvcalc.deployment`.
 PLACES = (
     "model", "gpu", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "weights",
-    "kv_dtype", "activations",
+    "kv_dtype", "activations", "engine",
 )  # fmt: skip
 
 

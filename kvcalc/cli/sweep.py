@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import Json, Memory, Output, Set, takes_swept
+from kvcalc.cli.options import ENGINE_NAMES, Json, Memory, Output, Set, takes_swept
 from kvcalc.core.errors import InputError
 
 Models = Annotated[str, Option("--model", "-m", help="Models, separated by commas.")]
@@ -27,6 +27,7 @@ Expert = Annotated[str | None, Option("--expert-parallel", "--ep", help="Ranks t
 Data = Annotated[str | None, Option("--data-parallel", "--dp", help="Copies of the attention part: a list.")]
 Kv = Annotated[str | None, Option("--kv-dtype", help="Cache formats, separated by commas.")]
 Weights = Annotated[str | None, Option("--weights", help="Weight format, with exceptions: bf16,experts=mxfp4.")]
+Engines = Annotated[str | None, Option("--engine", help=f"Engines, separated by commas: {ENGINE_NAMES}.")]
 Activations = Annotated[str | None, Option("--activations", help="Format the matrices are multiplied in.")]
 Rates = Annotated[str | None, Option("--rate", help="simulate: requests a second, separated by commas: 1,2.5,4.")]
 Seeds = Annotated[str | None, Option("--seed", help="simulate: seeds, separated by commas.")]
@@ -77,6 +78,7 @@ def command(
     kv_dtype: Kv = None,
     weights: Weights = None,
     activations: Activations = None,
+    engine: Engines = None,
     memory: Memory = None,
     settings: Set = None,
     rate: Rates = None,
@@ -116,6 +118,7 @@ def command(
         "model": words(model, "model"),
         "gpu": words(gpu, "gpu"),
         "kv_dtype": words(kv_dtype, "kv-dtype"),
+        "engine": words(engine, "engine"),
         "gpus": counts(gpus, "gpus"),
         "tensor_parallel": counts(tensor_parallel, "tensor-parallel"),
         "pipeline_parallel": counts(pipeline_parallel, "pipeline-parallel"),

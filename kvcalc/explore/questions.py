@@ -131,29 +131,29 @@ def deployment_of(values: Values, pasted: ModelProfile | None = None, *, needs_g
         KvcalcError: formats or sizes that cannot be.
     """
     model, gpu = _model(values, pasted), _gpu(values, needed=needs_gpu)
-    options = values.some(*_FORMATS, *_SPREAD) | {"price_per_hour_usd": values.get("price")} | more
-    return _deployed(Same(model), Same(gpu), tuple(options.items()))
+    options = values.some(*_FORMATS, *_SPREAD, "engine") | {"price_per_hour_usd": values.get("price")} | more
+    return _deployed(Same(model), Same(gpu), tuple(options.items()), tuple(values.some(*_ENGINE[1:]).items()))
 
 
 @lru_cache(maxsize=_MOST_DEPLOYMENTS)
-def _deployed(model: Same[Any], gpu: Same[Any], options: tuple[tuple[str, Any], ...]) -> Any:
+def _deployed(
+    model: Same[Any], gpu: Same[Any], options: tuple[tuple[str, Any], ...], started: tuple[tuple[str, Any], ...]
+) -> Any:
     """Return one object for questions that differ in batch and context alone: what follows from it is remembered."""
-    return api.deployment(model.it, gpu=gpu.it, **dict(options))
+    placed = api.deployment(model.it, gpu=gpu.it, **dict(options))
+    return api.served(placed, placed.engine, dict(started))
 
 
 def _size(values: Values, pasted: ModelProfile | None) -> Answer:
-    engine, context, batch = values.get("engine"), values.get("context"), values.get("batch", 1)
-    options = api.engine_options(engine, values.some("max-model-len", "utilization", "block-size"))
-    deployment = deployment_of(values, pasted, engine=engine, options=options)
+    context, batch = values.get("context"), values.get("batch", 1)
+    deployment = deployment_of(values, pasted)
     report = api.size(deployment, context=context, batch=batch)
     return Answer(report, lambda: api.explain("size", deployment, context=context, batch=batch))
 
 
 def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
-    engine, memory = values.get("engine"), values.get("kv-memory")
-    placed = deployment_of(values, pasted, needs_gpu=memory is None, engine=engine)
-    options = values.some("max-model-len", "utilization", "block-size")
-    deployment = api.served(placed, engine or placed.served_by, options)
+    memory = values.get("kv-memory")
+    deployment = deployment_of(values, pasted, needs_gpu=memory is None)
     return Answer(api.fit(deployment, context=values.get("context"),
                           batch=values.get("batch", 1), kv_memory_bytes=memory))  # fmt: skip
 
@@ -226,7 +226,7 @@ def _traffic(values: Values, pasted: ModelProfile | None) -> Answer:
 
 
 def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
-    deployment = deployment_of(values, pasted, needs_gpu=True)
+    deployment = deployment_of(values, pasted, needs_gpu=True, engine="vllm")
     with of_field("requests"):
         if values.get("requests", 1) > _MOST_REQUESTS:
             raise InputError(f"requests must be at most {_MOST_REQUESTS:,} here", hint="kvcalc simulate takes more")
@@ -238,7 +238,7 @@ def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
             raise InputError("traces are files, which a page cannot name", hint="kvcalc simulate reads them")
     load = api.Load(**values.some(*_LOAD))
     served = values.some("replicas", "slo", "step-times") | {"kv_memory_bytes": values.get("kv-memory")}
-    options = api.engine_options("vllm", values.some("max-model-len", "utilization", "block-size"))
+    options = api.engine_options("vllm", values.some(*_ENGINE[1:]))
     serving = api.Serving(options=options, **served)
     return Answer(api.simulate_serving(deployment, load, serving=serving, within_s=_MOST_SIMULATED_S))
 
@@ -294,19 +294,21 @@ QUESTIONS: dict[str, Question] = {
         command="fit", fields=(*_RUN, "gpu", "context", "batch", *_ENGINE, "kv-memory"), ask=_fit, special=_SINGLE
     ),
     "decode": Question(
-        command="decode", fields=(*_RUN, "gpu", "batch", "context", "estimate", "price"), ask=_decode,
+        command="decode", fields=(*_RUN, "gpu", "batch", "context", *_ENGINE, "estimate", "price"), ask=_decode,
         views=("", "memory"), special=_LISTED,
     ),
     "prefill": Question(
-        command="prefill", fields=(*_RUN, "gpu", "batch", "prompt", "estimate", "price"), ask=_prefill, special=_LISTED
+        command="prefill", fields=(*_RUN, "gpu", "batch", "prompt", *_ENGINE, "estimate", "price"), ask=_prefill,
+        special=_LISTED,
     ),
     "roofline": Question(
-        command="roofline", fields=(*_RUN, "gpu", "batch", "context"), ask=_roofline, views=("", "intensity"),
+        command="roofline", fields=(*_RUN, "gpu", "batch", "context", *_ENGINE), ask=_roofline, views=("", "intensity"),
         special=_LISTED,
     ),
     "speculate": Question(
         command="speculate", fields=(*_RUN, "gpu", "draft", "method", "gamma", "acceptance",
-                                      "acceptance-by-position", "accepted-length", "draft-rate", "batch", "context"),
+                                      "acceptance-by-position", "accepted-length", "draft-rate", "batch", "context",
+                                      *_ENGINE),
         ask=_speculate, special=dict.fromkeys(("batch", "context", "gamma"), FEW),
     ),
     "levers": Question(

@@ -33,7 +33,7 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """
     asked = list(asked)
     queries = [text for name, text in asked if name == "side"]
-    engine = read_fields([item for item in asked if item[0] != "side"], ("engine",), {}).get("engine", "vllm")
+    engine = read_fields([item for item in asked if item[0] != "side"], ("engine",), {}).get("engine")
     with of_field("side"):
         if not _FEWEST_SIDES <= len(queries) <= _MOST_SIDES:
             raise InputError(f"from {_FEWEST_SIDES} to {_MOST_SIDES} sides can be compared, not {len(queries)}")
@@ -50,7 +50,8 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
     except KvcalcError as error:
         raise FieldError(error, "side") from error
     words = " ".join(quote(_spec(values)) for values in sides)
-    return api.report_data(report) | {"command": f"kvcalc compare {words} --engine {quote(engine)}"}
+    chosen = "" if engine is None else f" --engine {quote(engine)}"
+    return api.report_data(report) | {"command": f"kvcalc compare {words}{chosen}"}
 
 
 def _read(query: str) -> Values:

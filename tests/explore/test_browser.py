@@ -319,6 +319,7 @@ def test_a_wrong_value_is_told_beside_its_field_and_mended(page):
     assert "batch" in page.page.inner_text("#batch-error")
     page.write("batch", "3")
     page.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    page.change(lambda: page.page.select_option("#engine", "vllm"))
     page.change(lambda: page.page.select_option("#kv-dtype", "q4_0"))
     assert "vLLM keeps no cache in q4_0" in " ".join(page.page.locator(".error").all_text_contents())
     assert page.value("kv.total_bytes") > 0

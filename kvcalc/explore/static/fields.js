@@ -15,7 +15,7 @@ function steps(least, most) {
 const METHODS = ["", "draft-model", "ngram", "medusa", "eagle", "mtp", "layer-skip"];
 const KV = ["", "bf16", "fp8", "q8_0", "q4_0", "int8", "int4", "nvfp4"];
 const WEIGHTS = ["", "bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4", "q8_0", "q4_0"];
-export const ENGINES = ["vllm", "sglang", "llama.cpp", "transformers", "ideal"];
+const ENGINES = ["", "vllm", "sglang", "llama.cpp", "transformers", "ideal"];
 
 // Forms of acceptance that engines print, in place of a rate.
 export const MEASURED = ["acceptance-by-position", "accepted-length", "draft-rate"];
@@ -34,7 +34,7 @@ export const FIELDS = {
   "pipeline-parallel": { label: "Pipeline", kind: "number", group: "Parallelism" },
   "expert-parallel": { label: "Expert", kind: "number", group: "Parallelism" },
   "data-parallel": { label: "Data", kind: "number", group: "Parallelism" },
-  engine: { label: "Engine", kind: "select", values: ENGINES },
+  engine: { label: "Engine", kind: "select", values: ENGINES, empty: "the usual one" },
   utilization: { label: "Share of memory it may use", kind: "text", group: "Engine" },
   "max-model-len": { label: "Longest sequence", kind: "text", group: "Engine" },
   estimate: { label: "Estimate too, with the calibration that applies", kind: "check" },
@@ -62,7 +62,7 @@ export const FIELDS = {
 export const DEFAULTS = {
   view: "size", units: "GiB", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
   "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
-  "data-parallel": "", engine: "vllm", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
+  "data-parallel": "", engine: "", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
   gamma: "", acceptance: "0.8", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
   slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
   "demo-block": "16",

@@ -47,8 +47,8 @@ export class View {
     const contexts = [];
     for (let tokens = 512; tokens < longest; tokens *= 2) contexts.push(tokens);
     const { batch } = size;
-    const grid = state.gpu ? await ask("decode", { ...run(state, "gpu"), context: [...contexts, longest].join(","),
-      batch: [...new Set([1, batch, batch * 4])].join(",") }, signal) : null;
+    const grid = state.gpu ? await ask("decode", { ...run(state, "gpu", "engine", ...ENGINE), context: [...contexts, longest].join(","),
+      batch: [...new Set([1, batch, batch * 4])].join(",") }, signal).catch((mistake) => (refused(mistake, signal), null)) : null;
     return { size, chosen, engines, grid, asked, mistake: found?.mistake };
   }
 
@@ -64,9 +64,9 @@ export class View {
       figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
     this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
     this.verdict.textContent = chosen ? (chosen.fits
-      ? `Fits: ${size.model} with ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.`
+      ? `Fits: ${size.model} with ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.${chosen.assumed ? ` ${chosen.assumed[0].toUpperCase()}${chosen.assumed.slice(1)}.` : ""}`
       : `${size.model} does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
-      : state.gpu ? `Whether ${size.model} fits on ${state.gpu} with ${state.engine} is not known.` : `Choose an accelerator to see whether ${size.model} fits.`;
+      : state.gpu ? `Whether ${size.model} fits on ${state.gpu}${state.engine ? ` with ${state.engine}` : ""} is not known.` : `Choose an accelerator to see whether ${size.model} fits.`;
     this.budget.draw(chosen?.charts.main);
     this.memory.draw(grid?.charts.memory);
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused

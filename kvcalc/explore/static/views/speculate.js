@@ -10,7 +10,7 @@ import { run } from "../state.js";
 import { bytes, count, number, percent, seconds, yes } from "../units.js";
 
 export const title = "Speculate";
-export const fields = ["model", "gpu", "gpus", "method", "draft", "gamma", "acceptance", "batch", "context", ...MEASURED, "weights", "kv-dtype", "activations",
+export const fields = ["model", "gpu", "gpus", "method", "draft", "gamma", "acceptance", "batch", "context", "engine", ...MEASURED, "weights", "kv-dtype", "activations",
   "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel"];
 
 // A draft model and a method without one exclude each other, and so do the forms of acceptance: the later choice stands.
@@ -35,7 +35,7 @@ export class View {
   }
 
   async load(state, signal) {
-    const asked = run(state, "gpu", "draft", "method", "gamma", "acceptance", ...MEASURED, "batch", "context");
+    const asked = run(state, "gpu", "draft", "method", "gamma", "acceptance", ...MEASURED, "batch", "context", "engine");
     return { report: await ask("speculate", asked, signal), asked };
   }
 

@@ -10,7 +10,7 @@ import { big, bytes, count, number, seconds, yes } from "../units.js";
 import { Comparison } from "./compare.js";
 
 export const title = "Speed";
-export const fields = ["model", "gpu", "gpus", "context", "batch", "estimate", "weights", "kv-dtype", "activations",
+export const fields = ["model", "gpu", "gpus", "context", "batch", "engine", "estimate", "weights", "kv-dtype", "activations",
   "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel"];
 
 const sorted = (values) => [...new Set(values)].sort((one, other) => one - other);
@@ -29,15 +29,15 @@ export class View {
   }
 
   async load(state, signal) {
-    const point = { ...run(state, "gpu", "batch", "context"), estimate: state.estimate === "true" };
-    const prompt = { ...run(state, "gpu"), batch: 1, prompt: state.context, estimate: point.estimate };
+    const point = { ...run(state, "gpu", "batch", "context", "engine"), estimate: state.estimate === "true" };
+    const prompt = { ...run(state, "gpu", "engine"), batch: 1, prompt: state.context, estimate: point.estimate };
     const [now, prefill] = await Promise.all([ask("decode", point, signal), ask("prefill", prompt, signal)]);
     const batches = sorted([1, 4, 16, 64, 256, 1024, ...now.rows.map((row) => row.batch)]).join(",");
     const contexts = sorted([1024, 4096, 16384, 65536, ...now.rows.map((row) => row.context)]).join(",");
     const [overBatch, overContext, roofline] = await Promise.all([
       ask("decode", { ...point, batch: batches }, signal),
       ask("decode", { ...point, context: contexts }, signal),
-      ask("roofline", { ...run(state, "gpu", "context"), batch: batches }, signal),
+      ask("roofline", { ...run(state, "gpu", "context", "engine"), batch: batches }, signal),
     ]);
     return { now, prefill, overBatch, overContext, roofline, point, prompt };
   }
