@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from kvcalc.explore.turns import Workers
+    from kvcalc.explore.turns import Pace, Workers
 
     Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
-__all__ = ["routes", "runtime"]
+__all__ = ["routes", "runtime", "tell_fault"]
 
 _OK = 200
 _BODY_S = 20.0
 _MAX_KEPT = 512
+_MAX_FAULT = 300
 _MAX_KEPT_BYTES = 200_000
 _POST_ONLY, _EITHER = {"reconcile"}, {"engines"}
 
@@ -57,6 +59,12 @@ class _Kept:
         self._replies[key] = reply
         if len(self._replies) > _MAX_KEPT:
             self._replies.popitem(last=False)
+
+
+@lru_cache(maxsize=100)
+def tell_fault(what: str) -> None:
+    """Write what failed to standard error, once: whoever asks must not fill what nobody may be reading."""
+    sys.stderr.write(f"error: {what[:_MAX_FAULT]}\n")
 
 
 def routes(workers: Workers) -> list[Route]:
@@ -140,19 +148,18 @@ async def _answered(asked: Asked, client: str, workers: Workers, kept: _Kept) ->
     stamp = await asyncio.to_thread(api.catalogue_stamp)
     reply = kept.get((stamp, given))
     if reply is None:
-        reply = await workers.answer(asked, client=client, slow=_is_slow(asked))
+        reply = await workers.answer(asked, client=client, pace=_pace(asked))
         if reply.fault:
-            sys.stderr.write(f"error: {reply.fault}\n")
+            tell_fault(reply.fault)
         if stamp == await asyncio.to_thread(api.catalogue_stamp):
             kept.put((stamp, given), reply)
     return reply
 
 
-def _is_slow(asked: Asked) -> bool:
-    """Say whether an answer may take its time: a simulation, whatever is pasted, and all profiles at once."""
-    return (
-        asked.text is not None or asked.name == "catalogue" or (asked.name in QUESTIONS and QUESTIONS[asked.name].slow)
-    )
+def _pace(asked: Asked) -> Pace:
+    if asked.name == "catalogue" or (asked.name in QUESTIONS and QUESTIONS[asked.name].slow):
+        return "slow"
+    return "quick" if asked.text is None else "pasted"
 
 
 async def _unless_left(answering: Coroutine[Any, Any, Reply], request: Request) -> Reply:

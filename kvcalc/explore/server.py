@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import sys
 from dataclasses import dataclass
 from functools import cache, partial
 from http import HTTPStatus
@@ -23,7 +22,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.explore.access import TokenGate, new_token
 from kvcalc.explore.answers import RUNTIME, WARM_UP, mistake, reply_to
 from kvcalc.explore.connections import Connection, Connections
-from kvcalc.explore.endpoints import routes, runtime
+from kvcalc.explore.endpoints import routes, runtime, tell_fault
 from kvcalc.explore.security import Guard, is_loopback
 from kvcalc.explore.turns import Workers
 
@@ -127,7 +126,7 @@ def serve(place: Place, *, ready: Callable[[str], None]) -> None:
     config = uvicorn.Config(
         application(place, workers), http=cast("type[Connection]", partial(Connection, connections=connections)),
         lifespan="off", ws="none", log_level="critical", access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=1, h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        timeout_graceful_shutdown=1, backlog=_BACKLOG, h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )  # fmt: skip
     ready(f"http://{shown}:{port}/{f'?token={place.token}' if place.token else ''}")
     with listening:
@@ -161,7 +160,7 @@ class _Server(uvicorn.Server):
 def _fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     del loop
     error = context.get("exception")
-    sys.stderr.write(f"error: {context['message']}{f': {type(error).__name__}: {error}' if error else ''}\n")
+    tell_fault(f"{context['message']}{f': {type(error).__name__}: {error}' if error else ''}")
 
 
 def _listen(place: Place) -> socket.socket:
@@ -211,5 +210,5 @@ async def _missing(request: Request, error: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    sys.stderr.write(f"error: {request.url.path}: {type(error).__name__}: {error}\n")
+    tell_fault(f"{request.url.path}: {type(error).__name__}: {error}")
     return Response(mistake("kvcalc failed to answer; this is a fault of kvcalc's"), 500, media_type="application/json")

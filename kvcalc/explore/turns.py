@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from anyio import to_thread
 
 from kvcalc.child import ChildEndedError
 from kvcalc.explore.answers import WARM_UP
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from kvcalc.explore.answers import Asked, Reply
 
+    Pace = Literal["quick", "pasted", "slow"]
+
 __all__ = ["LIMIT_S", "BusyError", "Lane", "TooSlowError", "Worker", "Workers"]
 
 LIMIT_S = 10.0
@@ -23,6 +27,8 @@ _OWN_LIMIT_S = 60.0
 _OWN = ""
 # From here on a question counts as a slow one.
 _QUICK_S = 1.0
+# As often it is looked whether there is room among the slow ones, each time after that long.
+_TRIES = 3
 # An answer that nobody waits for any more may take that long: the next ones need what its process remembers.
 _GRACE_S = 0.5
 _MAX_SLOW = 3
@@ -116,16 +122,13 @@ class _Turn:
     def __init__(self, client: str, lane: Lane) -> None:
         self.client, self.lane = client, lane
 
-    def change(self, lane: Lane) -> None:
-        """Go over to another lane.
-
-        Raises:
-            BusyError: it is full.
-        """
+    def change(self, lane: Lane) -> bool:
+        """Go over to another lane, unless it is full; say whether it was not."""
         if not lane.enter_now(self.client):
-            raise BusyError
+            return False
         self.lane.leave(self.client)
         self.lane = lane
+        return True
 
     def end(self) -> None:
         """Let the next one run."""
@@ -135,8 +138,8 @@ class _Turn:
 class Workers:
     """Answers questions on workers that are made when they are needed and ended when they take too long.
 
-    Quick questions run one at a time, beside a few slow ones. One that turns out to be slow goes over to these, so that
-    the next quick one need not wait for it.
+    Quick questions run one at a time, those about pasted models beside them one at a time, and slow ones beside both, a
+    few at once. One that turns out to be slow goes over to these, so that the next quick one need not wait for it.
 
     Args:
         make: makes a worker.
@@ -144,8 +147,9 @@ class Workers:
 
     def __init__(self, make: Callable[[], Worker]) -> None:
         self._make = make
-        self._quick, self._slow = Lane(1, 1), Lane(_MAX_SLOW, _MAX_SLOW_PER_CLIENT)
-        self._idle: dict[Lane, list[Worker]] = {self._quick: [], self._slow: []}
+        self._slow = Lane(_MAX_SLOW, _MAX_SLOW_PER_CLIENT)
+        self._lanes: dict[Pace, Lane] = {"quick": Lane(1, 1), "pasted": Lane(1, 1), "slow": self._slow}
+        self._idle: dict[Lane, list[Worker]] = {lane: [] for lane in self._lanes.values()}
         self._all: set[Worker] = set()
         self._running: set[asyncio.Task[Reply]] = set()
         self._answered: dict[Asked, Reply] = {}
@@ -156,10 +160,10 @@ class Workers:
         """Return the answer to a question of the server's own, which is computed once; errors as `answer`."""
         async with self._answering:
             if asked not in self._answered:
-                self._answered[asked] = await self.answer(asked, slow=True)
+                self._answered[asked] = await self.answer(asked, pace="slow")
         return self._answered[asked]
 
-    async def answer(self, asked: Asked, *, client: str = _OWN, slow: bool = False) -> Reply:
+    async def answer(self, asked: Asked, *, client: str = _OWN, pace: Pace = "quick") -> Reply:
         """Return the answer to a client's question, or the server's own; one that is cancelled is given up.
 
         Raises:
@@ -167,7 +171,7 @@ class Workers:
             TooSlowError: it took too long.
             ChildEndedError: its process ended.
         """
-        lane = self._slow if slow else self._quick
+        lane = self._lanes[pace]
         await lane.enter(client)
         run = asyncio.create_task(self._run(asked, _Turn(client, lane)))
         self._running.add(run)
@@ -199,14 +203,25 @@ class Workers:
 
     async def _computed(self, worker: Worker, asked: Asked, turn: _Turn) -> Reply:
         computing = self._asked(worker, asked)
-        if turn.lane is self._quick and not await _done(computing, _QUICK_S):
-            turn.change(self._slow)
+        if turn.lane is not self._slow:
+            await self._quick_or_passed_on(computing, turn)
         if not await _done(computing, LIMIT_S if turn.client != _OWN else _OWN_LIMIT_S):
             raise TooSlowError
         reply = computing.result()
         if reply is None:
             raise BusyError if self._closed else ChildEndedError
         return reply
+
+    async def _quick_or_passed_on(self, computing: asyncio.Task[Reply | None], turn: _Turn) -> None:
+        """Wait for a quick answer. One that is slow is counted among the slow ones, once there is room for it.
+
+        Raises:
+            BusyError: there is none for too long.
+        """
+        for _ in range(_TRIES):
+            if await _done(computing, _QUICK_S) or turn.change(self._slow):
+                return
+        raise BusyError
 
     async def _ready(self, lane: Lane) -> Worker:
         """Return the lane's idle worker that was used last, or a new one that has loaded what it needs."""
@@ -224,7 +239,7 @@ class Workers:
             raise
         return worker
 
-    def _asked(self, worker: Worker, asked: Asked) -> asyncio.Future[Reply | None]:
+    def _asked(self, worker: Worker, asked: Asked) -> asyncio.Task[Reply | None]:
         """Return what becomes the answer, or nothing where the worker ends."""
 
         def ask() -> Reply | None:
@@ -232,7 +247,7 @@ class Workers:
                 return worker.ask(asked)
             return None
 
-        return asyncio.get_running_loop().run_in_executor(None, ask)
+        return asyncio.create_task(to_thread.run_sync(ask))  # on threads of their own: short work has the loop's
 
     def _keep(self, worker: Worker, lane: Lane) -> None:
         if len(self._idle[lane]) < lane.size:
@@ -252,6 +267,6 @@ class Workers:
             worker.kill()
 
 
-async def _done(computing: asyncio.Future[Reply | None], within_s: float) -> bool:
+async def _done(computing: asyncio.Task[Reply | None], within_s: float) -> bool:
     done, _ = await asyncio.wait({computing}, timeout=within_s)
     return bool(done)

@@ -108,12 +108,12 @@ def test_quick_questions_are_all_asked_of_one_worker(made):
     run(made, test)
 
 
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_slow_question_holds_up_no_quick_one(made, monkeypatch, slow):
+@pytest.mark.parametrize("pace", ["quick", "pasted", "slow"])
+def test_a_slow_question_holds_up_no_quick_one(made, monkeypatch, pace):
     monkeypatch.setattr(turns, "LIMIT_S", 20)
 
     async def test(workers):
-        long = asyncio.create_task(workers.answer(Asked("slow"), client="a", slow=slow))
+        long = asyncio.create_task(workers.answer(Asked("slow"), client="a", pace=pace))
         await asyncio.sleep(0.02)
         for _ in range(3):
             await workers.answer(Asked("size"), client="a")
@@ -127,12 +127,12 @@ def test_a_slow_question_holds_up_no_quick_one(made, monkeypatch, slow):
 
 def test_what_takes_too_long_is_ended_and_the_next_is_answered(made):
     async def test(workers):
-        for slow in (True, False):
+        for pace in ("slow", "pasted", "quick"):
             with pytest.raises(TooSlowError):
-                await workers.answer(Asked("slow"), client="a", slow=slow)
-            await workers.answer(Asked("size"), client="a", slow=slow)
+                await workers.answer(Asked("slow"), client="a", pace=pace)
+            await workers.answer(Asked("size"), client="a", pace=pace)
         await asyncio.sleep(0.05)
-        assert [worker.ended.is_set() for worker in made] == [True, False, True, False][: len(made)]
+        assert [worker.ended.is_set() for worker in made] == [True, False] * 3
 
     run(made, test)
 
@@ -141,11 +141,12 @@ def test_what_turns_out_slow_where_enough_are_slow_is_ended(made, monkeypatch):
     monkeypatch.setattr(turns, "LIMIT_S", 20)
 
     async def test(workers):
-        long = [asyncio.create_task(workers.answer(Asked("slow"), client=client, slow=True)) for client in "aab"]
+        long = [asyncio.create_task(workers.answer(Asked("slow"), client=client, pace="slow")) for client in "aab"]
         await asyncio.sleep(0.05)
         with pytest.raises(BusyError):
             await workers.answer(Asked("slow"), client="c")
         await workers.answer(Asked("size"), client="c")
+        await workers.answer(Asked("size"), client="c", pace="pasted")
         for worker in made:
             worker.free.set()
         await asyncio.gather(*long)
@@ -157,8 +158,8 @@ def test_who_leaves_is_computed_for_no_longer(made, monkeypatch):
     monkeypatch.setattr(turns, "LIMIT_S", 20)
 
     async def test(workers):
-        for slow in (True, False):
-            asked = asyncio.create_task(workers.answer(Asked("slow"), client="a", slow=slow))
+        for pace in ("slow", "pasted", "quick"):
+            asked = asyncio.create_task(workers.answer(Asked("slow"), client="a", pace=pace))
             await asyncio.sleep(0.02)
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -193,7 +194,7 @@ def test_closing_ends_what_runs_and_what_waits(made, monkeypatch):
     monkeypatch.setattr(turns, "LIMIT_S", 20)
 
     async def test(workers):
-        asked = [asyncio.create_task(workers.answer(Asked("slow"), client="a", slow=True)) for _ in range(5)]
+        asked = [asyncio.create_task(workers.answer(Asked("slow"), client="a", pace="slow")) for _ in range(5)]
         await asyncio.sleep(0.05)
         workers.close()
         ended = await asyncio.gather(*asked, return_exceptions=True)
