@@ -67,6 +67,20 @@ def test_sglang_counts_the_copies_of_the_attention_inside_its_tensor_ranks() -> 
             spread(_model(4, latent=True), **options)
 
 
+def test_arrangements_end_with_one_layer_a_stage_eight_ranks_a_node_and_64_gpus() -> None:
+    shapes = [(each.tensor, each.pipeline) for each in arrangements(_model(3))]
+    assert shapes == [(1, 1), (2, 1), (1, 2), (1, 3), (4, 1), (2, 2), (2, 3), (8, 1), (4, 2), (4, 3), (8, 2), (8, 3)]
+    assert max(each.gpus for each in arrangements(_model(8))) == 64
+    assert max(each.gpus for each in arrangements(_model(100))) == 64
+    assert {each.tensor for each in arrangements(_model(1, heads=6))} == {1, 2, 3, 6}
+
+
+def test_latent_attention_may_be_replicated_on_more_than_one_gpu() -> None:
+    spread = [each for each in arrangements(_model(1, latent=True)) if each.data > 1]
+    assert [(each.data, each.expert) for each in spread] == [(gpus, gpus) for gpus in range(2, 65)]
+    assert all(each.data == 1 for each in arrangements(_model(1)))
+
+
 @pytest.mark.parametrize(
     ("parallel", "practical"),
     [

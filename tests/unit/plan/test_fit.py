@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 import kvcalc
-from kvcalc.core.model import Block, Full, Latent, Mixer
 from kvcalc.core.reports.fit import Budget
 from kvcalc.core.units import GIB
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.pools import ENGINES
-from kvcalc.plan.arrangements import arrangements
 
 LLAMA = kvcalc.deployment("llama3.1-8b")
 
@@ -183,35 +181,6 @@ def test_pipeline_stages_are_limited_by_the_fullest() -> None:
     whole = kvcalc.fit(LLAMA, kv_memory_bytes=memory)
     halves = kvcalc.fit(kvcalc.deployment("llama3.1-8b", pipeline_parallel=2), kv_memory_bytes=memory)
     assert halves.num_blocks == 2 * (whole.num_blocks or 0)
-
-
-def _sized(layers: int, *, heads: int = 8, latent: bool = False) -> kvcalc.ModelProfile:
-    mixer: Mixer = Full(heads=heads, kv_heads=heads, head_dim=64)
-    if latent:
-        mixer = Latent(heads=heads, kv_lora_rank=512, rope_dim=64, nope_dim=64, value_head_dim=64)
-    return kvcalc.ModelProfile(
-        name="x",
-        architecture="x",
-        hidden_size=64,
-        context_limit=None,
-        blocks=(Block(mixers=(mixer,)),) * layers,
-        embeddings=(),
-        head=None,
-    )
-
-
-def test_arrangements_end_with_one_layer_a_stage_eight_ranks_a_node_and_64_gpus() -> None:
-    shapes = [(each.tensor, each.pipeline) for each in arrangements(_sized(3))]
-    assert shapes == [(1, 1), (2, 1), (1, 2), (1, 3), (4, 1), (2, 2), (2, 3), (8, 1), (4, 2), (4, 3), (8, 2), (8, 3)]
-    assert max(each.gpus for each in arrangements(_sized(8))) == 64
-    assert max(each.gpus for each in arrangements(_sized(100))) == 64
-    assert {each.tensor for each in arrangements(_sized(1, heads=6))} == {1, 2, 3, 6}
-
-
-def test_latent_attention_may_be_replicated_on_more_than_one_gpu() -> None:
-    spread = [each for each in arrangements(_sized(1, latent=True)) if each.data > 1]
-    assert [(each.data, each.expert) for each in spread] == [(gpus, gpus) for gpus in range(2, 65)]
-    assert all(each.data == 1 for each in arrangements(_sized(1)))
 
 
 def test_without_accelerator_or_memory_the_question_has_no_answer() -> None:
