@@ -4,7 +4,7 @@
 
 ``TRUTH`` is a folder with ``truth.json`` (parameters and cache bytes of each type, counted from transformers' own classes) and
 ``configs/`` (the config each was built from). A type that kvcalc imports becomes one line: the keys that its rule reads, its
-parameters without towers, and its bytes after prompts of some lengths.
+parameters with and without towers, and its bytes after prompts of some lengths.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def condensed(name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any] 
     kept = read_keys(config, used)
     if import_config(kept, name=name)[0] != whole:
         kept = config
-    found = {"config": kept, "parameters": text_parameters(entry), "bytes": cache_bytes(entry)}
+    text, whole = text_parameters(entry), entry["params_total"]
+    found = {"config": kept, "parameters": whole, "text": None if text == whole else text, "bytes": cache_bytes(entry)}
     return {key: value for key, value in found.items() if value}
 
 

@@ -21,6 +21,8 @@ TYPES = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
 CASES: dict[str, Any] = json.loads(TYPES.read_text(encoding="utf-8"))
 Path_ = tuple[str, ...]
 
+# Mappings inside a config that describe the text model; those of towers have readers of their own.
+TEXT = {"text_config", "thinker_config", "encoder", "decoder", "compress_rates"}
 # What there may be none of.
 NONE_ALLOWED = {
     "decoder_sparse_step", "encoder_sparse_step", "expand", "first_k_dense_replace", "hidden_size_per_layer_input",
@@ -40,10 +42,25 @@ OWN_LISTS = {
 }  # fmt: skip
 
 
-def _entries(config: dict[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+def _entries(name: str) -> list[tuple[Path_, Any]]:
+    """The values of a config that its text model's rule reads, each with its path."""
+    config = CASES[name]["config"]
+    _, uses = import_config(config, name=name)
+    whole = not TEXT & set(config)
+    return [
+        (path, value)
+        for path, value in _leaves(config)
+        if ".".join(path) in uses
+        and uses[".".join(path)].use == "used"
+        and (whole or len(path) > 1)
+        and set(path[:-1]) <= TEXT
+    ]
+
+
+def _leaves(config: dict[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
     for key, value in config.items():
         if isinstance(value, dict):
-            yield from _entries(value, (*path, key))
+            yield from _leaves(value, (*path, key))
         else:
             yield (*path, key), value
 
@@ -63,7 +80,7 @@ def _changed(name: str, path: Path_, *value: object) -> ModelProfile:
 def _taken(name: str, value: int) -> set[str]:
     """The whole numbers of a config that may have this value instead."""
     taken = set()
-    for path, number in _entries(CASES[name]["config"]):
+    for path, number in _entries(name):
         if isinstance(number, int) and not isinstance(number, bool):
             try:
                 _changed(name, path, value)
@@ -87,14 +104,14 @@ def test_a_key_that_may_be_zero_is_so_for_some_type() -> None:
 def test_a_list_that_is_left_out_is_the_one_that_the_class_makes(name: str) -> None:
     """Which layers are local, sparse or recurrent is written out by transformers, and often left out by others."""
     whole, _ = import_config(CASES[name]["config"], name=name)
-    for path, value in _entries(CASES[name]["config"]):
+    for path, value in _entries(name):
         if isinstance(value, list) and (name, path[-1]) not in OWN_LISTS:
             assert _changed(name, path).blocks == whole.blocks, path
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_list_of_another_length_or_kind_is_refused(name: str) -> None:
-    for path, value in _entries(CASES[name]["config"]):
+    for path, value in _entries(name):
         if path[-1] in {"layer_types", "mlp_layer_types", "layers_block_type", "indexer_types"}:
             wrongs = [[*value[:-1], "no_such_kind"], [value[0], 7, *value[2:]]]
             # Nemotron-H has as many layers as its list has entries
