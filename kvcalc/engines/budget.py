@@ -9,6 +9,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.engines import sglang_memory, vllm
 from kvcalc.engines.terms import NOTHING, Interval, activation_peak, runtime_overhead
 from kvcalc.engines.vllm import budget as vllm_budget
+from kvcalc.engines.vllm.positions import position_tables
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -88,5 +89,5 @@ def _vllm(start: EngineStart) -> EngineBudget:
     return EngineBudget(
         utilization=vllm.default_utilization(options.version) if options.utilization is None else options.utilization,
         activations=peak,
-        overhead=outside.plus(graphs),
+        overhead=outside.plus(graphs).plus(position_tables(start.model, start.formats)),
     )

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Full, Sliding
 from kvcalc.core.units import GIB, bytes_text
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
 from kvcalc.engines.loaded import padding_bytes
+from kvcalc.engines.vllm.positions import position_tables
 from kvcalc.engines.vllm.releases import release_of
 from kvcalc.plan.deployment import Deployment, rank_weights, run_formats, share_experts
 from kvcalc.plan.reconcile.findings import Finding, row_of
@@ -33,6 +33,8 @@ __all__ = ["reconcile_weights", "stored_otherwise"]
 _PLAIN_SHARE = 0.01
 _REPACKED_SHARE = 0.04
 _TOWER_BUFFERS_BYTES = GIB
+# Tables of positions may be kept in 32 bits, twice the model's own type.
+_TABLE_COPIES = 2
 # Generations whose kernels pad experts differently: a log does not say which it was.
 _ARCHITECTURES = ("hopper", "ampere", "blackwell")
 _PLAIN = ("bf16", "fp16", "fp32")
@@ -122,15 +124,6 @@ def _formats(start_up: StartUp, model: ModelProfile) -> Formats:
     return run_formats(model, weights=None if _stored(model) else _dtype(start_up) or None)
 
 
-def _tables_bytes(model: ModelProfile) -> int:
-    """Return the most that tables of positions take: sines and cosines of a head, for windowed and full layers each."""
-    widest = max(
-        (mixer.head_dim for block in model.block_counts for mixer in block.mixers if isinstance(mixer, Full | Sliding)),
-        default=0,
-    )
-    return 2 * int(parse_format(model.dtype).bytes((model.context_limit or 0) * widest))
-
-
 def _stored(model: ModelProfile) -> bool:
     """Whether the profile says how the model is quantised."""
     return bool(model.weight_formats) or model.held_weight_bytes is not None or model.dtype not in _PLAIN
@@ -155,7 +148,7 @@ def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: t
     stages, copies = start_up.count("pipeline_parallel_size") or 1, start_up.count("data_parallel_size") or 1
     share = _REPACKED_SHARE if _stored(model) else _PLAIN_SHARE
     formats = _formats(start_up, model)
-    extra = _tables_bytes(model) + (_TOWER_BUFFERS_BYTES if model.towers else 0)
+    extra = _TABLE_COPIES * position_tables(model, formats).most + (_TOWER_BUFFERS_BYTES if model.towers else 0)
     for tensor in sizes:
         spread = share_experts(model, Parallel(tensor=tensor, pipeline=stages, data=copies))
         size = rank_weights(Deployment(model=model, formats=formats, parallel=spread))

@@ -104,3 +104,15 @@ def test_towers_are_left_out_where_asked_and_the_answer_says_so() -> None:
     assert text.weights.parameters == text.weights.active_parameters == 27_009_346_304
     assert any("--no-towers" in note for note in text.notes)
     assert not any("tower" in note for note in kvcalc.size(kvcalc.deployment("llama3.1-8b", towers=False)).notes)
+
+
+def test_tables_of_positions_are_part_of_what_may_be_gone() -> None:
+    # Llama-4-Scout on four H100, vLLM 0.19: 53.12 GiB loaded and 16.75 GiB left for the cache; its limit is 10,485,760
+    options = EngineOptions(version="0.19.0", utilization=0.95, max_num_batched_tokens=8192, max_num_seqs=1024)
+    budget = kvcalc.fit(
+        kvcalc.deployment("llama4-scout", gpu="h100-sxm", gpus=4), engine="vllm", options=options
+    ).budget
+    assert budget is not None
+    least, most = budget.intervals["kv_bytes_available"]
+    assert least <= 16.75 * GIB <= most
+    assert budget.weight_bytes + 2.5 * GIB == pytest.approx(53.12 * GIB, rel=1e-3)
