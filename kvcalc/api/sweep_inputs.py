@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc import __version__
 from kvcalc.core.errors import InputError
+from kvcalc.files import open_regular
 from kvcalc.sources import calibrations, load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def input_digests(swept: Sweep) -> dict[str, str]:
     content, a comment in the same file is not. kvcalc's version stands among them.
 
     Raises:
-        KvcalcError: a profile that cannot be found or read.
-        OSError: a trace that cannot be read.
+        KvcalcError: a profile that cannot be found, or a file that cannot be read.
     """
     profiles = {_called(kind, source): _digest(_load(kind, source)) for kind, source in _named(swept)}
     return profiles | _others(swept)
@@ -104,7 +104,11 @@ def _others(swept: Sweep) -> dict[str, str]:
     if "estimate" in _given(swept, "step_times") and not _given(swept, "calibration"):
         found |= {_called("calibration", name): _digest(each) for name, each in sorted(calibrations().items())}
     for trace in _given(swept, "trace"):
-        with Path(trace).open("rb") as file:
+        path = Path(trace)
+        with open_regular(path) as file:
+            if not path.is_file():
+                hint = "write it to a file: it is read again for each point"
+                raise InputError("a pipe or a folder, not a file", where=str(trace), hint=hint)
             found[f"trace {trace}"] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
 

@@ -228,6 +228,17 @@ def test_a_worker_that_reads_other_files_than_the_sweep_began_with_refuses(edit,
         [columns_of(Work(replace(STANDS_ON_FILES, axes={}), digests), task) for task in tasks]
 
 
+@pytest.mark.parametrize(("trace", "told"), [("/dev/zero", "a device"), ("no.csv", "No such file"), (None, "a pipe")])
+def test_a_trace_that_cannot_be_read_again_and_again_is_refused_before_anything_is_computed(trace, told):
+    handles = os.pipe()
+    options = {"trace": trace or f"/dev/fd/{handles[0]}"}
+    os.close(handles[1])
+    swept = Sweep(report="simulate", axes={"model": ("llama3.1-8b",), "gpu": ("h200",)}, options=options)
+    with pytest.raises(KvcalcError, match=told):
+        sweep(swept, workers=1)
+    os.close(handles[0])
+
+
 def test_another_version_of_kvcalc_does_not_go_on_with_a_sweep(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sweep(FIT, save=tmp_path / "rows.csv", progress=_stop)
