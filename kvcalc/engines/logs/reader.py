@@ -63,7 +63,15 @@ _AGAIN = (
 _MOST_START_UPS = 1024
 # Lines that are printed before an engine's first line, or before the first of its next start; so many are kept.
 _EARLY = frozenset(
-    {"build: ", "build_info: ", "using device ", "max_num_batched_tokens=", "Asynchronous scheduling is enabled"}
+    {
+        "build: ",
+        "build_info: ",
+        "using device ",
+        "max_num_batched_tokens=",
+        "Asynchronous scheduling is enabled",
+        "Defaulting max_num_batched_tokens to",
+        "Defaulting max_num_seqs to",
+    }
 )
 _MOST_EARLY = 16
 # The name of a service in front of a line, as docker compose and ``kubectl logs --prefix`` write it; other programs

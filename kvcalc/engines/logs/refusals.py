@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs.lines import Line
     from kvcalc.engines.logs.records import Builder, Printed
 
-__all__ = ["LLAMA_CPP", "LOADING", "PROFILING", "SERVING", "SGLANG", "SIZING", "TORCH_OUT_OF_MEMORY", "VLLM"]
+__all__ = [
+    "LLAMA_CPP",
+    "LOADING",
+    "PROFILING",
+    "SAMPLING",
+    "SERVING",
+    "SGLANG",
+    "SIZING",
+    "TORCH_OUT_OF_MEMORY",
+    "VLLM",
+]
 
 Readers = dict[str, "Callable[[Line, Builder], None]"]
 

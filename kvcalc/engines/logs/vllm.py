@@ -53,6 +53,7 @@ _DRAFT_TOKENS = re.compile(r"\bnum_spec(?:ulative)?_tokens'?[=:] ?(\d{1,3})")
 _ENGINE = re.compile(r"Initializing an? (?:V0 |(V1 ))?LLM engine \(v?([\w.+-]{1,60})\)")
 _SERVER = re.compile(r"vLLM API server version v?([\w.+-]{1,60})")
 _BANNER = re.compile(r"█\s+version v?(\d[\w.+-]{1,60})")
+_BANNER_MODEL = re.compile(r"█\s+model\s+(\S{1,200})")
 _REPLICA = re.compile(r"^.{0,120}?\b(?:EngineCore|Worker|VllmWorker)_?(DP\d{1,4})")
 _BATCHED = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 _NEEDED = re.compile(
@@ -148,6 +149,24 @@ def _event(event: str) -> Callable[[Line, Builder], None]:
     return read
 
 
+def _default(pattern: str, name: str) -> Callable[[Line, Builder], None]:
+    """Return the reader of an option that the engine chose itself."""
+    compiled = re.compile(pattern)
+
+    def read(line: Line, into: Builder) -> None:
+        match = compiled.search(line.text)
+        if match:
+            into.options.setdefault(name, int(match[1]))
+
+    return read
+
+
+def _banner_model(line: Line, into: Builder) -> None:
+    match = _BANNER_MODEL.search(line.text)
+    if match:
+        into.model = into.model or match[1]
+
+
 def _cpu_tokens(line: Line, into: Builder) -> None:
     into.events.add("cpu")
     _CPU_TOKENS(line, into)
@@ -209,6 +228,7 @@ _PROFILE = tuple(
     (re.compile(pattern.replace("#", f"({NUMBER})")), quantity)
     for pattern, quantity in (
         (r"total_gpu_memory(?: \(|=)#GiB", "total_gpu_gib"),
+        (r"total_memory=#GiB", "total_gpu_gib"),
         (r"gpu_memory_utilization(?: \(|=)#", "gpu_memory_utilization"),
         (r"model weights take #GiB", "weights_gib"),
         (r"non_torch_memory(?: takes |=)#GiB", "non_torch_gib"),
@@ -245,6 +265,10 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "non-default args:": _arguments,
     "args: Namespace(": _arguments,
     "max_num_batched_tokens=": _batched,
+    "Defaulting max_num_batched_tokens to": _default(r"max_num_batched_tokens to (\d{1,9})", "max_num_batched_tokens"),
+    "Defaulting max_num_seqs to": _default(r"max_num_seqs to (\d{1,9})", "default_max_num_seqs"),
+    "Using max model len": _default(r"Using max model len (\d{1,12})", "max_model_len"),
+    "█  model": _banner_model,
     "Asynchronous scheduling is enabled": _event("asynchronous"),
     "Mamba cache 'align' mode": _event("align"),
     "Setting attention block size to": _counts(rf"block size to ({WHOLE}) tokens", "attention_block_tokens"),
@@ -263,6 +287,7 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "num_gpu_blocks is:": _counts(rf"num_gpu_blocks is: ({WHOLE})", "gpu_blocks"),
     "Memory profiling results": _profile,
     "Requested memory:": _profile,
+    "worker init memory snapshot": _profile,
     "Total non KV cache memory:": _profile,
     "Estimated CUDA graph memory": _memory(r"CUDA graph memory: # GiB", "estimated_graphs_gib"),
     "the current vLLM instance can use": _profile,

@@ -139,6 +139,8 @@ def test_other_refusals_of_vllm():
         "Value error, User-specified max_model_len (131072) is greater than the derived max_model_len "
         "(max_position_embeddings=32768 or model_max_length=None in model's config.json)."
     )
+    # 0.19 prints the limit of a checkpoint whose config has it as 2048.0
+    assert sizes(refused("/vllm/config.py", beyond.replace("32768", "2048.0"))) == {"asked": 131072, "limit": 2048}
     found = refused("/site-packages/vllm/config.py", beyond)
     assert (found.kind, sizes(found)) == ("beyond_model", {"asked": 131072, "limit": 32768})
     heads = "Value error, Total number of attention heads (28) must be divisible by tensor parallel size (8)."

@@ -211,6 +211,51 @@ def test_memory_for_the_cache_that_was_set_is_not_changed_by_the_utilization():
     assert not any("utilization" in line for line in report.advice)
 
 
+def test_the_warm_up_of_the_sampler_ran_out_of_memory():
+    # 1,024 sequences x 201,088 logits x 4 B are the 786 MiB; with 0.9 the same start succeeded (llm-d-planner, accuracy,
+    # openai-gpt-oss-20b--h100-80gb--tp2pp1dp1--8192.FAILED.log)
+    log = (
+        "(APIServer pid=1) INFO [entrypoints/utils.py:299]   █▄█▀ █     █     █     █  model   openai/gpt-oss-20b\n"
+        "(APIServer pid=1) INFO [entrypoints/utils.py:233] non-default args: {'model_tag': 'openai/gpt-oss-20b', 'model': "
+        "'openai/gpt-oss-20b', 'max_model_len': 8192, 'tensor_parallel_size': 2, 'gpu_memory_utilization': 0.95}\n"
+        "(APIServer pid=1) DEBUG [engine/arg_utils.py:2232] Defaulting max_num_batched_tokens to 8192 for OPENAI_API_SERVER\n"
+        "(EngineCore pid=250) INFO [v1/engine/core.py:105] Initializing a V1 LLM engine (v0.19.0) with config: "
+        "model='openai/gpt-oss-20b', dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=2, quantization=mxfp4\n"
+        "(Worker_TP0 pid=449) INFO [gpu_worker.py:436] Available KV cache memory: 63.28 GiB\n"
+        "(Worker_TP1 pid=450) INFO [gpu_worker.py:436] Available KV cache memory: 63.28 GiB\n"
+        "(Worker_TP1 pid=450) ERROR [v1/executor/multiproc_executor.py:949] torch.OutOfMemoryError: CUDA out of memory. Tried to "
+        "allocate 786.00 MiB. GPU 1 has a total capacity of 79.19 GiB of which 298.50 MiB is free. Including non-PyTorch "
+        "memory, this process has 78.89 GiB memory in use. Of the allocated memory 72.02 GiB is allocated by PyTorch\n"
+        "(Worker_TP1 pid=450) ERROR [v1/executor/multiproc_executor.py:949] RuntimeError: CUDA out of memory occurred when "
+        "warming up sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization`\n"
+    )
+    report = api.reconcile(log)
+    assert report.refusal.reason == (
+        "out of memory while warming up the sampler: 786.00 MiB could not be allocated on GPU 1, with 298.50 MiB of 79.19 GiB "
+        "free"
+    )
+    assert report.start_with == "--gpu-memory-utilization 0.92"
+    # two copies of 128 x 201,088 x 4 B are 197 MiB
+    assert {"--max-num-seqs": "128"} in advised(report)
+
+
+CODELLAMA = (
+    "(APIServer pid=1) INFO [entrypoints/utils.py:233] non-default args: {'model_tag': 'codellama/CodeLlama-7b-hf', 'model': "
+    "'codellama/CodeLlama-7b-hf', 'max_model_len': 8192, 'tensor_parallel_size': 2, 'gpu_memory_utilization': 0.95}\n"
+    "(EngineCore pid=285) INFO [v1/engine/core.py:105] Initializing a V1 LLM engine (v0.19.0) with config: "
+    "model='codellama/CodeLlama-7b-hf', dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=2\n"
+    "(Worker pid=485) ERROR [v1/executor/multiproc_executor.py:857] ValueError: Free memory on device cuda:1 (60.87/79.19 GiB) "
+    "on startup is less than desired GPU memory utilization (0.95, 75.23 GiB). Decrease GPU memory utilization\n"
+)
+
+
+def test_the_memory_that_the_log_prints_is_enough_to_check_flags():
+    # the smaller model in the log of llm-d-planner, codellama-codellama-34b---h100-80gb--tp2pp1dp1--8192.FAILED.log
+    report = api.reconcile(CODELLAMA)
+    assert report.start_with == "--gpu-memory-utilization 0.76"
+    assert report.refusal.reason.startswith("60.87 GiB of the GPU's 79.19 GiB are free")
+
+
 def test_no_memory_for_the_cache():
     log = engine("Qwen/Qwen3-14B") + (
         "Model loading took 27.52 GiB memory\nAvailable KV cache memory: -6.87 GiB\n"

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from kvcalc.core.errors import KvcalcError
+from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.search import largest
-from kvcalc.core.units import GIB
+from kvcalc.core.units import GIB, bytes_text
 from kvcalc.core.workload import Parallel
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.reconcile.weights import stored_otherwise
@@ -16,7 +17,6 @@ from kvcalc.plan.room import NO_TERMS, BudgetTerms, room
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.fit import Budget
     from kvcalc.engines.drafts import Draft
@@ -37,6 +37,7 @@ __all__ = [
     "longest_length",
     "rounded_length",
     "tried",
+    "unnamed_gpu",
 ]
 
 # Lengths are rounded down: memory differs a little from one start to the next.
@@ -214,6 +215,20 @@ def both(one: Change, other: Change) -> Change:
         return None if changed is None else other(changed)
 
     return change
+
+
+def unnamed_gpu(memory_bytes: int) -> HardwareProfile:
+    """Return an accelerator of which only the memory is known: what fits depends on no more."""
+    return HardwareProfile(
+        name="gpu",
+        title=f"GPU of {bytes_text(memory_bytes)}",
+        vendor="",
+        memory_label_bytes=memory_bytes,
+        memory_bandwidth_bytes_per_s=1,
+        peak_flop_per_s={"bf16": 1},
+        memory_bytes=memory_bytes,
+        runtime_memory_bytes=memory_bytes,
+    )
 
 
 def loaded_weights(start_up: StartUp, model: ModelProfile, gpus: int) -> tuple[LoadedWeights | None, str]:

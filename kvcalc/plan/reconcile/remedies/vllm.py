@@ -10,7 +10,7 @@ from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.drafts import Draft
-from kvcalc.engines.logs.refusals import LOADING, PROFILING
+from kvcalc.engines.logs.refusals import LOADING, PROFILING, SAMPLING
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.terms import runtime_overhead
 from kvcalc.engines.vllm.defaults import batch_defaults
@@ -26,6 +26,7 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     longest_length,
     rounded_length,
     tried,
+    unnamed_gpu,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ _STEP = 0.01
 _MARGIN = 0.02
 _RANKS = (2, 4, 8)
 _FEWER_TOKENS = (2048, 1024, 512)
-_FEWER_SEQUENCES = (256, 64, 16)
+_FEWER_SEQUENCES = (256, 128, 64, 32, 16)
+# Copies of the logits in 32 bits that stand at once while the sampler is warmed up.
+_COPIES = 2
 _BY_VERSION = {True: "0.15.0", False: None}
 
 
@@ -113,6 +116,8 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
         return Remedies()
     memory = _memory(start_up, setup, hardware)
     loaded, unknown = loaded_weights(start_up, setup.model, memory.ranks.gpus)
+    if hardware is None and memory.total is not None:
+        hardware = unnamed_gpu(memory.total)
     first = replace(_first(start_up, setup, None if unknown else hardware, memory), loaded=loaded)
     if refusal.kind in ("no_cache_memory", "out_of_memory") and memory.utilization <= memory.most_utilization:
         refuted = contradiction(first, memory.of(first))
@@ -143,8 +148,11 @@ _BEFORE_SIZING = (LOADING, PROFILING)
 def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> _Memory:
     refusal = start_up.refusal
     sizes = {} if refusal is None else {name: bytes_of_gib(size)[0] for name, size in refusal.sizes.items()}
-    printed = start_up.first("total_gpu_gib")
+    printed, requested = start_up.first("total_gpu_gib"), start_up.first("requested_gib")
+    asked = start_up.options.get("gpu_memory_utilization")
     total = sizes.get("total_gib") or (bytes_of_gib(printed)[0] if printed else None)
+    if total is None and requested is not None and isinstance(asked, float) and asked > 0:
+        total = int(requested.least * GIB / asked)
     total = total or (hardware.usable_memory_bytes if hardware else None)
     free = sizes.get("free_gib")
     if refusal is not None and refusal.kind == "out_of_memory":
@@ -256,9 +264,26 @@ def _after_sizing(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterato
         return
     lower = _utilization(share)
     yield lower
+    yield from _fewer_samples(start_up)
     yield both(lower, lambda one: _shorter(one, memory))
     yield both(lower, _fp8)
     yield from (both(lower, more) for more in _more_ranks(first, memory))
+
+
+def _fewer_samples(start_up: StartUp) -> Iterator[Change]:
+    """Yield fewer sequences where sampling ran out of memory: its copies of the logits are in proportion to them."""
+    refusal = start_up.refusal
+    if (
+        refusal is None
+        or refusal.stage != SAMPLING
+        or not {"tried_gib", "free_gib", "sequences"} <= refusal.sizes.keys()
+    ):
+        return
+    each = refusal.sizes["tried_gib"].most / refusal.sizes["sequences"].value
+    fitting = (count for count in _FEWER_SEQUENCES if _COPIES * each * count <= refusal.sizes["free_gib"].least)
+    count = next(fitting, None)
+    if count is not None:
+        yield _sequences(count)
 
 
 def _before_sizing(first: Attempt, memory: _Memory) -> Iterator[Change]:
