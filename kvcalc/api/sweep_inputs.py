@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ _LOADERS: dict[str, Callable[[str | Path], Any]] = {"model": load_model, "gpu": 
 _LOADERS["calibration"] = load_calibration
 # Profiles that a process keeps: a sweep's tasks ask for the same ones over and over.
 _MOST_KEPT = 64
+_BLOCK_BYTES = 65_536
 
 
 def input_digests(swept: Sweep) -> dict[str, str]:
@@ -109,7 +110,10 @@ def _others(swept: Sweep) -> dict[str, str]:
             if not path.is_file():
                 hint = "write it to a file: it is read again for each point"
                 raise InputError("a pipe or a folder, not a file", where=str(trace), hint=hint)
-            found[f"trace {trace}"] = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.sha256()
+            for block in iter(partial(file.read, _BLOCK_BYTES), b""):
+                digest.update(block)
+            found[f"trace {trace}"] = digest.hexdigest()
     return found
 
 
