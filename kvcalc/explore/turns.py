@@ -188,15 +188,15 @@ class Workers:
             run.exception()  # seen: whoever asked may have left
 
     async def _run(self, asked: Asked, turn: _Turn) -> Reply:
-        worker = None
+        worker, lane = None, turn.lane
         try:
-            worker = await self._ready(turn.lane)
+            worker = await self._ready(lane)
             reply = await self._computed(worker, asked, turn)
         except BaseException:
             self._end(worker)
             raise
         else:
-            self._keep(worker, turn.lane)
+            self._keep(worker, lane)
             return reply
         finally:
             turn.end()
@@ -250,10 +250,10 @@ class Workers:
         return asyncio.create_task(to_thread.run_sync(ask))  # on threads of their own: short work has the loop's
 
     def _keep(self, worker: Worker, lane: Lane) -> None:
-        if len(self._idle[lane]) < lane.size:
-            self._idle[lane].append(worker)
-        else:
-            self._end(worker)
+        """Keep a worker for the next question of where it began: it remembers what that needs, more than others do."""
+        self._idle[lane].append(worker)
+        if len(self._idle[lane]) > lane.size:
+            self._end(self._idle[lane].pop(0))
 
     def _end(self, worker: Worker | None) -> None:
         if worker is not None:

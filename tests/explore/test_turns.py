@@ -190,6 +190,23 @@ def test_a_worker_that_ends_by_itself_is_told_and_replaced(made):
     run(made, test)
 
 
+def test_a_slow_answer_leaves_its_worker_where_the_next_such_question_is_asked(made, monkeypatch):
+    monkeypatch.setattr(turns, "LIMIT_S", 20)
+
+    async def test(workers):
+        slow = asyncio.create_task(workers.answer(Asked("slow"), client="a", pace="pasted"))
+        await asyncio.sleep(0.1)
+        await workers.answer(Asked("size"), client="a", pace="pasted")
+        made[0].free.set()
+        await slow
+        await workers.answer(Asked("size", (), "next"), client="a", pace="pasted")
+        assert made[0].asked[-1] == "next"
+        assert await asyncio.to_thread(made[1].ended.wait, 10)
+        assert len(made) == 2
+
+    run(made, test)
+
+
 def test_closing_ends_what_runs_and_what_waits(made, monkeypatch):
     monkeypatch.setattr(turns, "LIMIT_S", 20)
 
