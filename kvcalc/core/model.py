@@ -184,12 +184,16 @@ class Tower:
         part: what it is for.
         parameters: elements of the tower and of what leads from it to the text model.
         heads: attention heads; tensor-parallel ranks that divide them share the tower, others hold it whole.
+        layers: layers, where its config names them.
+        hidden_size: width that its config names: of the hidden state, for Qwen2-VL of what leaves the tower.
     """
 
     __pydantic_config__ = _STRICT
     part: TowerPart
     parameters: int
     heads: int | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,8 +146,8 @@ def _stored_towers(
     towers = []
     for part in get_args(TowerPart):
         if part in held and (part not in known or sizes[part].keys() <= _PLAIN.keys()):
-            heads = known[part].heads if part in known else None
-            towers.append(Tower(part=part, parameters=held[part], heads=heads))
+            plain = known.get(part, Tower(part=part, parameters=0))
+            towers.append(replace(plain, parameters=held[part]))
         elif part in held:
             towers.append(known[part])
     return tuple(towers)

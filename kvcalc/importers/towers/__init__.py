@@ -80,4 +80,10 @@ def _tower(
     tower = inner_config(top, key, inner)
     heads = tower.maybe_integer("num_attention_heads", "num_heads", "attention_heads", "encoder_attention_heads")
     size = wrapper.copies * rules[inner](tower) + wrapper.projector(top, tower, text_hidden)
-    return Tower(part=part, parameters=size, heads=heads)
+    return Tower(
+        part=part,
+        parameters=size,
+        heads=heads,
+        layers=tower.maybe_integer("vt_num_hidden_layers", "num_hidden_layers"),
+        hidden_size=tower.maybe_integer("vt_hidden_size", "hidden_size"),
+    )
