@@ -52,11 +52,12 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
     if asked is not None and not 0 < asked <= 1:
         raise InputError(f"utilization must be above 0 and at most 1, not {asked}")
     if engine == "vllm":
-        return _vllm(start)
+        return _vllm(start, rocm=hardware.vendor == "amd")
     if engine == "sglang":
         share = sglang_memory.default_share(start.model, hardware, parallel, start.options) if asked is None else asked
         return EngineBudget(
-            utilization=share, overhead=sglang_memory.taken_before(share=share, ranks=parallel.tensor * parallel.data)
+            utilization=share,
+            overhead=sglang_memory.taken_before(start.model, share=share, ranks=parallel.tensor * parallel.data),
         )
     share = 1.0 if asked is None else asked
     if engine == "ideal":
@@ -73,19 +74,14 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
     return EngineBudget(utilization=share, activations=peak, overhead=runtime_overhead(ranks=parallel.gpus))
 
 
-def _vllm(start: EngineStart) -> EngineBudget:
+def _vllm(start: EngineStart, *, rocm: bool) -> EngineBudget:
     options, sequences = start.options, start.pass_sequences
-    version = options.version or vllm.VERSION
+    model, parallel, version = start.model, start.parallel, options.version or vllm.VERSION
     peak = vllm_budget.activation_peak(
-        start.model,
-        start.formats,
-        tokens=start.pass_tokens,
-        sequences=sequences,
-        parallel=start.parallel,
-        version=version,
+        model, start.formats, tokens=start.pass_tokens, sequences=sequences, parallel=parallel, version=version
     )
-    outside = vllm_budget.outside_memory(start.model, parallel=start.parallel, version=version)
-    graphs = vllm_budget.graph_memory(start.model, sequences=sequences, parallel=start.parallel, version=version)
+    outside = vllm_budget.outside_memory(model, parallel=parallel, version=version, rocm=rocm)
+    graphs = vllm_budget.graph_memory(model, sequences=sequences, parallel=parallel, version=version, rocm=rocm)
     return EngineBudget(
         utilization=vllm.default_utilization(options.version) if options.utilization is None else options.utilization,
         activations=peak,

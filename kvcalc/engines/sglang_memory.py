@@ -44,8 +44,13 @@ _LEAST_CHUNK = 2048
 # Rows of the graphs of data-parallel attention, for each copy: 3 MiB, above 300 rows 4.5.
 _COPY_ROW_BYTES, _WIDE_COPY_ROW_BYTES, _WIDE_ROWS = 3 * MIB, 4.5 * MIB, 300
 _LARGE_CARD_BYTES, _LARGE_CARD_RESERVE_BYTES = 60 * GIB, 10 * GIB
-# Layers and width of the image encoder that others are measured by.
+# Layers and width of the image encoder that others are measured by; a config that names one or none has these.
 _VISION = (24, 1024)
+# Text models that it serves without their image encoder, and those for whose prefills it captures graphs beside one.
+_TEXT_ALONE = ("gemma3_text", "inkling", "llama4", "step3_text")
+_CAPTURED_BESIDE_IMAGES = ("cohere2", "glm5_next", "kimi_k2", "kimi_k3", "minimax_m3", "muse_", "qwen3_5")
+# Embeddings of images that it keeps, with the features on the GPU where Qwen3-VL runs on Hopper.
+_IMAGES = Interval(least=100 * MIB, most=GIB)
 # CUDA's context and libraries, allocated before the share is taken.
 _CONTEXT = Interval(least=300 * MIB, most=GIB)
 _LINKS = Interval(least=0, most=2 * GIB)
@@ -69,6 +74,7 @@ def mem_fraction_static(
     pipeline: int = 1,
     copies: int = 1,
     latent: bool = False,
+    prefill_graphs: bool = True,
     chunk_tokens: int | None = None,
     max_requests: int | None = None,
     vision: float | None = None,
@@ -81,6 +87,7 @@ def mem_fraction_static(
         pipeline: pipeline stages.
         copies: copies of data-parallel attention (``--dp-size``).
         latent: whether the model has latent attention.
+        prefill_graphs: whether graphs of prefills are captured; of few models that read images.
         chunk_tokens: tokens of a chunk of a prefill (``--chunked-prefill-size``); the card's where left out.
         max_requests: most requests at once (``--max-running-requests``); it limits the graphs.
         vision: a factor for the image encoder, as `vision_factor` has it; none for text.
@@ -97,7 +104,7 @@ def mem_fraction_static(
     )
     if copies > 1:
         reserve += (_WIDE_COPY_ROW_BYTES if rows > _WIDE_ROWS else _COPY_ROW_BYTES) * rows * copies
-    if vision is None:
+    if prefill_graphs:
         reserve += _LATENT_SHAPES_BYTES if latent else _SHAPE_BYTES * _shapes(chunk)
     if memory_bytes > _LARGE_CARD_BYTES:
         reserve = max(reserve, _LARGE_CARD_RESERVE_BYTES)
@@ -126,13 +133,16 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
     Raises:
         InputError: a card that the rule leaves nothing of.
     """
+    multimodal = _multimodal(model)
     share = mem_fraction_static(
         hardware.driver_memory_bytes,
         tensor=parallel.tensor * parallel.data,
         pipeline=parallel.pipeline,
         copies=parallel.data,
         latent=any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers),
+        prefill_graphs=not multimodal or model.architecture.startswith(_CAPTURED_BESIDE_IMAGES),
         max_requests=options.max_num_seqs,
+        vision=_vision(model) if multimodal else None,
     )
     if share <= 0:
         raise InputError(
@@ -142,11 +152,25 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
     return share
 
 
-def taken_before(*, share: float, ranks: int) -> Interval:
-    """Return what the budget lacks because the share is taken of free memory: contexts, and links between ranks.
+def _multimodal(model: ModelProfile) -> bool:
+    return bool(model.towers) and not model.architecture.startswith(_TEXT_ALONE)
 
-    0.5 to 0.6 GiB of an H100 are not free at start-up; with 0.93 of four H100s, weights of 55.2 and a cache of 16.5 GiB
-    leave 2.1 (https://github.com/vllm-project/vllm/issues/21348).
+
+def _vision(model: ModelProfile) -> float | None:
+    """Return the factor of the model's image encoder; none for a model that only hears."""
+    layers, hidden_size = _VISION
+    tower = next((tower for tower in model.towers if tower.part == "vision"), None)
+    if tower is None:
+        return None
+    return vision_factor(layers=tower.layers or layers, hidden_size=tower.hidden_size or hidden_size)
+
+
+def taken_before(model: ModelProfile, *, share: float, ranks: int) -> Interval:
+    """Return what the budget lacks: of contexts and links between ranks the share, and what images will need.
+
+    The share is taken of free memory. 0.5 to 0.6 GiB of an H100 are not free at start-up; with 0.93 of four H100s,
+    weights of 55.2 and a cache of 16.5 GiB leave 2.1 (https://github.com/vllm-project/vllm/issues/21348).
     """
     context = _CONTEXT if ranks == 1 else _CONTEXT.plus(_LINKS)
-    return Interval(least=int(share * context.least), most=int(share * context.most))
+    taken = Interval(least=int(share * context.least), most=int(share * context.most))
+    return taken.plus(_IMAGES) if _multimodal(model) else taken

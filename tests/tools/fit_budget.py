@@ -35,7 +35,7 @@ COPIES_MARGIN, OUTSIDE_MARGIN, OUTSIDE_MARGIN_OF_FEW, FEW_GROUPS = 0.05, GIB // 
 ROUNDING = 0.005 * GIB
 # Sampling decides the peak where its tensors are so much larger than those of a pass.
 DECIDES = 1.5
-BANDS = ((0, 0), "up to 0.7"), ((0, 8), "0.8 to 0.16"), ((0, 17), "0.17 to 0.20"), ((0, 21), "0.21 to 0.32")
+BANDS = ((0, 0), "up to 0.7"), ((0, 8), "0.8 to 0.16"), ((0, 17), "0.17 to 0.19"), ((0, 20), "0.20 to 0.32")
 
 Band = tuple[int, int]
 Pairs = tuple[tuple[Band, tuple[float, float]], ...]

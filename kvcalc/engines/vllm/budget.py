@@ -1,7 +1,7 @@
 """What vLLM takes off its share of a GPU's memory beside the weights, version by version.
 
 It runs its largest pass once, samples from its most sequences, and takes the peak off its share, with what CUDA, NCCL
-and kernels allocated outside of PyTorch and, from 0.21 on, an estimate of the graphs it will capture. Each term is an
+and kernels allocated outside of PyTorch and, from 0.20 on, an estimate of the graphs it will capture. Each term is an
 interval: the form follows from the tensors, the ends were fitted to start-up logs. ``tests/tools/fit_budget.py`` holds
 them against logs that they were not fitted to.
 """
@@ -40,9 +40,11 @@ class FittedEnds:
             (5.64 GiB for Qwen3-14B at 0.16.0, 2.23 at 0.17.0); the second model runner samples in one kernel, and ran
             dense models before it ran all.
         hidden_copies: copies of the hidden states beside the widest MLP's tensors.
-        buffer_bytes: attention's and quantisation's buffers, and the profiling run of an image encoder.
+        buffer_bytes: attention's and quantisation's buffers.
+        image_bytes: the profiling run of an image encoder, which precedes the pass (1.56 GiB for a Qwen3.6-35B-A3B).
         outside_bytes: what CUDA, libraries and kernels allocate outside of PyTorch in one process.
         linked_bytes: the same of NCCL and custom all-reduce, with tensor-parallel ranks.
+        rocm_bytes: what ROCm's libraries may take beyond CUDA's (one log: 0.6 GiB more, gemma-3-27b on an MI300X).
         state_bytes: kernels and workspaces of recurrent layers (0.18: 1.8 to 3.8 GiB for a Qwen3.5 of 4B, with towers).
         graph_layer_bytes: one captured graph's estimate, a layer: least, most, most with latent attention, whose layers
             launch more kernels.
@@ -57,16 +59,18 @@ class FittedEnds:
     )
     hidden_copies: tuple[float, float] = (2.0, 8.0)
     buffer_bytes: int = 320 * MIB
+    image_bytes: int = 2 * GIB
     outside_bytes: _ByRelease = (
         ((0, 0), (0, 2 * GIB)),
         ((0, 8), (0, 384 * MIB)),
         ((0, 18), (32 * MIB, 640 * MIB)),
-        ((0, 21), (32 * MIB, 704 * MIB)),
+        ((0, 20), (32 * MIB, 704 * MIB)),
     )
     linked_bytes: _ByRelease = (
         ((0, 0), (128 * MIB, 2 * GIB)),
         ((0, 18), (GIB // 2, 2 * GIB)),
     )
+    rocm_bytes: int = 2 * GIB
     state_bytes: int = 2 * GIB
     graph_layer_bytes: tuple[float, float, float] = (0.2 * MIB, 0.3 * MIB, 0.75 * MIB)
     first_graph_bytes: int = 256 * MIB
@@ -85,7 +89,7 @@ def activation_peak(
     version: str = VERSION,
     ends: FittedEnds = FITTED,
 ) -> Interval:
-    """Return the peak that vLLM measures: the larger of its largest pass and of sampling, and the experts' workspace.
+    """Return the peak that vLLM measures: the largest of its largest pass, of sampling and of an image, and workspaces.
 
     Sampling holds several copies of the logits of ``sequences`` rows beside the hidden states; a pass holds the widest
     MLP's tensors and several hidden states. Workspaces of routed experts stay allocated.
@@ -109,11 +113,12 @@ def activation_peak(
     forward = [tensors.mlp + int(count * tensors.hidden) for count in ends.hidden_copies]
     # stages before the last one do not sample
     least = forward[0] if parallel.pipeline > 1 else max(forward[0], sampling[0])
-    return Interval(least=least, most=max(forward[1], sampling[1]) + tensors.experts + ends.buffer_bytes)
+    image = ends.image_bytes if any(tower.part == "vision" for tower in model.towers) else 0
+    return Interval(least=least, most=max(forward[1], sampling[1], image) + tensors.experts + ends.buffer_bytes)
 
 
 def outside_memory(
-    model: ModelProfile, *, parallel: Parallel, version: str = VERSION, ends: FittedEnds = FITTED
+    model: ModelProfile, *, parallel: Parallel, version: str = VERSION, rocm: bool = False, ends: FittedEnds = FITTED
 ) -> Interval:
     """Return what is allocated outside of PyTorch: libraries, kernels, and the buffers between ranks."""
     release = known_release(version)
@@ -122,21 +127,30 @@ def outside_memory(
         terms.append(_since(ends.linked_bytes, release))
     if _has_mixer(model, State):
         terms.append((0, ends.state_bytes))
+    if rocm:
+        terms.append((0, ends.rocm_bytes))
     return Interval(least=int(sum(least for least, _ in terms)), most=int(sum(most for _, most in terms)))
 
 
 def graph_memory(
-    model: ModelProfile, *, sequences: int, parallel: Parallel, version: str = VERSION, ends: FittedEnds = FITTED
+    model: ModelProfile,
+    *,
+    sequences: int,
+    parallel: Parallel,
+    version: str = VERSION,
+    rocm: bool = False,
+    ends: FittedEnds = FITTED,
 ) -> Interval:
-    """Return the estimate for captured graphs that vLLM takes off its share: none before 0.21.
+    """Return the estimate for captured graphs that vLLM takes off its share: none before 0.20.
 
-    A graph is captured for each of some sizes of a pass twice: of the parts between attention, and whole.
+    A graph is captured for each of some sizes of a pass twice: of the parts between attention, and whole. The first
+    versions that estimated them did not on ROCm.
 
     >>> from kvcalc.core.model import Block, ModelProfile
     >>> from kvcalc.core.workload import Parallel
     >>> model = ModelProfile(name="x", architecture="llama", hidden_size=1, context_limit=None, blocks=(Block(),) * 28,
     ...     embeddings=(), head=None)
-    >>> graph_memory(model, sequences=128, parallel=Parallel(), version="0.20").most
+    >>> graph_memory(model, sequences=128, parallel=Parallel(), version="0.19").most
     0
     >>> graph_memory(model, sequences=128, parallel=Parallel(), version="0.22").least // MIB  # 54 graphs of 28 layers
     302
@@ -149,7 +163,7 @@ def graph_memory(
         int(size * graphs * ceil_div(model.layers, parallel.pipeline)) for size in ends.graph_layer_bytes
     )
     return Interval(
-        least=0 if release >= _FIRST_WITH_V2_RUNNER_OF_SOME else least,
+        least=0 if rocm or release >= _FIRST_WITH_V2_RUNNER_OF_SOME else least,
         most=ends.first_graph_bytes + (latent if _has_mixer(model, Latent) else most),
     )
 

@@ -56,8 +56,9 @@ _CHECKING_ALL_LAYERS = ((0, 14), (0, 15))
 # https://github.com/llm-d-incubation/llm-d-planner/pull/205), and could be held in full before.
 FIRST_WITH_GROUPS = (0, 10)
 FIRST_WITH_CHUNKS = (0, 19)
-# CUDA graphs are estimated, and taken off the memory for the cache, by default (0.21: gpu_worker.py says so).
-FIRST_WITH_GRAPHS = (0, 21)
+# CUDA graphs are estimated, and taken off the memory for the cache, by default (0.20.0: envs.py, though what it prints
+# says 0.21).
+FIRST_WITH_GRAPHS = (0, 20)
 # Windowed and chunked layers keep room for the tokens of all passes under way, before for those of one: 0.25.1 needs
 # 45.79 GiB for 262,144 tokens of gemma-4-31b, 0.26 70.79 (https://github.com/vllm-project/vllm/pull/47728).
 FIRST_WITH_IN_FLIGHT_PASSES = (0, 26)
