@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,6 +37,7 @@ __all__ = [
     "loaded_weights",
     "longest_length",
     "rounded_length",
+    "rounded_share",
     "tried",
     "unnamed_gpu",
 ]
@@ -45,6 +47,8 @@ _LONG, _COARSE_STEP, _FINE_STEP = 10240, 1024, 256
 _MOST_REMEDIES = 6
 # What tensor-parallel ranks repeat of each other's weights at most, as a factor.
 _REPEATED_SHARE = 1.1
+# 0.95 less 0.02 is 0.93, whatever floating-point numbers make of it.
+_SHARE_SLACK = 2e-9
 NO_GPU = "the log does not give the GPU's memory; add --gpu to get flags that would start it"
 _FITS = (
     "by the rules of fit this start has enough memory on the {}; the log does not show what takes it, such as other "
@@ -200,6 +204,15 @@ def rounded_length(length: int) -> int:
     """
     step = _COARSE_STEP if length >= _LONG else _FINE_STEP
     return length // step * step or length
+
+
+def rounded_share(share: float) -> float:
+    """Return a share rounded down to whole percents.
+
+    >>> rounded_share(20.11 / 23.64)
+    0.85
+    """
+    return math.floor(100 * share + _SHARE_SLACK) / 100
 
 
 def longest_length(attempt: Attempt, kv_bytes: int | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     loaded_weights,
     longest_length,
     rounded_length,
+    rounded_share,
     tried,
 )
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["sglang_remedies"]
 
-_STEP = 0.01
 # What is left for activations and CUDA graphs at least.
 _LEAST_BESIDE_BYTES = 3 * GIB // 2
 _MARGIN = 0.02
@@ -68,7 +67,7 @@ def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwarePr
 
     total = before.least * GIB if before else hardware.usable_memory_bytes if hardware else None
     most = 0.95 if total is None else min(0.95, 1 - _LEAST_BESIDE_BYTES / total)
-    shares = _shares(start_up, share, math.floor(most / _STEP) * _STEP, total)
+    shares = _shares(start_up, share, rounded_share(most), total)
 
     def shorter(one: Attempt) -> Attempt | None:
         longest = rounded_length(longest_length(one, memory(one)))
@@ -106,7 +105,7 @@ def _shares(start_up: StartUp, share: float, most: float, total: float | None) -
     if missing is None or free is None or not total:
         return []
     lacking = max(0, bytes_of_gib(missing)[1] - bytes_of_gib(free)[0])
-    lower = math.floor((share - lacking / total - _MARGIN) / _STEP) * _STEP
+    lower = rounded_share(share - lacking / total - _MARGIN)
     return [_fraction(round(lower, 2))] if lower > 0 else []
 
 

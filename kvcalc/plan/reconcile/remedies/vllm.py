@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import GIB
-from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.drafts import Draft
 from kvcalc.engines.logs.refusals import LOADING, PROFILING, SAMPLING
 from kvcalc.engines.options import EngineOptions
-from kvcalc.engines.terms import runtime_overhead
-from kvcalc.engines.vllm.defaults import batch_defaults
-from kvcalc.engines.vllm.releases import default_utilization, release_of
+from kvcalc.engines.vllm.releases import release_of
 from kvcalc.plan.reconcile.findings import bytes_of_gib
-from kvcalc.plan.reconcile.pool import tokens_bytes
 from kvcalc.plan.reconcile.remedies.attempt import (
     Attempt,
     Remedies,
@@ -25,9 +19,11 @@ from kvcalc.plan.reconcile.remedies.attempt import (
     loaded_weights,
     longest_length,
     rounded_length,
+    rounded_share,
     tried,
     unnamed_gpu,
 )
+from kvcalc.plan.reconcile.remedies.vllm_memory import printed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,13 +31,11 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.engines.logs import StartUp
     from kvcalc.plan.reconcile.remedies.attempt import Change
+    from kvcalc.plan.reconcile.remedies.vllm_memory import PrintedMemory
     from kvcalc.plan.reconcile.setups import Setup
 
 __all__ = ["vllm_remedies"]
 
-# The most that is advised: what is left must do for the context of the driver, graphs and other processes.
-_MOST_UTILIZATION = 0.95
-_STEP = 0.01
 # What is left free beside an allocation that failed after the cache was sized.
 _MARGIN = 0.02
 _RANKS = (2, 4, 8)
@@ -50,57 +44,6 @@ _FEWER_SEQUENCES = (256, 128, 64, 32, 16)
 # Copies of the logits in 32 bits that stand at once while the sampler is warmed up.
 _COPIES = 2
 _BY_VERSION = {True: "0.15.0", False: None}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Memory:
-    """The memory of a rank as the log tells it, in bytes.
-
-    Args:
-        total: of the GPU.
-        free: that the engine could have at most, beside other processes.
-        left: left for the cache at the utilization that was asked for.
-        utilization: the one that was asked for.
-        ranks: GPUs that it was spread over.
-        used: bytes that were in use, or asked for in vain, when it profiled itself.
-        loaded: bytes of the weights.
-        pass_tokens: tokens of the pass that it profiled.
-    """
-
-    total: int | None
-    free: int | None
-    left: int | None
-    utilization: float
-    ranks: Parallel
-    used: int | None = None
-    loaded: int | None = None
-    pass_tokens: int = 0
-
-    @property
-    def most_utilization(self) -> float:
-        """The highest share that may be asked for."""
-        if self.total is None or self.free is None:
-            return _MOST_UTILIZATION
-        return min(_MOST_UTILIZATION, round(math.floor(self.free / self.total / _STEP) * _STEP, 2))
-
-    def of(self, attempt: Attempt) -> int | None:
-        """Return the bytes for the cache where they follow from what was printed; none where they must be computed."""
-        share = attempt.options.utilization or self.utilization
-        if self.used is not None and self.loaded is not None and attempt.parallel == self.ranks:
-            return self._beside_the_pass(attempt, share)
-        if self.left is None or attempt.parallel != self.ranks:
-            return None
-        if share == self.utilization:
-            return self.left
-        return None if self.total is None else self.left + int((share - self.utilization) * self.total)
-
-    def _beside_the_pass(self, attempt: Attempt, share: float) -> int | None:
-        """Return what a smaller pass leaves of the memory: its activations are in proportion to its tokens."""
-        if self.total is None or self.used is None or self.loaded is None:
-            return None
-        tokens = attempt.options.max_num_batched_tokens or self.pass_tokens
-        peak = (self.used - self.loaded) * tokens // self.pass_tokens
-        return int(share * self.total) - self.loaded - peak - runtime_overhead(ranks=attempt.parallel.gpus).most
 
 
 def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> Remedies:
@@ -114,7 +57,7 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
     refusal = start_up.refusal
     if refusal is None:
         return Remedies()
-    memory = _memory(start_up, setup, hardware)
+    memory = printed_memory(start_up, setup, hardware)
     loaded, unknown = loaded_weights(start_up, setup.model, memory.ranks.gpus)
     if hardware is None and memory.total is not None:
         hardware = unnamed_gpu(memory.total)
@@ -145,53 +88,7 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
 _BEFORE_SIZING = (LOADING, PROFILING)
 
 
-def _memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> _Memory:
-    refusal = start_up.refusal
-    sizes = {} if refusal is None else {name: bytes_of_gib(size)[0] for name, size in refusal.sizes.items()}
-    printed, requested = start_up.first("total_gpu_gib"), start_up.first("requested_gib")
-    asked = start_up.options.get("gpu_memory_utilization")
-    total = sizes.get("total_gib") or (bytes_of_gib(printed)[0] if printed else None)
-    if total is None and requested is not None and isinstance(asked, float) and asked > 0:
-        total = int(requested.least * GIB / asked)
-    total = total or (hardware.usable_memory_bytes if hardware else None)
-    free = sizes.get("free_gib")
-    if refusal is not None and refusal.kind == "out_of_memory":
-        # what this process has is its own again at the next start
-        own = sizes.get("process_gib")
-        free = free + own if free is not None and own is not None else None
-    used = loaded = None
-    if refusal is not None and refusal.stage == PROFILING and "process_gib" in sizes and "tried_gib" in sizes:
-        used = sizes["process_gib"] + sizes["tried_gib"]
-        weights = start_up.first("loaded_gib")
-        loaded = None if weights is None else bytes_of_gib(weights)[0]
-    tokens = start_up.count("max_num_batched_tokens") or batch_defaults(hardware).max_num_batched_tokens
-    share = start_up.options.get("gpu_memory_utilization")
-    told = start_up.first("gpu_memory_utilization")
-    if not isinstance(share, float) and told is not None:
-        share = told.value
-    if not isinstance(share, float):
-        share = default_utilization(start_up.version if release_of(start_up.version) else None)
-    return _Memory(
-        total=total,
-        free=free,
-        left=_left(start_up, setup),
-        utilization=share,
-        ranks=Parallel(tensor=setup.tensor, pipeline=setup.pipeline),
-        used=used,
-        loaded=loaded,
-        pass_tokens=tokens,
-    )
-
-
-def _left(start_up: StartUp, setup: Setup) -> int | None:
-    """Return the bytes for the cache of a rank, as printed, or those of the tokens that were."""
-    printed, tokens = start_up.smallest("available_kv_gib"), start_up.smallest("kv_cache_tokens")
-    if printed is not None:
-        return int(printed.least * GIB)
-    return None if tokens is None else tokens_bytes(setup, int(tokens.value))
-
-
-def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, memory: _Memory) -> Attempt:
+def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, memory: PrintedMemory) -> Attempt:
     """Return the start as it was tried."""
     if hardware is not None and memory.total is not None:
         hardware = replace(hardware, runtime_memory_bytes=memory.total)
@@ -227,7 +124,7 @@ def _draft(start_up: StartUp, setup: Setup) -> Draft | None:
     return Draft(method=start_up.text("speculative_method") or "mtp", tokens=tokens) if tokens else None
 
 
-def _more_room(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[Change]:
+def _more_room(start_up: StartUp, first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
     """Yield more room for the cache, smaller caches and shorter requests: these late where a length was asked for."""
     asked = "asked for a length" in start_up.events or first.length != first.model.context_limit
     most = memory.most_utilization
@@ -251,15 +148,14 @@ def _more_room(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[C
     yield from (both(raised[0], more) for more in _more_ranks(first, memory))
 
 
-def _after_sizing(start_up: StartUp, first: Attempt, memory: _Memory) -> Iterator[Change]:
+def _after_sizing(start_up: StartUp, first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
     """Yield what leaves more memory beside the cache, by as much as was missing."""
     sizes = start_up.refusal.sizes if start_up.refusal else {}
     tried_size, free = sizes.get("tried_gib"), sizes.get("free_gib")
     if memory.total is None:
         return
     missing = 0 if tried_size is None or free is None else max(0, bytes_of_gib(tried_size)[1] - bytes_of_gib(free)[0])
-    share = math.floor((memory.utilization - missing / memory.total - _MARGIN) / _STEP) * _STEP
-    share = round(min(share, memory.most_utilization), 2)
+    share = min(rounded_share(memory.utilization - missing / memory.total - _MARGIN), memory.most_utilization)
     if share <= 0:
         return
     lower = _utilization(share)
@@ -286,7 +182,7 @@ def _fewer_samples(start_up: StartUp) -> Iterator[Change]:
         yield _sequences(count)
 
 
-def _before_sizing(first: Attempt, memory: _Memory) -> Iterator[Change]:
+def _before_sizing(first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
     """Yield what leaves other processes their memory, makes the largest pass smaller, or spreads the weights."""
     others = memory.utilization > memory.most_utilization
     share = _utilization(memory.most_utilization) if others else _unchanged
@@ -311,7 +207,7 @@ def _smaller_passes(first: Attempt) -> Iterator[Change]:
         yield from (_sequences(count) for count in _FEWER_SEQUENCES)
 
 
-def _more_ranks(first: Attempt, memory: _Memory) -> Iterator[Change]:
+def _more_ranks(first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
     for size in _RANKS:
         ranks = size * first.parallel.tensor
         if splits_evenly(first.model, ranks):
@@ -350,6 +246,6 @@ def _length(one: Attempt, length: int) -> Attempt | None:
     return one.changed(f"--max-model-len {length}", length=length) if length > 0 else None
 
 
-def _shorter(one: Attempt, memory: _Memory) -> Attempt | None:
+def _shorter(one: Attempt, memory: PrintedMemory) -> Attempt | None:
     longest = rounded_length(longest_length(one, memory.of(one)))
     return _length(one, longest) if longest < one.length else None
