@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Child", "ChildEndedError"]
+__all__ = ["Child", "ChildEndedError", "end_with_parent", "interrupts_held_back"]
 
 _Question = TypeVar("_Question")
 _Reply = TypeVar("_Reply")
@@ -35,7 +35,7 @@ class Child(Generic[_Question, _Reply]):
         context = get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_answer_all, args=(function, theirs), daemon=True)
-        with _interrupts_held_back():
+        with interrupts_held_back():
             self._process.start()
         theirs.close()
 
@@ -59,13 +59,17 @@ class Child(Generic[_Question, _Reply]):
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Block SIGINT for what is started inside, from its first instruction on; one that comes meanwhile comes after."""
+def interrupts_held_back() -> Iterator[None]:
+    """Block a terminal's SIGINT and SIGHUP for processes started inside, from their first instruction on.
+
+    One that comes to this process meanwhile comes after.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # its start would end the block
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    resource_tracker.ensure_running()  # it takes no SIGINT by itself, and its start ends the block of one
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
@@ -73,14 +77,19 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 def _answer_all(function: Callable[[Any], Any], pipe: connection.Connection[Any, Any]) -> None:
-    Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with suppress(EOFError, OSError):
         while True:
             pipe.send(function(pipe.recv()))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have this process end as soon as the one that started it has ended, however that ends."""
     parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+
+    def watch() -> None:
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +13,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kvcalc.child import end_with_parent, interrupts_held_back
 from kvcalc.core.errors import InputError, KvcalcError
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def _processes(number: int) -> Iterator[Pool]:
         """Starts processes that a terminal's signals pass by: when they end is for their parent to say."""
 
         def submit(self, *task: Any, **options: Any) -> Future[Any]:
-            with _signals_held():
+            with interrupts_held_back():
                 return super().submit(*task, **options)
 
-    with _signals_held():  # what counts the pool's semaphores is started here, as a process too
-        executor = Processes(number, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with interrupts_held_back():  # what counts the pool's semaphores is started here, as a process too
+        executor = Processes(number, mp_context=get_context("spawn"), initializer=end_with_parent)
     try:
         yield Pool(executor)
     except BaseException:
@@ -160,32 +160,6 @@ def _processes(number: int) -> Iterator[Pool]:
         raise
     finally:
         executor.shutdown()
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold back a terminal's signals in this thread; processes that are started inside the block never get them."""
-    import signal
-
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_with_parent() -> None:
-    """Have this process end when its parent has ended."""
-    from multiprocessing import parent_process
-
-    parent = parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Pool]], int]:

@@ -53,6 +53,7 @@ def start():
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=True,
             preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509  no threads there
         )
         running.append(process)
@@ -68,17 +69,36 @@ LONG = ("simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--prompt", "100"
         "--requests", "10m")  # fmt: skip
 
 
+def _until(true, seconds=30.0):
+    end_s = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end_s, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_a_command_leaves_no_unfinished_file(start, tmp_path, ending):
     process = start(*LONG, "--save-requests", tmp_path / "rows.csv", "--save-trace", tmp_path / "trace.json")
-    end_s = time.monotonic() + 30
-    while len(list(tmp_path.glob(".*.part"))) < 2:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    _until(lambda: len(list(tmp_path.glob(".*.part"))) == 2)
     process.send_signal(ending)
     out, err = process.communicate(timeout=10)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGHUP])
+def test_a_terminals_signal_ends_a_parallel_sweep_at_once_and_keeps_what_was_saved(start, tmp_path, ending):
+    process = start("sweep", "--report", "simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--prompt", "100", "--rate", "5",
+                    "--output-tokens", "50", "--requests", "30k", "--seed", ",".join(map(str, range(100))),
+                    "--workers", "2", "--save", tmp_path / "rows.csv")  # fmt: skip
+    _until(lambda: list(tmp_path.glob("rows.csv.parts/0*")))
+    os.killpg(process.pid, ending)
+    start_s = time.monotonic()
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert time.monotonic() - start_s < 2
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv.parts"]
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_a_signal_that_was_ignored_stays_so_and_a_second_one_at_once_does_not_disturb_the_first():
