@@ -212,6 +212,7 @@ class ModelProfile:
         weight_formats: formats of the parts that differ from ``dtype``.
         kv_dtype: format of the cache where the checkpoint declares one.
         activation_dtype: format the checkpoint's matrices are multiplied in, where it declares one.
+        rotary_positions: positions that global layers have rotary tables for, where a scaling stretches the limit.
         encoder: the encoder of an encoder-decoder model.
         towers: what reads images and sound beside the text model.
         matrix_parameters: further matrix elements outside the layers, multiplied for each token.
@@ -236,6 +237,7 @@ class ModelProfile:
     weight_formats: Mapping[str, str] = field(default_factory=dict)
     kv_dtype: str | None = None
     activation_dtype: str | None = None
+    rotary_positions: int | None = None
     encoder: Encoder | None = None
     towers: tuple[Tower, ...] = ()
     matrix_parameters: int = 0

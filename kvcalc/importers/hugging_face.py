@@ -118,6 +118,7 @@ def import_config(
         weight_formats=formats.parts,
         kv_dtype=formats.kv,
         activation_dtype=formats.activations,
+        rotary_positions=_rotary_positions(text, shape.context_limit),
         encoder=shape.encoder,
         towers=towers,
         matrix_parameters=shape.matrix_parameters,
@@ -127,6 +128,18 @@ def import_config(
         notes=(*shape.notes, *unknown, *_default_notes(uses), *contradiction_notes(chain)),
     )
     return profile, uses
+
+
+def _rotary_positions(text: Config, limit: int | None) -> int | None:
+    """Return the positions that a linear or dynamic scaling stretches the limit to; none where nothing does."""
+    for key in ("rope_scaling", "rope_parameters"):
+        value = text.raw(key, default=None)
+        for scaling in (value, *value.values()) if isinstance(value, dict) else ():
+            kind = (scaling.get("rope_type") or scaling.get("type")) if isinstance(scaling, dict) else None
+            if kind in ("linear", "dynamic") and limit is not None:
+                stretched = int(Config(scaling, where=text.where, path=text.key_path(key)).number("factor") * limit)
+                return stretched if stretched > limit else None
+    return None
 
 
 def lint(path: Path) -> list[KeyUse]:

@@ -102,6 +102,7 @@ class ModelDocument(BaseModel):
     head: Head | None = None
     blocks: Blocks
     layers: Layers
+    rotary_positions: Size | None = None
     encoder: EncoderDocument | None = None
     towers: list[Tower] = Field(default_factory=list)
     matrix_parameters: Count = 0

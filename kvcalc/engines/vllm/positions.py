@@ -17,10 +17,11 @@ __all__ = ["position_tables"]
 def position_tables(model: ModelProfile, formats: Formats) -> Interval:
     """Return what the tables take on every rank: the model's limit x the width of a head x bytes of an element.
 
-    Windowed and global layers have tables of their own. A profile does not say whether positions are rotary, nor over
-    how much of a head: none at least. Llama-4-Scout's take 2.5 GiB, which its log has beside the weights.
+    Windowed and global layers have tables of their own, the latter for all positions that the model is stretched to
+    (Gemma 3: eight times the limit, 0.56 GiB for the 4B model). A profile does not say whether positions are rotary,
+    nor over how much of a head: none at least. Llama-4-Scout's take 2.5 GiB, which its log has beside the weights.
 
-    Source: vLLM 0.33, ``RotaryEmbeddingBase._compute_cos_sin_cache`` (of ``max_position_embeddings``).
+    Source: vLLM 0.33, ``RotaryEmbeddingBase._compute_cos_sin_cache`` and its scaled kinds.
 
     >>> from kvcalc.core.model import Block, Full, ModelProfile
     >>> from kvcalc.core.workload import Formats
@@ -39,4 +40,6 @@ def position_tables(model: ModelProfile, formats: Formats) -> Interval:
         elif isinstance(mixer, Attention) and not isinstance(mixer, Cross):
             width = mixer.head_dim
         widths[isinstance(mixer, Sliding)] = max(widths[isinstance(mixer, Sliding)], width)
-    return Interval(least=0, most=int(formats.hidden.bytes((model.context_limit or 0) * sum(widths.values()))))
+    limit = model.context_limit or 0
+    elements = widths.get(True, 0) * limit + widths.get(False, 0) * (model.rotary_positions or limit)
+    return Interval(least=0, most=int(formats.hidden.bytes(elements)))

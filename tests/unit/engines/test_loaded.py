@@ -7,7 +7,9 @@ import pytest
 import kvcalc
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import GIB
+from kvcalc.core.workload import Formats
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.vllm.positions import position_tables
 from kvcalc.plan.loaded import loaded_weights
 
 
@@ -116,3 +118,12 @@ def test_tables_of_positions_are_part_of_what_may_be_gone() -> None:
     least, most = budget.intervals["kv_bytes_available"]
     assert least <= 16.75 * GIB <= most
     assert budget.weight_bytes + 2.5 * GIB == pytest.approx(53.12 * GIB, rel=1e-3)
+
+
+def test_a_stretched_model_has_tables_for_all_positions_it_is_stretched_to() -> None:
+    # vLLM prints 8.58 GiB for gemma-3-4b-it and 51.45 for gemma-3-27b-it, of which tables for 8 x 131,072 positions
+    for name, printed in (("gemma-3-4b", 8.58), ("gemma-3-27b", 51.45)):
+        deployment = kvcalc.deployment(name, engine="vllm")
+        tables = position_tables(deployment.model, deployment.formats).most
+        assert (loaded_weights(deployment) + tables) / GIB == pytest.approx(printed, rel=2e-3)
+    assert position_tables(kvcalc.load_model("gemma-3-4b"), Formats()).most == 9 * 131_072 * 256 * 2
