@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.errors import InputError
 from kvcalc.core.model import Latent
-from kvcalc.core.reports.fit import FittingDeployment
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.plan.deployment import parallel_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kvcalc.core.model import ModelProfile
-    from kvcalc.plan.deployment import Deployment
 
-__all__ = ["MAX_GPUS", "Fewest", "arrangements", "fewest_gpus", "is_practical", "spread"]
+__all__ = ["MAX_GPUS", "arrangements", "is_practical", "spread"]
 
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
@@ -84,60 +81,3 @@ def is_practical(parallel: Parallel) -> bool:
         return parallel.pipeline == 1
     inside = parallel.tensor == _NODE or parallel.data == parallel.gpus
     return inside and parallel.gpus % _NODE == 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fewest:
-    """The end of a search over arrangements.
-
-    Args:
-        smallest: the arrangement on the fewest GPUs; none where none that was tried holds.
-        practical: the smallest that people rent and start so.
-        reason: why there is no smallest.
-    """
-
-    smallest: FittingDeployment | None
-    practical: FittingDeployment | None
-    reason: str
-
-
-def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> Fewest:
-    """Return the arrangement on the fewest GPUs for which something holds, and the smallest practical one.
-
-    The user's own arrangement is tried too, before others on as many GPUs; up to 64 GPUs are tried.
-    """
-    own = deployment.parallel
-    tried_in_turn = [own, *(each for each in arrangements(deployment.model) if each != own)]
-    smallest: FittingDeployment | None = None
-    refusal = ""
-    for parallel in sorted(tried_in_turn, key=lambda each: each.gpus):
-        practical = is_practical(parallel)
-        if smallest is not None and not practical:
-            continue
-        try:
-            fits = holds(replace(deployment, parallel=parallel))
-        except UnsupportedError as error:
-            refusal = refusal or error.what
-            continue
-        if fits:
-            smallest = smallest or _described(parallel)
-            if practical:
-                return Fewest(smallest=smallest, practical=_described(parallel), reason="")
-    reason = "" if smallest is not None else refusal or f"more than {MAX_GPUS}"
-    return Fewest(smallest=smallest, practical=None, reason=reason)
-
-
-def _described(parallel: Parallel) -> FittingDeployment:
-    return FittingDeployment(
-        gpus=parallel.gpus,
-        tensor=parallel.tensor,
-        pipeline=parallel.pipeline,
-        expert=parallel.expert,
-        data=parallel.data,
-        flags=_flags(parallel),
-    )
-
-
-def _flags(parallel: Parallel) -> str:
-    sizes = {"--tp": parallel.tensor, "--pp": parallel.pipeline, "--dp": parallel.data, "--ep": parallel.expert}
-    return " ".join(f"{flag} {size}" for flag, size in sizes.items() if size > 1)

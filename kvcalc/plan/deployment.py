@@ -12,9 +12,9 @@ from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
+from kvcalc.engines.checkpoint import check_split, default_engine, run_dtype
 from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.options import EngineOptions
-from kvcalc.engines.start import check_split, default_engine, engine_start, run_dtype
 from kvcalc.plan.weight_words import is_word, kept_parts, weight_word, word_notes
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ class Deployment:
         Raises:
             InputError: not a version of the engine.
         """
+        from kvcalc.engines.start import engine_start
+
         return engine_start(
             self.served_by,
             self.model,

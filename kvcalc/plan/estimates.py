@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
-from kvcalc.engines.start import default_engine
+from kvcalc.engines.checkpoint import default_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

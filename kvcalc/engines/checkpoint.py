@@ -1,0 +1,64 @@
+"""How engines take a checkpoint: which one is meant for it, the format it is run in, and ranks that share its heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.cost.sharding import splits_evenly
+
+if TYPE_CHECKING:
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats
+
+__all__ = ["check_split", "default_engine", "has_gguf_formats", "run_dtype"]
+
+_WIDE = ("fp32", "tf32", "fp64")
+
+
+def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProfile | None) -> str:
+    """Name the engine that is meant where none is asked for: llama.cpp for GGUF and Apple's GPUs, else vLLM."""
+    apple = hardware is not None and hardware.vendor == "apple"
+    return "llama.cpp" if apple or model.is_gguf or has_gguf_formats(formats) else "vllm"
+
+
+def has_gguf_formats(formats: Formats) -> bool:
+    """Whether weights or cache are in a format of GGUF files: blocks that are multiplied as 8-bit integers."""
+    stored = (formats.weights, *formats.parts.values(), formats.key, formats.value)
+    return any(each.block_elements > 1 and each.unit == "int8" and not each.name.startswith("int") for each in stored)
+
+
+def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile | None = None) -> str:
+    """Return the unquantised format that an engine runs a checkpoint in; without an engine, the fastest that is common.
+
+    Args:
+        model: the model.
+        engine: the engine; none where any common one may run it.
+        hardware: the accelerator: where float16 is faster than bfloat16, a bound without an engine takes it.
+
+    Files in 32 bits are run in 16 by vLLM and SGLang and converted to 16 for llama.cpp; transformers keeps the file's.
+
+    Source: vLLM 0.32, ``_resolve_auto_dtype``; SGLang 0.5.23, ``_get_and_verify_dtype`` (float16, for Gemma bfloat16);
+    llama.cpp, ``convert_hf_to_gguf.py --outtype auto``; transformers 5, ``dtype="auto"``.
+    """
+    if model.dtype not in _WIDE or engine == "transformers" or model.is_gguf:
+        return model.dtype
+    if engine == "sglang":
+        return "bf16" if model.architecture.startswith("gemma") else "fp16"
+    faster = engine is None and hardware is not None and hardware.peak("fp16") > hardware.peak("bf16")
+    return "fp16" if faster else "bf16"
+
+
+def check_split(model: ModelProfile, tensor: int) -> None:
+    """Refuse tensor-parallel ranks that do not share the heads evenly: no engine starts so.
+
+    Raises:
+        InputError: they do not.
+    """
+    if not splits_evenly(model, tensor):
+        sizes = ", ".join(str(size) for size in range(1, tensor) if splits_evenly(model, size))
+        raise InputError(
+            f"the heads of {model.name} are not shared evenly by {tensor} tensor-parallel ranks",
+            hint=f"engines refuse such a size; --tp can be {sizes}, and --pp cuts the layers",
+        )
