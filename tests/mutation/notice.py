@@ -55,7 +55,7 @@ class Mapper:
 
     def __init__(self, path: Path) -> None:
         """Write the map to a path."""
-        self.path, self.seconds = path, {}
+        self.path, self.seconds, self.failed = path, {}, set()
         self.coverage = coverage.Coverage(data_file=None, source=["kvcalc"], config_file=False)
         self.coverage.start()
 
@@ -70,6 +70,11 @@ class Mapper:
             self.seconds[item.nodeid] = round(time.perf_counter() - start, 3)
             self.coverage.switch_context("")
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what fails without any fault: it would fail with each."""
+        if report.failed:
+            self.failed.add(report.nodeid)
+
     def pytest_sessionfinish(self) -> None:
         """Write the map, or renew the part of these tests in it: a file's lines, each with the numbers of its tests."""
         self.coverage.stop()
@@ -77,8 +82,8 @@ class Mapper:
         if self.path.exists():
             known = json.loads(self.path.read_text(encoding="utf-8"))
         known["tests"] |= self.seconds
-        numbers = {name: number for number, name in enumerate(known["tests"])}
-        renewed = {numbers[name] for name in self.seconds}
+        numbers = {name: number for number, name in enumerate(known["tests"]) if name not in self.failed}
+        renewed = {number for number, name in enumerate(known["tests"]) if name in self.seconds}
         for lines in known["lines"].values():
             for line, tests in lines.items():
                 lines[line] = [number for number in tests if number not in renewed]
