@@ -8,7 +8,7 @@ from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.reports.reconcile import ReconcileReport
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.llama_cpp import reconcile_llama_cpp
-from kvcalc.plan.reconcile.refused import refusal_of, refused_memory, remedies_of
+from kvcalc.plan.reconcile.refused import limits_of, refusal_of, refused_memory, remedies_of
 from kvcalc.plan.reconcile.sglang import reconcile_sglang
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
 from kvcalc.plan.reconcile.weights import reconcile_weights
@@ -119,11 +119,11 @@ def reconcile_report(
         model_of_last = model if start_up is last else None
     if failure is not None and not models and last.refusal is None:
         raise failure
-    remedies = remedies_of(last, model_of_last, hardware) if last.refusal and model_of_last else None
+    remedies = remedies_of(last, model_of_last, hardware) if last.refusal and model_of_last is not None else None
     if last.refusal is not None and model_of_last is None:
         notes.append("add --model to get flags that would start it")
-    if remedies is not None:
-        advice = (*advice, *(remedy.text for remedy in remedies.found))
+    if remedies is not None and model_of_last is not None:
+        advice = (*advice, *limits_of(last, model_of_last), *(remedy.text for remedy in remedies.found))
         notes += [remedies.why_none] if remedies.why_none else []
     return ReconcileReport(
         engine=_joined(start_up.engine for start_up in chosen),

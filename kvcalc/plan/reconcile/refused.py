@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.reconcile import MemoryPart, Refusal
 from kvcalc.core.units import GIB, bytes_text
+from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.logs.refusals import SERVING
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.remedies import llama_cpp_remedies, sglang_remedies, vllm_remedies
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs import RefusalLine, StartUp
     from kvcalc.plan.reconcile.remedies import Remedies
 
-__all__ = ["refusal_of", "refused_memory", "remedies_of"]
+__all__ = ["limits_of", "refusal_of", "refused_memory", "remedies_of"]
 
 # Less than this is no other process, but what the driver keeps.
 _LEAST_OF_OTHERS_BYTES = GIB // 4
@@ -141,6 +142,20 @@ def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[Memory
     if "tried_gib" in line.sizes:
         parts["failed allocation"] = MemoryPart(part="failed allocation", taken_bytes=_bytes(line, "tried_gib"))
     return tuple(part for part in parts.values() if part.taken_bytes > 0)
+
+
+def limits_of(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
+    """Return what the model allows of an option that was refused, whatever the memory."""
+    line = start_up.refusal
+    if line is None:
+        return ()
+    if line.kind == "beyond_model":
+        return (f"max-model-len {_count(line, 'limit')} is the most that the model takes",)
+    if line.kind == "uneven_heads":
+        most = int(line.sizes["ranks"].value)
+        sizes = [str(size) for size in range(1, most + 1) if splits_evenly(model, size)]
+        return (f"the heads of {model.name} are shared evenly by {', '.join(sizes)} ranks",)
+    return ()
 
 
 def remedies_of(start_up: StartUp, model: ModelProfile, hardware: HardwareProfile | None) -> Remedies:

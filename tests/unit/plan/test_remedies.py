@@ -280,6 +280,7 @@ def test_refusals_that_name_the_limit():
         "than the derived max_model_len (max_position_embeddings=40960 or model_max_length=None in model's config.json)\n"
     )
     assert api.reconcile(f"/vllm/config.py\n{beyond}", gpu="h100-sxm").start_with == "--max-model-len 40960"
+    assert api.reconcile(beyond).advice == ("max-model-len 40,960 is the most that the model takes",)
     heads = (
         "non-default args: {'model': 'Qwen/Qwen2.5-7B', 'tensor_parallel_size': 8}\n"
         "Total number of attention heads (28) must be divisible by tensor parallel size (8)."
@@ -287,6 +288,7 @@ def test_refusals_that_name_the_limit():
     report = api.reconcile(heads, gpu="rtx-4090")
     assert report.start_with == "--tensor-parallel-size 4"
     assert report.refusal.reason == "28 heads cannot be shared evenly by 8 ranks"
+    assert "the heads of qwen2.5-7b are shared evenly by 1, 2, 4 ranks" in report.advice
 
 
 SGLANG = (
