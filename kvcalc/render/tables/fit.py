@@ -45,7 +45,7 @@ def _budget(budget: Budget) -> list[tuple[str, ...]]:
         ("- weights", bytes_text(budget.weight_bytes), _drafting(budget)),
         ("- activation peak", bytes_text(budget.activation_bytes), _interval(budget, "activation_bytes")),
         ("- context, buffers, graphs", bytes_text(budget.overhead_bytes), _interval(budget, "overhead_bytes")),
-        ("= for the cache", bytes_text(budget.kv_bytes_available), _interval(budget, "kv_bytes_available")),
+        ("= for the cache", bytes_text(budget.kv_bytes_available), _worst(_interval(budget, "kv_bytes_available"))),
     ]
     if budget.outside_bytes:
         rows.insert(2, ("  left outside", bytes_text(budget.outside_bytes)))
@@ -56,9 +56,13 @@ def _drafting(budget: Budget) -> str:
     return f"{bytes_text(budget.draft_weight_bytes)} of them the draft's" if budget.draft_weight_bytes else ""
 
 
+def _worst(interval: str) -> str:
+    return f"{interval}; worst case used" if interval else ""
+
+
 def _interval(budget: Budget, term: str) -> str:
     least, most = budget.intervals[term]
-    return "" if least == most else f"{bytes_text(least)} to {bytes_text(most)}; the pessimistic end counts"
+    return "" if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
 
 
 def _capacity(report: FitReport) -> list[tuple[str, ...]]:
