@@ -83,6 +83,7 @@ class SavedRows:
         self._folder = self.path.with_name(f"{self.path.name}.parts")
         self._note = json.dumps(run, sort_keys=True, indent=1, default=str).encode()
         self._parts: dict[int, Path] = {}
+        self._is_finished = False
         self.rejected = 0
         self._folder.mkdir(exist_ok=True)
         self._lock = self._locked()
@@ -143,7 +144,7 @@ class SavedRows:
     def _look(self) -> None:
         """Find the parts that are what they say; remove what is not."""
         for path in sorted(self._folder.iterdir()):
-            if not _STARTS_AS_PART.match(path.name):
+            if not _is_part(path):
                 continue
             if self._is_whole(path, path.read_bytes()):
                 self._parts[int(path.name.partition("-")[0])] = path
@@ -160,7 +161,7 @@ class SavedRows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._parts:
+        if self._is_finished or not any(map(_is_part, self._folder.iterdir())):
             self._remove()
         self._lock.close()
 
@@ -193,10 +194,6 @@ class SavedRows:
         digest = hashlib.sha256(b"\0".join((self._note, name.encode(), content))).hexdigest()
         return self._folder / f"{name}-{digest}.{self._kind}"
 
-    def discard(self) -> None:
-        """Remove the parts."""
-        self._parts = {}
-
     def finish(self, parts: int) -> None:
         """Make the parts the file: what a part has no column for is empty in it.
 
@@ -207,13 +204,18 @@ class SavedRows:
         join = {"csv": _join_csv, "jsonl": _join_lines, "parquet": _join_tables}[self._kind]
         with whole_file(self.path) as file:
             join(file, [self._parts[number] for number in range(parts)], self._content)
-        self.discard()
+        self._is_finished = True
 
     def _content(self, path: Path) -> bytes:
         content = path.read_bytes()
         if not self._is_whole(path, content):
             raise KvcalcError(f"{path} is not as it was written", hint="--resume computes it again")
         return content
+
+
+def _is_part(path: Path) -> bool:
+    """Return whether a file's name is that of a part, whole or not."""
+    return _STARTS_AS_PART.match(path.name) is not None
 
 
 def _join_csv(file: IO[bytes], parts: Sequence[Path], content: Callable[[Path], bytes]) -> None:

@@ -168,9 +168,7 @@ def _is_there(pid):
 def test_an_interruption_ends_a_pool_whose_tasks_would_take_long(sleepers, group):
     program, pids = sleepers
     (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
-    start_s = time.monotonic()
-    err = program.communicate(timeout=30)[1]
-    assert time.monotonic() - start_s < 2
+    err = program.communicate(timeout=10)[1]  # 0.2 s where the machine has nothing else to do; a task takes a minute
     assert len(pids) == 2
     assert not any(map(_is_there, pids))
     assert err.count("Traceback") == err.count("KeyboardInterrupt") == 1  # its own: none of the workers'
