@@ -1,0 +1,161 @@
+"""Every quantisation method on one matrix of each kind: bytes by hand, what it leaves alone, and what it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Block, Full, Gated, Head, Table
+from kvcalc.importers.config_reader import Config
+from kvcalc.importers.families.shape import Shape
+from kvcalc.importers.quantization import CheckpointFormats, weight_formats
+
+ROWS, COLUMNS = 4096, 4096
+ELEMENTS = ROWS * COLUMNS  # of each of the four projections
+LAYER = "model.layers.0"
+ATTENTION = [f"{LAYER}.self_attn.{name}_proj" for name in "qkvo"]
+LEFT_OUT = {
+    "aqlm": "linear_weights_not_to_quantize",
+    "awq": "modules_to_not_convert",
+    "bitsandbytes": "llm_int8_skip_modules",
+    "eetq": "modules_to_not_convert",
+    "fbgemm_fp8": "modules_to_not_convert",
+    "fp8": "modules_to_not_convert",
+    "gptq": "modules_in_block_to_not_quantize",
+    "quark": "exclude",
+    "modelopt": "ignore",
+}
+
+
+def _formats(**quantization: Any) -> CheckpointFormats:
+    block = Block(mixers=(Full(heads=32, kv_heads=32, head_dim=128),), mlp=Gated(width=ROWS))
+    shape = Shape(
+        hidden_size=COLUMNS,
+        context_limit=None,
+        blocks=(block,),
+        embeddings=(Table(name="token", rows=8, width=COLUMNS),),
+        head=Head(rows=8, tied=False),
+        vector_parameters=COLUMNS,
+    )
+    config = Config({"model_type": "llama", "quantization_config": quantization})
+    return weight_formats(config, config, shape, dtype="fp16")
+
+
+def _quark(dtype: str, scales: str, group: int | None = None, inputs: str = "", **more: Any) -> dict[str, Any]:
+    whole = {"weight": {"dtype": dtype, "qscheme": scales, "group_size": group}, "input_tensors": {"dtype": inputs}}
+    return {"quant_method": "quark", "global_quant_config": whole, **more}
+
+
+BYTES: list[tuple[dict[str, Any], float]] = [
+    # codes of two 16-bit books for eight inputs, a book of 2**16 vectors of eight 16-bit numbers each, a scale a row
+    ({"quant_method": "aqlm", "num_codebooks": 2, "nbits_per_codebook": 16}, ELEMENTS // 8 * 4 + 2 * 2**16 * 8 * 2 + ROWS * 2),
+    # four rows share their codes, of one byte for two inputs
+    ({"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 8, "out_group_size": 4, "in_group_size": 2},
+     ELEMENTS // 8 + 2**8 * 8 * 2 + ROWS // 4 * 2),
+    ({"quant_method": "awq", "bits": 4, "group_size": 64}, ELEMENTS // 2 + ELEMENTS // 64 * 2.5),
+    ({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": False}, ELEMENTS // 2 + ELEMENTS // 64 * 2),
+    ({"quant_method": "awq", "bits": 4, "group_size": -1, "zero_point": False}, ELEMENTS // 2 + ROWS * 2),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, ELEMENTS + ROWS * 4),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}, ELEMENTS // 2 + ELEMENTS // 64 * 4),
+    ({"quant_method": "eetq"}, ELEMENTS + ROWS * 2),
+    ({"quant_method": "fbgemm_fp8"}, ELEMENTS + ROWS * 4),
+    ({"quant_method": "fp8"}, ELEMENTS),
+    ({"quant_method": "gptq", "bits": 8, "group_size": 128}, ELEMENTS + ELEMENTS // 128 * 3 + COLUMNS * 4),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"}, ELEMENTS // 2 + ELEMENTS // 128 * 2),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128, "is_marlin_format": True}, ELEMENTS // 2 + ELEMENTS // 128 * 2),
+    (_quark("fp8_e4m3", "per_tensor"), ELEMENTS),
+    (_quark("fp8_e4m3", "per_channel"), ELEMENTS + ROWS * 4),
+    (_quark("fp4", "per_group", 32), ELEMENTS // 2 + ELEMENTS // 32),
+    (_quark("int8", "per_tensor"), ELEMENTS),
+    ({"quant_method": "modelopt", "quant_algo": "FP8"}, ELEMENTS),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ELEMENTS // 2 + ELEMENTS // 16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "matrix_bytes"), BYTES, ids=lambda value: value["quant_method"] if isinstance(value, dict) else ""
+)
+def test_a_matrix_takes_what_its_method_stores(config: dict[str, Any], matrix_bytes: float) -> None:
+    found = parse_format(_formats(**config).parts["attention"])
+    assert found.bytes(4 * ELEMENTS) == 4 * matrix_bytes
+
+
+@pytest.mark.parametrize("method", LEFT_OUT)
+def test_modules_that_a_method_names_stay_as_they_were(method: str) -> None:
+    config = next(config for config, _ in BYTES if config["quant_method"] == method)
+    whole, left = _formats(**config), _formats(**config, **{LEFT_OUT[method]: ATTENTION})
+    assert "attention" not in left.parts
+    assert left.parts["mlp"] == whole.parts["mlp"]
+    half = parse_format(_formats(**config, **{LEFT_OUT[method]: ATTENTION[:2]}).parts["attention"])
+    assert half.bytes(4 * ELEMENTS) == 2 * ELEMENTS * 2 + parse_format(whole.parts["attention"]).bytes(4 * ELEMENTS) / 2
+
+
+@pytest.mark.parametrize(
+    ("config", "activations"),
+    [
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+        ({"quant_method": "eetq"}, None),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8"),
+        ({"quant_method": "fp8", "activation_scheme": "none"}, None),
+        (_quark("fp8_e4m3", "per_tensor", inputs="fp8_e4m3"), "fp8"),
+        (_quark("int8", "per_tensor", inputs="int8"), "int8"),
+        (_quark("fp4", "per_group", 32, inputs="fp4"), "mxfp4"),
+        (_quark("fp8_e4m3", "per_tensor"), None),
+    ],
+)
+def test_activations_run_in_the_format_that_the_config_gives_them(
+    config: dict[str, Any], activations: str | None
+) -> None:
+    assert _formats(**config).activations == activations
+
+
+@pytest.mark.parametrize(
+    ("cache", "kv"),
+    [
+        ({}, None),
+        (
+            {
+                "*k_proj": {"output_tensors": {"dtype": "fp8_e4m3"}},
+                "*v_proj": {"output_tensors": {"dtype": "fp8_e4m3"}},
+            },
+            "fp8",
+        ),
+    ],
+)
+def test_quark_may_give_the_cache_a_format(cache: dict[str, Any], kv: str | None) -> None:
+    assert _formats(**_quark("fp8_e4m3", "per_tensor", kv_cache_quant_config=cache)).kv == kv
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"quant_method": "aqlm", "nbits_per_codebook": 12}, "nbits_per_codebook"),
+        ({"quant_method": "gptq", "bits": 5, "group_size": 128}, "bits"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "exl2"}, "checkpoint_format"),
+        ({"quant_method": "awq", "bits": 4, "version": "exllama"}, "version"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "int4"}, "bnb_4bit_quant_type"),
+        (_quark("fp4", "per_group", 16), "global_quant_config"),
+        (_quark("int4", "per_group", 128), "global_quant_config"),
+        (_quark("fp8_e4m3", "per_tensor", layer_type_quant_config={"a": {}}), "layer_type_quant_config"),
+        (
+            _quark("fp8_e4m3", "per_tensor", kv_cache_quant_config={"*": {"output_tensors": {"dtype": "int8"}}}),
+            "kv_cache_quant_config",
+        ),
+        (_quark("fp8_e4m3", "per_tensor", kv_cache_quant_config={"*": None}), "kv_cache_quant_config"),
+    ],
+)
+def test_what_a_method_does_not_know_is_refused_by_its_key(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        _formats(**config)
+
+
+def test_the_head_is_quantised_where_the_config_says_so() -> None:
+    for flag, there in ((True, True), (False, False)):
+        assert ("head" in _formats(quant_method="gptq", bits=4, group_size=128, lm_head=flag).parts) is there
+
+
+def test_bitsandbytes_that_loads_in_no_format_changes_nothing() -> None:
+    assert _formats(quant_method="bitsandbytes", load_in_4bit=False, load_in_8bit=False).parts == {}
