@@ -159,3 +159,26 @@ def test_the_head_is_quantised_where_the_config_says_so() -> None:
 
 def test_bitsandbytes_that_loads_in_no_format_changes_nothing() -> None:
     assert _formats(quant_method="bitsandbytes", load_in_4bit=False, load_in_8bit=False).parts == {}
+
+
+def _group(bits: int, *targets: str) -> dict[str, Any]:
+    return {
+        "targets": list(targets),
+        "weights": {"num_bits": bits, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True},
+    }
+
+
+def test_groups_that_name_modules_come_before_those_that_name_a_class() -> None:
+    named, general = _group(8, "re:.*self_attn.*"), _group(4, "Linear")
+    for groups in ({"a": named, "b": general}, {"a": general, "b": named}):
+        found = _formats(
+            quant_method="compressed-tensors", format="pack-quantized", config_groups=groups, ignore=["lm_head"]
+        )
+        assert found.parts == {"attention": "int8-g128", "mlp": "int4-g128"}
+    alone = _formats(
+        quant_method="compressed-tensors", format="pack-quantized", config_groups={"a": named}, ignore=["lm_head"]
+    )
+    assert alone.parts == {"attention": "int8-g128"}
+    both = _formats(quant_method="compressed-tensors", format="pack-quantized", ignore=["re:.*self_attn.*", "lm_head"],
+                    config_groups={"a": named, "b": general})  # fmt: skip
+    assert both.parts == {"mlp": "int4-g128"}
