@@ -111,3 +111,12 @@ def test_from_python():
     sides = [api.side(fmt, kvcalc.deployment("gemma-3-27b", kv_dtype=fmt)) for fmt in ("bf16", "fp8")]
     row = next(row for row in api.compare(sides).rows if row.quantity == "size.kv.total_bytes")
     assert row.best == (1,)
+
+
+@pytest.mark.parametrize("engine", [[], ["--engine", "llama.cpp"]])
+def test_fields_are_replaced_on_every_side_beside_an_engine(engine, capsys):
+    def compared(*arguments):
+        _, rows = _rows(["llama2-70b", "llama3.1-70b", "--gpu", "h200", *engine, *arguments], capsys)
+        return rows["size.kv.bytes_per_token"]["values"]
+
+    assert compared("--set", "kv_heads=64") == [8 * size for size in compared()]
