@@ -34,6 +34,7 @@ __all__ = [
     "budget",
     "fit_reason",
     "largest_batch",
+    "longest_context",
     "room",
 ]
 
@@ -171,6 +172,11 @@ def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes
 def largest_batch(deployment: Deployment, *, context: int, limit: int) -> int:
     """Return the largest batch up to a limit for which `fit_reason` says nothing; 0 where none fits."""
     return largest(lambda size: not fit_reason(deployment, context=context, batch=size), limit)
+
+
+def longest_context(deployment: Deployment, *, batch: int, limit: int) -> int:
+    """Return the longest context up to a limit for which `fit_reason` says nothing; 0 where none fits."""
+    return largest(lambda tokens: not fit_reason(deployment, context=tokens, batch=batch), limit)
 
 
 def assumed_text(start: EngineStart, figure: Callable[[EngineOptions], float]) -> str:

@@ -22,7 +22,7 @@ from kvcalc.cost.roofline import op_seconds, stage_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.deployment import rank_weights
 from kvcalc.plan.economics import cost_fields
-from kvcalc.plan.room import largest_batch
+from kvcalc.plan.room import largest_batch, longest_context
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -255,11 +255,22 @@ def _rows(costs: DecodeCosts, deployment: Deployment, some_contexts: slice, some
 
 
 def _fits(deployment: Deployment, batches: Numbers, contexts: Numbers) -> Numbers:
-    """Whether each batch fits at each context: what a smaller batch needs is never more."""
-    most = int(batches.max())
-    largest = np.array([largest_batch(deployment, context=int(context), limit=most) for context in contexts])
-    fitting: Numbers = (batches[None, :] <= largest[:, None]).ravel()
-    return fitting
+    """Whether each batch fits at each context: what fewer sequences need is never more, nor what shorter ones need.
+
+    Chunks and compressed entries fall back at the end of a period, so that each of their contexts is asked about.
+    """
+    falls = any(
+        isinstance(mixer, Chunked | Compressed) for block in deployment.model.block_counts for mixer in block.mixers
+    )
+    if falls or len(contexts) <= len(batches):
+        most = int(batches.max())
+        largest = np.array([largest_batch(deployment, context=int(context), limit=most) for context in contexts])
+        fitting: Numbers = batches[None, :] <= largest[:, None]
+    else:
+        most = int(contexts.max())
+        longest = np.array([longest_context(deployment, batch=int(batch), limit=most) for batch in batches])
+        fitting = contexts[:, None] <= longest[None, :]
+    return fitting.ravel()
 
 
 def _seconds(
