@@ -201,6 +201,13 @@ class Config:
             raise self.bad(keys[0], f"{len(value)} entries", f"{length} entries, one for each layer")
         return list(value)
 
+    def integers(self, *keys: str, default: Any = _MISSING, length: int | None = None) -> list[int]:
+        """Return a list of whole numbers of 1 or more; of a given length where that is asked for."""
+        values = self.sequence(*keys, default=default, length=length)
+        if not all(type(value) is int and 1 <= value <= _LARGEST for value in values):
+            raise self.bad(keys[0], values, "a list of whole numbers of 1 or more")
+        return values
+
     def child(self, *keys: str, defaults: Mapping[str, Any] | None = None) -> Config:
         """Return a mapping inside this one as a config of its own; empty where it is absent."""
         value = self.raw(*keys, default={})

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["fetch_config"]
 
+_LONGEST_S = 10.0
 # The hub's errors by the name of their class, the more special first.
 _REASONS = {
+    "ConnectError": "the hub cannot be reached, and the config is not in its cache",
     "GatedRepoError": "access to it is restricted, and this machine is not logged in as someone who has it",
     "RepositoryNotFoundError": "the hub has no such model, or it is private",
     "RevisionNotFoundError": "the hub has no such revision",
@@ -35,14 +37,18 @@ def fetch_config(hub_id: str, unknown: KvcalcError) -> Path:
         ProfileError: the hub has no such config, or cannot be reached.
     """
     try:
-        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
     except ImportError:
         install = f"to read {hub_id} from the hub: pip install 'kvcalc[hub]'"
         hint = f"{unknown.hint}; {install}" if unknown.hint else install
         raise UnknownNameError(unknown.what, hint=hint) from None
     try:
         cached = try_to_load_from_cache(hub_id, "config.json")
-        return Path(cached if isinstance(cached, str) else hf_hub_download(hub_id, "config.json"))
+        if isinstance(cached, str):
+            return Path(cached)
+        # asked once: a download asks six times within half a minute, and tells of each
+        get_hf_file_metadata(hf_hub_url(hub_id, "config.json"), timeout=_LONGEST_S)
+        return Path(hf_hub_download(hub_id, "config.json"))
     except Exception as error:
         raise ProfileError(
             f"the config of {hub_id[:100]!r} could not be fetched: {_reason(error)}",

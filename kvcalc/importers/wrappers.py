@@ -61,7 +61,10 @@ def nested_configs(top: Config) -> list[Config]:
 
 def inner_config(outer: Config, key: str, model_type: str) -> Config:
     """Return a part of a config as one of its own, with the defaults of a class, whatever type it names itself."""
-    return _with_class(outer, {**outer.data.get(key, {}), "model_type": model_type}, path=outer.key_path(key))
+    part = outer.data.get(key) or {}
+    if not isinstance(part, dict):
+        raise outer.bad(key, part, "a mapping")
+    return _with_class(outer, {**part, "model_type": model_type}, path=outer.key_path(key))
 
 
 def _with_class(outer: Config, data: Any, *, path: str = "", given: dict[str, KeyUse] | None = None) -> Config:

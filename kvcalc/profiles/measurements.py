@@ -111,6 +111,8 @@ def _expanded(document: Document, group: dict[str, Any], place: str) -> list[dic
     columns = group.get("columns")
     if not isinstance(columns, list) or not isinstance(group["rows"], list):
         raise ProfileError("a group needs `columns` and `rows`, both lists", where=document.place(place))
+    if not all(isinstance(column, str) for column in columns):
+        raise ProfileError("`columns` are names", where=document.place(f"{place}.columns"))
     for index, row in enumerate(group["rows"]):
         if not isinstance(row, list) or len(row) != len(columns):
             where = document.place(f"{place}.rows.{index}")

@@ -81,12 +81,12 @@ def qwen3_asr(config: Config) -> int:
 def gemma3n(config: Config) -> int:
     """The conformer of Gemma 3n."""
     hidden, heads = config.integer("hidden_size"), config.integer("conf_num_attention_heads")
-    kernel, channels = config.integer("conf_conv_kernel_size"), config.sequence("sscp_conv_channel_size", length=2)
+    kernel = config.integer("conf_conv_kernel_size")
+    first, second = config.integers("sscp_conv_channel_size", length=2)
     feed = mlp(hidden, 4 * hidden, bias=False) + norm(hidden, 2, bias=False)
     attend = 5 * hidden * hidden + hidden // heads + norm(hidden, 2, bias=False)
     convolve = 3 * hidden * hidden + kernel * hidden + norm(hidden, 2, bias=False)
     each = 2 * feed + attend + convolve + norm(hidden, bias=False)
-    first, second = (int(channel) for channel in channels)
     front = _KERNEL**2 * (first + first * second) + first + second
     front += second * config.integer("input_feat_size") // 4 * hidden
     return front + layers(config, each, "conf_num_hidden_layers")
@@ -94,14 +94,15 @@ def gemma3n(config: Config) -> int:
 
 def muse(config: Config) -> int:
     """Stages of Muse: patches that widen, and blocks of a depthwise convolution and an MLP."""
-    depths, patch_sizes = config.sequence("depths"), config.sequence("patch_sizes")
+    widths = config.integers("hidden_sizes")
+    depths, patch_sizes = (config.integers(key, length=len(widths)) for key in ("depths", "patch_sizes"))
     kernel, ratio, before, total = config.integer("conv_kernel_size"), config.number("mlp_ratio"), 1, 0
-    for depth, size, hidden in zip(depths, patch_sizes, config.sequence("hidden_sizes"), strict=True):
+    for depth, size, hidden in zip(depths, patch_sizes, widths, strict=True):
         block = linear(kernel, hidden) + norm(hidden, bias=False) + mlp(hidden, int(ratio * hidden))
         total += linear(before * size, hidden) + norm(hidden, bias=False) + depth * block
         before = hidden
     out = config.integer("out_hidden_size")
-    return int(total) + norm(before, bias=False) + linear(before, out) + norm(out, bias=False)
+    return total + norm(before, bias=False) + linear(before, out) + norm(out, bias=False)
 
 
 AUDIO: dict[str, Callable[[Config], int]] = {

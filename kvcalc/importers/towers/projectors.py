@@ -133,8 +133,8 @@ def _mllama(_top: Config, tower: Config, text: int) -> int:
 def _kimi(_top: Config, tower: Config, text: int) -> int:
     hidden = hidden_of(tower)
     wide = hidden
-    for size in tower.sequence("merge_kernel_size", default=[2, 2]):
-        wide *= int(size)
+    for size in tower.integers("merge_kernel_size", default=[2, 2]):
+        wide *= size
     return norm(hidden) + perceptron(wide, wide, text)
 
 
@@ -165,8 +165,8 @@ def _muse(top: Config, tower: Config, text: int) -> int:
 
 def _minicpm(top: Config, tower: Config, text: int) -> int:
     wide = hidden_of(tower)
-    for size in top.sequence("merge_kernel_size", default=[2, 2]):
-        wide *= int(size)
+    for size in top.integers("merge_kernel_size", default=[2, 2]):
+        wide *= size
     times = top.integer("merger_times", default=1)
     return times * (norm(wide) + linear(wide, wide)) + (times - 1) * linear(wide, hidden_of(tower)) + linear(wide, text)
 

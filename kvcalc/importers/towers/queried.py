@@ -39,8 +39,8 @@ def _segment_anything(config: Config) -> int:
 def _minicpm(config: Config) -> int:
     """MiniCPM-V 4.6: SigLIP, and a merger of windows with attention of its own inside it."""
     hidden, window = hidden_of(config), 1
-    for size in config.sequence("window_kernel_size", default=[2, 2]):
-        window *= int(size)
+    for size in config.integers("window_kernel_size", default=[2, 2]):
+        window *= size
     wide = window * hidden
     inner = window * config.integer("intermediate_size")
     return headless_siglip(config) + attention(hidden) + norm(hidden) + norm(wide) + perceptron(wide, inner, hidden)
@@ -77,9 +77,10 @@ def radio(config: Config) -> int:
 def _omniasr(config: Config) -> int:
     """wav2vec 2.0's encoder: convolutions over the wave, a grouped one for positions, layers."""
     hidden, before, front = config.integer("hidden_size"), 1, 0
-    for out, kernel in zip(config.sequence("conv_dim"), config.sequence("conv_kernel"), strict=True):
-        front += linear(before * int(kernel), int(out), bias=config.flag("conv_bias", default=True)) + norm(int(out))
-        before = int(out)
+    widths = config.integers("conv_dim")
+    for out, kernel in zip(widths, config.integers("conv_kernel", length=len(widths)), strict=True):
+        front += linear(before * kernel, out, bias=config.flag("conv_bias", default=True)) + norm(out)
+        before = out
     groups, width = config.integer("num_conv_pos_embedding_groups"), config.integer("num_conv_pos_embeddings")
     front += norm(before) + linear(before, hidden) + linear(hidden // groups * width, hidden)
     each = attention(hidden) + mlp(hidden, config.integer("intermediate_size")) + norm(hidden, 2)

@@ -24,10 +24,17 @@ def _fail(*_: Any) -> Any:
     raise AssertionError("not to be called")
 
 
-def _hub(monkeypatch: pytest.MonkeyPatch, *, cached: Any = None, download: Callable[..., Any] = _fail) -> None:
+def _hub(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    cached: Any = None,
+    download: Callable[..., Any] = _fail,
+    metadata: Callable[..., Any] | None = None,
+) -> None:
     hub = ModuleType("huggingface_hub")
     lookup = cached if callable(cached) else lambda *_: cached
     vars(hub).update(try_to_load_from_cache=lookup, hf_hub_download=download)
+    vars(hub).update(hf_hub_url=lambda *_: "", get_hf_file_metadata=metadata or (lambda *_, **__: None))
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
 
 
@@ -108,3 +115,15 @@ def test_every_failure_of_the_hub_is_one_clear_error(
             fetch_config("owner/name", _UNKNOWN)
         assert "\n" not in str(caught.value)
         assert "hf auth login" in caught.value.hint
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ConnectError(Exception):
+        """As the HTTP library has it."""
+
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise ConnectError("[Errno -2] Name or service not known")
+
+    _hub(monkeypatch, metadata=unreachable)
+    with pytest.raises(ProfileError, match="the hub cannot be reached, and the config is not in its cache"):
+        fetch_config("owner/name", _UNKNOWN)

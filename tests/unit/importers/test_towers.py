@@ -11,9 +11,11 @@ from safetensors.numpy import save_file
 
 import kvcalc
 from kvcalc import api
+from kvcalc.core.errors import KvcalcError, ProfileError
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import active_parameters, parameters, tower_parameters
 from kvcalc.cost.sharding import rank_parameters
+from kvcalc.importers.config_reader import Config
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.importers.safetensors import import_safetensors
 
@@ -254,3 +256,20 @@ def test_catalogue_config_and_header_weigh_the_same(tmp_path: Path) -> None:
     assert len({weights.total_bytes for weights in sizes}) == 1
     assert [weights.parts for weights in sizes] == [sizes[0].parts] * 3
     assert sizes[0].total_bytes == sum(2 * int(np.prod(shape)) for shape in shapes.values())
+
+
+@pytest.mark.parametrize(
+    "vision", ["text", 5, [1], {"model_type": "clip_vision_model", "hidden_size": "x"}, {"model_type": ["x"]}]
+)
+def test_a_tower_that_makes_no_sense_is_told_or_refused(vision: Any) -> None:
+    try:
+        notes = _model("llava", vision_config=vision).notes
+    except KvcalcError:
+        return
+    assert any("vision" in note for note in notes)
+
+
+@pytest.mark.parametrize("size", [["1e3", 2], [0, 2], [2.5], "x", [None]])
+def test_sizes_in_a_list_are_whole_numbers(size: Any) -> None:
+    with pytest.raises(ProfileError, match="merge_kernel_size"):
+        Config({"merge_kernel_size": size}).integers("merge_kernel_size")
