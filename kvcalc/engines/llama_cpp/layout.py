@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -236,15 +237,16 @@ class _Builder:
     def __init__(self, options: LlamaCppOptions, layers: tuple[Layer, ...]) -> None:
         self.options = options
         self.formats = options.formats
-        rows = [value_bytes(layer.entry, self.formats) for layer in layers if layer.entry]
-        self.widest = max(rows, default=0)
+        entries = {layer.entry for layer in layers if layer.entry}
+        self.widest = max((value_bytes(entry, self.formats) for entry in entries), default=0)
 
     def cache(self, role: str, cells: int, streams: int, entries: list[Full], *, pad: bool = False) -> Cache:
         """Return a cache with one row a cell for each entry, padded to the widest values where asked for."""
-        keys = sum(key_bytes(entry, self.formats) for entry in entries)
-        rows = [value_bytes(entry, self.formats) for entry in entries]
+        counts = Counter(entries)  # most layers are alike
+        keys = sum(count * key_bytes(entry, self.formats) for entry, count in counts.items())
+        values = sum(count * value_bytes(entry, self.formats) for entry, count in counts.items())
         if pad and not self.options.flash:
-            rows = [self.widest] * len(rows)
+            values = self.widest * len(entries)
         slots = cells * streams
         return Cache(
             role=role,
@@ -252,7 +254,7 @@ class _Builder:
             streams=streams,
             layers=len(entries),
             k_bytes=slots * keys,
-            v_bytes=slots * sum(rows),
+            v_bytes=slots * values,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -273,3 +274,14 @@ def test_types_that_are_refused(architecture: str, mixer: Mixer, options: dict[s
 def test_what_is_not_described_is_refused(architecture: str, mixers: list[Mixer | tuple[Mixer, ...]]) -> None:
     with pytest.raises(UnsupportedError):
         laid_out(architecture, *mixers)
+
+
+def test_layers_that_are_alike_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("kvcalc.engines.llama_cpp.layout")
+    computed: list[Any] = []
+    plain = module.value_bytes
+    monkeypatch.setattr(module, "value_bytes", lambda *given: computed.append(given) or plain(*given))
+    wide = replace(FULL, kv_heads=4)
+    one, many = laid_out("llama", FULL, wide), laid_out("llama", *(FULL, wide) * 1000)
+    assert many.kv_bytes == 1000 * one.kv_bytes
+    assert len(computed) < 20
