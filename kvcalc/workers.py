@@ -6,7 +6,7 @@ import os
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -189,13 +189,16 @@ def _cluster(address: str) -> Iterator[Pool]:
             yield Pool(executor, _Watch(client, address))
         except KilledWorker as error:
             raise KvcalcError(f"workers of the cluster ended again and again: {error}"[:300]) from None
-        except CancelledError:
-            raise KvcalcError(f"the Dask scheduler at {address} has gone") from None
         except ImportError as error:
             hint = "install the same kvcalc on them"
             raise KvcalcError(f"the workers of the cluster cannot run the tasks: {error}"[:300], hint=hint) from None
+        except Exception as error:
+            if isinstance(error, KvcalcError) or (client.status == "running" and not isinstance(error, CancelledError)):
+                raise
+            raise KvcalcError(f"the Dask scheduler at {address} has gone") from None
         finally:
-            executor.shutdown(wait=False)
+            with suppress(Exception):  # there may be nobody who could cancel what is under way
+                executor.shutdown(wait=False)
 
 
 class _Watch:

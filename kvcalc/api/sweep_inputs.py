@@ -101,9 +101,9 @@ def _named(swept: Sweep) -> Iterator[tuple[str, Any]]:
 
 def _others(swept: Sweep) -> dict[str, str]:
     """Return digests of traces, and of the calibrations that estimates choose from; and the version."""
-    found = {"kvcalc's version": __version__}
+    digests = {"kvcalc's version": __version__}
     if "estimate" in _given(swept, "step_times") and not _given(swept, "calibration"):
-        found |= {_called("calibration", name): _digest(each) for name, each in sorted(calibrations().items())}
+        digests |= {_called("calibration", name): _digest(each) for name, each in sorted(calibrations().items())}
     for trace in _given(swept, "trace"):
         path = Path(trace)
         with open_regular(path) as file:
@@ -113,8 +113,8 @@ def _others(swept: Sweep) -> dict[str, str]:
             digest = hashlib.sha256()
             for block in iter(partial(file.read, _BLOCK_BYTES), b""):
                 digest.update(block)
-            found[f"trace {trace}"] = digest.hexdigest()
-    return found
+            digests[f"trace {trace}"] = digest.hexdigest()
+    return digests
 
 
 def _called(kind: str, source: Any) -> str:

@@ -118,19 +118,17 @@ def sweep(
     if pareto or slo:
         check_choice(swept.report, slo)
     workforce: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress}
-    if save is not None:
-        notes = _save_rows(swept, save, resume=resume, **workforce)
-        return SweepReport(
-            report=swept.report, points=swept.grid.points, rows=(), slo="", best=None, saved=str(save), notes=notes
-        )
-    rows, notes = _rows(swept, **workforce)
+    if save is None:
+        rows, notes = _rows(swept, **workforce)
+    else:
+        rows, notes, slo = [], _save_rows(swept, save, resume=resume, **workforce), None
     return SweepReport(
         report=swept.report,
         points=swept.grid.points,
         rows=front_rows(swept.report, rows) if pareto else tuple(rows),
         slo=slo or "",
         best=best_row(swept.report, rows, slo) if slo else None,
-        saved="",
+        saved="" if save is None else str(save),
         notes=notes,
     )
 
