@@ -43,7 +43,7 @@ _TORCH_SIZES = {
     "unused_gib": (rf"{SIZE} is reserved by PyTorch but unallocated",),
 }
 _TORCH = {name: tuple(map(re.compile, patterns)) for name, patterns in _TORCH_SIZES.items()}
-_GPU = re.compile(r"\bGPU (\d{1,4})\b")
+_GPU = re.compile(r"\b[GNX]PU (\d{1,4})\b")
 
 _IN_USE = re.compile(
     rf"Free memory on device (?:\w{{1,12}}:(\d{{1,4}}) )?\(({NUMBER})/({NUMBER}) GiB\).{{0,80}}?"

@@ -111,7 +111,7 @@ def reconcile_report(
         except KvcalcError as error:
             failure = error
             left_out.append(start_up_name(start_up))
-            notes.append(f"{start_up_name(start_up)}: {error}")
+            notes.append(f"{start_up_name(start_up)}: {error}" + (f" ({error.hint})" if error.hint else ""))
             continue
         rows += more
         notes += [f"{start_up_name(start_up)}: {note}" for note in told]
@@ -120,8 +120,6 @@ def reconcile_report(
     if failure is not None and not models and last.refusal is None:
         raise failure
     remedies = remedies_of(last, model_of_last, hardware) if last.refusal and model_of_last is not None else None
-    if last.refusal is not None and model_of_last is None:
-        notes.append("add --model to get flags that would start it")
     if remedies is not None and model_of_last is not None:
         advice = (*advice, *limits_of(last, model_of_last), *(remedy.text for remedy in remedies.found))
         notes += [remedies.why_none] if remedies.why_none else []
@@ -140,14 +138,18 @@ def reconcile_report(
 
 
 def _distinct(start_ups: Iterable[StartUp]) -> list[StartUp]:
-    """Return start-ups without those that printed the same as an earlier one, as in a crash loop."""
+    """Return each start-up once of those that printed the same, as in a crash loop; the last one comes last."""
     found: dict[str, StartUp] = {}
+    last = ""
     for start_up in start_ups:
         printed = {name: [number.value for number in numbers] for name, numbers in start_up.printed.items()}
         caches = [(cache.total.value, cache.cells, cache.layers) for cache in start_up.caches]
         refused = start_up.refusal and (start_up.refusal.kind, start_up.refusal.stage)
         told = (start_up.engine, start_up.version, start_up.model, dict(start_up.options), printed, caches, refused)
-        found.setdefault(repr(told), start_up)
+        last = repr(told)
+        found.setdefault(last, start_up)
+    if found:
+        found[last] = found.pop(last)
     return list(found.values())
 
 

@@ -26,6 +26,7 @@ TORCH_2_0 = (
     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB (GPU 1; 23.65 GiB total capacity; 22.51 GiB "
     "already allocated; 50.44 MiB free; 22.90 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
 )
+NPU = TORCH_2_0.replace("torch.cuda.OutOfMemoryError: CUDA", "RuntimeError: NPU").replace("GPU 1", "NPU 6")
 HIP = TORCH_2_1.replace("CUDA out", "HIP out").replace("capacty", "capacity")
 
 
@@ -46,8 +47,9 @@ def sizes(refusal):
         (TORCH_2_1, "3", {"tried_gib": 0.168, "total_gib": 23.69, "free_gib": 0.022, "process_gib": 23.66, "torch_gib": 23.28, "unused_gib": 0.003}),
         (HIP, "3", {"tried_gib": 0.168, "total_gib": 23.69, "free_gib": 0.022, "process_gib": 23.66, "torch_gib": 23.28, "unused_gib": 0.003}),
         (TORCH_2_0, "1", {"tried_gib": 0.219, "total_gib": 23.65, "free_gib": 0.049, "torch_gib": 22.51}),
+        (NPU, "6", {"tried_gib": 0.219, "total_gib": 23.65, "free_gib": 0.049, "torch_gib": 22.51}),
     ],
-    ids=["2.3 to 2.11", "2.1", "ROCm", "2.0"],
+    ids=["2.3 to 2.11", "2.1", "ROCm", "2.0", "Ascend"],
 )  # fmt: skip
 def test_pytorchs_line(line, device, expected):
     found = refused(ENGINE, line)

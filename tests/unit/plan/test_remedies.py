@@ -373,6 +373,19 @@ def test_a_start_that_succeeded_after_one_that_failed_is_no_refusal():
     worked = engine(QWEN, length=32768) + "Available KV cache memory: 4.51 GiB\nGPU KV cache size: 32,832 tokens\n"
     report = api.reconcile(failed + worked)
     assert (report.refusal, report.start_with) == (None, "")
+    again = api.reconcile(failed + worked + failed)
+    assert again.refusal.kind == "request_too_long"
+    assert again.start_with == "--max-model-len 32768"
+
+
+def test_a_refusal_of_a_model_whose_cache_is_not_described_is_explained():
+    log = SGLANG.format(share=0.5) + "Mamba Cache is allocated. conv_state size: 0.1 GB, ssm_state size: 2.0 GB\n"
+    log += "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n"
+    report = api.reconcile(log)
+    assert report.refusal.kind == "no_cache_memory"
+    assert report.start_with == ""
+    assert any("pools of states" in note for note in report.notes)
+    assert not any("--model" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("model", [None, "qwen3-8b"])
