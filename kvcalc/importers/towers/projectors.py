@@ -163,6 +163,22 @@ def _muse(top: Config, tower: Config, text: int) -> int:
     return perceptron(wide, inner, inner, bias=False) + linear(inner, text, bias=False)
 
 
+def _lfm3(top: Config, tower: Config, text: int) -> int:
+    hidden = hidden_of(tower)
+    wide = hidden * tower.integer("spatial_merge_size", default=2) ** 2
+    bias = top.flag("projector_bias", default=True)
+    return norm(hidden) + perceptron(wide, top.integer("projector_hidden_size"), text, bias=bias)
+
+
+def _phi4(_top: Config, tower: Config, text: int) -> int:
+    hidden = hidden_of(tower)
+    return 2 * hidden + perceptron(hidden, text, text)
+
+
+def _hyperclovax(_top: Config, tower: Config, text: int) -> int:
+    return linear(tower.integer("out_hidden_size"), text)
+
+
 def _minicpm(top: Config, tower: Config, text: int) -> int:
     wide = hidden_of(tower)
     for size in top.integers("merge_kernel_size", default=[2, 2]):
@@ -206,19 +222,24 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "instructblip": Wrapper(queried.instructblip, "instructblip_vision_model"),
     "instructblipvideo": Wrapper(queried.instructblip, "instructblipvideo_vision_model"),
     "janus": Wrapper(queried.janus, "janus_vision_model"),
+    "hyperclovax_vision_v2": Wrapper(_hyperclovax, "qwen2_5_vl_vision"),
+    "idefics2": Wrapper(queried.idefics2, "idefics2_vision"),
     "idefics3": Wrapper(_idefics3, "idefics3_vision"),
     "internvl": Wrapper(_internvl, "internvl_vision"),
     "internvl_chat": Wrapper(_internvl, "intern_vit_6b"),
     "kimi_k25": Wrapper(_kimi, "kimi_k25_vision"),
     "kimi_vl": Wrapper(_kimi, "kimi_k25_vision"),
     "lfm2_vl": Wrapper(_lfm2),
+    "lfm3_vl": Wrapper(_lfm3, "lfm3_vl_vision"),
     "lighton_ocr": Wrapper(_mistral3, "pixtral"),
     "llama4": Wrapper(_llama4, "llama4_vision_model"),
     "llava": Wrapper(_llava),
     "llava_next": Wrapper(_llava_newline),
     "llava_next_video": Wrapper(_llava_newline),
     "llava_onevision": Wrapper(_llava_newline),
+    "minicpm_ocr": Wrapper(_minicpm, "minicpm_ocr_vision"),
     "minicpmv4_6": Wrapper(_minicpm, "minicpmv4_6_vision"),
+    "minicpmv4_7": Wrapper(_minicpm, "minicpmv4_7_vision"),
     "minimax_m3_vl": Wrapper(_minimax, "minimax_m3_vl_vision"),
     "mistral3": Wrapper(_mistral3),
     "mistral_large4": Wrapper(_mistral3),
@@ -228,6 +249,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "nemotron_h_omni": Wrapper(_nemotron, "radio"),
     "ovis2": Wrapper(_ovis2, "ovis2_vision"),
     "paddleocr_vl": Wrapper(_paddleocr, "paddleocr_vl_vision"),
+    "phi4_multimodal": Wrapper(_phi4, "phi4_multimodal_vision"),
     "pp_chart2table": Wrapper(queried.got_ocr2, "pp_chart2table_vision"),
     "paligemma": Wrapper(_paligemma),
     "qianfan_ocr": Wrapper(_internvl, "qianfan_ocr_vision"),
@@ -239,6 +261,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "qwen3_omni_moe_thinker": Wrapper(_nothing, "qwen3_vl_vision"),
     "qwen3_vl": Wrapper(_nothing, "qwen3_vl_vision"),
     "qwen3_vl_moe": Wrapper(_nothing, "qwen3_vl_vision"),
+    "qwen4_exp": Wrapper(_nothing, "qwen4_exp_vision"),
     "shieldgemma2": Wrapper(_gemma3),
     "smolvlm": Wrapper(_idefics3, "smolvlm_vision"),
     "step3p7": Wrapper(_step, "step3p5_vision"),
@@ -250,6 +273,10 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
 
 def _flamingo(top: Config, tower: Config, text: int) -> int:
     return perceptron(audio.hidden_of(tower), text, text, bias=top.flag("projector_bias", default=True))
+
+
+def _phi4_audio(_top: Config, tower: Config, text: int) -> int:
+    return 2 * perceptron(audio.hidden_of(tower), text, text)
 
 
 def _one_map(_top: Config, tower: Config, text: int) -> int:
@@ -284,6 +311,7 @@ AUDIO_WRAPPERS: dict[str, Wrapper] = {
     "muse_spark": Wrapper(_nothing, "muse_spark_audio"),
     "musicflamingo": Wrapper(_flamingo, "audioflamingo3_encoder"),
     "omniasr": Wrapper(_one_map, "omniasr_audio"),
+    "phi4_multimodal": Wrapper(_phi4_audio, "phi4_multimodal_audio"),
     "qwen2_5_omni_thinker": Wrapper(_nothing, "qwen2_5_omni_audio_encoder"),
     "qwen2_audio": Wrapper(_one_map, "qwen2_audio_encoder"),
     "qwen3_asr": Wrapper(_qwen3_asr, "qwen3_asr_encoder"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["AUDIO", "VISION", "aria", "blip", "got_ocr2", "granite", "instructblip", "janus", "radio"]
+__all__ = ["AUDIO", "VISION", "aria", "blip", "got_ocr2", "granite", "idefics2", "instructblip", "janus", "radio"]
 
 
 def _blip(config: Config) -> int:
@@ -101,6 +101,20 @@ def _granite_speech(config: Config) -> int:
     return outer + layers(config, each, "num_layers")
 
 
+def _phi4(config: Config) -> int:
+    """The conformer of Phi-4-multimodal: separable convolutions, gated feed-forwards, biases of relative positions."""
+    hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    channels, kernel = config.integer("nemo_conv_channels"), config.integer("kernel_size")
+    front = linear(9, channels) + 2 * (linear(9, channels) + linear(channels, channels))
+    front += linear(channels * config.integer("input_size") // config.integer("time_reduction", default=8), hidden)
+    front += 2 * config.integer("bias_max_distance") * config.integer("num_attention_heads", default=16)
+    feed = norm(hidden) + linear(hidden, 2 * inner) + linear(inner, hidden)
+    convolve = norm(hidden) + 2 * hidden + linear(hidden, 2 * hidden) + linear(kernel, hidden)
+    convolve += 2 * linear(hidden, hidden)
+    each = 2 * feed + attention(hidden) + convolve + norm(hidden, 2)
+    return front + layers(config, each, "num_blocks", "num_hidden_layers")
+
+
 def _q_former(config: Config, *, text: bool) -> int:
     """Queries that attend to a tower's output in every few layers; with text, words and an MLP for them beside."""
     hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
@@ -138,6 +152,20 @@ def granite(top: Config, _tower: Config, text: int) -> int:
     return _queries(top, "projector_config", "blip_2_qformer", text=False, out=text, queries=queries)
 
 
+def idefics2(top: Config, tower: Config, text: int) -> int:
+    """Idefics2's gated map and its perceiver of latents."""
+    own = inner_config(top, "perceiver_config", "idefics2_perceiver")
+    heads, width = own.integer("resampler_n_heads", default=16), own.integer("resampler_head_dim", default=96)
+    kv, depth = own.integer("num_key_value_heads", default=4), own.integer("resampler_depth", default=3)
+    hidden = own.integer("hidden_size", default=text)
+    attend = 2 * hidden * width * (heads + kv)
+    each = attend + mlp(hidden, 4 * hidden, bias=False, gated=True) + norm(hidden, 3, bias=False)
+    latents = own.integer("resampler_n_latents", default=64) * hidden + norm(hidden, bias=False)
+    inner = top.child("text_config").integer("intermediate_size", default=14336)
+    joined = 2 * hidden_of(tower) * inner + inner * text
+    return joined + latents + depth * each
+
+
 def aria(top: Config, tower: Config, text: int) -> int:
     """Aria's queries, attention to the tower's output, and an MLP."""
     hidden = hidden_of(tower)
@@ -165,7 +193,9 @@ VISION: dict[str, Callable[[Config], int]] = {
     "hy_v4_vl_vision": _hy_v4,
     "instructblip_vision_model": _blip,
     "instructblipvideo_vision_model": _blip,
+    "minicpm_ocr_vision": _minicpm,
     "minicpmv4_6_vision": _minicpm,
+    "minicpmv4_7_vision": _minicpm,
     "paddleocr_vl_vision": headless_siglip,
     "pp_chart2table_vision": _segment_anything,
     "radio": radio,
@@ -175,4 +205,5 @@ AUDIO: dict[str, Callable[[Config], int]] = {
     "granite_speech_encoder": _granite_speech,
     "granite_speech_plus_encoder": _granite_speech,
     "omniasr_audio": _omniasr,
+    "phi4_multimodal_audio": _phi4,
 }

@@ -38,23 +38,27 @@ def grid(config: Config) -> int:
     return (side(config, "image_size") // side(config, "patch_size")) ** 2
 
 
-def siglip(config: Config) -> int:
-    """SigLIP: a position for each patch, and where the config says so a pooling head of attention and an MLP."""
+def _pooling(config: Config) -> int:
+    """SigLIP's pooling head: a query, attention and an MLP."""
     hidden = hidden_of(config)
-    head = 0
-    if config.flag("vision_use_head", default=False):
-        head = hidden + attention(hidden) + norm(hidden) + mlp(hidden, _inner(config))
-    return patches(config, hidden) + grid(config) * hidden + plain_layers(config) + norm(hidden) + head
+    return hidden + attention(hidden) + norm(hidden) + mlp(hidden, _inner(config))
+
+
+def siglip(config: Config) -> int:
+    """SigLIP: a position for each patch, and where the config says so a pooling head."""
+    head = _pooling(config) if config.flag("vision_use_head", default=False) else 0
+    return headless_siglip(config) + head
+
+
+def pooled_siglip(config: Config) -> int:
+    """SigLIP that always has its pooling head: Phi-4-multimodal."""
+    return headless_siglip(config) + _pooling(config)
 
 
 def siglip2(config: Config) -> int:
     """SigLIP-2 with native sizes: as `siglip`, with as many positions as the config says."""
-    hidden = hidden_of(config)
-    head = 0
-    if config.flag("vision_use_head", default=False):
-        head = hidden + attention(hidden) + norm(hidden) + mlp(hidden, _inner(config))
-    positions = config.integer("num_patches") * hidden
-    return patches(config, hidden) + positions + plain_layers(config) + norm(hidden) + head
+    head = _pooling(config) if config.flag("vision_use_head", default=False) else 0
+    return positionless_siglip(config) + config.integer("num_patches") * hidden_of(config) + head
 
 
 def headless_siglip(config: Config) -> int:
@@ -221,6 +225,19 @@ def minimax_m3(config: Config) -> int:
     return patches(config, hidden, bias=False, frames=frames) + norm(hidden) + plain_layers(config)
 
 
+def lfm3(config: Config) -> int:
+    """LFM3-VL: layers of gated convolutions or grouped attention, gated MLPs, no biases."""
+    hidden, heads = hidden_of(config), config.integer("num_attention_heads")
+    kv, kernel = config.integer("num_key_value_heads"), config.integer("conv_kernel_size", default=3)
+    convolve = 4 * hidden * hidden + kernel**2 * hidden
+    attend = 2 * hidden * hidden * (heads + kv) // heads + norm(hidden // heads, 2, bias=False)
+    kinds = config.sequence("layer_types")
+    each = mlp(hidden, _inner(config), bias=False, gated=True) + norm(hidden, 2, bias=False)
+    own = sum(attend if kind == "full_attention" else convolve for kind in kinds)
+    frames = config.integer("temporal_patch_size", default=2)
+    return patches(config, hidden, bias=False, frames=frames) + norm(hidden, bias=False) + len(kinds) * each + own
+
+
 def step3(config: Config) -> int:
     """Step-3.7: scales after attention and MLP, two downsampling convolutions that double the width each."""
     hidden = hidden_of(config)
@@ -274,22 +291,26 @@ VISION: dict[str, Callable[[Config], int]] = {
     "glm4v_vision": glm4v,
     "glm5_next_vision": glm5_next,
     "glm_ocr_vision": glm5_next,
+    "idefics2_vision": headless_siglip,
     "idefics3_vision": headless_siglip,
     "intern_vit_6b": intern_vit,
     "internvl_vision": internvl,
     "janus_vision_model": janus,
     "kimi_k25_vision": kimi,
+    "lfm3_vl_vision": lfm3,
     "llama4_vision_model": llama4,
     "minimax_m3_vl_vision": minimax_m3,
     "mllama_vision_model": mllama,
     "muse_glimmer_vision": muse,
     "muse_spark_vision": muse,
     "ovis2_vision": ovis2,
+    "phi4_multimodal_vision": pooled_siglip,
     "pixtral": pixtral,
     "qianfan_ocr_vision": internvl,
     "qwen2_5_vl_vision": qwen2_5_vl,
     "qwen2_vl_vision": qwen2_vl,
     "qwen3_5_vision": qwen3_vl,
+    "qwen4_exp_vision": qwen3_vl,
     "qwen3_vl_vision": qwen3_vl,
     "siglip2_vision_model": siglip2,
     "siglip_vision_model": siglip,

@@ -57,7 +57,8 @@ _WHISPER = {
 
 
 def _model(kind: str, *, hidden: int = 160, **top: Any) -> ModelProfile:
-    return import_config({"model_type": kind, "text_config": _TEXT | {"hidden_size": hidden}, **top}, name="m")[0]
+    text = _TEXT | {"hidden_size": hidden, "intermediate_size": 14336}
+    return import_config({"model_type": kind, "text_config": text, **top}, name="m")[0]
 
 
 # The counts of `transformers_types`: tower and projector of each class, built without storage from such a config.
@@ -156,6 +157,33 @@ def test_audio_towers_have_the_parameters_of_their_classes(kind: str, hidden: in
     assert tower_parameters(_model(kind, hidden=hidden, audio_config=audio)) == {"audio": total}
 
 
+# Built without storage from the defaults of the classes themselves.
+@pytest.mark.parametrize(
+    ("kind", "text", "totals"),
+    [
+        ("lfm3_vl", 2048, {"vision": 164_206_336 + 25_174_016}),
+        ("idefics2", 4096, {"vision": 87_453_696 + 732_209_152}),
+        ("hyperclovax_vision_v2", 4096, {"vision": 3_083_025_152 + 14_684_160}),
+        ("minicpmv4_7", 4096, {"vision": 135_366_144 + 22_033_408}),
+        ("qwen4_exp", 2560, {"vision": 453_650_672}),
+        ("step3p7", 4096, {"vision": 1_981_014_784}),
+    ],
+)
+def test_a_tower_of_defaults_is_that_of_the_class(kind: str, text: int, totals: dict[str, int]) -> None:
+    top: dict[str, Any] = {}
+    if kind == "lfm3_vl":
+        own = ["conv", "conv", *["full_attention", "conv"] * 6]
+        top = {"projector_hidden_size": 4096, "vision_config": {"layer_types": own}}
+    if kind == "idefics2":
+        top = {"perceiver_config": {"hidden_size": 4096}}
+    assert tower_parameters(_model(kind, hidden=text, **top)) == totals
+
+
+def test_a_model_that_sees_and_hears_has_two_towers() -> None:
+    text = _TEXT | {"model_type": "phi4_multimodal", "hidden_size": 3072, "num_attention_heads": 24}
+    assert tower_parameters(import_config(text, name="m")[0]) == {"vision": 441_550_016, "audio": 466_432_256}
+
+
 def test_a_conformer_is_read_through_queries() -> None:
     encoder = {
         "context_size": 200, "conv_kernel_size": 15, "dim_head": 128, "feedforward_mult": 4, "hidden_dim": 1024,
@@ -184,7 +212,8 @@ def test_intern_vit_has_the_parameters_of_its_own_code() -> None:
 
 
 def test_a_tower_is_loaded_and_no_token_passes_it() -> None:
-    with_tower, without = _model("llava", vision_config=_CLIP), import_config(_TEXT, name="m")[0]
+    with_tower = _model("llava", vision_config=_CLIP)
+    without = with_tower.text_only()
     assert sum(parameters(with_tower).values()) - sum(parameters(without).values()) == 26_390_528 + 189_760
     assert active_parameters(with_tower) == active_parameters(without)
     one, other = (
