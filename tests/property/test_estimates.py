@@ -110,7 +110,7 @@ def test_each_kind_of_operator_has_its_own_rates():
 def test_collectives_take_their_start_and_their_bytes(hardware):
     hardware = replace(hardware, links={"scale_up": Link(name="wire", bytes_per_s=100)})
     op = OpCost(name="all_reduce", part="interconnect", collective_bytes=50, collective_steps=6, calls=3)
-    cost = StepCost(rank_kinds=((2, ((op,),)),), tokens=1)
+    cost = StepCost(rank_kinds=((2, ((op,),)),), tokens=1, exchange_gpus=2)
     calibration = replace(PEAKS, collective_s=2, link_share=0.5)
     assert reached_seconds(pass_terms(cost, hardware), calibration) == pytest.approx(3 * 2 + 50 / (0.5 * 100))
 
