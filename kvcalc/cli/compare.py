@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from kvcalc.cli.options import Engine, Json, Memory, Output, Set
+from kvcalc.cli.options import Engine, Json, Memory, Output, Set, Towers
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 from kvcalc.core.ranges import check_combinations
 
@@ -54,6 +54,7 @@ def command(
     price: Price = None,
     memory: Memory = None,
     engine: Engine = None,
+    towers: Towers = None,
     settings: Set = None,
     json: Json = False,
     output: Output = "table",
@@ -81,7 +82,10 @@ def command(
     check_combinations("sides", sides, most=_MOST_SIDES, hint="kvcalc sweep computes grids")
     labels = api.side_labels(sides)
     report = api.compare(
-        [_side(label, side, settings or [], engine) for label, side in zip(labels, sides, strict=True)]
+        [
+            _side(label, side, settings or [], engine=engine, towers=towers)
+            for label, side in zip(labels, sides, strict=True)
+        ]
     )
     emit(report, shown)
 
@@ -146,7 +150,7 @@ def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[s
     return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
 
 
-def _side(label: str, given: dict[str, str], settings: list[str], engine: str | None) -> Side:
+def _side(label: str, given: dict[str, str], settings: list[str], *, engine: str | None, towers: bool | None) -> Side:
     from kvcalc import api
     from kvcalc.cli.shared import memory, number, one_count
 
@@ -163,6 +167,7 @@ def _side(label: str, given: dict[str, str], settings: list[str], engine: str | 
         gpu=given.get("gpu"),
         memory_bytes=memory_bytes,
         engine=engine,
+        towers=towers,
         settings=settings,
         **options,
     )

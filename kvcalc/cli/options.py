@@ -28,6 +28,7 @@ __all__ = [
     "Model",
     "Output",
     "Set",
+    "Towers",
     "With",
     "takes_acceptance",
     "takes_charts",
@@ -58,6 +59,7 @@ Calibration = Annotated[
 With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
+Towers = Annotated[bool | None, Option("--towers/--no-towers", help="Whether towers for images and sound are loaded.")]
 
 # How a model is run; the names are the arguments of `kvcalc.api.deployment`.
 _DEPLOYMENT: dict[str, Any] = {
@@ -79,9 +81,7 @@ _DEPLOYMENT: dict[str, Any] = {
     "data_parallel": Annotated[
         int | None, Option("--data-parallel", "--dp", help="Copies of the attention part; --ep shares the experts.")
     ],
-    "towers": Annotated[
-        bool | None, Option("--towers/--no-towers", help="Whether towers for images and sound are loaded.")
-    ],
+    "towers": Towers,
     "settings": Set,
 }
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kvcalc.cli.options import ENGINE_NAMES, Json, Memory, Output, Set, takes_swept
+from kvcalc.cli.options import ENGINE_NAMES, Json, Memory, Output, Set, Towers, takes_swept
 from kvcalc.core.errors import InputError
 
 Models = Annotated[str, Option("--model", "-m", help="Models, separated by commas.")]
@@ -80,6 +80,7 @@ def command(
     activations: Activations = None,
     engine: Engines = None,
     memory: Memory = None,
+    towers: Towers = None,
     settings: Set = None,
     rate: Rates = None,
     seed: Seeds = None,
@@ -161,7 +162,8 @@ def command(
         report=report,
         axes={name: values for name, values in axes.items() if values is not None},
         deployment={"weights": weights, "activations": activations, "settings": tuple(settings or ())}
-        | ({} if memory is None else {"memory_bytes": memory_of(memory)}),
+        | ({} if memory is None else {"memory_bytes": memory_of(memory)})
+        | ({} if towers is None else {"towers": towers}),
         options=options,
     )
     where: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
