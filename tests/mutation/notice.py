@@ -47,6 +47,8 @@ LEFT_OUT = ("kvcalc/measure/", "kvcalc/__main__.py", "kvcalc/workers.py", "kvcal
             "kvcalc/cli/bench.py", "kvcalc/cli/crosscheck.py", "kvcalc/render/tables/bench.py", "kvcalc/render/tables/crosscheck.py",
             "kvcalc/render/charts/bench.py", "kvcalc/render/charts/crosscheck.py")  # fmt: skip
 # Numbers here are looks: widths, shades, how many ticks.
+# Words of a module's name that tell something.
+MIN_WORD = 4
 LOOKS, NUMBERS = "kvcalc/render/", ("constant", "factor")
 
 
@@ -132,13 +134,23 @@ def digest(file: str) -> str:
 
 
 def tests_for(file: str, fault: RandomFault, known: dict, limit_s: float) -> list[str]:
-    """The tests that run a fault's line, quickest first; those of the whole file where an import runs it, or it changed."""
+    """The tests that run a fault's line, or the whole file where an import runs it: those named like it first, then the quickest."""
     names, lines = list(known["tests"]), known["lines"].get(file, {})
     numbers = set(lines.get(str(fault.line), ())) if known["sources"].get(file) == digest(file) else set()
     if not numbers:
         numbers = {number for each in lines.values() for number in each}
     chosen, spent = [], 0.0
-    for number in sorted(numbers, key=lambda each: known["tests"][names[each]]):
+    words = [
+        word
+        for part in Path(file).with_suffix("").parts[1:]
+        for word in (part, part.rstrip("s"))
+        if len(word) > MIN_WORD
+    ]
+
+    def place(number: int) -> tuple[bool, float]:
+        return not any(word in names[number].split("::")[0] for word in words), known["tests"][names[number]]
+
+    for number in sorted(numbers, key=place):
         spent += known["tests"][names[number]]
         if spent > limit_s and chosen:
             break

@@ -5,6 +5,8 @@ Every config has hidden size 64, eight query heads of 16, two KV heads, a vocabu
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +145,13 @@ def test_sparse_and_full_layers_of_minimax_keep_different_things() -> None:
     assert isinstance(sparse, Full)
     assert sparse.indexer is not None
     assert sparse.indexer.top_k == 2 * 16
+
+
+def test_hyper_connections_mix_as_many_streams_as_the_config_says() -> None:
+    """Before and after attention and MLP, streams x streams weights of the hidden size each, and at the end once more."""
+    path = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
+    like = json.loads(path.read_text(encoding="utf-8"))["glm_moe_dsa"]["config"] | {"model_type": "hy_v4"}
+    counts = [_count(import_config(like | {"hc_mult": streams}, name="m")[0]) for streams in (2, 4)]
+    hidden, layers = like["hidden_size"], like["num_hidden_layers"]
+    each, last = 2 * 2 * (16 - 4) * hidden + 2 * 2 * (4 - 2), (16 - 4) * hidden + (4 - 2)
+    assert counts[1] - counts[0] == layers * each + last
