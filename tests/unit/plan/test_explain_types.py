@@ -1,0 +1,43 @@
+"""The explanation of every model type that is known, as arithmetic: evaluated, it gives the number that the report has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvcalc
+from kvcalc.importers.hugging_face import import_config
+
+TYPES = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
+CASES: dict[str, Any] = json.loads(TYPES.read_text(encoding="utf-8"))
+FIGURES = ("flop", "weight_bytes", "kv_read_bytes", "kv_write_bytes", "ideal_s", "serial_s")
+
+
+def _check(question: str, deployment: kvcalc.Deployment, report: Any, *, batch: int, context: int) -> None:
+    for step in kvcalc.explain(question, deployment, batch=batch, context=context):
+        value = eval(step.expression, {"__builtins__": {"max": max, "min": min}})  # noqa: S307  our own output
+        assert value == pytest.approx(step.value, rel=1e-9), step
+        if step.quantity in FIGURES and hasattr(report, step.quantity):
+            assert step.value == getattr(report, step.quantity), step
+
+
+@pytest.mark.parametrize("spread", [{}, {"tensor_parallel": 2, "pipeline_parallel": 2}], ids=["one", "four"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_and_a_prompt_of_every_type_are_explained(name: str, spread: dict[str, int]) -> None:
+    model, _ = import_config(CASES[name]["config"], name=name)
+    deployment = kvcalc.deployment(model, gpu="h200", **spread)
+    decode = kvcalc.decode(deployment, batches=[3], contexts=[100]).rows[0]
+    _check("decode", deployment, decode, batch=3, context=100)
+    prefill = kvcalc.prefill(deployment, batches=[3], prompts=[100]).rows[0]
+    _check("prefill", deployment, prefill, batch=3, context=100)
+
+
+@pytest.mark.parametrize("name", ["phi-2", "flan-t5-base", "whisper-base"])
+def test_a_bias_of_the_head_and_an_encoder_are_explained(name: str) -> None:
+    deployment = kvcalc.deployment(name, gpu="h200")
+    report = kvcalc.prefill(deployment, batches=[2], prompts=[50]).rows[0]
+    _check("prefill", deployment, report, batch=2, context=50)
+    _check("decode", deployment, kvcalc.decode(deployment, batches=[2], contexts=[50]).rows[0], batch=2, context=50)
