@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["BudgetTerms", "cache_memory", "fit_report", "holds_batch", "longest_length"]
+__all__ = ["BudgetTerms", "Fewest", "cache_memory", "fewest_gpus", "fit_report", "holds_batch", "longest_length"]
 
 # Where the search for the longest context of a model without a limit stops.
 _MAX_CONTEXT = 1_000_000_000

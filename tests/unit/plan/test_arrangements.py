@@ -10,8 +10,9 @@ import kvcalc
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Block, Full, Latent, Mixer
 from kvcalc.core.workload import Parallel
-from kvcalc.plan.arrangements import arrangements, fewest_gpus, is_practical, spread
+from kvcalc.plan.arrangements import arrangements, is_practical, spread
 from kvcalc.plan.deployment import Deployment
+from kvcalc.plan.fit import fewest_gpus
 
 
 def _model(layers: int, *, heads: int = 8, latent: bool = False) -> kvcalc.ModelProfile:
