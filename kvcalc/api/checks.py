@@ -173,9 +173,13 @@ def _earlier(path: Path) -> dict[str, Any]:
         hint = "an earlier run writes it: kvcalc check --json > OLD.json"
         raise ProfileError("this is not the JSON of `kvcalc check`", where=str(path), hint=hint)
     checks = data.get("checks")
-    if not isinstance(checks, list) or not all(isinstance(each, dict) and "name" in each for each in checks):
+    if not isinstance(checks, list) or not all(map(_is_result, checks)):
         raise ProfileError("its checks cannot be read", where=str(path))
     return {str(each["name"]): each.get("actual") for each in checks}
+
+
+def _is_result(entry: Any) -> bool:
+    return isinstance(entry, dict) and "name" in entry and not isinstance(entry.get("actual"), dict | list)
 
 
 def _same(one: Any, other: Any) -> bool:

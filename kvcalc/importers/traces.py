@@ -167,8 +167,8 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
             # of a column that is not there, another's values, which nobody looks at
             values = itemgetter(*[longest if place is None else place for place in places])
             for row in reader:
-                lines.next_record()
                 if len(row) > longest:
+                    lines.next_record()
                     yield reader.line_num, found, values(row)
                 elif any(cell.strip() for cell in row):
                     told = f"{len(row)} cells, fewer than the header's {len(header)}"
@@ -191,9 +191,9 @@ def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
     with open_text(path, errors="replace") as file:
         lines = BoundedLines(file, max_characters=_LONGEST_ROW, where=str(path))
         for line, text in enumerate(lines, 1):
-            lines.next_record()
             if not text.strip():
                 continue
+            lines.next_record()
             where = f"{path}:{line}"
             try:
                 row = json.loads(text)

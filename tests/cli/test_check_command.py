@@ -468,6 +468,15 @@ def test_an_earlier_run_with_no_number_is_refused(run, tmp_path, number):
     assert "is not a finite number" in err
 
 
+@pytest.mark.parametrize("actual", ["[]", "{}", "[1]"])
+def test_an_earlier_run_whose_figures_are_none_is_refused(run, tmp_path, actual):
+    _, out, _ = run(CHECKS, "--json")
+    old = tmp_path / "old.json"
+    old.write_text(out.replace('"actual": 327680', f'"actual": {actual}'))
+    code, out, err = run(CHECKS, "--against", str(old))
+    assert (code, out, "its checks cannot be read" in err) == (2, "", True)
+
+
 @pytest.mark.parametrize("setting", ["price: nan", "power_share: inf", "price: '1e400'"])
 def test_an_option_of_a_check_is_a_finite_number(run, setting):
     code, _, err = run(_one("decode.batch: 1", f"model: llama3.1-8b, {setting}"))

@@ -177,6 +177,8 @@ def test_a_time_beyond_any_trace_is_refused(tmp_path):
     [
         ("trace.csv", AZURE + "," * 600_000 + "\n"),
         ("trace.csv", AZURE + '"a\n",' * 300_000),
+        ("trace.csv", AZURE + "\n" * 600_000),
+        ("trace.jsonl", "\n" * 600_000),
         ("trace.jsonl", '{"timestamp": [' + "[]," * 400_000),
     ],
 )
