@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from threading import Thread
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Child", "ChildEndedError", "end_with_parent", "interrupts_held_back"]
+__all__ = ["Child", "ChildEndedError", "end_with_parent", "started_apart"]
 
 _Question = TypeVar("_Question")
 _Reply = TypeVar("_Reply")
@@ -28,14 +29,15 @@ class Child(Generic[_Question, _Reply]):
     It ends with the process that made it, and takes no Ctrl-C: who made it decides when it ends.
 
     Args:
-        function: answers a question; a function of a module, which takes and returns what can be pickled.
+        function: answers a question; a function of a module, not the main one, which takes and returns what can be
+            pickled.
     """
 
     def __init__(self, function: Callable[[_Question], _Reply]) -> None:
         context = get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_answer_all, args=(function, theirs), daemon=True)
-        with interrupts_held_back():
+        with started_apart():
             self._process.start()
         theirs.close()
 
@@ -59,11 +61,18 @@ class Child(Generic[_Question, _Reply]):
 
 
 @contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Block a terminal's SIGINT and SIGHUP for processes started inside, from their first instruction on.
+def started_apart() -> Iterator[None]:
+    """Have processes that are started inside run for themselves, from their first instruction on.
 
-    One that comes to this process meanwhile comes after.
+    They take no SIGINT or SIGHUP of the terminal; one that comes to this process meanwhile comes after. And they do not
+    run the main module, so that a script needs no guard: their functions are of other modules.
     """
+    with _interrupts_held_back(), _main_module_hidden():
+        yield
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -74,6 +83,18 @@ def interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _main_module_hidden() -> Iterator[None]:
+    """Leave multiprocessing nothing by which a new process would find the main module."""
+    own = vars(sys.modules["__main__"])
+    kept: dict[str, Any] = {name: own.pop(name) for name in ("__spec__", "__file__") if name in own}
+    own["__spec__"] = None
+    try:
+        yield
+    finally:
+        own.update(kept)
 
 
 def _answer_all(function: Callable[[Any], Any], pipe: connection.Connection[Any, Any]) -> None:

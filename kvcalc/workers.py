@@ -13,7 +13,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kvcalc.child import end_with_parent, interrupts_held_back
+from kvcalc.child import end_with_parent, started_apart
 from kvcalc.core.errors import InputError, KvcalcError
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def run_tasks(
     the pool, and the tasks under way with it.
 
     Args:
-        function: what is done; for a pool, a function of a module, which takes and returns what can be pickled.
+        function: what is done; for a pool, a function of a module, not the main one, which takes and returns what can
+            be pickled.
         tasks: what it is done to.
         pool: makes the pool; without one, the tasks are done here and in order.
         workers: processes or threads that the pool has.
@@ -147,10 +148,10 @@ def _processes(number: int) -> Iterator[Pool]:
         """Starts processes that a terminal's signals pass by: when they end is for their parent to say."""
 
         def submit(self, *task: Any, **options: Any) -> Future[Any]:
-            with interrupts_held_back():
+            with started_apart():
                 return super().submit(*task, **options)
 
-    with interrupts_held_back():  # what counts the pool's semaphores is started here, as a process too
+    with started_apart():  # what counts the pool's semaphores is started here, as a process too
         executor = Processes(number, mp_context=get_context("spawn"), initializer=end_with_parent)
     try:
         yield Pool(executor)

@@ -91,8 +91,7 @@ def sweep(
 
     Args:
         swept: the report and the grid.
-        workers: processes; where left out, one for the calculators and as many as there are cores for simulations. A
-            script that asks for more than one needs the guard ``if __name__ == "__main__"``.
+        workers: processes; where left out, one for the calculators and as many as there are cores for simulations.
         scheduler: address of a Dask scheduler that does the work instead, such as ``tcp://10.0.0.1:8786``.
         save: a ``.csv``, ``.jsonl`` or ``.parquet`` file for the rows, which are then not kept. Each task's rows are
             written when they are there, into the folder ``FILE.parts`` until all are.

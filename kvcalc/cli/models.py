@@ -26,8 +26,9 @@ def import_(source: Source, target: Target = None, settings: Set = None) -> None
     """
     from kvcalc import api
     from kvcalc.cli.shared import tell_origins
-    from kvcalc.render.files import write_whole
+    from kvcalc.render.files import check_writable, write_whole
 
+    check_writable([target])
     text = api.profile_text(api.load_model(source, settings=settings or ()))
     tell_origins()
     if target is None:

@@ -117,20 +117,23 @@ def test_a_cluster_that_is_not_there_is_an_error_that_says_so(address, monkeypat
         cluster_pool(address)
 
 
-# A program whose tasks end in a minute: it says who works once all do.
+# A program whose tasks end in a minute, and their module, which says who works. Like many a script it has no guard.
 _SLEEPERS = """
-import os, sys, time
+import sys
 from functools import partial
-from pathlib import Path
 from kvcalc.workers import process_pool, run_tasks
+from sleeping import sleep
+
+pool, workers = process_pool(2)
+list(run_tasks(partial(sleep, sys.argv[1]), range(9), pool=pool, workers=workers))
+"""
+_SLEEPING = """
+import os, time
+from pathlib import Path
 
 def sleep(folder, number):
     (Path(folder) / str(os.getpid())).touch()
     time.sleep(60)
-
-if __name__ == "__main__":
-    pool, workers = process_pool(2)
-    list(run_tasks(partial(sleep, sys.argv[1]), range(9), pool=pool, workers=workers))
 """
 
 
@@ -139,6 +142,7 @@ def sleepers(tmp_path):
     """A running program and the processes of its pool, each at work."""
     script, folder = tmp_path / "sleepers.py", tmp_path / "pids"
     script.write_text(_SLEEPERS)
+    (tmp_path / "sleeping.py").write_text(_SLEEPING)
     folder.mkdir()
     with subprocess.Popen(
         [sys.executable, script, folder],
