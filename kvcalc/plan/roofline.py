@@ -59,7 +59,7 @@ def roofline_report(
                 points.append(_point(deployment, "decode", batch, context, decode_step(batch=batch, context=context)))
                 points.append(_point(deployment, "prefill", batch, context, prefill_pass(batch=batch, prompt=context)))
             plateaus.append(plateau_row(deployment, context=context))
-        notes |= dict.fromkeys((*deployment.notes, *hardware_notes(deployment)))
+        notes |= dict.fromkeys((*deployment.all_notes, *hardware_notes(deployment)))
     peaks = {unit: gpus * rate for unit, rate in hardware.peak_flop_per_s.items()}
     return RooflineReport(
         gpu=hardware.name,

@@ -28,6 +28,7 @@ def _json(capsys: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
         "fit --model gemma-3-27b --gpu h200",
         "decode --model gemma-3-27b --gpu h200",
         "prefill --model gemma-3-27b --gpu h200",
+        "roofline --model gemma-3-27b --gpu h200",
         "traffic --model gemma-3-27b",
         "levers --model gemma-3-27b --gpu h200",
         "compare --model gemma-3-27b --gpu h200,b200",
