@@ -31,6 +31,7 @@ _OWN_OPTIONS = {
         "n_rs_seq",
         "flash_attn",
         "mmproj",
+        "imatrix",
     ): ("llama.cpp",),
 }
 

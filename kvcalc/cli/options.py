@@ -203,6 +203,9 @@ _ENGINE: dict[str, Any] = {
     ],
     "flash_attn": Annotated[str | None, Option("--flash-attn", help="llama.cpp: auto, on or off.")],
     "mmproj": Annotated[bool | None, Option("--mmproj", help="llama.cpp: load the file of towers for images too.")],
+    "imatrix": Annotated[
+        bool | None, Option("--imatrix", help="llama.cpp: the file of --weights is made with an importance matrix.")
+    ],
 }
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 from kvcalc.core.units import ceil_div
 
-__all__ = ["FORMATS", "Format", "parse_format"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FORMATS", "Format", "exact_format", "parse_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,16 @@ def parse_format(text: str) -> Format:
         return found
     hint = did_you_mean(key, FORMATS) or f"known formats: {', '.join(sorted(FORMATS))}"
     raise UnknownNameError(f"unknown number format {text!r}", hint=hint)
+
+
+def exact_format(size: int, elements: int, *, names: Sequence[str], unit: str) -> str:
+    """Return the format of a part from its bytes: the first of ``names`` that gives exactly these, else the mixture.
+
+    >>> exact_format(64, 32, names=("bf16",), unit="bf16"), exact_format(52, 64, names=("q8_0", "q4_0"), unit="int8")
+    ('bf16', 'mixed-52/64:int8')
+    """
+    found = next((name for name in names if parse_format(name).bytes(elements) == size), None)
+    return found or f"mixed-{size}/{elements}:{unit}"
 
 
 def _grouped(key: str) -> Format | None:

@@ -217,6 +217,8 @@ class ModelProfile:
         towers: what reads images and sound beside the text model.
         matrix_parameters: further matrix elements outside the layers, multiplied for each token.
         vector_parameters: norms and biases outside the layers.
+        rotary_factors: elements of rotary factors that a conversion to GGUF stores beside the parameters.
+        prediction_layers: layers behind the others that predict further tokens; no pass over text runs them.
         held_weight_bytes: exact bytes of the weights where the profile was read from the weight file itself.
         aliases: other names, such as the Hugging Face id.
         alias_fields: what the checkpoint of an alias has otherwise: ``context_limit``, ``dtype``, ``kv_dtype``, or
@@ -242,6 +244,8 @@ class ModelProfile:
     towers: tuple[Tower, ...] = ()
     matrix_parameters: int = 0
     vector_parameters: int = 0
+    rotary_factors: int = 0
+    prediction_layers: int = 0
     held_weight_bytes: int | None = None
     aliases: tuple[str, ...] = ()
     alias_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -73,6 +73,7 @@ class Formats:
     Args:
         weights: format of the parts not named in ``parts``.
         parts: formats of single parts (`Part`).
+        recipe: what the weights are called as a whole, where the formats of the parts follow from a name.
         key: format of cached keys and latent vectors.
         value: format of cached values.
         state: format of convolution states, and of recurrent states that do not fix their own.
@@ -82,6 +83,7 @@ class Formats:
 
     weights: Format = FORMATS["bf16"]
     parts: Mapping[str, Format] = field(default_factory=dict)
+    recipe: str = ""
     key: Format = FORMATS["bf16"]
     value: Format = FORMATS["bf16"]
     state: Format = FORMATS["bf16"]

@@ -35,6 +35,7 @@ class EngineOptions:
         n_rs_seq: llama.cpp: past tokens for which recurrent states are kept too, as drafts of a head ask for them.
         flash_attn: llama.cpp: flash attention.
         mmproj: llama.cpp: whether the file of towers and projector is loaded too.
+        imatrix: llama.cpp: whether a recipe's file was made with an importance matrix.
     """
 
     version: str | None = None
@@ -57,6 +58,7 @@ class EngineOptions:
     n_rs_seq: int = 0
     flash_attn: Literal["auto", "on", "off"] = "auto"
     mmproj: bool = False
+    imatrix: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "block_size", "max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs"):

@@ -88,7 +88,7 @@ class Case:
         if cache is not None:
             formats = replace(formats, key=parse_format(cache), value=parse_format(cache))
         if weights is not None:
-            formats = replace(formats, weights=parse_format(weights), parts={})
+            formats = replace(formats, weights=parse_format(weights), parts={}, recipe="")
         if activations is not None:
             formats = replace(formats, activations=parse_format(activations))
         return self._again(replace(self.deployment, formats=formats), "expected")

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError
-from kvcalc.core.formats import parse_format
 from kvcalc.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Read", "Tensor", "TensorTable", "element_count", "exact_format", "open_file"]
+__all__ = ["Read", "Tensor", "TensorTable", "element_count", "open_file"]
 
 # Gives `length` bytes at `offset`, fewer where the file ends: a local file, or ranged requests to a hub.
 Read = Callable[[int, int], bytes]
@@ -94,13 +93,3 @@ def element_count(shape: Sequence[int], *, name: str, where: str) -> int:
         if elements > _MOST_ELEMENTS:
             raise ProfileError(f"the tensor {name[:80]!r} has more than {_MOST_ELEMENTS:.0e} elements", where=where)
     return elements
-
-
-def exact_format(size: int, elements: int, *, names: Sequence[str], unit: str) -> str:
-    """Return the format of a part from its bytes: the first of ``names`` that gives exactly these, else the mixture.
-
-    >>> exact_format(64, 32, names=("bf16",), unit="bf16"), exact_format(52, 64, names=("q8_0", "q4_0"), unit="int8")
-    ('bf16', 'mixed-52/64:int8')
-    """
-    found = next((name for name in names if parse_format(name).bytes(elements) == size), None)
-    return found or f"mixed-{size}/{elements}:{unit}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError, UnsupportedError, did_you_mean
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import exact_format, parse_format
 from kvcalc.core.model import (
     Block,
     Chunked,
@@ -28,7 +28,6 @@ from kvcalc.core.model import (
 )
 from kvcalc.core.provenance import Source
 from kvcalc.cost.parameters import block_parameters, parameters
-from kvcalc.importers.checkpoint import exact_format
 from kvcalc.importers.config_reader import Config
 from kvcalc.importers.gguf_parts import layer_mlp, layer_tensors, part_of
 from kvcalc.importers.gguf_states import gated_delta, kimi_delta, mamba, mamba2, short_convolution

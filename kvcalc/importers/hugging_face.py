@@ -12,6 +12,7 @@ from kvcalc.core.provenance import Source
 from kvcalc.files import read_text
 from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.contradictions import contradiction_notes
+from kvcalc.importers.conversion import prediction_layers, rotary_factors
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.misspelt import refuse_misspelt
 from kvcalc.importers.quantization import weight_formats
@@ -123,6 +124,8 @@ def import_config(
         towers=towers,
         matrix_parameters=shape.matrix_parameters,
         vector_parameters=shape.vector_parameters,
+        rotary_factors=rotary_factors(text, shape.blocks),
+        prediction_layers=prediction_layers(text),
         sources={"config": source},
         provenance={"default": "config"},
         notes=(*shape.notes, *unknown, *_default_notes(uses), *contradiction_notes(chain)),

@@ -6,10 +6,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import exact_format, parse_format
 from kvcalc.core.model import Mixture, Tower, TowerPart
 from kvcalc.cost.parameters import parameters
-from kvcalc.importers.checkpoint import exact_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,19 @@ from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
 from kvcalc.engines.checkpoint import check_split, default_engine, run_dtype
 from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.options import EngineOptions
-from kvcalc.plan.weight_words import is_word, kept_parts, weight_word, word_notes
+from kvcalc.plan.weight_words import (
+    asked_recipe,
+    is_word,
+    kept_parts,
+    recipe_formats,
+    recipe_notes,
+    weight_word,
+    word_notes,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.engines.drafts import Draft
@@ -108,7 +118,8 @@ class Deployment:
     def notes(self) -> tuple[str, ...]:
         """What was taken for granted of parallel sizes and formats."""
         words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
-        return (*self.layout_notes, *_dtype_notes(self), *words)
+        recipe = recipe_notes(self.model, self.asked.weights, engine=self.engine, imatrix=self.options.imatrix)
+        return (*self.layout_notes, *_dtype_notes(self), *words, *recipe)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -209,13 +220,14 @@ def run_formats(
     activations: str | None = None,
     engine: str | None = None,
     hardware: HardwareProfile | None = None,
+    imatrix: bool = False,
 ) -> Formats:
     """Return the formats a model runs in: those of the checkpoint as the engine runs it, unless said otherwise.
 
     Args:
         model: the model.
         weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``; or a word for what
-            checkpoints do (`kvcalc.plan.weight_words.WORDS`).
+            checkpoints do (`kvcalc.plan.weight_words.WORDS`), or a recipe of llama.cpp (``q4_k_m``).
         kv: format of the cache.
         key: format of cached keys, where it differs.
         value: format of cached values, where it differs.
@@ -223,17 +235,21 @@ def run_formats(
             that weight-only quantisation runs at the 16-bit peak.
         engine: the engine that runs it; any common one where left out (`run_dtype`).
         hardware: the accelerator, where there is one.
+        imatrix: whether a recipe's file is made with an importance matrix.
 
     Raises:
         UnknownNameError: no such format.
         InputError: no such part.
+        UnsupportedError: a recipe for a model whose tensors are not known.
     """
     dtype = run_dtype(model, engine, hardware)
     base = parse_format(dtype)
+    recipe = asked_recipe(model, weights, engine=engine)
     if weights is None:
         whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}
     else:
-        whole, parts = _weight_formats(model, weights, dtype)
+        stored = None if recipe is None else recipe_formats(model, recipe, dtype=dtype, imatrix=imatrix)
+        whole, parts = _weight_formats(model, weights, dtype, stored)
     word = weight_word(weights)
     own = model.activation_dtype if weights is None else word.activations if word is not None else None
     cache = parse_format(_first(kv, model.kv_dtype, dtype))
@@ -243,6 +259,7 @@ def run_formats(
     return Formats(
         weights=whole,
         parts=parts,
+        recipe="" if recipe is None or weights is None else weights.strip().lower(),
         key=keys,
         value=values,
         state=keys if keys.name in _PLAIN else base,
@@ -255,17 +272,21 @@ def _first(*names: str | None) -> str:
     return next(name for name in names if name is not None)
 
 
-def _weight_formats(model: ModelProfile, text: str, dtype: str) -> tuple[Format, dict[str, Format]]:
+def _weight_formats(
+    model: ModelProfile, text: str, dtype: str, recipe: tuple[Format, Mapping[str, Format]] | None
+) -> tuple[Format, dict[str, Format]]:
+    """Return the format of the whole and of single parts, as formats, a word or a recipe have them."""
     whole, *exceptions = text.split(",")
     word = weight_word(text)
-    parts: dict[str, Format] = {} if word is None else kept_parts(model, dtype)
+    form, kept = recipe or (None, {} if word is None else kept_parts(model, dtype))
+    parts = dict(kept)
     for exception in exceptions:
         part, equals, name = exception.partition("=")
         if not equals or part.strip() not in get_args(Part):
             hint = did_you_mean(part.strip(), get_args(Part)) or f"parts: {', '.join(get_args(Part))}"
             raise InputError(f"weights: {exception!r} names no part of a model", hint=hint)
         parts[part.strip()] = parse_format(name)
-    return parse_format(whole if word is None else word.form), parts
+    return form or parse_format(whole if word is None else word.form), parts
 
 
 def format_names(formats: Formats) -> RunFormats:
@@ -274,7 +295,7 @@ def format_names(formats: Formats) -> RunFormats:
     special = [f"{part}={_short(fmt)}" for part, fmt in exceptions.items() if fmt.name != formats.weights.name]
     same = formats.key.name == formats.value.name
     return RunFormats(
-        weights=",".join([formats.weights.name, *special]),
+        weights=formats.recipe or ",".join([formats.weights.name, *special]),
         kv=formats.key.name if same else f"{formats.key.name}/{formats.value.name}",
         activations=formats.activations.name,
     )
@@ -339,9 +360,10 @@ def deploy(
     if engine == "llama.cpp":
         key, value = options.cache_type_k or kv or _LLAMA_CPP_CACHE, options.cache_type_v or kv or _LLAMA_CPP_CACHE
         options = replace(_with_length(options, model), cache_type_k=key, cache_type_v=value)
-    model = loaded_model(engine, model, options)
+    recipe = asked_recipe(model, weights, engine=engine)
+    model = loaded_model("llama.cpp" if recipe is not None and engine is None else engine, model, options)
     asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
-    formats = run_formats(model, **asdict(asked), engine=engine, hardware=hardware)
+    formats = run_formats(model, **asdict(asked), engine=engine, hardware=hardware, imatrix=options.imatrix)
     return Deployment(
         model=model,
         formats=formats,

@@ -1,19 +1,23 @@
-"""Words for how a whole model is quantised, and what such checkpoints store: matrices, and the rest in 16 bits."""
+"""Words for how a whole model is quantised: what such checkpoints store, and the recipes of llama.cpp's files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.cost.parameters import parameters
+from kvcalc.engines.llama_cpp.recipes import RECIPES, find_recipe
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
 
-__all__ = ["WORDS", "WeightWord", "is_word", "kept_parts", "weight_word", "word_notes"]
+__all__ = [
+    "WORDS", "WeightWord", "asked_recipe", "is_word", "kept_parts", "recipe_formats", "recipe_notes", "weight_word",
+    "word_notes",
+]  # fmt: skip
 
 # What such checkpoints quantise; embedding, head, router, norms and towers stay as they are.
 _QUANTISED = ("attention", "mlp", "experts")
@@ -83,3 +87,73 @@ def word_notes(model: ModelProfile, text: str | None, dtype: str) -> tuple[str, 
     multiplied = f", multiplied in {word.activations}," if word.activations else ""
     told = f"--weights {text.partition(',')[0].strip()} is what checkpoints do: {stored} in {word.form}{multiplied}"
     return (f"{told} and {kept} in {dtype} (head={word.form} after a comma quantises the head too)",)
+
+
+def asked_recipe(model: ModelProfile, text: str | None, *, engine: str | None) -> str | None:
+    """Return the recipe of llama.cpp that asked weights name; none where they name formats.
+
+    Names of recipes that are formats too (``q4_0``) mean the recipe where they stand alone and the model's tensors are
+    known; 16 and 32 bits do so for llama.cpp alone, since every engine runs these.
+
+    Args:
+        model: the model.
+        text: the weights that were asked for.
+        engine: the engine that was asked for.
+    """
+    if text is None:
+        return None
+    first, *exceptions = text.split(",")
+    recipe = find_recipe(first)
+    if recipe is None or not _is_format(recipe):
+        return recipe
+    plain = exceptions or (FORMATS[RECIPES[recipe]].block_elements == 1 and engine != "llama.cpp")
+    return None if plain or _unlisted(model) is not None else recipe
+
+
+def _is_format(recipe: str) -> bool:
+    return recipe in FORMATS or FORMATS[RECIPES[recipe]].block_elements == 1
+
+
+def _unlisted(model: ModelProfile) -> str | None:
+    from kvcalc.engines.llama_cpp.tensors import unlisted  # which few questions need
+
+    return unlisted(model)
+
+
+def recipe_formats(model: ModelProfile, recipe: str, *, dtype: str, imatrix: bool) -> tuple[Format, dict[str, Format]]:
+    """Return the format of most matrices of a model's file by a recipe, and the exact format of each part.
+
+    Args:
+        model: the model.
+        recipe: the recipe.
+        dtype: the unquantised format, which its towers stay in.
+        imatrix: whether the file is made with an importance matrix.
+
+    Raises:
+        UnsupportedError: a model whose tensors are not known.
+    """
+    from kvcalc.engines.llama_cpp.quantised import quantised_file
+
+    parts = dict.fromkeys((tower.part for tower in model.towers), dtype)
+    parts |= quantised_file(model, recipe, imatrix=imatrix).parts
+    return FORMATS[RECIPES[recipe]], {part: parse_format(name) for part, name in parts.items()}
+
+
+def recipe_notes(model: ModelProfile, text: str | None, *, engine: str | None, imatrix: bool) -> tuple[str, ...]:
+    """Say the mixture that a recipe makes, or that a recipe's name was taken for a format."""
+    recipe = asked_recipe(model, text, engine=engine)
+    if text is None or "," in text:
+        return ()
+    if recipe is None:
+        named = find_recipe(text)
+        if named is None or FORMATS[RECIPES[named]].block_elements == 1:
+            return ()
+        return (f"--weights {text} is one format for every parameter, no recipe: {_unlisted(model)}",)
+    from kvcalc.engines.llama_cpp.quantised import quantised_file
+
+    file = quantised_file(model, recipe, imatrix=imatrix)
+    mixture = ", ".join(f"{count} in {kind}" for kind, count in file.types.items())
+    matrix = " with an importance matrix" if imatrix else ""
+    needed = "; llama-quantize asks for an importance matrix" if file.needs_imatrix and not imatrix else ""
+    size = f"{file.bits_per_weight:.2f} bits a weight"
+    return (f"{recipe.upper()} by llama-quantize{matrix}: {size}; matrices: {mixture}; norms in fp32{needed}",)

@@ -144,8 +144,8 @@ def model_to_document(model: ModelProfile) -> dict[str, Any]:
         document.pop("head", None)
     order = ("name", "architecture", "aliases", "alias_fields", "hidden_size", "context_limit", "dtype", "kv_dtype",
              "activation_dtype", "weight_formats", "embeddings", "head", "blocks", "layers")  # fmt: skip
-    last = ("rotary_positions", "encoder", "towers", "matrix_parameters", "vector_parameters", "held_weight_bytes",
-            "notes", "sources", "provenance")  # fmt: skip
+    last = ("rotary_positions", "encoder", "towers", "matrix_parameters", "vector_parameters", "rotary_factors",
+            "prediction_layers", "held_weight_bytes", "notes", "sources", "provenance")  # fmt: skip
     return {key: document[key] for key in (*order, *last) if key in document}
 
 

@@ -107,6 +107,8 @@ class ModelDocument(BaseModel):
     towers: list[Tower] = Field(default_factory=list)
     matrix_parameters: Count = 0
     vector_parameters: Count = 0
+    rotary_factors: Count = 0
+    prediction_layers: Count = 0
     held_weight_bytes: Count | None = None
     notes: list[str] = Field(default_factory=list)
     sources: dict[str, Source] = Field(default_factory=dict)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvcalc.core.errors import UnsupportedError, did_you_mean
 
-__all__ = ["Architecture", "find_architecture"]
+__all__ = ["Architecture", "architecture_key", "find_architecture"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +69,20 @@ _SPECIAL = {
 }
 
 
-def _key(name: str) -> str:
+def architecture_key(name: str) -> str:
     """Return a name as both spellings of an architecture have it: ``qwen3_moe`` and ``qwen3moe`` are one.
 
-    >>> _key("qwen3_vl_moe_text"), _key("falcon-h1")
+    >>> architecture_key("qwen3_vl_moe_text"), architecture_key("falcon-h1")
     ('qwen3vlmoe', 'falconh1')
     """
     return name.lower().removesuffix("_text").replace("_", "").replace("-", "")
 
 
 _TABLE = {
-    **{_key(name): Architecture() for name in _PLAIN | _LATENT | _INDEXED | _STATES},
-    **{_key(name): Architecture(rollback=True) for name in _STATES_WITH_ROLLBACK},
-    **{_key(name): Architecture(windows=True) for name in _WINDOWED},
-    **{_key(name): entry for name, entry in _SPECIAL.items()},
+    **{architecture_key(name): Architecture() for name in _PLAIN | _LATENT | _INDEXED | _STATES},
+    **{architecture_key(name): Architecture(rollback=True) for name in _STATES_WITH_ROLLBACK},
+    **{architecture_key(name): Architecture(windows=True) for name in _WINDOWED},
+    **{architecture_key(name): entry for name, entry in _SPECIAL.items()},
 }
 
 
@@ -98,7 +98,7 @@ def find_architecture(name: str) -> Architecture:
     >>> find_architecture("gemma3_text").windows, find_architecture("phi3").windows
     (True, False)
     """
-    found = _TABLE.get(_key(name))
+    found = _TABLE.get(architecture_key(name))
     if found is None:
         raise UnsupportedError(
             f"the memory of llama.cpp is not known for the architecture {name[:60]!r}, and is not guessed",

@@ -55,7 +55,7 @@ def test_the_answer_says_what_a_word_was_taken_for(word: str) -> None:
     assert any(note.startswith(f"--weights {word} is what checkpoints do") and "head in bf16" in note for note in notes)
 
 
-@pytest.mark.parametrize("name", ["int8", "bf16", "q4_0", "int4-g128", "mxfp4"])
+@pytest.mark.parametrize("name", ["int8", "bf16", "q4_k", "int4-g128", "mxfp4"])
 def test_a_format_is_that_of_every_parameter(name: str) -> None:
     deployment = kvcalc.deployment("llama3.1-8b", weights=name)
     assert not deployment.formats.parts
