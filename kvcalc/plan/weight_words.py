@@ -134,7 +134,7 @@ def recipe_formats(model: ModelProfile, recipe: str, *, dtype: str, imatrix: boo
     """
     from kvcalc.engines.llama_cpp.quantised import quantised_file
 
-    parts = dict.fromkeys((tower.part for tower in model.towers), dtype)
+    parts: dict[str, str] = dict.fromkeys((tower.part for tower in model.towers), dtype)
     parts |= quantised_file(model, recipe, imatrix=imatrix).parts
     return FORMATS[RECIPES[recipe]], {part: parse_format(name) for part, name in parts.items()}
 

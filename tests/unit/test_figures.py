@@ -160,7 +160,7 @@ def test_a_format_without_a_peak_is_named_with_the_one_it_runs_at() -> None:
 
 
 def test_a_step_that_stays_in_the_cache_says_so() -> None:
-    small = kvcalc.decode(kvcalc.deployment("gpt2", gpu="rtx-4090", weights="q4_0"), contexts=[1])
+    small = kvcalc.decode(kvcalc.deployment("gpt2", gpu="rtx-4090", weights="q4_k"), contexts=[1])
     assert any("last-level cache" in note for note in small.notes)
     large = kvcalc.decode(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090"), contexts=[1])
     assert not any("last-level cache" in note for note in large.notes)
