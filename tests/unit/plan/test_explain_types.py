@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 import kvcalc
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Full
+from kvcalc.core.workload import Formats
+from kvcalc.cost.cache import entry_bytes
 from kvcalc.importers.hugging_face import import_config
+from kvcalc.plan.explain.cache import entry_text
 
 TYPES = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
 CASES: dict[str, Any] = json.loads(TYPES.read_text(encoding="utf-8"))
@@ -41,3 +46,13 @@ def test_a_bias_of_the_head_and_an_encoder_are_explained(name: str) -> None:
     report = kvcalc.prefill(deployment, batches=[2], prompts=[50]).rows[0]
     _check("prefill", deployment, report, batch=2, context=50)
     _check("decode", deployment, kvcalc.decode(deployment, batches=[2], contexts=[50]).rows[0], batch=2, context=50)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+@pytest.mark.parametrize("value", ["bf16", "fp8", "q8_0", "q4_0", "int8_per_token_head"])
+@pytest.mark.parametrize("key", ["bf16", "fp8", "q8_0", "int8_per_token_head"])
+def test_an_entry_with_keys_and_values_in_formats_of_their_own_is_explained(key: str, value: str, tensor: int) -> None:
+    formats = Formats(key=parse_format(key), value=parse_format(value))
+    for mixer in (Full(heads=8, kv_heads=4, head_dim=64, value_head_dim=32), Full(heads=8, kv_heads=4, head_dim=96)):
+        _, expression = entry_text(mixer, formats, tensor)
+        assert eval(expression, {"__builtins__": {}}) == entry_bytes(mixer, formats, tensor=tensor)  # noqa: S307
