@@ -28,8 +28,8 @@ SWEPT: dict[str, tuple[str, ...]] = {
     "speculate": ("context", "batch"),
     "simulate": (),
 }
-# Points of a task: decode steps are computed in blocks, other reports one after another, in about a second.
-_BLOCK, _ONE_BY_ONE = 16_384, 64
+# Points of a task, about a second of work: decode steps are computed in blocks, a fit or a draft takes long.
+_POINTS_PER_TASK = {"decode": 16_384, "prefill": 512, "size": 512, "fit": 64, "speculate": 64, "simulate": 1}
 # Rows that are kept to be returned together: with the text that is printed of them, within a GiB.
 _MOST_KEPT = 120_000
 Columns = dict[str, list[Any]]
@@ -72,7 +72,7 @@ class Sweep:
         return Grid(
             outer={name: values for name, values in self.axes.items() if name not in inner},
             inner={name: self.axes[name] for name in inner if name in self.axes},
-            points_per_task=_BLOCK if self.report == "decode" else _ONE_BY_ONE,
+            points_per_task=_POINTS_PER_TASK[self.report],
         )
 
 
