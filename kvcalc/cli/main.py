@@ -53,7 +53,10 @@ ALIASES = {"why": "reconcile"}
 _ABOUT = "Roofline and memory-capacity calculator for LLM inference."
 _EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example."
 _WIDTH = 80
-_LONGEST_MESSAGE = 2000
+# Set, faults of kvcalc itself are shown with their tracebacks.
+_DEBUG = "KVCALC_DEBUG"
+_LIMITS = MemoryError | RecursionError | ArithmeticError | UnicodeError
+_LONGEST_MESSAGE = 1200
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,17 +76,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # what reads us has seen enough; keep the interpreter from complaining when it closes the pipe
         sys.stdout = None
         code = 0
-    except OSError as error:
-        code = _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300], "")
-    except MemoryError:
-        code = _complain("the memory of this machine does not suffice for this", "ask for less at once")
-    except RecursionError:
-        code = _complain("the input is nested too deeply", "")
-    except ArithmeticError as error:
-        code = _complain(f"a number is too large or too small to compute with: {error}"[:300], "")
-    except UnicodeError as error:
-        code = _complain(f"a name or text is not UTF-8: {error}"[:300], "")
+    except Exception as error:
+        if os.environ.get(_DEBUG) and not isinstance(error, OSError | _LIMITS):
+            raise
+        code = _complain(*_told(error))
     sys.exit(_closed(code or 0))
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """Return what went wrong and what to do, of an error that is not the user's mistake."""
+    match error:
+        case OSError():
+            return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", ""
+        case MemoryError():
+            return "the memory of this machine does not suffice for this", "ask for less at once"
+        case RecursionError():
+            return "the input is nested too deeply", ""
+        case ArithmeticError():
+            return f"a number is too large or too small to compute with: {error}", ""
+        case UnicodeError():
+            return f"a name or text is not UTF-8: {error}", ""
+    # a fault of kvcalc's own: exit code 1 would say that a check failed
+    hint = f"{_DEBUG}=1 shows where; please report it with the command and its files"
+    return f"a fault in kvcalc itself: {type(error).__name__}: {error}", hint
 
 
 def _run(words: list[str]) -> int:

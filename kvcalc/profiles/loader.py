@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # Fields of tokens, which may be written as 128k.
 _COUNTS = ("context_limit", "window", "chunk")
+# What `--set` itself writes: that fields were set.
+_WRITTEN = ("sources", "provenance", "notes")
 
 __all__ = ["load_calibration_file", "load_hardware_file", "load_model_file", "override_hardware", "override_model"]
 
@@ -124,6 +126,8 @@ def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: 
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise InputError(f"--set {setting!r} is not of the form path=value", hint="for example --set kv_heads=8")
+        if path.strip().partition(".")[0] in _WRITTEN:
+            raise InputError(f"--set {path.strip()} is no number of the profile", hint="write a profile file for it")
         value = _with_unit(path, read_yaml(f"value: {text}", where=f"--set {path}").data["value"])
         for place in _assign(changed, path.strip(), value):
             changed.setdefault("provenance", {})[place] = "set"

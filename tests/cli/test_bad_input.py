@@ -98,6 +98,8 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         ((*DECODE, "--price", "nan"), "--price must be a number, not nan", ""),
         ((*DECODE, "--power-share", "inf"), "--power-share must be a number, not inf", ""),
         (("fit", "--model", "llama2-7b", "--gpu", "h100-sxm", "--utilization", "nan"), "--utilization must be", ""),
+        ((*SIZE, "--set", "provenance=x"), "--set provenance is no number", "profile file"),
+        ((*SIZE, "--set", "notes=x"), "--set notes is no number", "profile file"),
         ((*SIZE, "--set", "hidden_size=1e400"), "1e400 is too large for a number", ""),
     ],
 )

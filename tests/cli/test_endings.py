@@ -20,6 +20,7 @@ _KVCALC = f"{sys.executable} -P -m kvcalc"
         (RecursionError("deep"), "nested too deeply"),
         (OverflowError("int too large to convert to float"), "too large or too small"),
         (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"), "not UTF-8"),
+        (TypeError("unhashable type: 'list'"), "a fault in kvcalc itself: TypeError: unhashable type: 'list'"),
     ],
 )
 def test_what_a_machine_cannot_do_is_one_line(
@@ -36,6 +37,16 @@ def test_what_a_machine_cannot_do_is_one_line(
     assert stopped.value.code == 2
     assert says in err
     assert sum(line.startswith("error: ") for line in err.splitlines()) == 1
+
+
+def test_a_fault_shows_where_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(words: list[str]) -> int:
+        raise TypeError(words)
+
+    monkeypatch.setattr(program, "_run", fails)
+    monkeypatch.setenv("KVCALC_DEBUG", "1")
+    with pytest.raises(TypeError):
+        program.main(["size"])
 
 
 @pytest.mark.parametrize(
@@ -84,4 +95,4 @@ def test_an_error_that_quotes_a_long_text_stays_short(tmp_path: Path) -> None:
         [sys.executable, "-P", "-m", "kvcalc", "size", "--model", str(path)], capture_output=True, check=False
     )
     assert ended.returncode == 2
-    assert len(ended.stderr) < 3000
+    assert len(ended.stderr) < 2000
