@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         profile_names,
         profile_schema,
         profile_text,
+        quants,
         validate_profile,
     )
     from kvcalc.api.serving import Serving, find_capacity, simulate_serving
@@ -76,6 +77,7 @@ __all__ = [
     "profile_names",
     "profile_schema",
     "profile_text",
+    "quants",
     "reconcile",
     "replay_steps",
     "report_data",
@@ -122,6 +124,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "profile_names",
         "profile_schema",
         "profile_text",
+        "quants",
         "validate_profile",
     ),
     "serving": ("Serving", "find_capacity", "simulate_serving"),

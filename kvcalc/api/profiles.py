@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.quants import QuantsReport
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.profiles.catalog import Kind
 
@@ -28,6 +29,7 @@ __all__ = [
     "profile_names",
     "profile_schema",
     "profile_text",
+    "quants",
     "validate_profile",
 ]
 
@@ -103,3 +105,27 @@ def lint_config(path: Path) -> list[KeyUse]:
     from kvcalc.importers.hugging_face import lint
 
     return lint(config_of(path))
+
+
+def quants(
+    model: str | Path | ModelProfile,
+    *,
+    memory_bytes: int | None = None,
+    context: int | None = None,
+    imatrix: bool = False,
+) -> QuantsReport:
+    """Return the bytes of a model's file by every recipe of llama.cpp, and which of them a memory holds.
+
+    Args:
+        model: as for `load_model`; of a GGUF file, one in 16 bits.
+        memory_bytes: a memory that weights and cache share.
+        context: tokens of one sequence; 4,096 or the model's limit where left out.
+        imatrix: whether the files are made with an importance matrix.
+
+    Raises:
+        InputError: less than one token.
+        UnsupportedError: a model whose tensors are not known.
+    """
+    from kvcalc.plan.quants import quants_report
+
+    return quants_report(load_model(model), memory_bytes=memory_bytes, context=context, imatrix=imatrix)

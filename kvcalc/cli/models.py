@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from kvcalc.cli.options import Json, Set
+from kvcalc.cli.options import Json, Output, Set
 from kvcalc.cli.profiles import profiles_app
 
 app = profiles_app("model", "List, show, import, lint and validate model profiles.")
@@ -16,6 +16,11 @@ app = profiles_app("model", "List, show, import, lint and validate model profile
 Source = Annotated[str, Argument(help="config.json or its folder, .gguf, .safetensors, or a Hugging Face id.")]
 Linted = Annotated[Path, Argument(help="A config.json, its folder, or a .safetensors beside it.")]
 Target = Annotated[Path | None, Option("--output-file", "-o", help="Write here instead of to standard output.")]
+
+Quantised = Annotated[str, Argument(help="Catalogue name, Hugging Face id, profile, config.json or .gguf in 16 bits.")]
+Memory = Annotated[str | None, Option("--memory", help="What weights and cache may take: 24GiB.")]
+Context = Annotated[str | None, Option("--context", help="Tokens of one sequence in the cache.")]
+Imatrix = Annotated[bool, Option("--imatrix", help="Made with an importance matrix.")]
 
 
 @app.command("import")
@@ -48,3 +53,26 @@ def lint(source: Linted, json: Json = False) -> None:
     from kvcalc.render.lint import lint_text
 
     sys.stdout.write(lint_text(api.lint_config(source), json=json))
+
+
+@app.command()
+def quants(
+    model: Quantised,
+    memory: Memory = None,
+    context: Context = None,
+    *,
+    imatrix: Imatrix = False,
+    json: Json = False,
+    output: Output = "table",
+) -> None:
+    """List what a model weighs by every recipe of llama.cpp, to the byte, and which of them a memory holds.
+
+    Example: kvcalc models quants llama3.1-8b --memory 8GiB
+    """
+    from kvcalc import api
+    from kvcalc.cli.shared import command_output, emit, one_count
+    from kvcalc.cli.shared import memory as memory_of
+
+    shown = command_output(output, json=json)
+    tokens = one_count(context, "context")
+    emit(api.quants(model, memory_bytes=memory_of(memory), context=tokens, imatrix=imatrix), shown)

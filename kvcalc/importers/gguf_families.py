@@ -176,6 +176,7 @@ class _File:
             head=self._head(outer),
             dtype="fp16",
             matrix_parameters=sum(tensor.elements for key, tensor in outer.items() if part_of(key, tensor) == "other"),
+            prediction_layers=self.all_layers - self.layers,
             held_weight_bytes=self.table.total_bytes,
             sources={"file": Source(kind="model_config", note=self.table.where)},
             provenance={"default": "file"},

@@ -152,8 +152,7 @@ def recipe_notes(model: ModelProfile, text: str | None, *, engine: str | None, i
     from kvcalc.engines.llama_cpp.quantised import quantised_file
 
     file = quantised_file(model, recipe, imatrix=imatrix)
-    mixture = ", ".join(f"{count} in {kind}" for kind, count in file.types.items())
     matrix = " with an importance matrix" if imatrix else ""
     needed = "; llama-quantize asks for an importance matrix" if file.needs_imatrix and not imatrix else ""
     size = f"{file.bits_per_weight:.2f} bits a weight"
-    return (f"{recipe.upper()} by llama-quantize{matrix}: {size}; matrices: {mixture}; norms in fp32{needed}",)
+    return (f"{recipe.upper()} by llama-quantize{matrix}: {size}; matrices: {file.mixture}; norms in fp32{needed}",)

@@ -33,6 +33,7 @@ _ROWS = {
     "kvcalc.demo_paging": "steps",
     "kvcalc.demo_drift": "steps",
     "kvcalc.validate": "outcomes",
+    "kvcalc.quants": "rows",
     "kvcalc.check_measured": "checks",
 }
 

@@ -170,6 +170,15 @@ def test_lists_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "size" in run(capsys)[0]
 
 
+def test_recipes_of_a_model_are_listed_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    table = run(capsys, "models", "quants", "llama3.1-8b", "--memory", "8GiB")[0]
+    assert "longest context" in table
+    assert "193 in q4_k, 33 in q6_k" in table
+    rows = data(capsys, "models", "quants", "llama3.1-8b")["rows"]
+    assert isinstance(rows, list)
+    assert {"recipe", "total_bytes", "bits_per_weight"} <= rows[0].keys()
+
+
 @pytest.mark.parametrize("plural", ["models", "gpus"])
 def test_the_catalogue_is_listed_without_a_subcommand(capsys: pytest.CaptureFixture[str], plural: str) -> None:
     listed = data(capsys, plural, "list")

@@ -20,7 +20,9 @@ import pytest
 import kvcalc
 from kvcalc.engines.llama_cpp.quantised import quantised_file
 from kvcalc.engines.llama_cpp.recipes import Geometry, GgufTensor, tensor_bytes, tensor_types
+from kvcalc.importers.checkpoint import Tensor, TensorTable
 from kvcalc.importers.gguf import parse_header
+from kvcalc.importers.gguf_families import gguf_profile
 from kvcalc.importers.hugging_face import import_config, read_config_file
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("llama_cpp_recipes.json").read_text(encoding="utf-8"))
@@ -95,3 +97,20 @@ def _geometry(metadata: Any) -> Geometry:
         experts=first("expert_count", 0),
         seventy=layers == 80 and architecture in ("llama", "qwen2") and heads != shared,
     )
+
+
+@pytest.mark.skipif(FULL is None, reason="KVCALC_TRUTH is not set")
+@pytest.mark.parametrize("name", TRUTH)
+def test_a_recipe_of_a_file_in_16_bits_is_exact(name: str) -> None:
+    assert FULL is not None
+    path = FULL / "llamacpp" / "headers" / f"{name}.Q4_K_M.gguf"
+    if not path.exists() or name == "_default__hy_v3":
+        pytest.skip("no header of this model, or of an architecture that files are not read of")
+    header = parse_header(path.read_bytes(), 2**50, where=f"{name}.gguf")
+    plain = {
+        key: tensor if tensor.dtype == "fp32" else Tensor("fp16", tensor.shape, 2 * tensor.elements)
+        for key, tensor in header.tensors.items()
+    }
+    model = gguf_profile(header.metadata, TensorTable(f"{name}.gguf", plain), name=name)
+    for recipe, case in TRUTH[name].items():
+        assert quantised_file(model, recipe.lower()).total_bytes == case["tensor_bytes"], recipe

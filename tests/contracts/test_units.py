@@ -150,7 +150,7 @@ WITHOUT_UNIT = {
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
     r"(.+_)?(bytes|flop|s|tokens|requests|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|gpu|hour))*(_available)?"
-    r"|price_per_hour_usd"
+    r"|price_per_hour_usd|bits_per_weight"
 )
 
 

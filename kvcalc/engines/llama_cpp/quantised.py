@@ -44,6 +44,11 @@ class QuantisedFile:
         """Bits of an element in the mean, as llama.cpp prints them."""
         return 8 * self.total_bytes / self.elements
 
+    @property
+    def mixture(self) -> str:
+        """Matrices of each type in words."""
+        return ", ".join(f"{count} in {kind}" for kind, count in self.types.items())
+
 
 def quantised_file(model: ModelProfile, recipe: str, *, imatrix: bool = False) -> QuantisedFile:
     """Return a model's file as llama-quantize writes it; its towers are left out.

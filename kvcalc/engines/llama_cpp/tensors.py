@@ -64,13 +64,17 @@ _ROUTER_BIAS = _keys(
     "minimax_m2", "nemotron_h",
 )  # fmt: skip
 # Files that count layers which predict further tokens among their layers.
-_PREDICTING = _keys("deepseek_v32", "glm4_moe", "glm4v_moe", "glm_moe_dsa", "nemotron_h")
+_PREDICTING = _keys(
+    "deepseek_v32", "deepseek32", "glm4_moe", "glm4v_moe", "glm_moe_dsa", "glm-dsa", "nemotron_h", "nemotron_h_moe"
+)  # fmt: skip
 # Experts of a Nemotron-H that has none: the default of its config's class, which the converter writes.
 _NEMOTRON_EXPERTS = 8
 # Files that give key-value heads layer by layer, none to those without attention.
 _HEADS_BY_LAYER = _keys("bamba", "granitehybrid", "granitemoehybrid", "jamba", "lfm2", "nemotron_h", "nemotron_h_moe")
 _LLAMA = _keys("llama", "mistral", "mixtral")
 _LAYERS_OF_70B = 80
+# Bytes of an element that is not quantised, at the least.
+_PLAIN_BYTES = 2
 
 _NAMES = {
     "attention.query": "attn_q", "attention.key": "attn_k", "attention.value": "attn_v",
@@ -93,8 +97,17 @@ def unlisted(model: ModelProfile) -> str | None:
         return "the tensors of its encoder are not known"
     if key == "gemma4" and geometry(model).experts:
         return "the tensors of a Gemma 4 with experts are not known"
-    if model.is_gguf and any(parse_format(form).block_elements > 1 for form in model.weight_formats.values()):
+    return _unlisted_file(model) if model.is_gguf else None
+
+
+def _unlisted_file(model: ModelProfile) -> str | None:
+    """Return why the tensors of a file's own profile are not all of its tensors in 16 bits; none where they are."""
+    formats = {part: parse_format(model.weight_formats.get(part, model.dtype)) for part in parameters(model)}
+    if any(form.bytes_per_element < _PLAIN_BYTES for form in formats.values()):
         return "the file is quantised already"
+    counted = sum(int(formats[part].bytes(size)) for part, size in parameters(model).items())
+    if model.held_weight_bytes not in (None, counted):
+        return "the file holds tensors beside those of its layers"
     return None
 
 

@@ -45,6 +45,7 @@ _MODULES = {
     "kvcalc.demo_paging": "paging",
     "kvcalc.demo_drift": "drift",
     "kvcalc.validate": "validate",
+    "kvcalc.quants": "quants",
     "kvcalc.check_measured": "check",
 }
 _WIDTH = 110
