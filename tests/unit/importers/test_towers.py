@@ -302,3 +302,17 @@ def test_a_tower_that_makes_no_sense_is_told_or_refused(vision: Any) -> None:
 def test_sizes_in_a_list_are_whole_numbers(size: Any) -> None:
     with pytest.raises(ProfileError, match="merge_kernel_size"):
         Config({"merge_kernel_size": size}).integers("merge_kernel_size")
+
+
+def test_qwen2_vl_2b_has_the_parameters_of_its_checkpoint() -> None:
+    # the sum of the tensors of Qwen/Qwen2-VL-2B-Instruct; its keys for the text model stand at the top level
+    config = {
+        "model_type": "qwen2_vl", "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12,
+        "num_hidden_layers": 28, "num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": True,
+        "vision_config": {
+            "depth": 32, "embed_dim": 1280, "hidden_size": 1536, "in_chans": 3, "mlp_ratio": 4, "num_heads": 16,
+            "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2},
+    }  # fmt: skip
+    parts = parameters(import_config(config, name="m")[0])
+    assert sum(parts.values()) == 2_208_985_600
+    assert round(parts["vision"] / sum(parts.values()), 2) == 0.3
