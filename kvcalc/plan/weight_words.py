@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.cost.parameters import parameters
-from kvcalc.engines.llama_cpp.recipes import RECIPES, find_recipe
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format
@@ -102,6 +101,8 @@ def asked_recipe(model: ModelProfile, text: str | None, *, engine: str | None) -
     """
     if text is None:
         return None
+    from kvcalc.engines.llama_cpp.recipes import RECIPES, find_recipe  # with llama.cpp's layouts, which few need
+
     first, *exceptions = text.split(",")
     recipe = find_recipe(first)
     if recipe is None or not _is_format(recipe):
@@ -111,6 +112,8 @@ def asked_recipe(model: ModelProfile, text: str | None, *, engine: str | None) -
 
 
 def _is_format(recipe: str) -> bool:
+    from kvcalc.engines.llama_cpp.recipes import RECIPES
+
     return recipe in FORMATS or FORMATS[RECIPES[recipe]].block_elements == 1
 
 
@@ -133,6 +136,7 @@ def recipe_formats(model: ModelProfile, recipe: str, *, dtype: str, imatrix: boo
         UnsupportedError: a model whose tensors are not known.
     """
     from kvcalc.engines.llama_cpp.quantised import quantised_file
+    from kvcalc.engines.llama_cpp.recipes import RECIPES
 
     parts: dict[str, str] = dict.fromkeys((tower.part for tower in model.towers), dtype)
     parts |= quantised_file(model, recipe, imatrix=imatrix).parts
@@ -141,9 +145,11 @@ def recipe_formats(model: ModelProfile, recipe: str, *, dtype: str, imatrix: boo
 
 def recipe_notes(model: ModelProfile, text: str | None, *, engine: str | None, imatrix: bool) -> tuple[str, ...]:
     """Say the mixture that a recipe makes, or that a recipe's name was taken for a format."""
-    recipe = asked_recipe(model, text, engine=engine)
     if text is None or "," in text:
         return ()
+    from kvcalc.engines.llama_cpp.recipes import RECIPES, find_recipe
+
+    recipe = asked_recipe(model, text, engine=engine)
     if recipe is None:
         named = find_recipe(text)
         if named is None or FORMATS[RECIPES[named]].block_elements == 1:
