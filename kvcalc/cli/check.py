@@ -97,6 +97,7 @@ def command(
 
     shown = command_output(output, json=json)
     if measured is not None:
+        _refuse_of_files(files, against, tolerance)
         check_speed(
             measured,
             model=model,
@@ -138,6 +139,11 @@ def command(
     emit(report, shown)
     if not report.passed:
         raise Exit(1)
+
+
+def _refuse_of_files(files: list[Path] | None, against: Path | None, tolerance: str) -> None:
+    if files or against is not None or tolerance != "0":
+        raise InputError("files of checks, --against and --tolerance are of no use with --measured")
 
 
 def _write_example() -> None:

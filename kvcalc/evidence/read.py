@@ -24,7 +24,7 @@ _COUNT = re.compile(r"\s*([1-9]\d{0,4}) ?x ?(?=[a-zA-Z])")
 _NOT_TOLD = ("", "-", "auto", "default", "none", "unknown", "?", "n/a")
 _DEPTH = re.compile(r"depth (\d+)\b")
 # Beyond them a table is broken or hostile.
-_MOST_ROWS = 500_000
+_MOST_ROWS = 300_000
 _LONGEST_ROW = 65_536
 
 

@@ -95,6 +95,8 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         (("models", "lint", "nowhere.json"), "cannot be read", ""),
         (("gpus", "validate", "nowhere.yaml"), "cannot be read", ""),
         (("models", "shwo"), "shwo", ""),
+        (("check", "--measured", "9tok/s", "--tolerance", "inf"), "of no use with --measured", ""),
+        (("check", "x.yaml", "--measured", "9tok/s"), "of no use with --measured", ""),
         ((*DECODE, "--price", "nan"), "--price must be a number, not nan", ""),
         ((*DECODE, "--power-share", "inf"), "--power-share must be a number, not inf", ""),
         (("fit", "--model", "llama2-7b", "--gpu", "h100-sxm", "--utilization", "nan"), "--utilization must be", ""),
