@@ -13,7 +13,7 @@ from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
 from kvcalc.core.units import parse_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.plan.deployment import format_names
+from kvcalc.plan.formats import format_names
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
 from kvcalc.simulate.jumping import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo

@@ -12,7 +12,7 @@ from kvcalc.core.reports.measure import LoopCheck
 from kvcalc.measure.decoder import Decoder, decode_one_token, prefill
 from kvcalc.measure.library import told_memory
 from kvcalc.measure.scale import check_memory, one_of_each
-from kvcalc.plan.deployment import run_formats
+from kvcalc.plan.formats import run_formats
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile

@@ -9,15 +9,8 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
 from kvcalc.plan.arrangements import MAX_GPUS, arrangements, is_practical
-from kvcalc.plan.deployment import (
-    asked_context,
-    check_batch,
-    check_context,
-    default_context,
-    format_names,
-    logical_cache,
-    started,
-)
+from kvcalc.plan.deployment import asked_context, check_batch, check_context, default_context, logical_cache, started
+from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
 
 if TYPE_CHECKING:

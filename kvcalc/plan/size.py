@@ -14,12 +14,12 @@ from kvcalc.plan.deployment import (
     check_batch,
     check_context,
     default_context,
-    format_names,
     held_weight_bytes,
     rank_weights,
     started,
     trained_context,
 )
+from kvcalc.plan.formats import format_names
 from kvcalc.plan.loaded import loaded_weights
 
 if TYPE_CHECKING:

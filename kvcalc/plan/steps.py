@@ -11,9 +11,10 @@ from kvcalc.core.reports.speed import PartCost, PrefillRow
 from kvcalc.core.units import bytes_text, rate_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
-from kvcalc.plan.deployment import check_context, format_names, memory_needed
+from kvcalc.plan.deployment import check_context, memory_needed
 from kvcalc.plan.economics import cost_fields
 from kvcalc.plan.estimates import estimate_fields, estimated_with
+from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import fit_reason
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kvcalc.core.workload import Parallel
 from kvcalc.engines.terms import PassTensors, pass_tensors
 from kvcalc.engines.vllm.budget import FITTED, FittedEnds, activation_peak, graph_memory, outside_memory
 from kvcalc.engines.vllm.releases import known_release
-from kvcalc.plan.deployment import run_formats
+from kvcalc.plan.formats import run_formats
 
 ROOT = Path(__file__).parents[2]
 FACTS = ROOT / "tests" / "conformance" / "vllm_budgets.yaml"

@@ -23,7 +23,7 @@ from kvcalc.engines.vllm.releases import (
     since,
 )
 from kvcalc.engines.windows import without_windows
-from kvcalc.plan.deployment import run_formats
+from kvcalc.plan.formats import run_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,7 @@ from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB
 from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.sglang import buffers, token_bytes
-from kvcalc.plan.deployment import run_formats
+from kvcalc.plan.formats import run_formats
 from kvcalc.plan.reconcile.findings import Finding, row_of
 
 if TYPE_CHECKING:

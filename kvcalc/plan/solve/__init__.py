@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names, started
+from kvcalc.plan.deployment import check_batch, check_context, default_context, started
+from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import BudgetTerms
 from kvcalc.plan.solve.question import NO_TARGETS, Drafting, Question, Targets, Trial
 from kvcalc.plan.solve.search import SOLVERS

@@ -11,7 +11,8 @@ from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
 from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
-from kvcalc.plan.deployment import check_batch, check_context, default_context, format_names
+from kvcalc.plan.deployment import check_batch, check_context, default_context
+from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative.acceptance import Acceptance
 from kvcalc.plan.speculative.limits import batch_limit, largest_draft
 from kvcalc.plan.speculative.memory import draft_memory

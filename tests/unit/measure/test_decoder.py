@@ -13,7 +13,7 @@ from kvcalc.cost.parameters import weight_bytes
 from kvcalc.measure import mlp
 from kvcalc.measure.decoder import Decoder, decode_n_tokens, decode_one_token, prefill, verify
 from kvcalc.measure.library import find_device
-from kvcalc.plan.deployment import run_formats
+from kvcalc.plan.formats import run_formats
 
 from .models import GQA, HIDDEN, KINDS, MODELS, model_of
 

@@ -12,7 +12,7 @@ from kvcalc.measure.decoder import Decoder, check_supported
 from kvcalc.measure.library import find_device
 from kvcalc.measure.scale import all_in, check_memory, fit_layers, one_of_each, run_bytes, with_layers
 from kvcalc.measure.vectors import final_layout, vector_layout
-from kvcalc.plan.deployment import run_formats
+from kvcalc.plan.formats import run_formats
 
 from .models import MODELS, model_of
 from .models import block as layer_of

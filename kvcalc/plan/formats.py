@@ -1,0 +1,143 @@
+"""The number formats of a question: as they are asked for, as a model runs in them, and as a report names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.formats import Format, parse_format
+from kvcalc.core.model import Part
+from kvcalc.core.reports.common import RunFormats
+from kvcalc.core.workload import Formats
+from kvcalc.engines.checkpoint import run_dtype
+from kvcalc.plan.weight_words import asked_recipe, is_word, kept_parts, recipe_formats, weight_word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+
+__all__ = ["AS_THE_ENGINE", "AskedFormats", "format_names", "run_formats"]
+
+_PLAIN = ("bf16", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedFormats:
+    """Names of the formats that a user asks for; what is left out is the engine's choice.
+
+    Args:
+        weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``.
+        kv: format of the cache.
+        key: format of cached keys, where it differs.
+        value: format of cached values, where it differs.
+        activations: format that activations are multiplied in.
+    """
+
+    weights: str | None = None
+    kv: str | None = None
+    key: str | None = None
+    value: str | None = None
+    activations: str | None = None
+
+
+# Nothing is asked for: the engine decides.
+AS_THE_ENGINE = AskedFormats()
+
+
+def run_formats(
+    model: ModelProfile,
+    *,
+    weights: str | None = None,
+    kv: str | None = None,
+    key: str | None = None,
+    value: str | None = None,
+    activations: str | None = None,
+    engine: str | None = None,
+    hardware: HardwareProfile | None = None,
+    imatrix: bool = False,
+) -> Formats:
+    """Return the formats a model runs in: those of the checkpoint as the engine runs it, unless said otherwise.
+
+    Args:
+        model: the model.
+        weights: one format for every parameter, or with exceptions: ``bf16,experts=mxfp4``; or a word for what
+            checkpoints do (`kvcalc.plan.weight_words.WORDS`), or a recipe of llama.cpp (``q4_k_m``).
+        kv: format of the cache.
+        key: format of cached keys, where it differs.
+        value: format of cached values, where it differs.
+        activations: format that activations are multiplied in; the checkpoint's 16-bit format unless said otherwise, so
+            that weight-only quantisation runs at the 16-bit peak.
+        engine: the engine that runs it; any common one where left out (`run_dtype`).
+        hardware: the accelerator, where there is one.
+        imatrix: whether a recipe's file is made with an importance matrix.
+
+    Raises:
+        UnknownNameError: no such format.
+        InputError: no such part.
+        UnsupportedError: a recipe for a model whose tensors are not known.
+    """
+    dtype = run_dtype(model, engine, hardware)
+    base = parse_format(dtype)
+    recipe = asked_recipe(model, weights, engine=engine)
+    if weights is None:
+        whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}
+    else:
+        stored = None if recipe is None else recipe_formats(model, recipe, dtype=dtype, imatrix=imatrix)
+        whole, parts = _weight_formats(model, weights, dtype, stored)
+    word = weight_word(weights)
+    own = model.activation_dtype if weights is None else word.activations if word is not None else None
+    cache = parse_format(_first(kv, model.kv_dtype, dtype))
+    keys = cache if key is None else parse_format(key)
+    values = cache if value is None else parse_format(value)
+    multiplied = parse_format(_first(activations, own, dtype))
+    return Formats(
+        weights=whole,
+        parts=parts,
+        recipe="" if recipe is None or weights is None else weights.strip().lower(),
+        key=keys,
+        value=values,
+        state=keys if keys.name in _PLAIN else base,
+        activations=multiplied,
+        hidden=multiplied if multiplied.name in _PLAIN else base,
+    )
+
+
+def _first(*names: str | None) -> str:
+    return next(name for name in names if name is not None)
+
+
+def _weight_formats(
+    model: ModelProfile, text: str, dtype: str, recipe: tuple[Format, Mapping[str, Format]] | None
+) -> tuple[Format, dict[str, Format]]:
+    """Return the format of the whole and of single parts, as formats, a word or a recipe have them."""
+    whole, *exceptions = text.split(",")
+    word = weight_word(text)
+    form, kept = recipe or (None, {} if word is None else kept_parts(model, dtype))
+    parts = dict(kept)
+    for exception in exceptions:
+        part, equals, name = exception.partition("=")
+        if not equals or part.strip() not in get_args(Part):
+            hint = did_you_mean(part.strip(), get_args(Part)) or f"parts: {', '.join(get_args(Part))}"
+            raise InputError(f"weights: {exception!r} names no part of a model", hint=hint)
+        parts[part.strip()] = parse_format(name)
+    return form or parse_format(whole if word is None else word.form), parts
+
+
+def format_names(formats: Formats) -> RunFormats:
+    """Return the names of the formats, for a report."""
+    exceptions = {} if is_word(formats) else formats.parts  # what a word leaves alone stands in a note
+    special = [f"{part}={_short(fmt)}" for part, fmt in exceptions.items() if fmt.name != formats.weights.name]
+    same = formats.key.name == formats.value.name
+    return RunFormats(
+        weights=formats.recipe or ",".join([formats.weights.name, *special]),
+        kv=formats.key.name if same else f"{formats.key.name}/{formats.value.name}",
+        activations=formats.activations.name,
+    )
+
+
+def _short(fmt: Format) -> str:
+    """Name a format for a reader: an exact mixture by its mean."""
+    return f"mixed({fmt.bytes_per_element:.3f} B)" if fmt.name.startswith("mixed-") else fmt.name
