@@ -16,11 +16,13 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -47,8 +49,6 @@ LEFT_OUT = ("kvcalc/measure/", "kvcalc/__main__.py", "kvcalc/workers.py", "kvcal
             "kvcalc/cli/bench.py", "kvcalc/cli/crosscheck.py", "kvcalc/render/tables/bench.py", "kvcalc/render/tables/crosscheck.py",
             "kvcalc/render/charts/bench.py", "kvcalc/render/charts/crosscheck.py")  # fmt: skip
 # Numbers here are looks: widths, shades, how many ticks.
-# Words of a module's name that tell something.
-MIN_WORD = 4
 LOOKS, NUMBERS = "kvcalc/render/", ("constant", "factor")
 
 
@@ -134,28 +134,35 @@ def digest(file: str) -> str:
 
 
 def tests_for(file: str, fault: RandomFault, known: dict, limit_s: float) -> list[str]:
-    """The tests that run a fault's line, or the whole file where an import runs it: those named like it first, then the quickest."""
+    """The tests that run a fault's line, those that import its module by name first, then the quickest.
+
+    Where an import runs the line, or the file is another than the map's, those of the whole file: they may only read a constant.
+    """
     names, lines = list(known["tests"]), known["lines"].get(file, {})
     numbers = set(lines.get(str(fault.line), ())) if known["sources"].get(file) == digest(file) else set()
+    importing = {number for number, name in enumerate(names) if imports(name.split("::")[0], module_name(file))}
     if not numbers:
-        numbers = {number for each in lines.values() for number in each}
+        numbers = importing.union(*lines.values())
     chosen, spent = [], 0.0
-    words = [
-        word
-        for part in Path(file).with_suffix("").parts[1:]
-        for word in (part, part.rstrip("s"))
-        if len(word) > MIN_WORD
-    ]
-
-    def place(number: int) -> tuple[bool, float]:
-        return not any(word in names[number].split("::")[0] for word in words), known["tests"][names[number]]
-
-    for number in sorted(numbers, key=place):
+    for number in sorted(numbers, key=lambda each: (each not in importing, known["tests"][names[each]])):
         spent += known["tests"][names[number]]
         if spent > limit_s and chosen:
             break
         chosen.append(names[number])
     return chosen
+
+
+def module_name(file: str) -> str:
+    """The dotted name of a file's module."""
+    parts = Path(file).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports(test: str, module: str) -> bool:
+    """Whether a file of tests has a module's name in it."""
+    path = ROOT / test
+    return path.exists() and re.search(rf"\b{re.escape(module)}\b", path.read_text(encoding="utf-8")) is not None
 
 
 def function_code(file: str, fault: RandomFault) -> CodeType | None:
@@ -249,8 +256,7 @@ class Importer:
     def __init__(self, file: str, text: str) -> None:
         """Change the module of a file."""
         self.path, self.text = ROOT / file, text
-        parts = Path(file).with_suffix("").parts
-        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        self.name = module_name(file)
 
     def find_spec(self, name: str, *_: object) -> object:
         """The module, if it is the changed one."""
