@@ -337,7 +337,7 @@ class _File:
         rope = keys.integer("rope.dimension_count", default=keys.integer("attention.key_length") - rank)
         query = keys.maybe_integer("attention.q_lora_rank", least=0)
         nope = keys.integer("attention.key_length_mla") - rope
-        if nope < 0 or rope < 0:
+        if nope < 0:
             raise keys.bad("attention.key_length_mla", nope + rope, f"at least rope.dimension_count = {rope}")
         indexed = self.architecture in _INDEXED and (not tensors or "indexer.attn_k.weight" in tensors)
         return Latent(

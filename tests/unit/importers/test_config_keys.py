@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvcalc.core.errors import KvcalcError
+from kvcalc.core.model import State
 from kvcalc.importers.hugging_face import import_config
 
 if TYPE_CHECKING:
@@ -145,3 +146,18 @@ def test_layers_are_named_after_what_sets_them_apart(name: str, blocks: str) -> 
 def test_one_layer_in_four_of_muse_spark_is_global_from_the_last_on() -> None:
     model = _changed("muse_spark", ("text_config", "layer_types"))
     assert [block.name for block in model.blocks] == ["global", "local", "local", "local", "global"]
+
+
+@pytest.mark.parametrize(("layers", "attention"), [(1, [0]), (3, [2]), (4, [3]), (7, [3]), (9, [3, 7])])
+def test_one_layer_in_four_of_olmo_hybrid_attends_and_the_last_where_there_are_fewer(
+    layers: int, attention: list[int]
+) -> None:
+    config = {key: value for key, value in CASES["olmo_hybrid"]["config"].items() if key != "layer_types"}
+    model, _ = import_config(config | {"num_hidden_layers": layers}, name="m")
+    assert [place for place, block in enumerate(model.blocks) if not isinstance(block.mixers[0], State)] == attention
+
+
+def test_ring_3_has_as_many_delta_heads_of_the_width_that_its_config_says() -> None:
+    model, _ = import_config({"model_type": "bailing_hybrid", "linear_num_heads": 20, "linear_head_dim": 96}, name="m")
+    states = [mixer for block in model.blocks for mixer in block.mixers if isinstance(mixer, State)]
+    assert {(state.heads, state.key_dim, state.value_dim) for state in states} == {(20, 96, 96)}

@@ -321,3 +321,19 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
     for length in range(0, last, 37):
         with pytest.raises(KvcalcError):
             parse_header(data[:length], length, where="m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("key_length", "mla", "fits"),
+    [(576, 192, True), (576, 64, True), (576, 63, False), (513, 128, True), (512, 128, False)],
+)
+def test_parts_of_a_latent_key_have_no_width_below_zero(key_length: int, mla: int, *, fits: bool) -> None:
+    keys = _SMALL | {"attention.key_length": key_length, "attention.value_length": 512, "attention.kv_lora_rank": 512,
+                     "attention.key_length_mla": mla, "attention.value_length_mla": 128}  # fmt: skip
+    if not fits:
+        with pytest.raises(ProfileError, match=r"key_length_mla|rope\.dimension_count"):
+            _from_keys("deepseek2", keys)
+        return
+    mixer = _from_keys("deepseek2", keys).blocks[0].mixers[0]
+    assert isinstance(mixer, Latent)
+    assert (mixer.rope_dim, mixer.nope_dim) == (key_length - 512, mla - (key_length - 512))
