@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kvcalc
+from kvcalc.api import Serving, simulate_serving
 from kvcalc.core.errors import InputError
+from kvcalc.engines.options import EngineOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,3 +111,26 @@ def test_another_rate_moves_both_ends_of_a_ramp() -> None:
     assert replace(ramp, arrival="poisson", last_rate=None).at_rate(3.0).last_rate is None
     with pytest.raises(InputError, match="follows from its users"):
         kvcalc.Load(**LENGTHS, users=1).at_rate(3.0)
+
+
+def test_a_run_says_how_it_was_served() -> None:
+    """Every number of the setup is another, so that none can stand in the place of another."""
+    options = EngineOptions(max_num_batched_tokens=700, max_num_seqs=5, max_model_len=900, block_size=32)
+    serving = Serving(
+        options=options,
+        num_blocks=333,
+        replicas=3,
+        prefill_replicas=2,
+        routing="least-loaded",
+        transfer_bytes_per_s=50e9,
+    )
+    load = kvcalc.Load(prompt="100", output_tokens="4", rate=20.0, requests=8)
+    report = simulate_serving(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), load, serving=serving)
+    setup = report.setup
+    assert (setup.engine, setup.replicas, setup.prefill_replicas, setup.routing) == ("vllm", 3, 2, "least-loaded")
+    assert (setup.num_blocks, setup.block_size, setup.max_num_batched_tokens, setup.max_num_seqs) == (333, 32, 700, 5)
+    assert (setup.max_model_len, setup.policy, setup.preemption) == (900, "fcfs", "recompute")
+    assert (setup.gamma, setup.acceptance, setup.draft, setup.step_times) == (0, None, "", "ideal")
+    assert (report.gpus, report.summary.requests) == (5, 8)
+    alone = simulate_serving(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), load).setup
+    assert (alone.replicas, alone.prefill_replicas, alone.routing) == (1, 0, "")

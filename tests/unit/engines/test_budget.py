@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvcalc.core.model import Block, Dense, Full, Gated, Head, Mixture, Mlp, ModelProfile
-from kvcalc.core.workload import Formats
+from kvcalc.core.workload import Formats, Parallel
 from kvcalc.engines.terms import activation_peak, pass_tensors
+from kvcalc.engines.vllm.budget import FITTED, _captured, graph_memory
 
 MIXER = Full(heads=8, kv_heads=8, head_dim=128)
 TOKENS, WIDTH = 4096, 1_000_000
@@ -74,3 +75,23 @@ def test_routed_experts_stand_apart_from_the_mlp_and_their_outputs_are_whole_on_
     assert tensors.inner == TOKENS * 3 * (4 * WIDTH + 8) // tensor * 2
     dense = pass_tensors(_model(Gated(width=16)), Formats(), tokens=TOKENS, sequences=1, tensor=tensor)
     assert dense.experts == 0
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [(1, 1), (2, 2), (4, 3), (7, 3), (8, 4), (16, 5), (256, 35), (257, 35), (272, 36), (288, 37), (512, 51)],
+)
+def test_graphs_are_captured_for_small_sizes_then_each_eighth_and_each_sixteenth(largest: int, sizes: int) -> None:
+    """1, 2, 4, then 8 to 256 in steps of 8, then in steps of 16: vLLM's list of cudagraph_capture_sizes."""
+    listed = [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
+    assert sum(size <= largest for size in listed) == sizes
+    assert _captured(largest) == sizes
+
+
+def test_graphs_take_at_most_the_first_ones_memory_and_a_share_for_each_layer_of_a_stage() -> None:
+    model = _model(*(Gated(width=8),) * 10)
+    _, most_bytes, _ = FITTED.graph_layer_bytes
+    # two lists of graphs: up to twice the sequences, and up to the sequences
+    for pipeline, layers in ((1, 10), (4, 3)):
+        found = graph_memory(model, sequences=8, parallel=Parallel(pipeline=pipeline))
+        assert found.most == FITTED.first_graph_bytes + int(most_bytes * (5 + 4) * layers)
