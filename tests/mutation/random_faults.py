@@ -66,6 +66,8 @@ def faults_of(source: str) -> list[RandomFault]:
 def _faults(tree: ast.Module) -> Iterator[RandomFault]:
     for path, owner, node in _places(tree, (), ""):
         for kind, after in _changes(node, tree, path):
+            if ast.dump(after) == ast.dump(node):
+                continue  # two equal arguments
             texts = (ast.unparse(each).splitlines()[0] for each in (node, after))
             yield RandomFault(kind, node.lineno, owner, *texts, path, ast.copy_location(after, node))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -405,3 +406,25 @@ def test_a_window_that_looks_both_ways_reaches_half_as_far_back(
     assert windows() == {window}
     assert windows(**{key: value}) == {window // 2 + 1}
     assert windows(**{key: False if value is True else "vision"}) == {window}
+
+
+def test_lint_says_of_every_key_what_became_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    config = _LLAMA | {
+        "dtype": "bfloat16",
+        "rope_scaling": None,
+        "attention_dropout": 0.0,
+        "text_config_extra": {"num_heads_extra": 3},
+    }
+    path.write_text(json.dumps(config), encoding="utf-8")
+    found = {use.key: use for use in lint(path)}
+    assert all(found[key].use == "used" for key in _LLAMA)
+    assert (found["attention_dropout"].use, found["attention_dropout"].why) == (
+        "ignored",
+        "decides neither memory nor compute",
+    )
+    assert found["text_config_extra.num_heads_extra"].use == "ignored"
+    assert "looks relevant" in found["text_config_extra.num_heads_extra"].why
+    assert "text_config_extra" not in found
+    order = [use.use for use in lint(path)]
+    assert order == sorted(order, key=("used", "defaulted", "ignored").index)
