@@ -430,3 +430,18 @@ def test_the_lowest_priority_goes_first(capsys, tmp_path):
         assert _run(capsys, *asked, "--policy", policy)[0] == 0
         with rows.open(newline="") as file:
             assert [row["request"] for row in csv.DictReader(file)] == order
+
+
+def test_a_request_that_is_refused_has_a_row_as_wide_as_the_others(tmp_path, capsys):
+    trace, rows = tmp_path / "trace.csv", tmp_path / "rows.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,3\n1,5000,3\n2,10,3\n", encoding="utf-8")
+    arguments = ["--model", "llama3.1-8b", "--gpu", "h100-sxm", "--trace", str(trace), "--max-model-len", "1000"]
+    with pytest.raises(SystemExit) as done:
+        main(["simulate", *arguments, "--save-requests", str(rows), "--json"])
+    assert done.value.code == 0
+    capsys.readouterr()
+    header, *found = list(csv.reader(rows.read_text(encoding="utf-8").splitlines()))
+    assert [len(row) for row in found] == [len(header)] * 3
+    refused = [dict(zip(header, row, strict=True)) for row in found if "5000" in row]
+    assert len(refused) == 1
+    assert refused[0]["prompt_tokens"] == "5000"
