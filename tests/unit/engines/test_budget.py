@@ -6,7 +6,7 @@ import pytest
 
 from kvcalc.core.model import Block, Dense, Full, Gated, Head, Mixture, Mlp, ModelProfile
 from kvcalc.core.workload import Formats, Parallel
-from kvcalc.engines.terms import activation_peak, pass_tensors
+from kvcalc.engines.terms import NOTHING, activation_peak, pass_tensors
 from kvcalc.engines.vllm.budget import FITTED, _captured, graph_memory
 
 MIXER = Full(heads=8, kv_heads=8, head_dim=128)
@@ -95,3 +95,12 @@ def test_graphs_take_at_most_the_first_ones_memory_and_a_share_for_each_layer_of
     for pipeline, layers in ((1, 10), (4, 3)):
         found = graph_memory(model, sequences=8, parallel=Parallel(pipeline=pipeline))
         assert found.most == FITTED.first_graph_bytes + int(most_bytes * (5 + 4) * layers)
+
+
+def test_graphs_come_off_the_memory_from_0_20_on() -> None:
+    model = _model(Gated(width=8))
+    before, since = (
+        graph_memory(model, sequences=8, parallel=Parallel(), version=version) for version in ("0.19", "0.20")
+    )
+    assert before == NOTHING
+    assert since.most > FITTED.first_graph_bytes

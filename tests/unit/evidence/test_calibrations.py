@@ -176,7 +176,11 @@ def test_a_served_step_is_estimated_with_the_prompts_of_others() -> None:
 
 def test_prompts_that_cannot_have_been_read_are_not_estimated() -> None:
     record = next(r for r in RECORDS.values() if r.phase == "tpot" and r.batch and r.batch > 4 and r.ttft_s)
-    assert estimate_case(_case(record)) is not None
+    estimate = estimate_case(_case(record))
+    assert estimate is not None
+    assert estimate.low_s <= estimate.estimate_s <= estimate.high_s
+    assert estimate.calibration in {calibration.name for calibration in shipped_calibrations()}
+    assert isinstance(estimate.fitted, bool)
     quick = replace(record, value=record.value / 20, ttft_s=1e-6)
     assert "prompts cannot all have been read" in _case(quick).bound_only
     assert estimate_case(_case(quick)) is None
