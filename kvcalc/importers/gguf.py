@@ -65,11 +65,13 @@ class GgufHeader:
         where: the file that was named.
         metadata: keys to numbers, short strings and short arrays of numbers; what is longer is left out.
         tensors: name to tensor; shapes as the file orders them (the row's width first).
+        missing_bytes: bytes of the tensors' data that the file does not have, as where only its header was fetched.
     """
 
     where: str
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    missing_bytes: int = 0
 
     @property
     def table(self) -> TensorTable:
@@ -133,7 +135,7 @@ class _Cursor:
 
 
 def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeader:
-    """Return what the header of one file holds.
+    """Return what the header of one file holds; the tensors' data may be missing.
 
     Args:
         data: the file's bytes, or a mapping of them; only the header's are touched.
@@ -141,7 +143,7 @@ def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeade
         where: the file, for messages.
 
     Raises:
-        ProfileError: the file is truncated, corrupt or hostile, or of a version that is not read.
+        ProfileError: the header is truncated, corrupt or hostile, or of a version that is not read.
     """
     cursor = _Cursor(data, size, where)
     if size < 4 or data[:4] != b"GGUF":  # noqa: PLR2004
@@ -165,7 +167,8 @@ def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeade
         value = _value(cursor, cursor.number("I"))
         if value is not None:
             metadata[key] = value
-    return GgufHeader(where, metadata, _tensors(cursor, tensors, metadata.get("general.alignment", 32)))
+    read, end = _tensors(cursor, tensors, metadata.get("general.alignment", 32))
+    return GgufHeader(where, metadata, read, missing_bytes=max(0, end - size))
 
 
 def _value(cursor: _Cursor, kind: int) -> Any:
@@ -191,7 +194,8 @@ def _value(cursor: _Cursor, kind: int) -> Any:
     return list(struct.unpack_from(f"<{count}{_SCALARS[kind]}", cursor.data, start))
 
 
-def _tensors(cursor: _Cursor, count: int, alignment: object) -> dict[str, Tensor]:
+def _tensors(cursor: _Cursor, count: int, alignment: object) -> tuple[dict[str, Tensor], int]:
+    """Return the tensors by name, and where the data of the last ends."""
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
         raise cursor.error(f"an alignment of {alignment!r}")
     tensors: dict[str, Tensor] = {}
@@ -210,8 +214,8 @@ def _tensors(cursor: _Cursor, count: int, alignment: object) -> dict[str, Tensor
             raise cursor.error(f"the tensor {name[:80]!r} begins at {offset}, which is not aligned to {alignment}")
         spans.append((offset, tensor.size))
         tensors[name] = tensor
-    _check_spans(spans, cursor, ceil_div(cursor.at, alignment) * alignment)
-    return tensors
+    data = _end_of_data(spans, cursor)
+    return tensors, ceil_div(cursor.at, alignment) * alignment + data if data else cursor.at
 
 
 def _tensor(cursor: _Cursor, name: str, shape: tuple[int, ...], kind: int) -> Tensor:
@@ -224,16 +228,13 @@ def _tensor(cursor: _Cursor, name: str, shape: tuple[int, ...], kind: int) -> Te
     return Tensor(dtype, shape, elements // block * block_bytes)
 
 
-def _check_spans(spans: list[tuple[int, int]], cursor: _Cursor, start: int) -> None:
+def _end_of_data(spans: list[tuple[int, int]], cursor: _Cursor) -> int:
     at = 0
     for offset, size in sorted(spans):
         if offset < at:
             raise ProfileError(f"tensors overlap at byte {offset} of the data", where=cursor.where)
         at = offset + size
-    if spans and start + at > cursor.size:
-        raise ProfileError(
-            f"the file is truncated: it should have {start + at} bytes and has {cursor.size}", where=cursor.where
-        )
+    return at
 
 
 def read_gguf(path: Path) -> GgufHeader:
@@ -243,7 +244,7 @@ def read_gguf(path: Path) -> GgufHeader:
         path: a ``.gguf`` file, or any part of a split one (``…-00002-of-00005.gguf``).
 
     Raises:
-        ProfileError: a file is missing, truncated, corrupt or hostile.
+        ProfileError: a file is missing, its header truncated, corrupt or hostile.
     """
     named = _SPLIT.fullmatch(path.name)
     header = _local(path)
@@ -264,7 +265,8 @@ def read_gguf(path: Path) -> GgufHeader:
     declared = parts[0].metadata.get("split.tensors.count", len(tensors))
     if declared != len(tensors):
         raise ProfileError(f"the parts hold {len(tensors)} tensors, not {declared}", where=str(path))
-    return replace(parts[0], where=str(path), tensors=tensors)
+    missing = sum(part.missing_bytes for part in parts)
+    return replace(parts[0], where=str(path), tensors=tensors, missing_bytes=missing)
 
 
 def _part(path: Path, named: Path) -> Path:
@@ -301,4 +303,8 @@ def import_gguf(path: Path, name: str) -> ModelProfile:
     kind = header.metadata.get("general.type", "model")
     if kind != "model":
         raise UnsupportedError(f"the file holds no model: its general.type is {kind!r}", where=str(path))
-    return gguf_profile(header.metadata, header.table, name=name)
+    profile = gguf_profile(header.metadata, header.table, name=name)
+    if not header.missing_bytes:
+        return profile
+    note = f"the file ends {header.missing_bytes:,} bytes before its weights do: only its header was read"
+    return replace(profile, notes=(*profile.notes, note))
