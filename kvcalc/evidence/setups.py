@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.workload import Parallel
+from kvcalc.engines.llama_cpp.recipes import RECIPES
 from kvcalc.evidence.cases import Unusable
 from kvcalc.evidence.gguf_types import gguf_weights
 from kvcalc.evidence.names import engine_rules, find_hardware, find_model, weight_names
@@ -92,7 +93,8 @@ def _weights(record: Record, model: ModelProfile, rules: EngineRules) -> tuple[s
         return None, None
     if named is not None and "activations" in named:
         return weights, named["activations"]
-    whole = parse_format(weights.partition(",")[0]) if weights != _OWN else FORMATS["bf16"]
+    first = weights.partition(",")[0]
+    whole = parse_format(RECIPES.get(first, first)) if weights != _OWN else FORMATS["bf16"]
     if rules.quantized is not None and whole.block_elements > 1:
         return weights, rules.quantized
     return weights, whole.name if whole.name in ("fp16", "fp32") else None

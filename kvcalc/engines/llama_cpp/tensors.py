@@ -95,8 +95,6 @@ def unlisted(model: ModelProfile) -> str | None:
         return f"the tensors of a GGUF file of the architecture {model.architecture[:60]!r} are not known"
     if model.encoder is not None:
         return "the tensors of its encoder are not known"
-    if key == "gemma4" and geometry(model).experts:
-        return "the tensors of a Gemma 4 with experts are not known"
     return _unlisted_file(model) if model.is_gguf else None
 
 
@@ -196,7 +194,9 @@ def _block(model: ModelProfile, block: Block) -> Iterator[GgufTensor]:
     if key in _FUSED_GATE and "mlp.gate" in matrices:
         yield _fused("ffn_up", [matrices.pop("mlp.gate"), matrices.pop("mlp.up")])
     if isinstance(block.mlp, Mixture):
-        yield from _experts(block.mlp, matrices, model.hidden_size)
+        if key != "gemma4":
+            yield from _shared_experts(matrices)
+        yield from _experts(block.mlp, model.hidden_size, fused=key == "gemma4")
     if "other" in matrices:
         yield from _per_layer(model, matrices.pop("other").elements)
     for name, matrix in matrices.items():
@@ -269,18 +269,25 @@ _STATES: dict[str, Callable[[State, int], list[tuple[str, int, int]]]] = {
 }
 
 
-def _experts(mixture: Mixture, matrices: dict[str, Matrix], hidden: int) -> Iterator[GgufTensor]:
+def _shared_experts(matrices: dict[str, Matrix]) -> Iterator[GgufTensor]:
+    """Yield what every token passes beside the routed experts; Gemma 4 has it as a layer's usual MLP."""
     for side in ("gate", "up", "down"):
         if shared := matrices.pop(f"mlp.{side}", None):
             yield _tensor(f"ffn_{side}_shexp", shared)
     if gate := matrices.pop("mlp.shared_gate", None):
         yield GgufTensor("ffn_gate_inp_shexp.weight", (gate.inputs,), gate.part)
-    inputs = mixture.inputs or hidden
-    for side in ("gate", "up", "down") if mixture.gated else ("up", "down"):
-        rows, columns = (mixture.width, inputs) if side == "down" else (inputs, mixture.width)
-        yield GgufTensor(f"ffn_{side}_exps.weight", (rows, columns, mixture.experts), "experts")
+
+
+def _experts(mixture: Mixture, hidden: int, *, fused: bool) -> Iterator[GgufTensor]:
+    inputs, width = mixture.inputs or hidden, mixture.width
+    into = {"ffn_gate_up_exps": 2 * width} if fused else {"ffn_gate_exps": width, "ffn_up_exps": width}
+    if not mixture.gated:
+        into = {"ffn_up_exps": width}
+    shapes = {name: (inputs, columns) for name, columns in into.items()} | {"ffn_down_exps": (width, inputs)}
+    for name, (rows, columns) in shapes.items():
+        yield GgufTensor(f"{name}.weight", (rows, columns, mixture.experts), "experts")
         if mixture.expert_bias:
-            yield GgufTensor(f"ffn_{side}_exps.bias", (columns, mixture.experts), "experts")
+            yield GgufTensor(f"{name}.bias", (columns, mixture.experts), "experts")
 
 
 def _per_layer(model: ModelProfile, elements: int) -> Iterator[GgufTensor]:

@@ -9,7 +9,9 @@ import pytest
 import kvcalc
 from kvcalc import api
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.cost.parameters import parameters
 from kvcalc.engines.llama_cpp.recipes import RECIPES
+from kvcalc.engines.llama_cpp.tensors import VECTORS, gguf_tensors, unlisted
 from kvcalc.engines.options import EngineOptions
 
 if TYPE_CHECKING:
@@ -114,3 +116,17 @@ def test_a_memory_holds_what_weights_and_cache_leave_it() -> None:
     assert rows["q4_k_m"].max_context == 8192
     assert not _rows(memory_bytes=exact - 1, context=8192)["q4_k_m"].fits
     assert rows["bf16"].max_context == 0
+
+
+def test_the_tensors_of_each_listed_architecture_have_the_elements_of_its_model() -> None:
+    listed = 0
+    models = {model.architecture: model for model in map(kvcalc.load_model, api.profile_names("model"))}
+    for model in models.values():
+        if unlisted(model) is None:
+            tensors = gguf_tensors(model)
+            matrices = sum(tensor.elements for tensor in tensors if tensor.name != VECTORS)
+            parts = parameters(model.text_only())
+            padded = 256 * 8960 if model.name == "gemma-3n-e4b" else 0  # its second table has the rows of the first
+            assert matrices == sum(parts.values()) - parts.get("vector", 0) + padded, model.name
+            listed += 1
+    assert listed >= 50
