@@ -58,8 +58,9 @@ def command(
 ) -> None:
     """Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth, price or acceptance.
 
-    Memory and every target given must hold at the answer; speeds and costs are those of the bound, so that no real run
-    does with less.
+    Every target given must hold at the answer, and so must memory where batch, context or GPUs are asked for; the
+    others are told for the speed alone, with a warning where the model does not fit. Speeds and costs are those of the
+    bound, so that no real run does with less.
 
     Example: kvcalc solve --model llama3.1-70b --gpu h100-sxm --gpus '?' --context 8192 --batch 8
     """

@@ -118,6 +118,7 @@ WITHOUT_UNIT = {
     "SolveConstraint.target",
     "SolveConstraint.reached",
     "SolveConstraint.beyond",
+    "SolveConstraint.beyond_target",
     "SolveRow.answer",
     "SolveRow.acceptance",
     "Assumption.needed",

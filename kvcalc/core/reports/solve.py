@@ -20,7 +20,8 @@ class SolveConstraint:
         relation: ``at least`` or ``at most``.
         target: the bound.
         reached: its value at the answer; where there is none, at the closest that was tried.
-        beyond: its value one step further.
+        beyond: its value one step further; for a number of GPUs, on the next smaller one that was tried.
+        beyond_target: the bound there.
         holds: whether it holds at the answer.
         binds: whether it is what stops there, or what cannot be met at all.
         reason: in words, where the engine has some.
@@ -31,6 +32,7 @@ class SolveConstraint:
     target: float
     reached: float | None
     beyond: float | None
+    beyond_target: float | None
     holds: bool
     binds: bool
     reason: str = ""
@@ -56,7 +58,8 @@ class SolveRow:
         data: copies of the attention part.
         batch: sequences.
         context: tokens of each.
-        fits: whether the engine holds them.
+        fits: whether the engine holds them; where it does not, the answer is hypothetical.
+        misfit: why it does not; empty where it does.
         tokens_per_s: the bound on decoding.
         tokens_per_s_per_sequence: the same for one sequence.
         usd_per_million_tokens: the least cost of a million tokens.
@@ -87,6 +90,7 @@ class SolveRow:
     usd_per_million_tokens: float | None
     acceptance: float | None
     constraints: tuple[SolveConstraint, ...]
+    misfit: str = ""
     gamma: int | None = None
     expected_tokens_per_pass: float | None = None
 

@@ -124,6 +124,7 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
     unit, extreme = UNKNOWNS[unknown]
     drafting = question.drafting if unknown == "acceptance" else None
     drafted = None if drafting is None else drafting.outcome(trial)
+    fit = question.fit(trial if drafting is None or drafted is None else drafting.in_memory(trial, drafted))
     return SolveRow(
         unknown=unknown,
         answer=found.answer,
@@ -140,7 +141,8 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
         data=parallel.data,
         batch=trial.batch,
         context=trial.context,
-        fits=question.fit(trial).holds,
+        fits=fit.holds,
+        misfit=fit.reason,
         tokens_per_s=None if speed is None else speed.tokens_per_s,
         tokens_per_s_per_sequence=None if speed is None else speed.tokens_per_s_per_sequence,
         usd_per_million_tokens=None if speed is None else speed.usd_per_million_tokens,
@@ -154,6 +156,7 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
                 target=check.target,
                 reached=check.reached,
                 beyond=there[check.quantity].reached if check.quantity in there else None,
+                beyond_target=there[check.quantity].target if check.quantity in there else None,
                 holds=check.holds,
                 binds=check.quantity in binding,
                 reason=check.reason or (there[check.quantity].reason if check.quantity in there else ""),
@@ -165,6 +168,8 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
 
 def _reason(unknown: str, here: list[Check], there: dict[str, Check], found: Solution) -> str:
     """Say what stops at the answer, or what cannot be met."""
+    if unknown == "gpus" and found.answer is None and found.stop:
+        return found.stop  # numbers of GPUs that could not be tried: what stops is not the one that was
     missed = [check for check in here if not check.holds]
     beyond = [check for check in there.values() if not check.holds]
     if not missed and not beyond:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -78,8 +78,15 @@ class Drafting:
 
     def outcome(self, trial: Trial) -> Outcome:
         """Return the round at a trial's acceptance."""
-        asked = _asked(Same(trial.deployment), Same(self.draft), self.method, self.gamma)
+        asked = self._speculation(trial)
         return asked.asked_for(trial.batch, trial.context, self.gamma, acceptance=_constant(trial.acceptance))
+
+    def in_memory(self, trial: Trial, outcome: Outcome) -> Trial:
+        """Return a trial with what drafts a round in the target's memory."""
+        return replace(trial, deployment=self._speculation(trial).passes.with_draft(outcome.tree))
+
+    def _speculation(self, trial: Trial) -> Speculation:
+        return _asked(Same(trial.deployment), Same(self.draft), self.method, self.gamma)
 
 
 @lru_cache(maxsize=4)

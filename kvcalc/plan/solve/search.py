@@ -96,21 +96,24 @@ def _solve_gpus(start: Trial, question: Question) -> Solution:
     before: Trial | None = None
     fewer: Trial | None = None
     trial = start
+    untried = ""  # why none of the numbers of GPUs after the last that was tried could be
     for parallel in arrangements(start.deployment.model):
         trial = replace(start, deployment=replace(start.deployment, parallel=parallel))
         try:
             met = question.holds(trial)
-        except UnsupportedError:
+        except UnsupportedError as error:
             if parallel.gpus == 1:
                 raise
+            untried = untried or str(error)
             continue
+        untried = ""
         if before is not None and before.deployment.parallel.gpus < parallel.gpus:
             fewer = before
         if met:
             stop = "" if fewer is not None else "no model runs on fewer"
             return Solution(answer=parallel.gpus, trial=trial, beyond=fewer, stop=stop)
         before = _closer(before, trial, question)
-    return Solution(answer=None, trial=before or trial, beyond=None)
+    return Solution(answer=None, trial=before or trial, beyond=None, stop=untried)
 
 
 def _closer(one: Trial | None, other: Trial, question: Question) -> Trial:

@@ -37,6 +37,7 @@ def parts(report: SolveReport) -> list[Part]:
     where = f" on {row.gpus} x {row.gpu}" if row.gpu else ""
     title = f"{row.model}{where}, {report.engine}  ({formats_text(report.formats)})"
     return [
+        *_warning(row),
         _verdict(row),
         Text(),
         heading(title),
@@ -44,6 +45,13 @@ def parts(report: SolveReport) -> list[Part]:
         *_constraints(row),
         *note_lines(report.notes),
     ]
+
+
+def _warning(row: SolveRow) -> list[Part]:
+    """Say first that the model does not fit, where that is no constraint of the search."""
+    if row.fits or any(constraint.quantity == "memory_bytes" for constraint in row.constraints):
+        return []
+    return [Text(f"DOES NOT FIT: {row.misfit}. The answer is hypothetical.", style="bold red")]
 
 
 def _verdict(row: SolveRow) -> Text:
@@ -102,13 +110,13 @@ def _facts(row: SolveRow) -> list[tuple[str, ...]]:
 def _constraints(row: SolveRow) -> list[Part]:
     if not row.constraints:
         return []
-    there = "next" if row.answer is not None else "further"
+    there = "on fewer" if row.unknown == "gpus" else "next" if row.answer is not None else "further"
     rows = [
         [
             _NAMES[found.quantity],
             f"{found.relation} {_amount(found.quantity, found.target)}",
             _cell(found, found.reached),
-            _cell(found, found.beyond),
+            _further(found),
             "binds" if found.binds else "",
         ]
         for found in row.constraints
@@ -118,3 +126,11 @@ def _constraints(row: SolveRow) -> list[Part]:
 
 def _cell(found: SolveConstraint, value: float | None) -> str:
     return "-" if value is None else _amount(found.quantity, value)
+
+
+def _further(found: SolveConstraint) -> str:
+    """Return the value one step further, with the bound there where it is another."""
+    value = _cell(found, found.beyond)
+    if found.beyond_target in (None, found.target):
+        return value
+    return f"{value}, {found.relation} {_cell(found, found.beyond_target)}"

@@ -16,6 +16,12 @@ def _solved(deployment, unknown, **targets):
     return row
 
 
+def _printed(arguments, capsys):
+    with pytest.raises(SystemExit):
+        main(["solve", *arguments])
+    return capsys.readouterr().out
+
+
 def test_the_fewest_gpus_are_those_of_fit():
     for name, gpu in (
         ("llama3.1-70b", "h100-sxm"),
@@ -260,3 +266,45 @@ def test_what_stops_at_an_acceptance_near_zero_is_told():
     row = _solved(deployment, "acceptance", method="ngram")
     assert 0 < row.answer < 1e-4
     assert (row.binding, row.reason) == (("speedup",), "speedup would miss the target by a little")
+
+
+def test_gpus_that_are_not_modelled_are_the_reason_of_no_answer():
+    deployment = kvcalc.deployment("llama3.1-70b", gpu="rtx-4090", weights="q4_k")
+    row = _solved(deployment, "gpus", context=4096)
+    assert row.answer is None
+    assert row.reason.startswith("llama.cpp on several GPUs is not modelled")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--acceptance", "?", "--draft", "llama3.1-8b"],
+        ["--bandwidth", "?", "--tokens-per-s", "30"],
+        ["--price", "?", "--usd-per-million-tokens", "5"],
+    ],
+)
+def test_an_answer_for_a_model_that_does_not_fit_is_hypothetical_from_its_first_line(arguments, capsys):
+    command = ["--model", "llama3.1-70b", "--gpu", "h100-sxm", *arguments]
+    first = "DOES NOT FIT: weights and overhead leave nothing for the cache. The answer is hypothetical."
+    assert _printed(command, capsys).splitlines()[0] == first
+    assert "FIT" not in _printed([*command, "--gpus", "4"], capsys)
+
+
+def test_a_draft_that_takes_the_last_memory_makes_the_least_acceptance_hypothetical():
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="l4")
+    draft = api.draft_deployment(deployment, "qwen3-8b")
+    row = _solved(deployment, "acceptance", context=4096, draft=draft, gamma=1, speedup=0.1)
+    assert _solved(deployment, "batch", context=4096).answer >= 1
+    assert not row.fits
+    assert row.misfit
+
+
+def test_a_smaller_number_of_gpus_is_shown_with_its_own_bound(capsys):
+    deployment = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm")
+    row = _solved(deployment, "gpus", context=8192, batch=8)
+    (memory,) = row.constraints
+    fewer = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=row.answer - 1)
+    assert memory.beyond_target == max(0, kvcalc.fit(fewer, context=8192, batch=8).kv_bytes_available)
+    assert memory.beyond_target < memory.target
+    command = ["--model", "llama3.1-70b", "--gpu", "h100-sxm", "--gpus", "?", "--context", "8192", "--batch", "8"]
+    assert "10.00 GiB, at most 0 B" in _printed(command, capsys)
