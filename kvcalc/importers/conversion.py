@@ -31,7 +31,9 @@ def rotary_factors(text: Config, blocks: Iterable[Block]) -> int:
     if "llama3" in (scaling.get("rope_type"), scaling.get("type")):
         mixers = (mixer for block in blocks for mixer in block.mixers)
         return next((mixer.head_dim // 2 for mixer in mixers if isinstance(mixer, Attention)), 0)
-    lists = [scaling.get(key) for key in ("long_factor", "short_factor")]
+    given = next(key for key in ("rope_scaling", "rope_parameters") if text.has(key))
+    part = text.child(given)
+    lists = [part.raw(key, default=None) for key in ("long_factor", "short_factor")]
     return sum(len(factors) for factors in lists if isinstance(factors, list))
 
 

@@ -105,7 +105,6 @@ def import_config(
     dtype = checkpoint_dtype(chain)
     formats = weight_formats(top, text, shape, dtype=dtype)
     towers, unknown = count_towers(chain, shape.hidden_size)
-    refuse_misspelt(chain)
     source = Source(kind="model_config", url=url, date=date, note="" if url else where)
     profile = ModelProfile(
         name=name,
@@ -130,6 +129,7 @@ def import_config(
         provenance={"default": "config"},
         notes=(*shape.notes, *unknown, *_default_notes(uses), *contradiction_notes(chain)),
     )
+    refuse_misspelt(chain)  # after all that reads the config
     return profile, uses
 
 

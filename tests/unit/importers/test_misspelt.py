@@ -148,7 +148,7 @@ def test_the_key_that_is_meant_is_named(changes: dict[str, Any], meant: str) -> 
     "extra",
     [
         {"num_kv_heads": 2}, {"n_head_kv": 2}, {"head_dims": None}, {"top_k": 50}, {"sliding_window": 4096},
-        {"num_nextn_predict_layer": 0}, {"custom_head_note": "x"}, {"hidden_act": "silu"}, {"mlp_bias": False},
+        {"custom_head_note": "x"}, {"hidden_act": "silu"}, {"mlp_bias": False},
     ],
 )  # fmt: skip
 def test_keys_that_say_nothing_else_are_let_pass(extra: dict[str, Any]) -> None:
