@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvcalc.core.errors import KvcalcError
-from kvcalc.core.model import State
+from kvcalc.core.model import Full, State
 from kvcalc.importers.hugging_face import import_config
 
 if TYPE_CHECKING:
@@ -161,3 +161,15 @@ def test_ring_3_has_as_many_delta_heads_of_the_width_that_its_config_says() -> N
     model, _ = import_config({"model_type": "bailing_hybrid", "linear_num_heads": 20, "linear_head_dim": 96}, name="m")
     states = [mixer for block in model.blocks for mixer in block.mixers if isinstance(mixer, State)]
     assert {(state.heads, state.key_dim, state.value_dim) for state in states} == {(20, 96, 96)}
+
+
+@pytest.mark.parametrize(("pattern", "full"), [(4, [3]), (3, [2, 5]), (1, [0, 1, 2, 3, 4, 5]), (7, [])])
+def test_the_last_layer_of_each_pattern_of_exaone_sees_everything(pattern: int, full: list[int]) -> None:
+    config = {
+        "model_type": "exaone_moe",
+        "num_hidden_layers": 6,
+        "sliding_window": 64,
+        "sliding_window_pattern": pattern,
+    }
+    model, _ = import_config(config, name="m")
+    assert [place for place, block in enumerate(model.blocks) if isinstance(block.mixers[0], Full)] == full
