@@ -65,7 +65,10 @@ Towers = Annotated[bool | None, Option("--towers/--no-towers", help="Whether tow
 _DEPLOYMENT: dict[str, Any] = {
     "weights": Annotated[
         str | None,
-        Option("--weights", help="Format, with exceptions (bf16,experts=mxfp4), or int4, awq, fp8 … as checkpoints."),
+        Option(
+            "--weights",
+            help="Format, with exceptions (bf16,experts=mxfp4); int4, awq … as checkpoints; q4_k_m … as llama.cpp.",
+        ),
     ],
     "kv_dtype": Annotated[str | None, Option("--kv-dtype", help="Cache format: bf16, fp8, q8_0, int4-g64 …")],
     "activations": Annotated[str | None, Option("--activations", help="Format the matrices are multiplied in.")],

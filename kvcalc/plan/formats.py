@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from kvcalc.core.errors import InputError, did_you_mean
-from kvcalc.core.formats import Format, parse_format
+from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+from kvcalc.core.formats import FORMATS, Format, parse_format
 from kvcalc.core.model import Part
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
 from kvcalc.engines.checkpoint import run_dtype
-from kvcalc.plan.weight_words import asked_recipe, is_word, kept_parts, recipe_formats, weight_word
+from kvcalc.plan.weight_words import WORDS, asked_recipe, is_word, kept_parts, recipe_formats, weight_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,17 @@ def _weight_formats(
             hint = did_you_mean(part.strip(), get_args(Part)) or f"parts: {', '.join(get_args(Part))}"
             raise InputError(f"weights: {exception!r} names no part of a model", hint=hint)
         parts[part.strip()] = parse_format(name)
-    return form or parse_format(whole if word is None else word.form), parts
+    return form or _whole_format(whole if word is None else word.form), parts
+
+
+def _whole_format(name: str) -> Format:
+    try:
+        return parse_format(name)
+    except UnknownNameError as unknown:
+        from kvcalc.engines.llama_cpp.recipes import RECIPES
+
+        hint = did_you_mean(name.strip().lower(), {*RECIPES, *WORDS, *FORMATS})
+        raise UnknownNameError(unknown.what, hint=hint or unknown.hint) from None
 
 
 def format_names(formats: Formats) -> RunFormats:

@@ -8,7 +8,7 @@ import pytest
 
 import kvcalc
 from kvcalc import api
-from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.errors import InputError, UnknownNameError, UnsupportedError
 from kvcalc.cost.parameters import parameters
 from kvcalc.engines.llama_cpp.recipes import RECIPES
 from kvcalc.engines.llama_cpp.tensors import VECTORS, gguf_tensors, unlisted
@@ -130,3 +130,10 @@ def test_the_tensors_of_each_listed_architecture_have_the_elements_of_its_model(
             assert matrices == sum(parts.values()) - parts.get("vector", 0) + padded, model.name
             listed += 1
     assert listed >= 50
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("q4_k_n", "q4_k_m"), ("iq3_sx", "iq3_xs"), ("awp", "awq")])
+def test_a_misspelt_recipe_or_word_is_answered_with_the_nearest(typo: str, meant: str) -> None:
+    with pytest.raises(UnknownNameError, match=typo) as refused:
+        kvcalc.deployment("llama3.1-8b", weights=typo)
+    assert meant in refused.value.hint
