@@ -57,7 +57,7 @@ def side_labels(sides: Sequence[Mapping[str, str]]) -> list[str]:
         if {"gpu", "gpus"} & set(varied):
             count = f"{side['gpus']}x" if "gpus" in side else ""
             parts.insert("model" in varied and "model" in side, f"{count}{side.get('gpu', '')}")
-        labels.append(" ".join(parts))
+        labels.append(" ".join(parts) or side.get("model") or side.get("gpu", ""))
     if len(set(labels)) < len(labels) and len(labels) > 1:
         raise InputError("two of the sides are the same", hint="name each once")
     return labels

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from kvcalc.cli.options import Engine, Json, Memory, Output, Set, Towers
+from kvcalc.cli.options import Engine, Json, Memory, Output, Set, Towers, takes_engine
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 from kvcalc.core.ranges import check_combinations
 
@@ -37,6 +37,7 @@ _MOST_SIDES = 100
 _COUNTS = ("gpus", *_SHORT.values())
 
 
+@takes_engine
 def command(
     specs: Specs = None,
     model: Model = None,
@@ -58,6 +59,8 @@ def command(
     settings: Set = None,
     json: Json = False,
     output: Output = "table",
+    *,
+    engine_options: dict[str, Any],
 ) -> None:
     """Models, accelerators, formats or whole deployments side by side.
 
@@ -83,7 +86,7 @@ def command(
     labels = api.side_labels(sides)
     report = api.compare(
         [
-            _side(label, side, settings or [], engine=engine, towers=towers)
+            _side(label, side, settings or [], engine=engine, towers=towers, engine_options=engine_options)
             for label, side in zip(labels, sides, strict=True)
         ]
     )
@@ -150,14 +153,25 @@ def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[s
     return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
 
 
-def _side(label: str, given: dict[str, str], settings: list[str], *, engine: str | None, towers: bool | None) -> Side:
+def _side(
+    label: str,
+    given: dict[str, str],
+    settings: list[str],
+    *,
+    engine: str | None,
+    towers: bool | None,
+    engine_options: dict[str, Any],
+) -> Side:
     from kvcalc import api
-    from kvcalc.cli.shared import memory, number, one_count
+    from kvcalc.cli.shared import engine_given, memory, number, one_count, served
 
     memory_bytes = memory(given.get("memory"))
     if "model" not in given:
         if "gpu" not in given:
             raise InputError("nothing to compare", hint="name models or accelerators: kvcalc compare h100-sxm h200")
+        if asked := engine_given(engine_options):
+            option = next(iter(asked)).replace("_", "-")
+            raise InputError(f"--{option} is of an engine that runs a model", hint="name models: MODEL@GPU")
         return api.side(label, api.load_hardware(given["gpu"], settings=settings, memory_bytes=memory_bytes))
     options: dict[str, Any] = {name: one_count(given.get(name), name.replace("_", " ")) for name in _COUNTS}
     options |= {name: given.get(name) for name in ("weights", "kv_dtype", "activations")}
@@ -171,5 +185,6 @@ def _side(label: str, given: dict[str, str], settings: list[str], *, engine: str
         settings=settings,
         **options,
     )
+    deployment = served(deployment, engine, engine_options)
     batch = one_count(given.get("batch"), "batch") or 1
     return api.side(label, deployment, context=one_count(given.get("context"), "context"), batch=batch)

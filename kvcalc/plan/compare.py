@@ -53,6 +53,8 @@ _BETTER = {
 }
 # Quantities of a deployment in memory: those of one that does not fit are no best.
 _IN_MEMORY = ("decode.", "prefill.", "fit.")
+# Why a side does not fit: said of the side, no quantity to compare.
+_MISFIT = "fit.reason"
 _MOST_SIDES = 64
 
 
@@ -95,17 +97,17 @@ def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> Compa
     notes: dict[str, None] = {}
     found = [_quantities(side, engine, notes) for side in sides]
     fits = [values.get("decode.fits") is not False for values in found]
-    names = list(dict.fromkeys(name for values in found for name in values))
+    names = list(dict.fromkeys(name for values in found for name in values if name != _MISFIT))
     known = [name for name in _BETTER if name in names]
     own = [name for name in names if name not in _BETTER]  # peaks and ridge points, by format
     return CompareReport(
-        sides=tuple(_shown(side) for side in sides),
+        sides=tuple(_shown(side, str(values.pop(_MISFIT, ""))) for side, values in zip(sides, found, strict=True)),
         rows=tuple(_row(name, [values.get(name) for values in found], fits) for name in (*known, *own)),
         notes=tuple(notes),
     )
 
 
-def _shown(side: Side) -> ComparedSide:
+def _shown(side: Side, misfit: str) -> ComparedSide:
     subject = side.subject
     if isinstance(subject, HardwareProfile):
         return ComparedSide(label=side.label, model="", gpu=subject.name, gpus=1, batch=side.batch, context=0)
@@ -116,6 +118,7 @@ def _shown(side: Side) -> ComparedSide:
         gpus=subject.parallel.gpus,
         batch=side.batch,
         context=_context(side, subject),
+        misfit=misfit,
     )
 
 
@@ -190,7 +193,7 @@ def _room(deployment: Deployment, context: int, batch: int, notes: dict[str, Non
         notes[f"{deployment.served_by}: {error}"] = None
         return {}
     notes |= dict.fromkeys(note for note in (report.assumed, *report.notes) if note)
-    return {"fit.max_batch": report.max_batch, "fit.max_context": report.max_context}
+    return {"fit.max_batch": report.max_batch, "fit.max_context": report.max_context, _MISFIT: report.reason}
 
 
 def _hardware(hardware: HardwareProfile) -> dict[str, CompareValue]:

@@ -44,7 +44,8 @@ COUNTING = {
     "traffic": "model gpus batch prompt output-tokens weights kv-dtype tp set with window",
     "speculate": "gpus batch context weights kv-dtype activations pp dp engine set utilization max-num-seqs max-num-batched-tokens "
     "draft acceptance gamma method draft-weights",
-    "compare": "gpu gpus batch context weights kv-dtype tp pp dp engine set price",
+    "compare": "gpu gpus batch context weights kv-dtype tp pp dp engine set price utilization max-model-len max-num-seqs "
+    "max-num-batched-tokens engine-version",
     "solve": "model gpu gpus context weights kv-dtype tp pp dp engine set price utilization max-num-seqs max-num-batched-tokens "
     "block-size kv-memory tokens-per-s engine-version",
     "simulate": "model gpu gpus prompt output-tokens weights kv-dtype tp pp set utilization max-num-seqs max-num-batched-tokens "

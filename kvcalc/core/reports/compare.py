@@ -21,6 +21,7 @@ class ComparedSide:
         gpus: how many.
         batch: sequences.
         context: tokens attended, and tokens of the prompt.
+        misfit: why the engine does not hold it; empty where it does, or where that is not known.
     """
 
     label: str
@@ -29,6 +30,7 @@ class ComparedSide:
     gpus: int
     batch: int
     context: int
+    misfit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

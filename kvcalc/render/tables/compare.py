@@ -24,7 +24,7 @@ _NAMES = {
     "size.kv.bytes_per_sequence": "KV of a sequence",
     "size.kv.total_bytes": "KV of the batch",
     "decode.memory_needed_bytes": "memory of a GPU needed",
-    "decode.fits": "fits, weights and cache",
+    "decode.fits": "fits",
     "fit.max_batch": "most sequences",
     "fit.max_context": "longest context",
     "decode.tokens_per_s": "tokens/s at most",
@@ -74,10 +74,11 @@ def parts(report: CompareReport) -> list[Part]:
 def _warnings(report: CompareReport) -> list[Part]:
     """Say first what does not fit."""
     fits = next((row.values for row in report.rows if row.quantity == "decode.fits"), ())
-    over = [side.label for side, value in zip(report.sides, fits, strict=False) if value is False]
-    if not over:
-        return []
-    return [Text(f"DOES NOT FIT: {', '.join(over)}. Its speeds are hypothetical.", style="bold red"), Text()]
+    over = [side for side, value in zip(report.sides, fits, strict=False) if value is False]
+    lines = [f"DOES NOT FIT: {side.label}: {side.misfit or 'more than its memory'}." for side in over]
+    if lines:
+        lines[-1] += " Its speeds are hypothetical." if len(lines) == 1 else " Their speeds are hypothetical."
+    return [*(Text(line, style="bold red") for line in lines), *[Text()] * bool(lines)]
 
 
 def _title(report: CompareReport) -> str:

@@ -120,3 +120,28 @@ def test_fields_are_replaced_on_every_side_beside_an_engine(engine, capsys):
         return rows["size.kv.bytes_per_token"]["values"]
 
     assert compared("--set", "kv_heads=64") == [8 * size for size in compared()]
+
+
+def test_a_side_without_what_varies_has_a_name_and_the_reason_of_fit(capsys):
+    sides = ["gpt-oss-120b@h100-sxm", "gpt-oss-120b@h100-sxm,kv-dtype=fp8", "--context", "8192", "--batch", "4"]
+    shown = _run(sides, capsys)
+    fitted = kvcalc.fit(kvcalc.deployment("gpt-oss-120b", gpu="h100-sxm"), context=8192, batch=4)
+    assert not fitted.fits
+    assert shown.startswith(f"DOES NOT FIT: gpt-oss-120b: {fitted.reason}. Its speeds are hypothetical.\n")
+    report = json.loads(_run([*sides, "--json"], capsys))
+    assert [side["label"] for side in report["sides"]] == ["gpt-oss-120b", "kv-dtype=fp8"]
+    assert [side["misfit"] for side in report["sides"]] == [fitted.reason, ""]
+
+
+def test_options_of_the_engine_are_those_of_fit_and_refused_without_a_model(capsys):
+    options = ["--engine-version", "0.19", "--max-model-len", "16384", "--no-towers"]
+    _, rows = _rows(["qwen3-vl-8b@l4", "qwen3-8b@l4", *options], capsys)
+    with pytest.raises(SystemExit):
+        main(["fit", "--model", "qwen3-vl-8b", "--gpu", "l4", *options, "--json"])
+    fitted = json.loads(capsys.readouterr().out)
+    assert rows["fit.max_batch"]["values"][0] == fitted["max_batch"]
+    assert rows["fit.max_context"]["values"][0] == fitted["max_context"]
+    with pytest.raises(SystemExit) as done:
+        main(["compare", "h100-sxm", "h200", "--max-model-len", "16384"])
+    assert done.value.code == 2
+    assert "--max-model-len is of an engine" in capsys.readouterr().err
