@@ -66,7 +66,7 @@ def override_model(model: ModelProfile, settings: Sequence[str]) -> ModelProfile
     is then set wherever a layer has it (``kv_heads=64``).
 
     Raises:
-        InputError: no such field, or not of the form ``path=value``.
+        InputError: no such field, not of the form ``path=value``, or a field that is set to two values.
         ProfileError: the result is not a valid profile.
     """
     return _override(model_to_document(model), settings, "model", model_from_document) if settings else model
@@ -122,6 +122,7 @@ def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: 
     from kvcalc.profiles.yaml_reader import read_yaml
 
     changed = copy.deepcopy(data)
+    values: dict[str, Any] = {}
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
@@ -129,12 +130,21 @@ def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: 
         if path.strip().partition(".")[0] in _WRITTEN:
             raise InputError(f"--set {path.strip()} is no number of the profile", hint="write a profile file for it")
         value = _with_unit(path, read_yaml(f"value: {text}", where=f"--set {path}").data["value"])
+        _refuse_twice(values, path.strip(), value)
         for place in _assign(changed, path.strip(), value):
             changed.setdefault("provenance", {})[place] = "set"
     note = f"--set {' '.join(settings)}"
     changed.setdefault("sources", {})["set"] = {"kind": "derived", "note": note, "verified": False}
     changed["notes"] = [*changed.get("notes", ()), f"fields were overridden: {note}"]
     return _build(Document(changed, f"--set {' '.join(settings)}", {}), kind, build, trusted=False)
+
+
+def _refuse_twice(values: dict[str, Any], path: str, value: Any) -> None:
+    """Refuse a field whose value, or that of a single layer's field of its name, another setting already gave."""
+    for earlier, other in values.items():
+        if (earlier == path or earlier.endswith(f".{path}")) and other != value:
+            raise InputError(f"--set {path} is {value}, but --set {earlier} is {other}", hint="give each field once")
+    values[path] = value
 
 
 def _with_unit(path: str, value: Any) -> Any:

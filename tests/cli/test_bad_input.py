@@ -55,6 +55,12 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         ((*SIZE, "--tp", "128"), "not shared evenly by 128", "--tp can be 1, 2, 4"),
         ((*SIZE, "--ep", "3"), "does not divide", ""),
         ((*SIZE, "--set", "kv_heads"), "path=value", "kv_heads=8"),
+        ((*SIZE, "--set", "kv_heads=64", "--set", "kv_heads=8"), "kv_heads is 8, but --set kv_heads is 64", "once"),
+        (
+            (*SIZE, "--set", "blocks.decoder.mixers.0.kv_heads=4", "--set", "kv_heads=8"),
+            "mixers.0.kv_heads is 4",
+            "once",
+        ),
         ((*SIZE, "--set", "kv_haeds=8"), "no field 'kv_haeds'", "did you mean kv_heads"),
         ((*SIZE, "--set", "kv_heads=-8"), "kv_heads", ""),
         ((*SIZE, "--set", "memory_bytes=1"), "field of an accelerator", "--gpu"),
