@@ -79,7 +79,8 @@ class FitReport:
         logical_kv_bytes: bytes the batch's tokens need on the fullest GPU.
         reserved_kv_bytes: bytes the engine sets aside for them.
         kv_headroom: share of that memory that the batch leaves free; below 0 where they do not fit.
-        kv_capacity_tokens: tokens the cache of one data-parallel copy holds, as the engine counts them.
+        kv_capacity_tokens: tokens the cache of one data-parallel copy holds, as the engine counts them; llama.cpp makes
+            it for whole sequences of ``max_model_len``.
         max_concurrency: sequences of ``max_model_len`` tokens that it holds.
         num_blocks: blocks, for engines that page.
         block_size: tokens of a block.

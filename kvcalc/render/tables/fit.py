@@ -66,11 +66,13 @@ def _interval(budget: Budget, term: str) -> str:
 
 
 def _capacity(report: FitReport) -> list[tuple[str, ...]]:
+    # llama.cpp makes its cells for whole sequences when it starts
+    whole = report.engine.startswith("llama.cpp")
     rows: list[tuple[str, ...]] = [
         ("cache of each GPU", bytes_text(report.kv_bytes_available)),
         ("needed by the batch, logical", bytes_text(report.logical_kv_bytes)),
         ("needed by the batch, reserved", bytes_text(report.reserved_kv_bytes)),
-        ("capacity", f"{number_text(report.kv_capacity_tokens)} tokens"),
+        ("capacity in whole sequences" if whole else "capacity", f"{number_text(report.kv_capacity_tokens)} tokens"),
     ]
     if report.num_blocks is not None and report.block_size is not None:
         rows.append(("  in blocks", f"{number_text(report.num_blocks)} of {report.block_size} tokens"))
@@ -80,9 +82,9 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
     batch = number_text(report.batch)
     limit = ""
     if report.max_context == report.max_model_len:
-        limit = "no longer than max-model-len"
+        limit = "no longer than --ctx-size asks for" if whole else "no longer than max-model-len"
     elif report.max_context and not report.max_batch:
-        limit = "if max-model-len is no longer than that"
+        limit = "if --ctx-size asks for no more" if whole else "if max-model-len is no longer than that"
     rows.append((f"longest context at batch {batch}", f"{number_text(report.max_context)} tokens", limit))
     return [*rows, *_fewest(report)]
 

@@ -140,3 +140,16 @@ def test_another_figure_changes_the_cell_under_its_own_heading_alone(name: str, 
     marked = {field for field, differing in shown.items() if len(differing) > 1}
     assert marked <= {"fits"}
     assert {field: differing.pop() for field, differing in shown.items() if field not in marked} == headings
+
+
+@pytest.mark.parametrize(
+    ("engine", "capacity", "limit"),
+    [
+        ("llama.cpp", "capacity in whole sequences", "if --ctx-size asks for no more"),
+        ("vllm", "capacity ", "if max-model-len is no longer than that"),
+    ],
+)
+def test_fit_names_capacity_and_longest_context_as_the_engine_has_them(engine: str, capacity: str, limit: str) -> None:
+    shown = table_text(kvcalc.fit(LLAMA, engine=engine, context=4096, kv_memory_bytes=2**30))
+    assert f"\n{capacity}" in shown
+    assert limit in shown
