@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["BoundedLines", "open_regular", "open_text", "read_bytes", "read_json", "read_stream", "read_text"]
+__all__ = [
+    "BoundedLines",
+    "open_regular",
+    "open_text",
+    "read_bytes",
+    "read_json",
+    "read_stream",
+    "read_text",
+    "unique_keys",
+]
 
 # Names under which a shell hands over a pipe: standard input, and what ``<(command)`` stands for.
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
@@ -86,17 +95,34 @@ def read_json(path: Path, *, max_bytes: int, what: str) -> Any:
     """Return what a JSON file holds; arguments as `read_bytes`.
 
     Raises:
-        ProfileError: as `read_bytes`, and for what is not JSON, or a number that is none: NaN, an infinity, ``1e999``.
+        ProfileError: as `read_bytes`, and for what is not JSON, a number that is none (NaN, an infinity, ``1e999``), or
+            a key that stands twice with different values.
     """
     import json
 
     text = read_text(path, max_bytes=max_bytes, what=what)
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=unique_keys)
+    except ProfileError as error:
+        raise ProfileError(error.what, where=str(path)) from None
     except RecursionError:
         raise ProfileError("not usable JSON: nested too deeply", where=str(path)) from None
     except ValueError as error:
         raise ProfileError(f"not JSON: {error}"[:200], where=str(path)) from None
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object of its keys and values; a key may repeat with the same value only.
+
+    Raises:
+        ProfileError: a key with two values; it names no file.
+    """
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        for key, value in pairs:
+            if row[key] != value:
+                raise ProfileError(f"the key {key!r} stands twice, with different values"[:200])
+    return row
 
 
 def _finite(text: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError, did_you_mean
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.provenance import Source
-from kvcalc.files import read_text
+from kvcalc.files import read_text, unique_keys
 from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.contradictions import contradiction_notes
 from kvcalc.importers.conversion import prediction_layers, rotary_factors
@@ -47,17 +47,10 @@ def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:
     Raises:
         ProfileError: not a JSON object, or too deeply nested.
     """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found and found[key] != value:
-                raise ProfileError(f"the key {key!r} stands twice, with different values", where=where)
-            found[key] = value
-        return found
-
     try:
-        data = json.loads(text, object_pairs_hook=unique)
+        data = json.loads(text, object_pairs_hook=unique_keys)
+    except ProfileError as error:
+        raise ProfileError(error.what, where=where) from None
     except json.JSONDecodeError as error:
         raise ProfileError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}") from error
     except (RecursionError, ValueError) as error:

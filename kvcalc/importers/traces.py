@@ -16,11 +16,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.ranges import check_between
 from kvcalc.core.requests import Request, Segment
 from kvcalc.core.units import ceil_div, parse_seconds
-from kvcalc.files import BoundedLines, open_text
+from kvcalc.files import BoundedLines, open_text, unique_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -167,11 +167,12 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
             # of a column that is not there, another's values, which nobody looks at
             values = itemgetter(*[longest if place is None else place for place in places])
             for row in reader:
-                if len(row) > longest:
+                if len(row) == len(header):
                     lines.next_record()
                     yield reader.line_num, found, values(row)
                 elif any(cell.strip() for cell in row):
-                    told = f"{len(row)} cells, fewer than the header's {len(header)}"
+                    than = "fewer" if len(row) < len(header) else "more"
+                    told = f"{len(row)} cells, {than} than the header's {len(header)}"
                     raise InputError(told, where=f"{path}:{reader.line_num}")
         except csv.Error as error:
             raise InputError(f"not CSV: {error}", where=f"{path}:{reader.line_num}") from None
@@ -182,12 +183,15 @@ def _place(header: list[str], name: str | None, path: Path) -> int | None:
         return None
     if name not in header:
         raise _missing(name, header, f"{path}:1")
+    if header.count(name) > 1:
+        raise InputError(f"{header.count(name)} columns are named {name!r}", where=f"{path}:1")
     return header.index(name)
 
 
 def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
     """Yield the same as `_csv_rows` from one JSON object a line."""
     found = columns
+    decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
     with open_text(path, errors="replace") as file:
         lines = BoundedLines(file, max_characters=_LONGEST_ROW, where=str(path))
         for line, text in enumerate(lines, 1):
@@ -196,7 +200,9 @@ def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
             lines.next_record()
             where = f"{path}:{line}"
             try:
-                row = json.loads(text)
+                row = decoder.decode(text)
+            except ProfileError as error:
+                raise InputError(error.what, where=where) from None
             except ValueError as error:
                 raise InputError(f"not JSON: {error}"[:200], where=where, hint="one JSON object a line") from None
             except RecursionError:

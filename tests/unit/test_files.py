@@ -67,7 +67,7 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, message: str)
     ("content", "message"),
     [(b"{", "not JSON"), (b"[NaN]", "NaN is not a finite number"),
      (b"[-1e999]", "1e999 is not a finite number"), (b"[" * 100_000, "too deeply"), (b"\xff", "cannot be read"),
-     (b"9" * 5000, "not JSON")],
+     (b"9" * 5000, "not JSON"), (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' stands twice")],
 )  # fmt: skip
 def test_what_is_not_json_says_why(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "file.json"

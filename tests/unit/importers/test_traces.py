@@ -87,6 +87,9 @@ def test_times_that_are_replaced_are_not_looked_at(tmp_path):
         (AZURE + FIRST + "2023-11-16 19:00:00,5.5,7\n", "trace.csv:3", "'5.5' is not a whole number"),
         (AZURE + FIRST + "\n2023-11-16 19:00:00,,7\n", "trace.csv:4", "'' is not a whole number"),
         (AZURE + FIRST + "2023-11-16 19:00:00,5\n", "trace.csv:3", "2 cells, fewer than the header's 3"),
+        (AZURE + FIRST + "2023-11-16 19:00:00,1,024,44\n", "trace.csv:3", "4 cells, more than the header's 3"),
+        (AZURE.strip() + ",ContextTokens\n" + "2023,5,7,6\n", "trace.csv:1", "2 columns are named 'ContextTokens'"),
+        (AZURE.strip() + ",Note\n" + "2023,5,7\n", "trace.csv:2", "3 cells, fewer than the header's 4"),
         (AZURE + FIRST + "2023-11-16 18:59:58,5,7\n", "trace.csv:3", "the time goes back by 2 s"),
         (AZURE + "yesterday,5,7\n", "trace.csv:2", "'yesterday' is not a time"),
         (AZURE + "nan,5,7\n", "trace.csv:2", "'nan' is not a time"),
@@ -105,6 +108,7 @@ def test_a_bad_row_says_where_it_is(tmp_path, text, where, what):
     [
         ("{", "not JSON"),
         ("[1]\n", "not a JSON object"),
+        (_mooncake().replace("{", '{"input_length": 3, ', 1), "the key 'input_length' stands twice"),
         ("[" * 100_000, "not JSON|nested too deeply"),
         (_mooncake(hash_ids=[0]), "1 ids in hash_ids for a prompt of 1,100 tokens"),
         (_mooncake(hash_ids=[0, -1, 3]), "not a list of whole numbers"),
