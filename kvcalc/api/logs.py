@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["reconcile"]
 
+# Drivers and their versions differ by less in what they leave of the same memory.
+_SAME_MEMORY = 0.1
+
 
 def reconcile(
     text: str,
@@ -51,9 +54,9 @@ def reconcile(
     given = None if model is None else load_model(model, settings=settings)
     named = cache(lambda printed: load_model(_logged_model(printed), settings=settings))
     start_ups = read_log(text, engine=chosen)
-    card = _logged_gpu(text) if gpu is None else load_hardware(gpu)
+    card, contradiction = _card(text, None if gpu is None else load_hardware(gpu), start_ups)
     report = reconcile_report(start_ups, lambda found: given or named(found.model), engine=chosen, hardware=card)
-    notes = () if given is None else _held_against(given, start_ups)
+    notes = (*contradiction, *(() if given is None else _held_against(given, start_ups)))
     if card is not None and gpu is None and report.refusal is not None:
         notes = (*notes, f"the log names the GPU: {card.title}")
     return replace(report, notes=(*notes, *report.notes))
@@ -77,6 +80,25 @@ def _is_named(model: ModelProfile, printed: str) -> bool:
 
     known = {name.lower() for name in (model.name, *model.aliases)}
     return bool(known & {name.lower() for name in model_names(printed)})
+
+
+def _card(
+    text: str, given: HardwareProfile | None, start_ups: Sequence[StartUp]
+) -> tuple[HardwareProfile | None, tuple[str, ...]]:
+    """Return the accelerator that was given, else the logged one; and a note where a refusal contradicts the given."""
+    from kvcalc.core.units import bytes_text
+    from kvcalc.plan.reconcile import printed_gpu_bytes
+
+    logged = _logged_gpu(text)
+    if given is None or not start_ups or start_ups[-1].refusal is None:
+        return given or logged, ()
+    printed = printed_gpu_bytes(start_ups[-1]) or (logged and logged.usable_memory_bytes)
+    if not printed or abs(given.usable_memory_bytes / printed - 1) <= _SAME_MEMORY:
+        return given, ()
+    told = (
+        f"the log tells of a GPU of {bytes_text(printed)}, and {given.name} has {bytes_text(given.usable_memory_bytes)}"
+    )
+    return logged, (f"{told}: --gpu {given.name} contradicts the log and is not used",)
 
 
 def _logged_gpu(text: str) -> HardwareProfile | None:

@@ -8,7 +8,7 @@ from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.reports.reconcile import ReconcileReport
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.llama_cpp import reconcile_llama_cpp
-from kvcalc.plan.reconcile.refused import limits_of, refusal_of, refused_memory, remedies_of
+from kvcalc.plan.reconcile.refused import limits_of, printed_gpu_bytes, refusal_of, refused_memory, remedies_of
 from kvcalc.plan.reconcile.sglang import reconcile_sglang
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
 from kvcalc.plan.reconcile.weights import reconcile_weights
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs import StartUp
     from kvcalc.engines.logs.records import Engine
 
-__all__ = ["check_engine", "reconcile_report", "reconcile_start_up"]
+__all__ = ["check_engine", "printed_gpu_bytes", "reconcile_report", "reconcile_start_up"]
 
 _ENGINES: dict[str, Engine] = {
     "vllm": "vllm",
@@ -122,7 +122,7 @@ def reconcile_report(
     remedies = remedies_of(last, model_of_last, hardware) if last.refusal and model_of_last is not None else None
     if remedies is not None and model_of_last is not None:
         advice = (*advice, *limits_of(last, model_of_last), *(remedy.text for remedy in remedies.found))
-        notes += [remedies.why_none] if remedies.why_none else []
+        notes += [note for note in (remedies.deduced, remedies.why_none) if note]
     return ReconcileReport(
         engine=_joined(start_up.engine for start_up in chosen),
         version=_joined(start_up.version or "unknown" for start_up in chosen),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.logs import RefusalLine, StartUp
     from kvcalc.plan.reconcile.remedies import Remedies
 
-__all__ = ["limits_of", "refusal_of", "refused_memory", "remedies_of"]
+__all__ = ["limits_of", "printed_gpu_bytes", "refusal_of", "refused_memory", "remedies_of"]
 
 # Less than this is no other process, but what the driver keeps.
 _LEAST_OF_OTHERS_BYTES = GIB // 4
@@ -108,6 +108,12 @@ def _others(line: RefusalLine) -> int:
         return 0
     others = _bytes(line, "total_gib") - _bytes(line, "free_gib") - _bytes(line, "process_gib")
     return others if others >= _LEAST_OF_OTHERS_BYTES else 0
+
+
+def printed_gpu_bytes(start_up: StartUp) -> int | None:
+    """Return the memory of a GPU that the refusal of a start prints; none where it prints none."""
+    line = start_up.refusal
+    return _bytes(line, "total_gib") if line is not None and "total_gib" in line.sizes else None
 
 
 def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[MemoryPart, ...]:

@@ -572,3 +572,36 @@ def test_fit_says_of_computed_flags_that_they_fit(model, gpu, version):
         )
         fit = api.fit(deployment, context=length)
         assert fit.fits, (flags, fit.reason)
+
+
+# 131,072 cells of 144 KiB: 36 layers x 2 x 1,024 x 2 B
+CUT = (
+    "llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free\n"
+    "llama_model_loader: loaded meta data with 25 key-value pairs\nprint_info: general.name     = Qwen3 8B\n"
+    "load_tensors:        CUDA0 model buffer size =  4825.72 MiB\n"
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating {mib:.2f} MiB on device 0: cudaMalloc failed: out of memory\n"
+    "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n"
+)
+
+
+def test_the_context_of_a_cut_llama_cpp_log_is_that_of_the_failed_size():
+    report = api.reconcile(CUT.format(mib=18432))
+    assert "131,072 cells in f16" in " ".join(report.notes)
+    assert next(part.taken_bytes for part in report.memory if "131,072" in part.part) == 18 * GIB
+    assert "-ctk q8_0 -ctv q8_0 -fa on: a context of 131,072 tokens, 37 of 37 layers on the GPU" in report.advice
+    assert int(re.search(r"-c (\d+)", report.start_with)[1]) < 131_072
+
+
+def test_a_failed_size_of_no_context_gives_no_flags():
+    report = api.reconcile(CUT.format(mib=18431))
+    assert (report.start_with, report.advice) == ("", ())
+    assert any("no n_ctx" in note for note in report.notes)
+
+
+def test_a_gpu_that_contradicts_the_log_is_told_and_not_used():
+    log = engine(QWEN) + OUT_OF_MEMORY.format(tried="1.20 GiB", total=23.64, free="100.00 MiB", own=23.5)
+    alone, same, other = (api.reconcile(log, gpu=gpu) for gpu in (None, "rtx-4090", "h100-sxm"))
+    assert any("23.64 GiB" in note and "h100-sxm contradicts the log" in note for note in other.notes)
+    assert not any("contradicts" in note for note in (*alone.notes, *same.notes))
+    assert other.memory == alone.memory
+    assert any("h100-sxm contradicts" in note for note in api.reconcile(CUT.format(mib=18432), gpu="h100-sxm").notes)

@@ -179,6 +179,7 @@ class Remedies:
         needed_bytes: what one such request needs of the cache of each GPU, where it was computed.
         budget: the memory of a GPU as computed, where the accelerator is known.
         why_none: why no flags were found.
+        deduced: what the log does not say and was deduced from its sizes.
     """
 
     found: tuple[Remedy, ...] = ()
@@ -186,6 +187,7 @@ class Remedies:
     needed_bytes: int | None = None
     budget: Budget | None = None
     why_none: str = ""
+    deduced: str = ""
 
 
 def starts(attempt: Attempt, kv_bytes: int | None) -> Room | None:

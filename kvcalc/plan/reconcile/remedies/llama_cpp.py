@@ -31,6 +31,10 @@ _COMPUTE_BYTES = GIB
 _LEAST_CONTEXT = 1024
 _QUANTISED = "-ctk q8_0 -ctv q8_0 -fa on"
 _WIDE_CACHES = ("f32", "f16", "bf16")
+_WEIGHTS, _CACHE = "allocating the weights", "allocating the KV cache"
+# Cells come in multiples of this, and no cache has more of them.
+_CELLS, _MOST_CELLS = 256, 2**30
+_NO_CONTEXT = "the log says no n_ctx, and its sizes do not tell the context: give the log with that line to get flags"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +83,17 @@ def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: Hardwar
     if start_up.refusal is None or free is None or weights is None or start_up.refusal.device == "CPU":
         return Remedies(why_none=_why_none(start_up))
     options = llama_cpp_options(start_up)
-    options = replace(options, context=options.context or padded(model.context_limit or _LEAST_CONTEXT))
     layers = start_up.count("all_layers") or model.layers + 1
     offloaded = min(start_up.count("gpu_layers") or layers, layers)
+    deduced = ""
+    if not options.context and start_up.refusal.stage == _WEIGHTS:
+        options = replace(options, context=padded(model.context_limit or _LEAST_CONTEXT))
+    elif not options.context:
+        context = _failed_context(start_up, model, options) if offloaded == layers else None
+        if context is None:
+            return Remedies(why_none=_NO_CONTEXT)
+        options = replace(options, context=context)
+        deduced = f"the log says no n_ctx: the failed size is that of {context:,} cells in {options.cache_type_k}"
     room = free - _MARGIN_BYTES - _compute_bytes(start_up)
     gpu = _Gpu(model=model, weights=weights * layers // offloaded, room=room, layers=layers)
     found = list(_flags(gpu, options, offloaded))
@@ -90,7 +102,26 @@ def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: Hardwar
         length=options.context,
         needed_bytes=_cache_bytes(model, options),
         why_none="" if found else "no flags were found that would start it on this GPU",
+        deduced=deduced,
     )
+
+
+def _failed_context(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> int | None:
+    """Return the context whose first cache has the size that could not be allocated; none where no context has."""
+    refusal = start_up.refusal
+    if refusal is None or "tried_gib" not in refusal.sizes or refusal.stage not in ("", _CACHE):
+        return None
+    least, most = bytes_of_gib(refusal.sizes["tried_gib"])
+
+    def first_cache(context: int) -> int:
+        cache = layout(model, replace(options, context=context)).caches[0]
+        return cache.k_bytes + cache.v_bytes
+
+    try:
+        context = _CELLS * largest(lambda count: first_cache(_CELLS * count) <= most, _MOST_CELLS // _CELLS)
+        return context if 0 < context < _MOST_CELLS and first_cache(context) >= least else None
+    except (KvcalcError, IndexError):
+        return None
 
 
 def _flags(gpu: _Gpu, options: LlamaCppOptions, offloaded: int) -> Iterator[Remedy]:
@@ -143,7 +174,7 @@ def _weight_bytes(start_up: StartUp) -> int | None:
     if printed:
         return int(sum(size.most for size in printed) * MIB)
     refusal, file = start_up.refusal, start_up.first("file_size_gib")
-    if refusal is not None and refusal.stage == "allocating the weights" and "tried_gib" in refusal.sizes:
+    if refusal is not None and refusal.stage == _WEIGHTS and "tried_gib" in refusal.sizes:
         return bytes_of_gib(refusal.sizes["tried_gib"])[1]
     return None if file is None else bytes_of_gib(file)[1]
 
