@@ -204,7 +204,7 @@ class Config:
     def integers(self, *keys: str, default: Any = _MISSING, length: int | None = None) -> list[int]:
         """Return a list of whole numbers of 1 or more; of a given length where that is asked for."""
         values = self.sequence(*keys, default=default, length=length)
-        if not all(type(value) is int and 1 <= value <= _LARGEST for value in values):
+        if not all(type(value) is int and 1 <= value <= _LARGEST for value in values) or (length and not values):
             raise self.bad(keys[0], values, "a list of whole numbers of 1 or more")
         return values
 

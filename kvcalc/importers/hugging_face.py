@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,10 @@ def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
 
 
 def _shown_default(use: KeyUse) -> str:
-    shown = json.dumps(use.value)
+    value = use.value
+    if isinstance(value, list) and value and all(isinstance(kind, str) for kind in value):
+        return f"{use.key} = {', '.join(f'{count} {kind}' for kind, count in Counter(value).items())}"
+    shown = json.dumps(value)
     return f"{use.key} = {shown if len(shown) <= _LONGEST_SHOWN else f'{shown[:_LONGEST_SHOWN]}…'}"
 
 

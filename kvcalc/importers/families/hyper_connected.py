@@ -15,7 +15,7 @@ from kvcalc.importers.families.latent import (
     latent_mtp,
     only_indexed,
 )
-from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, stack
+from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, note_order, stack
 from kvcalc.importers.families.states import kimi_delta
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _v4_kinds(config: Config, layers: int) -> list[str]:
     if not listed:
         csa, hca = _V4_KINDS[4], _V4_KINDS[128]
         listed = [hca] * min(layers, 2) + [csa if place % 2 else hca for place in range(max(layers - 2, 0))]
+        note_order(config, "layer_types", listed)
     if len(listed) < layers:
         raise config.bad("compress_ratios", f"{len(listed)} entries", f"at least {layers}, one for each layer")
     return [config.choice(str(kind), known, key="layer_types", what="the layer kind") for kind in listed[:layers]]

@@ -16,6 +16,7 @@ from kvcalc.importers.families.shape import (
     layer_kinds,
     mlp,
     mtp_notes,
+    note_order,
     refuse,
     windowed,
 )
@@ -309,7 +310,9 @@ def _minimax_kinds(config: Config, layers: int) -> list[str]:
         return layer_kinds(config, "layer_types", names=names, layers=layers)
     if config.has("attn_type_list") or config.text("model_type") != "minimax":
         return layer_kinds(config, "attn_type_list", names={"0": "linear", "1": "attention"}, layers=layers)
-    return ["linear" if place % 2 else "attention" for place in range(layers)]
+    kinds = ["linear_attention" if place % 2 else "full_attention" for place in range(layers)]
+    note_order(config, "layer_types", kinds)
+    return [names[kind] for kind in kinds]
 
 
 RULES: dict[str, Rule] = {

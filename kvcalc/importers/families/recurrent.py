@@ -17,6 +17,7 @@ from kvcalc.importers.families.shape import (
     mlp,
     mlp_biases,
     mtp_notes,
+    note_order,
 )
 from kvcalc.importers.families.states import mamba2_mixer, mamba_mixer, requested_format, step_rank
 
@@ -155,6 +156,7 @@ def bamba(config: Config) -> Shape:
     layers = [
         ("attention" if place in attended else "mamba", "mlp") for place in range(config.integer("num_hidden_layers"))
     ]
+    note_order(config, "attn_layer_indices", [kind for kind, _ in layers])
     biases = mlp_biases(inner, hidden) if config.flag("mlp_bias") else 0
     blocks = hybrid_layers(mixers, {"mlp": (mlp(inner), biases)}, layers, norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden)

@@ -21,6 +21,7 @@ from kvcalc.core.model import (
     State,
     Table,
 )
+from kvcalc.importers.config_reader import KeyUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ __all__ = [
     "mlp",
     "mlp_biases",
     "mtp_notes",
+    "note_order",
     "refuse",
     "stack",
     "tables",
@@ -108,11 +110,36 @@ def layer_list(config: Config, key: str, *, layers: int, known: Sequence[str], d
     """Return a kind for each layer, every one a known one; the family's own list where the config has none."""
     kinds = config.sequence(key, default=None)
     if not kinds:
+        note_order(config, key, default)
         return list(default)
     if len(kinds) != layers:
         raise config.bad(key, f"{len(kinds)} entries", f"{layers} entries, one for each layer")
     named = [str(kind) if kind in known else _OLDER_NAMES.get(str(kind), str(kind)) for kind in kinds]
     return [config.choice(kind, known, key=key, what="the layer kind") for kind in named]
+
+
+# Keys from which classes make their lists of layers: where a config has one of them, the order is its own.
+_ORDERS = (
+    "attention_chunk_size", "attn_layer_indices", "attn_layer_offset", "attn_layer_period", "decoder_sparse_step",
+    "first_k_dense_replace", "full_attention_interval", "full_attn_idxs", "global_attn_every_n_layers",
+    "hybrid_layer_pattern", "interleave_moe_layer_step", "layer_group_size", "linear_attn_config", "max_window_layers",
+    "mlp_only_layers", "moe_layer_freq", "moe_layers_enum", "no_rope_layer_interval", "no_rope_layers",
+    "num_dense_layers", "sliding_window_pattern", "_sliding_window_pattern",
+)  # fmt: skip
+
+
+def note_order(config: Config, key: str, kinds: Sequence[str]) -> None:
+    """Note kinds of layers that the class alone decides: states among them, or several kinds in an order.
+
+    Args:
+        config: the config, which does not say them.
+        key: the list that would.
+        kinds: the kind of each layer, by the names that the list would give.
+    """
+    plain = len(set(kinds)) < 2 and not {"mamba", "linear_attention", "conv"} & set(kinds)  # noqa: PLR2004
+    if not plain and not any(config.has(other) for other in _ORDERS):
+        path = config.key_path(key)
+        config.uses[path] = KeyUse(path, list(kinds), "defaulted", "the order of the class")
 
 
 def dense_first(layers: int, dense: int) -> list[str]:
@@ -246,6 +273,8 @@ def layer_kinds(
         if other != key:
             config.pass_over(other, f"{key} gives the layers' kinds")
     if default is not None and not config.has(key):
+        said = {kind: name for name, kind in reversed(names.items())}
+        note_order(config, key, [said.get(kind, kind) for kind in default])
         return list(default)
     entries = config.sequence(key, length=layers)
     if not entries:

@@ -113,3 +113,8 @@ def test_what_is_passed_over_is_noted_once() -> None:
     config.pass_over("b", "no effect")
     config.pass_over("c", "no effect")
     assert {key: use.use for key, use in config.uses.items()} == {"a": "used", "b": "ignored"}
+
+
+def test_a_null_in_place_of_a_list_of_two_is_refused() -> None:
+    with pytest.raises(ProfileError, match="channels"):
+        Config({"channels": None}).integers("channels", length=2)

@@ -1,0 +1,70 @@
+"""What a config leaves out, and so its class or kvcalc decides, is told in every answer that it changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvcalc.importers.hugging_face import import_config
+
+CASES: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "conformance" / "transformers_types.json").read_text(encoding="utf-8")
+)
+# Types that the file above does not have.
+_SMALL = {
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "vocab_size": 100, "max_position_embeddings": 512, "dtype": "bfloat16",
+}  # fmt: skip
+_BAMBA = {**_SMALL, "model_type": "bamba", "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_expand": 2}
+_OTHERS = {"bamba": _BAMBA, "minimax": {**_SMALL, "model_type": "minimax", "num_local_experts": 2}}
+_LISTS = ("layer_types", "layers_block_type", "attn_layer_indices")
+
+
+def _notes(config: dict[str, Any]) -> str:
+    return "; ".join(import_config(config, name="m")[0].notes)
+
+
+def _without(name: str, **given: Any) -> dict[str, Any]:
+    """Return the config of a class without its lists of layers, and with these keys."""
+    whole = _OTHERS[name] if name in _OTHERS else CASES[name]["config"]
+    config = {key: value for key, value in whole.items() if key not in _LISTS}
+    return {**config, **given}
+
+
+@pytest.mark.parametrize("missing", [{}, {"layer_types": None}])
+def test_a_hybrid_without_its_list_of_layers_says_that_all_are_recurrent(missing: dict[str, Any]) -> None:
+    config = _without("granitemoehybrid", **missing)
+    assert f"layer_types = {config['num_hidden_layers']} mamba" in _notes(config)
+    kinds = ["mamba"] * config["num_hidden_layers"]
+    assert "layer_types" not in _notes({**config, "layer_types": kinds})
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [
+        ("bamba", "attn_layer_indices = 2 mamba"),
+        ("deepseek_v4", "layer_types = "),
+        ("gemma2", "layer_types = "),
+        ("gemma4_text", "layer_types = "),
+        ("granitemoe_swa", "layer_types = "),
+        ("lfm3", "layer_types = "),
+        ("minimax", "layer_types = 1 full_attention, 1 linear_attention"),
+        ("olmo_hybrid", "layer_types = "),
+        ("zamba2", "layers_block_type = "),
+    ],
+)
+def test_an_order_that_the_class_alone_decides_is_noted(name: str, noted: str) -> None:
+    config = _without(name)
+    if name == "zamba2":
+        config["num_hidden_layers"] = 54
+    if name == "deepseek_v4":
+        config.pop("compress_ratios", None)
+    assert noted in _notes(config)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "llama", "mistral", "qwen2"])
+def test_an_order_that_follows_from_other_keys_is_not_noted(name: str) -> None:
+    assert "layer_types" not in _notes(_without(name, full_attention_interval=2) if "next" in name else _without(name))
