@@ -21,6 +21,8 @@ __all__ = ["Load"]
 
 _MANY_REQUESTS = 1000
 _MOST_REQUESTS = 100_000_000
+# Requests that are kept to be served again, or because their number decides their times: some 250 bytes each.
+_MOST_KEPT = 2_000_000
 _PROCESSES = ("trace", "closed", "poisson", "gamma", "constant", "ramp")
 
 
@@ -164,6 +166,18 @@ class Load:
             times = repeat(0.0)
         return islice(read_trace(self.trace, columns=columns, times=times), self.requests)
 
+    def kept_bodies(self) -> tuple[Request, ...]:
+        """Return what `bodies` yields, at once.
+
+        Raises:
+            InputError: more requests than are kept.
+        """
+        kept = tuple(islice(self.bodies(), _MOST_KEPT + 1))
+        if len(kept) > _MOST_KEPT:
+            hint = f"--requests {_MOST_KEPT} takes the first of them"
+            raise InputError(f"more than {_MOST_KEPT:,} requests, which would all be kept in memory", hint=hint)
+        return kept
+
     def source(self, bodies: Sequence[Request] | None = None) -> Iterable[Request] | FollowUps:
         """Return the requests with their times, or a source some of whose requests come only after answers.
 
@@ -182,18 +196,20 @@ class Load:
             )
             times = arrival_times(self._arrivals(), seed=self.seed, requests=self._many)
             return Conversations(times, talk=talk, requests=self._many, seed=self.seed)
-        if self.process in ("closed", "trace", "ramp"):
+        if self.process == "closed":
             found = self.bodies() if bodies is None else bodies
-            if self.process == "closed":
-                return ClosedLoop(found, users=self.users or 1, think_s=self.think_s, seed=self.seed)
+            return ClosedLoop(found, users=self.users or 1, think_s=self.think_s, seed=self.seed)
+        if self.process == "trace" and self.rate is None:
+            return self.bodies() if bodies is None else bodies
+        if self.process in ("trace", "ramp"):
+            bodies = self.kept_bodies() if bodies is None else bodies
             if self.process == "trace":
-                return found if self.rate is None else self._stretched(tuple(found))
-            bodies = tuple(found)
+                return self._stretched(bodies)
         number = None if bodies is None else len(bodies)
         times = arrival_times(self._arrivals(), seed=self.seed, requests=number)
         return self.bodies(times) if bodies is None else retimed(bodies, times)
 
-    def _stretched(self, found: tuple[Request, ...]) -> Iterator[Request]:
+    def _stretched(self, found: Sequence[Request]) -> Iterator[Request]:
         """Yield a trace's requests with their times stretched so that as many come in a second as asked for."""
         from kvcalc.simulate.workload import retimed
 

@@ -215,7 +215,7 @@ def find_capacity(
 
     if serving.slo is None:
         raise InputError("a search for the capacity needs limits", hint="give --slo ttft_p95=1s,tpot_p95=50ms")
-    bodies = None if load.turns is not None else tuple(load.bodies())
+    bodies = None if load.turns is not None else load.kept_bodies()
     limits, broken = parse_slo(serving.slo), [""]
 
     def holds(rate: float) -> bool:

@@ -19,6 +19,7 @@ from kvcalc.simulate.jumping import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.scheduler import MAX_WAITING
 from kvcalc.simulate.series import Series
 from kvcalc.simulate.serving import Drafting
 from kvcalc.simulate.setup import serving_setup
@@ -49,6 +50,7 @@ class ServingRun:
 
     def __init__(self, deployment: Deployment, serving: Serving) -> None:
         self.deployment, self.serving = deployment, serving
+        engines = serving.replicas + serving.prefill_replicas
         self.setup: ServingSetup = serving_setup(
             _with_draft(deployment, serving),
             timer=_timer(deployment, serving),
@@ -60,8 +62,8 @@ class ServingRun:
             host_bytes_per_s=serving.host_bytes_per_s,
             speculative_tokens=serving.gamma,
             drafting=_drafting(deployment, serving),
+            max_waiting=MAX_WAITING // engines,
         )
-        engines = serving.replicas + serving.prefill_replicas
         self.limits: tuple[Limit, ...] = () if serving.slo is None else parse_slo(serving.slo)
         self.usable = self.setup.num_blocks - 1
         self.metrics = self._metrics(engines)

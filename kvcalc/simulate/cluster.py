@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.scheduler import check_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +77,11 @@ class Cluster:
         return min((replica.next_s for replica in self.replicas), default=math.inf)
 
     def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
-        """Deal a request, after all steps that begin before it arrives."""
+        """Deal a request, after all steps that begin before it arrives.
+
+        Raises:
+            InputError: more wait than may.
+        """
         self.advance(request.arrival_s)
         chosen = self._chosen(request)
         if computed_tokens:
@@ -84,6 +89,7 @@ class Cluster:
         else:
             chosen.submit(request)
         self._dealt += 1
+        check_waiting(chosen.outstanding - len(chosen.running), chosen.limits)
 
     def _chosen(self, request: Request) -> Replica:
         if self._routing == "round-robin":
@@ -216,6 +222,7 @@ class Disaggregated:
         )
         self._sent += 1
         heapq.heappush(self._arriving, (arrives_s, self._sent, following))
+        check_waiting(len(self._arriving), self.prefill.replicas[replica].limits)
 
     def _refused(self, request: Request, at_s: float, reason: str) -> None:
         self._observer.refused(self._first.pop(request.name).request, at_s, reason)

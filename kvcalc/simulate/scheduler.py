@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from kvcalc.simulate.cache import Cache
     from kvcalc.simulate.sequences import Queue
 
-__all__ = ["Limits", "Policy", "Preemption", "Scheduler", "Step"]
+__all__ = ["MAX_WAITING", "Limits", "Policy", "Preemption", "Scheduler", "Step", "check_waiting"]
 
 Policy = Literal["fcfs", "priority"]
 Preemption = Literal["recompute", "swap"]
+
+# Requests that wait at once, at some 500 bytes each; no engine has a queue of that length.
+MAX_WAITING = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Limits:
         speculative_tokens: draft tokens of each verification.
         lookahead_tokens: slots a drafter needs beyond them.
         in_flight_batches: 2 where a step is scheduled before the output of the one before it is known.
+        max_waiting: requests that wait at once, beyond which a simulation is refused; engines have no such limit.
     """
 
     max_num_batched_tokens: int
@@ -56,6 +60,7 @@ class Limits:
     speculative_tokens: int = 0
     lookahead_tokens: int = 0
     in_flight_batches: int = 1
+    max_waiting: int = MAX_WAITING
 
     def __post_init__(self) -> None:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "in_flight_batches"):
@@ -66,6 +71,17 @@ class Limits:
                 raise InputError(f"{name.replace('_', '-')} must be 0 or more, not {getattr(self, name)}")
         if self.policy not in ("fcfs", "priority"):
             raise InputError(f"policy {self.policy!r} is not known", hint="policies: fcfs, priority")
+
+
+def check_waiting(requests: int, limits: Limits) -> None:
+    """Refuse more requests waiting at once than a simulation keeps: the memory that they take has no other bound.
+
+    Raises:
+        InputError: there are more.
+    """
+    if requests > limits.max_waiting:
+        hint = "simulate fewer, with --requests N, or at a lower rate"
+        raise InputError(f"more than {limits.max_waiting:,} requests wait at once", hint=hint)
 
 
 class Step(Generic[S]):
@@ -105,8 +121,13 @@ class Scheduler(Generic[S]):
         self.waiting: Queue[S] = Heap() if limits.policy == "priority" else Line()
 
     def submit(self, sequence: S) -> None:
-        """Put a new request into the queue."""
+        """Put a new request into the queue.
+
+        Raises:
+            InputError: more wait than may.
+        """
         self.waiting.add(sequence)
+        check_waiting(len(self.waiting), self.limits)
 
     def schedule(self) -> Step[S]:
         """Choose the tokens of the next step and give out the blocks they need."""

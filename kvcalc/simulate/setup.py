@@ -10,7 +10,7 @@ from kvcalc.engines.pools import check_vllm, vllm_options
 from kvcalc.plan.deployment import default_context, started
 from kvcalc.plan.fit import cache_memory
 from kvcalc.simulate.cache import BlockGroup
-from kvcalc.simulate.scheduler import Limits
+from kvcalc.simulate.scheduler import MAX_WAITING, Limits
 from kvcalc.simulate.serving import Drafting, ServingSetup
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def serving_setup(
     watermark_blocks: int = 0,
     speculative_tokens: int = 0,
     drafting: Drafting | None = None,
+    max_waiting: int = MAX_WAITING,
 ) -> ServingSetup:
     """Return a replica of vLLM, its cache laid out as that engine does.
 
@@ -54,6 +55,7 @@ def serving_setup(
         watermark_blocks: blocks that an admission leaves free.
         speculative_tokens: draft tokens of each verification.
         drafting: acceptance and drafter.
+        max_waiting: requests that wait at once, beyond which a simulation is refused.
 
     Raises:
         InputError: no accelerator, a cache that holds nothing, swapping at no rate, or what the engine refuses.
@@ -88,6 +90,7 @@ def serving_setup(
         long_prefill_token_threshold=long_prefill_token_threshold,
         watermark_blocks=watermark_blocks,
         speculative_tokens=speculative_tokens,
+        max_waiting=max_waiting,
     )
     return ServingSetup(
         limits=limits,

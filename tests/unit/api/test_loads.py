@@ -105,6 +105,17 @@ def test_a_trace_whose_requests_all_come_at_once_has_no_rate(tmp_path: Path) -> 
         list(kvcalc.Load(trace=path, rate=1.0).source())
 
 
+@pytest.mark.parametrize("options", [{"rate": 2.0}, {"arrival": "ramp", "rate": 1.0, "last_rate": 2.0}])
+def test_more_requests_than_are_kept_are_refused(
+    trace: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvcalc.api.loads._MOST_KEPT", 1)
+    with pytest.raises(InputError, match="more than 1 requests, which would all be kept"):
+        list(kvcalc.Load(trace=trace, **options).source())
+    first = kvcalc.Load(trace=trace, requests=1, arrival="ramp", rate=1.0, last_rate=2.0)
+    assert len(list(first.source())) == 1
+
+
 def test_another_rate_moves_both_ends_of_a_ramp() -> None:
     ramp = kvcalc.Load(**LENGTHS, arrival="ramp", rate=2.0, last_rate=6.0)
     assert (ramp.at_rate(3.0).rate, ramp.at_rate(3.0).last_rate) == (3.0, 9.0)

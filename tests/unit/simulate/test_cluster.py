@@ -18,8 +18,14 @@ from kvcalc.simulate.timer import ConstantTimer
 from kvcalc.simulate.workload import ClosedLoop
 
 
-def _setup(num_blocks=40, *, caching=False, sequences=8, budget=64):
-    limits = Limits(max_num_batched_tokens=budget, max_num_seqs=sequences, max_model_len=512, prefix_caching=caching)
+def _setup(num_blocks=40, *, caching=False, sequences=8, budget=64, max_waiting=10**6):
+    limits = Limits(
+        max_num_batched_tokens=budget,
+        max_num_seqs=sequences,
+        max_model_len=512,
+        prefix_caching=caching,
+        max_waiting=max_waiting,
+    )
     return ServingSetup(
         limits=limits, num_blocks=num_blocks, groups=(BlockGroup(block_size=16),), timer=ConstantTimer(step_s=0.25)
     )
@@ -136,6 +142,27 @@ def test_a_cluster_of_one_is_the_replica(lengths):
     alone, cluster = Seen(), _cluster(requests, 1)[1]
     JumpingReplica(_setup(), alone).serve(requests)
     assert cluster.served == alone.served
+
+
+def test_a_crowd_at_one_replica_is_refused():
+    requests = _requests([(5.0, 10, 3)] * 50)
+    assert len(_cluster(requests, max_waiting=25)[1].served) == 50
+    with pytest.raises(InputError, match="more than 24 requests wait at once"):
+        _cluster(requests, max_waiting=24)
+
+
+def test_a_crowd_at_the_link_is_refused():
+    requests = _requests([(10.0 * number, 10, 3) for number in range(30)])
+    server = Disaggregated(
+        lambda _, observer: JumpingReplica(_setup(max_waiting=20), observer),
+        prefills=1,
+        decodes=1,
+        routing="round-robin",
+        transfer=Transfer(bytes_for=lambda tokens: tokens, bytes_per_s=1e-3),
+        observer=Seen(),
+    )
+    with pytest.raises(InputError, match="more than 20 requests wait at once"):
+        serve(server, Pending(requests))
 
 
 def test_round_robin_deals_in_turn():

@@ -90,6 +90,16 @@ def test_requests_that_make_no_sense(requests, message):
         served(SETUP, *requests)
 
 
+@pytest.mark.parametrize("exact_steps", [False, True])
+def test_more_requests_waiting_than_memory_is_for_are_refused(exact_steps):
+    """A burst is bounded by those that wait, whatever the number of requests in all."""
+    setup = replace(SETUP, limits=replace(LIMITS, max_waiting=9))
+    several = [asked(str(number), arrival_s=number // 9 * 100.0) for number in range(90)]
+    assert len(served(setup, *several, exact_steps=exact_steps).served) == 90
+    with pytest.raises(InputError, match="more than 9 requests wait at once"):
+        served(setup, *several, asked("late", arrival_s=900.0), exact_steps=exact_steps)
+
+
 def test_drafts_that_are_all_accepted_save_steps_and_change_no_count():
     limits = replace(LIMITS, speculative_tokens=3)
     times = []
