@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.units import bytes_text
 from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def deployment(
     loaded = load_model(model, settings=mine)
     if towers is False:
         loaded = loaded.text_only("--no-towers, an engine's --language-model-only")
+    hardware = None if gpu is None else load_hardware(gpu, settings=theirs, memory_bytes=memory_bytes)
     parallel, notes = spread(
         loaded,
         gpus=gpus,
@@ -72,10 +74,11 @@ def deployment(
         expert=expert_parallel,
         data=data_parallel,
         engine=engine,
+        hardware=hardware,
     )
     deployed = deploy(
         loaded,
-        hardware=None if gpu is None else load_hardware(gpu, settings=theirs, memory_bytes=memory_bytes),
+        hardware=hardware,
         parallel=parallel,
         weights=weights,
         kv=kv_dtype,
@@ -85,8 +88,21 @@ def deployment(
         engine=engine,
         options=options,
     )
-    deployed = replace(deployed, layout_notes=notes)
+    deployed = replace(deployed, layout_notes=(*notes, *_memory_notes(hardware, memory_bytes)))
+    free = (tensor_parallel, pipeline_parallel, expert_parallel, data_parallel) == (None, None, None, None)
+    if free and hardware is not None and parallel.gpus > 1:
+        from kvcalc.plan.room import with_room
+
+        deployed = with_room(deployed)
     return with_costs(deployed, price_per_hour_usd=price_per_hour_usd, power_share=power_share)
+
+
+def _memory_notes(hardware: HardwareProfile | None, memory_bytes: int | None) -> tuple[str, ...]:
+    """Say what programs see of a memory that was asked for as the driver reports it."""
+    if hardware is None or memory_bytes is None or hardware.usable_memory_bytes == memory_bytes:
+        return ()
+    asked, seen = bytes_text(memory_bytes), bytes_text(hardware.usable_memory_bytes)
+    return (f"{asked} as the driver reports it, of which programs can fill {seen}",)
 
 
 _SHARED_FIELDS = {"name", "architecture", "aliases", "sources", "provenance", "notes"}

@@ -157,7 +157,13 @@ class ServingRun:
             replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
-            notes=(*self.refusals.notes(), *self._prefix_notes(), *_exactness(metrics), *deployment.all_notes),
+            notes=(
+                *self.refusals.notes(),
+                *self.setup.notes,
+                *self._prefix_notes(),
+                *_exactness(metrics),
+                *deployment.all_notes,
+            ),
         )
 
     def _known(self, summary: ServingSummary) -> ServingSummary:

@@ -232,7 +232,9 @@ class HardwareProfile:
         link, inside = self.links[name], self.links.get("scale_up")
         if name == "scale_up" or inside is None:
             return link
-        return replace(link, bytes_per_s=min(inside.bytes_per_s, (inside.gpus or 1) * link.bytes_per_s))
+        count = inside.gpus or 1
+        rate = min(inside.bytes_per_s, count * link.bytes_per_s)
+        return replace(link, name=f"{count} x {link.name}", bytes_per_s=rate)
 
     def link_name(self, gpus: int) -> str | None:
         """Return the key of the link that so many accelerators use, as `link` finds it."""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["check_split", "default_engine", "has_gguf_formats", "run_dtype"]
 
 _WIDE = ("fp32", "tf32", "fp64")
+# Tensor ranks that a hint names at most.
+_MAX_HINTED = 16
+# Models that vLLM does not run in float16 (0.32, ``_FLOAT16_NOT_SUPPORTED_MODELS``).
+_UNSTABLE_IN_FP16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 
 def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProfile | None) -> str:
@@ -39,10 +43,16 @@ def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile
 
     Files in 32 bits are run in 16 by vLLM and SGLang and converted to 16 for llama.cpp; transformers keeps the file's.
 
+    On cards without bfloat16 vLLM takes float16, and float32 for models that are unstable in it.
+
     Source: vLLM 0.32, ``_resolve_auto_dtype``; SGLang 0.5.23, ``_get_and_verify_dtype`` (float16, for Gemma bfloat16);
     llama.cpp, ``convert_hf_to_gguf.py --outtype auto``; transformers 5, ``dtype="auto"``.
     """
-    if model.dtype not in _WIDE or engine == "transformers" or model.is_gguf:
+    if engine == "transformers" or model.is_gguf:
+        return model.dtype
+    if engine == "vllm" and hardware is not None and "bf16" not in hardware.peak_flop_per_s:
+        return "fp32" if model.architecture in _UNSTABLE_IN_FP16 else "fp16"
+    if model.dtype not in _WIDE:
         return model.dtype
     if engine == "sglang":
         return "bf16" if model.architecture.startswith("gemma") else "fp16"
@@ -57,7 +67,7 @@ def check_split(model: ModelProfile, tensor: int) -> None:
         InputError: they do not.
     """
     if not splits_evenly(model, tensor):
-        sizes = ", ".join(str(size) for size in range(1, tensor) if splits_evenly(model, size))
+        sizes = ", ".join(str(size) for size in range(1, _MAX_HINTED + 1) if splits_evenly(model, size))
         raise InputError(
             f"the heads of {model.name} are not shared evenly by {tensor} tensor-parallel ranks",
             hint=f"engines refuse such a size; --tp can be {sizes}, and --pp cuts the layers",

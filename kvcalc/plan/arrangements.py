@@ -13,9 +13,10 @@ from kvcalc.plan.deployment import parallel_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["MAX_GPUS", "arrangements", "is_practical", "spread"]
+__all__ = ["MAX_GPUS", "arrangements", "flags_of", "is_practical", "layouts_of", "spread"]
 
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
@@ -32,32 +33,54 @@ def spread(
     expert: int | None = None,
     data: int | None = None,
     engine: str | None = None,
+    hardware: HardwareProfile | None = None,
 ) -> tuple[Parallel, tuple[str, ...]]:
     """Return the parallel sizes that the options mean for a model, and a note where they were chosen.
 
-    A number of GPUs alone means tensor parallelism over all of them; where they do not share the heads evenly, over as
-    many as do, times pipeline stages. SGLang counts the copies of the attention inside its tensor ranks.
+    A number of GPUs alone means tensor parallelism over all of them; where they do not share the heads evenly, or are
+    more than a node or a fast link joins, over as many as do, times pipeline stages. SGLang counts the copies of the
+    attention inside its tensor ranks.
 
     Raises:
         InputError: sizes that contradict each other, or a number of GPUs that no layout of the model uses.
     """
     if engine == "sglang" and data is not None and gpus is not None and tensor == gpus and gpus % max(data, 1) == 0:
         sizes = Parallel(tensor=gpus // data, data=data, expert=gpus if expert is None else expert)
-        return sizes, (
-            f"SGLang's --tp {gpus} --dp {data} on {gpus} GPUs: attention in {data} copies, experts over all",
-        )
-    if gpus is None or gpus < 1 or (tensor, pipeline, data) != (None, None, None) or splits_evenly(model, gpus):
+        return sizes, (f"SGLang's --tp {gpus} --dp {data} on {gpus} GPUs: {data} copies of the attention",)
+    if gpus is None or gpus < 1 or (tensor, pipeline, data) != (None, None, None):
         return parallel_sizes(gpus=gpus, tensor=tensor, pipeline=pipeline, expert=expert, data=data), ()
-    stages = range(2, model.layers + 1)
-    chosen = next((gpus // n for n in stages if gpus % n == 0 and splits_evenly(model, gpus // n)), None)
+    joined = _joined(hardware)
+    fitting = list(layouts_of(model, gpus))
+    chosen = next((each for each in fitting if each.tensor <= joined), None)
     if chosen is None:
         raise InputError(
             f"no layout of {model.name} uses {gpus} GPUs",
             hint=f"{gpus} tensor ranks do not share its heads evenly, and it has {model.layers} layers for stages",
         )
-    sizes = parallel_sizes(tensor=chosen, pipeline=gpus // chosen, expert=expert)
-    layout = f"--tp {chosen} --pp {gpus // chosen}" if chosen > 1 else f"--pp {gpus}"
-    return sizes, (f"{gpus} GPUs are taken as {layout}: {gpus} ranks do not share the heads evenly",)
+    sizes = parallel_sizes(tensor=chosen.tensor, pipeline=chosen.pipeline, expert=expert)
+    if sizes.pipeline == 1:
+        return sizes, ()
+    why = f"{gpus} ranks do not share the heads evenly" if splits_evenly(model, gpus) is False else ""
+    return sizes, (f"{gpus} GPUs are taken as {flags_of(sizes)}: {why or f'a node joins {joined}'}",)
+
+
+def _joined(hardware: HardwareProfile | None) -> int:
+    """Return how many GPUs tensor parallelism is taken to span: those of a node, or of a larger fast link."""
+    inside = hardware.links.get("scale_up") if hardware is not None else None
+    return MAX_GPUS if inside is None or inside.gpus is None else max(inside.gpus, _NODE)
+
+
+def layouts_of(model: ModelProfile, gpus: int) -> Iterator[Parallel]:
+    """Yield the ways to use a number of GPUs by tensor ranks and pipeline stages, the most ranks first."""
+    for stages in range(1, min(gpus, model.layers) + 1):
+        if gpus % stages == 0 and splits_evenly(model, gpus // stages):
+            yield Parallel(tensor=gpus // stages, pipeline=stages)
+
+
+def flags_of(parallel: Parallel) -> str:
+    """Return the options that ask for a layout."""
+    sizes = {"--tp": parallel.tensor, "--pp": parallel.pipeline, "--dp": parallel.data, "--ep": parallel.expert}
+    return " ".join(f"{flag} {size}" for flag, size in sizes.items() if size > 1)
 
 
 def arrangements(model: ModelProfile) -> Iterator[Parallel]:

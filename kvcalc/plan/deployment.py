@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
@@ -86,7 +87,7 @@ class Deployment:
         """What was taken for granted of parallel sizes and formats."""
         words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
         recipe = recipe_notes(self.model, self.asked.weights, engine=self.engine, imatrix=self.options.imatrix)
-        return (*self.layout_notes, *_dtype_notes(self), *words, *recipe)
+        return (*self.layout_notes, *_dtype_notes(self), *_version_notes(self), *words, *recipe)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ def deploy(
         formats=formats,
         parallel=spread,
         hardware=hardware,
-        own_weights=weights is None and run_dtype(model, engine) == model.dtype,
+        own_weights=weights is None and _keeps_bytes(model, engine, hardware),
         engine=engine,
         options=options,
         asked=asked,
@@ -296,15 +297,35 @@ def started(deployment: Deployment, engine: str | None, options: EngineOptions |
     )
 
 
+def _keeps_bytes(model: ModelProfile, engine: str | None, hardware: HardwareProfile | None) -> bool:
+    """Whether the format that a checkpoint is run in is as wide as its own."""
+    run, own = (parse_format(name) for name in (run_dtype(model, engine, hardware), model.dtype))
+    return run.bytes_per_element == own.bytes_per_element
+
+
 def _dtype_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say which format a checkpoint in 32 bits is run in, and how to keep its own."""
-    own, engine = deployment.model.dtype, deployment.engine
-    dtype = run_dtype(deployment.model, engine, deployment.hardware)
+    """Say which other format a checkpoint is run in, and why."""
+    own, engine, hardware = deployment.model.dtype, deployment.engine, deployment.hardware
+    dtype = run_dtype(deployment.model, engine, hardware)
     if dtype == own or deployment.asked.weights is not None:
         return ()
+    if hardware is not None and own == "bf16":
+        return (f"{hardware.name} has no bfloat16: {engine} runs the checkpoint in {dtype} there",)
     who = engine or "vLLM and most engines"
     kept = f"--weights {own} --kv-dtype {own} --activations {own}"
     return (f"the {own} checkpoint is run in {dtype}, as {who} would; {kept} keeps its own format",)
+
+
+def _version_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Say that a version is newer than the one whose cache is described."""
+    version = deployment.options.version
+    if deployment.engine != "vllm" or version is None:
+        return ()
+    from kvcalc.engines.vllm.releases import VERSION, known_release
+
+    if known_release(version) <= known_release(VERSION):
+        return ()
+    return (f"vLLM {version} is newer than {VERSION}, whose cache is described: hybrids with gated delta nets differ",)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
-from kvcalc.plan.arrangements import MAX_GPUS, arrangements, is_practical
+from kvcalc.plan.arrangements import MAX_GPUS, arrangements, flags_of, is_practical
 from kvcalc.plan.deployment import asked_context, check_batch, check_context, default_context, logical_cache, started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
@@ -217,9 +217,13 @@ def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> 
             refusal = refusal or error.what
             continue
         if fits:
-            smallest = smallest or _described(parallel)
+            found = _described(parallel)
+            # of two layouts on as many GPUs the practical one is the answer, unless the other was asked for
+            better = smallest is not None and practical and smallest.gpus == found.gpus
+            if smallest is None or (better and smallest.flags != flags_of(own)):
+                smallest = found
             if practical:
-                return Fewest(smallest=smallest, practical=_described(parallel), reason="")
+                return Fewest(smallest=smallest, practical=found, reason="")
     reason = "" if smallest is not None else refusal or f"more than {MAX_GPUS}"
     return Fewest(smallest=smallest, practical=None, reason=reason)
 
@@ -231,10 +235,5 @@ def _described(parallel: Parallel) -> FittingDeployment:
         pipeline=parallel.pipeline,
         expert=parallel.expert,
         data=parallel.data,
-        flags=_flags(parallel),
+        flags=flags_of(parallel),
     )
-
-
-def _flags(parallel: Parallel) -> str:
-    sizes = {"--tp": parallel.tensor, "--pp": parallel.pipeline, "--dp": parallel.data, "--ep": parallel.expert}
-    return " ".join(f"{flag} {size}" for flag, size in sizes.items() if size > 1)

@@ -14,6 +14,7 @@ from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest
 from kvcalc.engines.budget import Interval, engine_budget
+from kvcalc.plan.arrangements import flags_of, layouts_of
 from kvcalc.plan.deployment import draft_weights, memory_needed
 from kvcalc.plan.loaded import as_loaded, loaded_weights
 
@@ -36,11 +37,14 @@ __all__ = [
     "largest_batch",
     "longest_context",
     "room",
+    "with_room",
 ]
 
 # A default is told where the engine's other value would move the capacity by more than this share.
 _TOLD_SHARE = 0.02
 _MAX_KEPT = 512
+# Engines that refuse lengths beyond the model's, and the variable that lets them.
+_LONGER_ALLOWED = {"vllm": "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "sglang": "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,28 +92,47 @@ class Room:
         return self.pool.held(max(0, self.kv_bytes), max_model_len=self.max_model_len)
 
     @property
+    def max_sequences(self) -> int:
+        """Sequences it takes at once, whatever the memory; vLLM's default for the card is a limit like any other."""
+        most, start = self.pool.most_sequences, self.start
+        return min(most, start.pass_sequences * start.parallel.data) if start.engine == "vllm" else most
+
+    @property
+    def refusal(self) -> str:
+        """Why the engine refuses the length before it looks at memory; empty where it does not.
+
+        Source: vLLM 0.32, ``_get_and_verify_max_len``; SGLang 0.5.23, ``ModelConfig._derive_context_length``.
+        """
+        limit, allowed = self.start.model.context_limit, _LONGER_ALLOWED.get(self.start.engine)
+        if limit is None or allowed is None or self.max_model_len <= limit:
+            return ""
+        return f"max-model-len {self.max_model_len:,} is beyond the model's {limit:,}: refused without {allowed}=1"
+
+    @property
     def starts(self) -> bool:
         """Whether the engine starts: some want room for one sequence of the longest length."""
-        return self.kv_bytes > 0 and (not self.pool.starts_whole or self.held.starts)
+        return self.kv_bytes > 0 and not self.refusal and (not self.pool.starts_whole or self.held.starts)
 
     def holds(self, *, context: int, batch: int, beside_bytes: int = 0) -> bool:
         """Whether the cache holds a batch beside other bytes; the engine's start is another question."""
-        if batch > self.pool.most_sequences:
+        if batch > self.max_sequences:
             return False
         return self.pool.bytes_for(context=context, batch=batch) + beside_bytes <= self.kv_bytes
 
     def max_batch(self, context: int) -> int:
         """Return the sequences of that length it holds at once; none if it does not start."""
-        return largest(lambda size: self.holds(context=context, batch=size), self.pool.most_sequences) * self.starts
+        return largest(lambda size: self.holds(context=context, batch=size), self.max_sequences) * self.starts
 
     def reason(self, *, context: int, batch: int, beside_bytes: int = 0) -> str:
         """Say why a batch does not fit; nothing where it does."""
         if self.kv_bytes <= 0:
             return "weights and overhead leave nothing for the cache"
+        if self.refusal:
+            return self.refusal
         if not self.starts:
             return f"the cache does not hold one sequence of max-model-len {self.max_model_len:,}"
-        if batch > self.pool.most_sequences:
-            return f"the engine takes at most {self.pool.most_sequences:,} sequences at once"
+        if batch > self.max_sequences:
+            return f"the engine takes at most {self.max_sequences:,} sequences at once"
         if not self.holds(context=context, batch=batch, beside_bytes=beside_bytes):
             return f"the cache does not hold {batch:,} sequences of {context:,} tokens"
         return ""
@@ -141,6 +164,27 @@ def room(deployment: Deployment, *, max_model_len: int, terms: BudgetTerms = NO_
 @lru_cache(maxsize=_MAX_KEPT)
 def _room_for(deployment: Same[Deployment], context: int) -> Room:
     return room(deployment.it, max_model_len=context)
+
+
+def with_room(deployment: Deployment) -> Deployment:
+    """Return a deployment of which only the number of GPUs was asked for in a layout that leaves room for a cache.
+
+    The layout stays where it leaves room, where no other does, or where the engine's memory is not modelled.
+    """
+    own, gpus = deployment.parallel, deployment.parallel.gpus
+    try:
+        if budget(deployment, deployment.start()).kv_bytes_available > 0:
+            return deployment
+        for parallel in layouts_of(deployment.model, gpus):
+            other = replace(deployment, parallel=parallel)
+            if parallel.pipeline > own.pipeline and budget(other, other.start()).kv_bytes_available > 0:
+                told = (
+                    f"{gpus} GPUs are taken as {flags_of(parallel)}: as {flags_of(own)} nothing is left for the cache"
+                )
+                return replace(other, layout_notes=(told,))
+    except (InputError, UnsupportedError):
+        pass
+    return deployment
 
 
 def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes: int = 0) -> str:

@@ -61,6 +61,7 @@ class ServingSetup:
         drafting: speculative decoding, where ``limits.speculative_tokens`` asks for it.
         unmodelled_prefix_tokens: tokens of the blocks in which the engine would find prefixes, where it keeps them and
             that is not modelled; 0 where it is, or where it keeps none.
+        notes: what was taken for granted of the engine and its longest sequence.
     """
 
     limits: Limits
@@ -70,6 +71,7 @@ class ServingSetup:
     swap_s_per_block: float = 0.0
     drafting: Drafting | None = None
     unmodelled_prefix_tokens: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.limits.prefix_caching and (len(self.groups) > 1 or not self.groups[0].grows):

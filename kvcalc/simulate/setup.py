@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.search import largest
 from kvcalc.engines import vllm
 from kvcalc.engines.pools import check_vllm, vllm_options
 from kvcalc.plan.deployment import default_context, started
 from kvcalc.plan.fit import cache_memory
+from kvcalc.plan.room import BudgetTerms, room
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.scheduler import MAX_WAITING, Limits
 from kvcalc.simulate.serving import Drafting, ServingSetup
@@ -61,9 +63,13 @@ def serving_setup(
         InputError: no accelerator, a cache that holds nothing, swapping at no rate, or what the engine refuses.
         UnsupportedError: a model whose cache in the engine is not modelled.
     """
+    notes = _engine_notes(deployment)
     deployment = started(deployment, "vllm", options)
     model = deployment.model
     longest = deployment.options.max_model_len or model.context_limit or default_context(model)
+    if num_blocks is None:
+        longest, told = _length_that_starts(deployment, longest, kv_bytes)
+        notes += told
     start = deployment.start(max_model_len=longest)
     check_vllm(model, deployment.formats, deployment.parallel, start.options)
     layout = _layout(start, longest)
@@ -100,7 +106,34 @@ def serving_setup(
         swap_s_per_block=layout.bytes_per_block / host_bytes_per_s if host_bytes_per_s else 0.0,
         drafting=drafting,
         unmodelled_prefix_tokens=_unmodelled_prefix_tokens(layout),
+        notes=notes,
     )
+
+
+def _engine_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Say that another engine than the simulated one usually runs such weights, or runs on such accelerators."""
+    usual = deployment.served_by
+    return () if usual == "vllm" else (f"served as vLLM would: the scheduler of {usual}, usual here, is not modelled",)
+
+
+def _length_that_starts(deployment: Deployment, longest: int, kv_bytes: int | None) -> tuple[int, tuple[str, ...]]:
+    """Return the longest sequence that the engine starts for, and a note where that is less than its own default.
+
+    Raises:
+        InputError: it does not start for the length that was asked for, or for none.
+    """
+    terms = BudgetTerms(kv_bytes=kv_bytes)
+
+    def starts(length: int) -> bool:
+        return room(deployment, max_model_len=length, terms=terms).starts
+
+    if starts(longest):
+        return longest, ()
+    shorter = 0 if deployment.options.max_model_len is not None else largest(starts, longest)
+    if shorter == 0:
+        reason = room(deployment, max_model_len=longest, terms=terms).reason(context=1, batch=1)
+        raise InputError(f"vllm does not start: {reason}", hint="kvcalc fit says what would hold it")
+    return shorter, (f"started with --max-model-len {shorter}, the longest that starts: vllm refuses {longest:,} here",)
 
 
 def block_groups(layout: Layout, *, step_tokens: int) -> tuple[BlockGroup, ...]:

@@ -265,7 +265,7 @@ def test_closed_loops_have_no_more_requests_than_users(capsys):
         ([*SMALL, "--find-capacity"], "needs limits"),
         ([*SMALL, "--find-capacity", "--slo", "ttft_p95=1s", "--tolerance", "0"], "tolerance"),
         ([*SMALL, "--slo", "ttft=1s"], "is not a limit"),
-        ([*SMALL, "--kv-memory", "1KiB"], "nothing for the cache"),
+        ([*SMALL, "--kv-memory", "1KiB"], "vllm does not start: the cache does not hold one sequence"),
         ([*SMALL, "--save-requests", "requests.txt"], "written as .csv or .parquet"),
         ([*SMALL, "--save-trace", "trace.txt"], "written as .json"),
         ([*SMALL, "--save-requests", "nowhere/requests.csv"], "there is no such folder"),

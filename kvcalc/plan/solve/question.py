@@ -173,7 +173,7 @@ class Question:
         longest = longest_length(trial.deployment, trial.context, asked=self.starts_as_asked)
         found = room(trial.deployment, max_model_len=longest, terms=self.terms)
         reason = found.reason(context=trial.context, batch=trial.batch)
-        taken = trial.batch <= found.pool.most_sequences
+        taken = trial.batch <= found.max_sequences
         needed = found.pool.bytes_for(context=trial.context, batch=trial.batch) if taken else None
         return Check("memory_bytes", "at most", max(0, found.kv_bytes), needed, not reason, reason)
 

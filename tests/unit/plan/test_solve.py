@@ -84,12 +84,12 @@ def test_more_gpus_are_needed_for_a_speed_than_for_memory():
 
 @pytest.mark.parametrize("target", [{"tokens_per_s": 50}, {"tokens_per_s_per_sequence": 50}])
 def test_the_least_bandwidth_meets_the_target_and_a_little_less_does_not(target):
-    deployment = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=2)
+    deployment = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", tensor_parallel=2)
     row = _solved(deployment, "bandwidth", context=131_072, **target)
 
     def speed(rate):
         settings = [f"memory_bandwidth_bytes_per_s={rate!r}"]
-        other = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=2, settings=settings)
+        other = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", tensor_parallel=2, settings=settings)
         return kvcalc.decode(other, contexts=[131_072]).rows[0].tokens_per_s
 
     assert speed(row.answer) >= 50 > speed(row.answer * (1 - 1e-9))
@@ -303,7 +303,7 @@ def test_a_smaller_number_of_gpus_is_shown_with_its_own_bound(capsys):
     deployment = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm")
     row = _solved(deployment, "gpus", context=8192, batch=8)
     (memory,) = row.constraints
-    fewer = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=row.answer - 1)
+    fewer = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", tensor_parallel=row.answer - 1)
     assert memory.beyond_target == max(0, kvcalc.fit(fewer, context=8192, batch=8).kv_bytes_available)
     assert memory.beyond_target < memory.target
     command = ["--model", "llama3.1-70b", "--gpu", "h100-sxm", "--gpus", "?", "--context", "8192", "--batch", "8"]

@@ -276,7 +276,7 @@ def test_a_pipeline_is_passed_whole_by_each_round():
 
 
 def test_a_draft_with_few_heads_runs_on_fewer_ranks():
-    target = kvcalc.deployment("qwen2.5-72b", gpu="h200", gpus=16)
+    target = kvcalc.deployment("qwen2.5-72b", gpu="h200", tensor_parallel=16)
     assert kvcalc.draft_deployment(target, "qwen2.5-0.5b").parallel.tensor == 14
     assert kvcalc.draft_deployment(target, "qwen2.5-0.5b", tensor_parallel=1).parallel.gpus == 1
 

@@ -189,15 +189,20 @@ def test_speeds_say_under_which_engine_they_do_not_fit(capsys: pytest.CaptureFix
     ("gpu", "gpus", "bytes_per_s", "said"),
     [
         ("b200", 8, 900e9, ""),
-        ("b200", 16, 400e9, "16 GPUs are more than the 8 that NVLink 5 joins: they exchange over ConnectX-7 400G"),
+        ("b200", 16, 400e9, "16 GPUs are more than the 8 that NVLink 5 joins: they exchange over 8 x ConnectX-7 400G"),
         ("gb200", 16, 900e9, ""),
         ("h100-sxm", 16, 450e9, "16 GPUs are more than the 8 that NVLink 4 joins"),
         ("rtx-a6000", 2, 56.25e9, ""),
-        ("a100-80gb-pcie", 4, 63e9, "4 GPUs are more than the 2 that NVLink 3 bridge joins: they exchange over PCIe"),
+        (
+            "a100-80gb-pcie",
+            4,
+            63e9,
+            "4 GPUs are more than the 2 that NVLink 3 bridge joins: they exchange over 2 x PCIe",
+        ),
     ],
 )
 def test_more_gpus_than_a_link_joins_exchange_over_the_next(gpu: str, gpus: int, bytes_per_s: float, said: str) -> None:
-    deployment = kvcalc.deployment("llama3.1-70b", gpu=gpu, gpus=gpus)
+    deployment = kvcalc.deployment("llama3.1-70b", gpu=gpu, tensor_parallel=gpus)
     assert deployment.hardware is not None
     link = deployment.hardware.link(deployment.parallel.exchange_gpus)
     assert link is not None
@@ -211,3 +216,69 @@ def test_stages_in_two_domains_leave_the_exchange_of_a_layer_inside_one() -> Non
     stages = kvcalc.deployment("llama3.1-70b", gpu="b200", tensor_parallel=8, pipeline_parallel=2)
     assert inside.parallel.exchange_gpus == stages.parallel.exchange_gpus == 8
     assert any("stages pass on between them" in note for note in kvcalc.decode(stages).notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "gpus", "flags"),
+    [
+        ("llama3.1-405b", "h100-sxm", 16, "--tp 8 --pp 2"),
+        ("llama3.1-405b", "gb200", 16, ""),
+        ("llama3.1-70b", "h100-sxm", 2, "--pp 2"),  # as --tp 2 nothing is left for the cache
+    ],
+)
+def test_a_number_of_gpus_stays_in_a_node_and_leaves_room(model: str, gpu: str, gpus: int, flags: str) -> None:
+    deployment = kvcalc.deployment(model, gpu=gpu, gpus=gpus)
+    assert "".join(deployment.notes).startswith(f"{gpus} GPUs are taken as {flags}:" if flags else "")
+    assert deployment.parallel.gpus == gpus
+    assert kvcalc.fit(deployment, context=4096).fits
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [("gemma-3-4b", "fp32"), ("gemma-2-9b", "fp32"), ("glm-4-9b-0414", "fp32"), ("llama3.1-8b", "fp16")],
+)
+def test_vllm_runs_what_is_unstable_in_float16_in_32_bits_on_cards_without_bfloat16(model: str, dtype: str) -> None:
+    formats = kvcalc.deployment(model, gpu="t4", engine="vllm").formats
+    assert formats.weights.name == formats.key.name == formats.activations.name == dtype
+
+
+@pytest.mark.parametrize(
+    ("engine", "variable"),
+    [("vllm", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"), ("sglang", "SGLANG_ALLOW_OVERWRITE"), ("ideal", "")],
+)
+def test_engines_refuse_lengths_beyond_the_models(engine: str, variable: str) -> None:
+    report = kvcalc.fit(kvcalc.deployment("llama2-7b", gpu="b200", engine=engine), context=8192)
+    assert report.fits == (not variable)
+    assert variable in report.reason
+
+
+def test_the_default_limit_of_sequences_counts_as_the_same_limit_of_ones_own() -> None:
+    small = kvcalc.deployment("qwen2.5-0.5b", gpu="h100-sxm")
+    default = kvcalc.fit(small, context=256, batch=1025)
+    own = kvcalc.fit(small, engine="vllm", options=EngineOptions(max_num_seqs=1024), context=256, batch=1025)
+    assert default.reason == own.reason == "the engine takes at most 1,024 sequences at once"
+    assert default.max_batch == own.max_batch == 1024
+    assert kvcalc.fit(kvcalc.deployment("qwen2.5-0.5b", gpu="rtx-4090"), context=256).max_batch == 256
+
+
+def test_newer_versions_than_described_are_told() -> None:
+    for version, told in (("0.32", False), ("0.33", True)):
+        report = kvcalc.fit(
+            kvcalc.deployment("qwen3-next-80b-a3b"),
+            engine="vllm",
+            options=EngineOptions(version=version),
+            context=4096,
+            kv_memory_bytes=40 * GIB,
+        )
+        assert any("is newer than 0.32" in note for note in report.notes) == told
+
+
+def test_a_simulated_engine_starts_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ("--prompt", "64", "--output-tokens", "4", "--rate", "2", "--requests", "3")
+    asked = ("simulate", "--model", "llama3.1-8b", "--gpu", "rtx-4090", *load)
+    assert run(*asked, "--max-model-len", "131072") == 2
+    assert "vllm does not start: the cache does not hold one sequence" in capsys.readouterr().err
+    notes = printed(capsys, *asked)["notes"]
+    assert any("the longest that starts: vllm refuses 131,072 here" in note for note in notes)
+    notes = printed(capsys, "simulate", "--model", "qwen3-8b", "--gpu", "m4-max-40", *load)["notes"]
+    assert any("the scheduler of llama.cpp" in note for note in notes)
