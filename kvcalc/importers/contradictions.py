@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.importers.quantization import QUANTIZATIONS
 from kvcalc.importers.unread import looks_relevant
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def contradiction_notes(chain: Sequence[Config]) -> tuple[str, ...]:
     Args:
         chain: the configs from the outermost to that of the text model, after they were read.
     """
-    return (*_levels(chain), *_orders(chain[-1]))
+    return (*_levels(chain), *_dtypes(chain), *_quantizations(chain), *_orders(chain[-1]))
 
 
 def _levels(chain: Sequence[Config]) -> Iterator[str]:
@@ -42,6 +43,31 @@ def _levels(chain: Sequence[Config]) -> Iterator[str]:
             paths = [outer.key_path(key), text.key_path(key)]
             holds = paths[use.use == "used"]
             yield f"{paths[0]} is {_shown(other)} and {paths[1]} is {_shown(value)}: {holds} holds"
+
+
+def _dtypes(chain: Sequence[Config]) -> Iterator[str]:
+    """Yield formats of unquantised tensors that differ from the outermost, which decides."""
+    named = [
+        (config.key_path(key), str(config.data[key]).removeprefix("torch."))
+        for config in chain
+        for key in ("dtype", "torch_dtype")
+        if config.data.get(key) not in (None, "auto")
+    ]
+    for path, value in named[1:]:
+        if value != named[0][1]:
+            yield f"{named[0][0]} is {named[0][1]} and {path} is {value}: {named[0][0]} holds"
+
+
+def _quantizations(chain: Sequence[Config]) -> Iterator[str]:
+    """Yield what describes the quantisation once more, in other words."""
+    top, text = chain[0], chain[-1]
+    configs = (top,) if text is top else (top, text)
+    given = [
+        (config.key_path(key), config.data[key]) for config in configs for key in QUANTIZATIONS if config.data.get(key)
+    ]
+    for path, value in given[1:]:
+        if value != given[0][1]:
+            yield f"{given[0][0]} and {path} say different things: {given[0][0]} holds"
 
 
 def _orders(text: Config) -> Iterator[str]:

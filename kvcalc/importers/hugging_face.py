@@ -179,6 +179,11 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 # Without these a config says nothing of its own model.
 _SIZES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "hidden_size", "n_embd", "d_model")
+# The longest context has these names.
+_LIMITS = (
+    "context_length", "max_context_length", "max_position_embeddings", "max_seq_len", "model_max_length", "n_positions",
+    "seq_length",
+)  # fmt: skip
 _TOWERS = ("vision_config.", "audio_config.", "thinker_config.vision_config.", "thinker_config.audio_config.")
 
 
@@ -188,15 +193,21 @@ def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
     absent = [
         use
         for key, use in uses.items()
-        if not key.startswith(_TOWERS) and use.use == "defaulted" and use.why != "absent" and looks_relevant(use.key)
+        if not key.startswith(_TOWERS) and use.use == "defaulted" and use.why != "absent" and _decides(key)
     ]
     assumed = [use for use in absent if use.key.rpartition(".")[2] in _SIZES and isinstance(use.value, int)]
     others = [use for use in absent if use not in assumed and (use.value or use.key.endswith("tie_word_embeddings"))]
+    dtype = [use for use in uses.values() if use.key == "dtype" and use.use == "defaulted" and use.why != "absent"]
     notes = (
         ("the config does not give its own size; the defaults of its class stand in", assumed),
         ("left out by the config, so that the default of its class holds", others),
     )
-    return tuple(f"{said}: {', '.join(map(_shown_default, found))}" for said, found in notes if found)
+    said = tuple(f"{what}: {', '.join(map(_shown_default, found))}" for what, found in notes if found)
+    return (*said, *(use.why for use in dtype))
+
+
+def _decides(path: str) -> bool:
+    return looks_relevant(path) or path.rpartition(".")[2] in _LIMITS
 
 
 def _shown_default(use: KeyUse) -> str:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from kvcalc.importers.modules import Module
     from kvcalc.importers.quantization_schemes import Scheme
 
-__all__ = ["CheckpointFormats", "weight_formats"]
+__all__ = ["QUANTIZATIONS", "CheckpointFormats", "weight_formats"]
+
+# Where configs describe their quantisation, in the order they are looked for.
+QUANTIZATIONS = ("quantization_config", "compression_config", "quantization")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,7 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
 
 def _find(top: Config, text: Config) -> Config | None:
     for config in (top, text):
-        for key in ("quantization_config", "compression_config", "quantization"):
+        for key in QUANTIZATIONS:
             if config.has(key):
                 return config.child(key)
     return None

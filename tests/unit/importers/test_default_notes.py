@@ -68,3 +68,48 @@ def test_an_order_that_the_class_alone_decides_is_noted(name: str, noted: str) -
 @pytest.mark.parametrize("name", ["qwen3_next", "llama", "mistral", "qwen2"])
 def test_an_order_that_follows_from_other_keys_is_not_noted(name: str) -> None:
     assert "layer_types" not in _notes(_without(name, full_attention_interval=2) if "next" in name else _without(name))
+
+
+_MISTRAL = {
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "vocab_size": 100, "head_dim": 16, "model_type": "mistral", "sliding_window": None, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_a_longest_context_that_the_class_gives_is_noted() -> None:
+    noted = "left out by the config, so that the default of its class holds: max_position_embeddings = 131072"
+    assert noted in _notes({**_MISTRAL, "dtype": "float16"})
+    assert "max_position" not in _notes({**_MISTRAL, "max_position_embeddings": 4096})
+
+
+def test_a_dtype_that_is_assumed_is_noted() -> None:
+    config = {**_MISTRAL, "max_position_embeddings": 4096}
+    assert _notes(config) == "the config names no dtype; bf16 is assumed"
+    assert _notes({**config, "dtype": "float16"}) == _notes({**config, "torch_dtype": "float16"}) == ""
+
+
+_GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False}
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "noted"),
+    [
+        ({"dtype": "float16"}, {"dtype": "float32"}, "dtype is float16 and text_config.dtype is float32: dtype holds"),
+        ({"torch_dtype": "float16"}, {"dtype": "float32"}, "torch_dtype is float16 and text_config.dtype is float32"),
+        ({"torch_dtype": "float16"}, {"dtype": "torch.float16"}, ""),
+        (
+            {"quantization_config": _GPTQ},
+            {"quantization_config": {**_GPTQ, "bits": 8}},
+            "quantization_config and text_config.quantization_config say different things: quantization_config holds",
+        ),
+        ({"quantization_config": _GPTQ, "quantization": {"bits": 8, "group_size": 64}}, {}, "and quantization say"),
+        ({"quantization_config": _GPTQ, "quantization": _GPTQ}, {"quantization_config": _GPTQ}, ""),
+    ],
+)
+def test_what_two_levels_say_of_formats_in_contradiction_is_noted(
+    outer: dict[str, Any], inner: dict[str, Any], noted: str
+) -> None:
+    text = {**_MISTRAL, "max_position_embeddings": 4096, **inner}
+    notes = _notes({"model_type": "mistral3", "text_config": text, "tie_word_embeddings": False, **outer})
+    assert noted in notes
+    assert ("holds" in notes) == bool(noted)

@@ -45,7 +45,7 @@ _HYBRID = {
 }  # fmt: skip
 _RECURRENT = {
     "model_type": "mamba", "hidden_size": 128, "num_hidden_layers": 3, "vocab_size": 100, "state_size": 8, "conv_kernel": 3,
-    "expand": 3, "intermediate_size": 384, "use_conv_bias": True, "time_step_rank": 5, "use_bias": True, "tie_word_embeddings": False,
+    "expand": 3, "intermediate_size": 384, "use_conv_bias": True, "time_step_rank": 5, "use_bias": True, "tie_word_embeddings": False, "dtype": "bfloat16",
 }  # fmt: skip
 _CONFIGS = {
     "llama": _LLAMA, "windowed": _WINDOWED, "wrapped": _WRAPPED, "mixture": _MIXTURE, "latent": _LATENT, "hybrid": _HYBRID,
