@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -187,7 +188,11 @@ def _save_rows(
 
 
 def _failures(failed: int) -> tuple[str, ...]:
-    return (f"{failed:,} points have no answer; the column error says why",) if failed else ()
+    return (
+        (f"{counted(failed, 'point')} {'has' if failed == 1 else 'have'} no answer; the column error says why",)
+        if failed
+        else ()
+    )
 
 
 def sweep_columns(

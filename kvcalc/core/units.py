@@ -20,6 +20,7 @@ __all__ = [
     "bytes_text",
     "ceil_div",
     "count_text",
+    "counted",
     "flop_rate_text",
     "flop_text",
     "label_bytes",
@@ -287,6 +288,15 @@ def number_text(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def counted(number: float, noun: str) -> str:
+    """Print a count of something, in the plural unless it is one; the noun is given in the singular.
+
+    >>> counted(1, "token"), counted(131072, "token"), counted(0, "query head")
+    ('1 token', '131,072 tokens', '0 query heads')
+    """
+    return f"{number_text(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def usd_text(value: float) -> str:

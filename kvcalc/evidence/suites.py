@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport, ValidateSummary
+from kvcalc.core.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +71,7 @@ def run_suites(
 
 def _repeated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     more = len(outcomes) - len({(outcome.suite, outcome.id) for outcome in outcomes})
-    return (f"{more:,} records have the id of another",) if more else ()
+    return (f"{counted(more, 'record')} {'has' if more == 1 else 'have'} the id of another",) if more else ()
 
 
 def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:

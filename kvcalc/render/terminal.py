@@ -7,7 +7,7 @@ import string
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import count_text
+from kvcalc.core.units import count_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def roofline_chart(report: RooflineReport) -> str:
     for letter, point in points:
         figure.text([math.log10(point.intensity_flop_per_byte)], [math.log10(point.attainable_flop_per_s)], [letter])
     legend = [
-        f"  {letter}  {point.model}, {point.phase}, batch {point.batch}, {point.context} tokens"
+        f"  {letter}  {point.model}, {point.phase}, batch {point.batch}, {counted(point.context, 'token')}"
         for letter, point in points
     ]
     lines = [line.rstrip(_BLANK) for line in figure.show().splitlines()]

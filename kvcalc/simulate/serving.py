@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Segment
+from kvcalc.core.units import counted
 from kvcalc.simulate.cache import GroupedCache, PagedCache
 from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.runs import Observer, Run, Served
@@ -229,18 +230,19 @@ class Replica:
         """Say why a request can never run; nothing where it can."""
         longest = self.limits.max_model_len
         if job.prompt_tokens >= longest:
-            return f"its prompt of {job.prompt_tokens:,} tokens leaves no room in sequences of {longest:,} tokens"
+            prompt = counted(job.prompt_tokens, "token")
+            return f"its prompt of {prompt} leaves no room in sequences of {counted(longest, 'token')}"
         job.end = min(job.last_known, longest)
         tokens = job.end - 1
         if tokens > self._surely_held and self.setup.blocks_for(tokens) > self.cache.usable:
-            return f"the cache does not hold its {tokens:,} tokens"
+            return f"the cache does not hold its {counted(tokens, 'token')}"
         return ""
 
     def _job(self, request: Request) -> Job:
         if request.prompt_tokens < 1 or request.output_tokens < 1:
             raise InputError(
                 f"request {request.name}: a prompt of {request.prompt_tokens} and an output of "
-                f"{request.output_tokens} tokens",
+                f"{counted(request.output_tokens, 'token')}",
                 hint="both are whole numbers of 1 or more",
             )
         if not request.arrival_s >= self._last_arrival_s:

@@ -172,3 +172,16 @@ def test_a_log_of_powershell_is_read(run, tmp_path):
     log = tmp_path / "a.log"
     log.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-16", newline="\r\n")
     assert run(log, "--strict")[0] == 0
+
+
+def test_two_numbers_that_agree_are_both(run, tmp_path):
+    log = tmp_path / "engine.log"
+    lines = [
+        "Initializing a V1 LLM engine (v0.19.0) with config: model='Qwen/Qwen3-8B', max_seq_len=32768, kv_cache_dtype=auto",
+        "Available KV cache memory: 4.51 GiB",
+        "GPU KV cache size: 32,832 tokens",
+        "Maximum concurrency for 32,768 tokens per request: 1.00x",
+    ]
+    log.write_text("\n".join(lines))
+    _, out, _ = run(log)
+    assert "\nboth numbers agree within their printed digits\n" in out

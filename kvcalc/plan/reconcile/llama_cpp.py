@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError
-from kvcalc.core.units import GIB, MIB
+from kvcalc.core.units import GIB, MIB, counted
 from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
 from kvcalc.engines.logs import Printed
 from kvcalc.engines.windows import without_windows
@@ -124,7 +124,7 @@ def _findings(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
         yield from _asked_for(start_up, memory)
     if start_up.states and memory.recurrent is not None:
         size = (memory.recurrent.r_bytes + memory.recurrent.s_bytes) / MIB
-        reason = f"{memory.recurrent.layers} recurrent layers, {memory.recurrent.cells} sequences"
+        reason = f"{memory.recurrent.layers} recurrent layers, {counted(memory.recurrent.cells, 'sequence')}"
         yield Finding(
             quantity="recurrent_state_mib", printed=start_up.states[0].total, least=size, most=size, reason=reason
         )
@@ -142,7 +142,9 @@ def _cache(printed: CacheLine, cache: Cache | None) -> Iterator[Finding]:
     if cache is None:
         return
     role = "" if cache.role == "main" else f"{cache.role}_"
-    reason = f"{cache.layers} layers x {cache.cells:,} cells" + (f" x {cache.streams}" if cache.streams > 1 else "")
+    reason = f"{counted(cache.layers, 'layer')} x {counted(cache.cells, 'cell')}" + (
+        f" x {cache.streams}" if cache.streams > 1 else ""
+    )
     if printed.cells is not None:
         yield _exact(f"{role}cells", _count(printed, printed.cells), cache.cells, reason)
     if printed.layers is not None:
@@ -169,7 +171,7 @@ def _asked_for(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
         return
     scale = GIB // MIB
     asked = Printed(value=tried.value * scale, half_step=tried.half_step * scale, line=tried.line)
-    reason = f"{kept[0].layers} layers x {kept[0].cells:,} cells"
+    reason = f"{counted(kept[0].layers, 'layer')} x {counted(kept[0].cells, 'cell')}"
     yield _exact("kv_cache_mib", asked, (kept[0].k_bytes + kept[0].v_bytes) / MIB, reason)
 
 

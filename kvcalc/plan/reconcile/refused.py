@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.reconcile import MemoryPart, Refusal
-from kvcalc.core.units import GIB, bytes_text
+from kvcalc.core.units import GIB, bytes_text, counted
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.logs.refusals import SERVING
 from kvcalc.plan.reconcile.findings import start_up_name
@@ -60,7 +60,7 @@ def _count(line: RefusalLine, name: str) -> str:
 
 def _reason(start_up: StartUp, line: RefusalLine) -> str:
     length = start_up.count("max_model_len", "context_length")
-    request = f"one request of {length:,} tokens" if length else "one request of the longest length"
+    request = f"one request of {counted(length, 'token')}" if length else "one request of the longest length"
     match line.kind:
         case "out_of_memory":
             return _out_of_memory(line)
@@ -71,7 +71,7 @@ def _reason(start_up: StartUp, line: RefusalLine) -> str:
             return f"{request} needs {needed} of cache on each GPU, and {left} are left for it"
         case "request_too_long":
             held = start_up.smallest("kv_cache_tokens")
-            return f"{request} does not fit into a cache of {int(held.value) if held else 0:,} tokens"
+            return f"{request} does not fit into a cache of {counted(int(held.value) if held else 0, 'token')}"
         case "memory_in_use":
             share = start_up.options.get("gpu_memory_utilization")
             return (
@@ -141,7 +141,7 @@ def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[Memory
         ):
             parts.setdefault(name, MemoryPart(part=name, taken_bytes=size, source="computed"))
     if remedies is not None and remedies.needed_bytes:
-        name = f"KV cache for one request of {remedies.length:,} tokens"
+        name = f"KV cache for one request of {counted(remedies.length, 'token')}"
         parts[name] = MemoryPart(part=name, taken_bytes=remedies.needed_bytes, source="computed")
     if _others(line):
         parts["other processes"] = MemoryPart(part="other processes", taken_bytes=_others(line))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
+from kvcalc.core.units import counted
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.deployment import check_batch, check_context, default_context, started
 from kvcalc.plan.formats import format_names
@@ -104,7 +105,7 @@ def _notes(question: Question, found: Solution) -> tuple[str, ...]:
     if not unasked or limit is None or limit <= found.trial.context or engine not in ("vllm", "sglang"):
         return deployment.notes
     if question.starts_as_asked:
-        told = f"started for {found.trial.context:,} tokens; without --max-model-len {engine} takes {limit:,}"
+        told = f"started for {counted(found.trial.context, 'token')}; without --max-model-len {engine} takes {limit:,}"
     else:
         told = f"{engine} is started for the model's {limit:,} tokens unless --context or --max-model-len says fewer"
     return (*deployment.notes, told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.units import counted
 from kvcalc.render.charts.pieces import Axis, chart, point_layer
 from kvcalc.render.words import formats_text
 
@@ -32,7 +33,7 @@ def spec(report: LeversReport) -> Spec:
         size=90,
     )
     told = [
-        f"{report.context:,} tokens, batch {report.batch:,}; {formats_text(report.formats)}",
+        f"{counted(report.context, 'token')}, batch {report.batch:,}; {formats_text(report.formats)}",
         f"source: kvcalc, profile {report.model}",
     ]
     return chart([points], title=f"Ways to shrink the cache of {report.model}", subtitle=told)

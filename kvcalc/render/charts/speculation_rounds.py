@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.units import counted
 from kvcalc.render.charts.pieces import Axis, chart, line_layer
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def spec(report: SpeculationReport) -> Spec:
         title="draft",
     )
     told = [
-        f"{report.gamma} tokens drafted for a pass; the output is the same each time",
+        f"{counted(report.gamma, 'token')} drafted for a pass; the output is the same each time",
         "source: kvcalc, a small decoder with random weights",
     ]
     return chart([lines], title="Speculation: the passes change, the output does not", subtitle=told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.units import counted
 from kvcalc.render.charts.pieces import Axis, chart, line_layer, point_layer
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def spec(report: ValidateReport) -> Spec:
     line["encoding"]["color"] = {"value": "black"}
     points = point_layer(rows, x=_X, y=_Y, series="suite", title="suite", size=24)
     told = [
-        f"{len(rows):,} records; below the line a measurement beats its bound",
+        f"{counted(len(rows), 'record')}; below the line a measurement beats its bound",
         f"source: kvcalc validate, {report.records_file or 'shipped records'}",
     ]
     return chart([line, points], title="Measured over bound", subtitle=told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, number_text
+from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, heading, note_lines
 from kvcalc.render.words import formats_text
@@ -19,7 +19,7 @@ __all__ = ["parts"]
 def parts(report: FitReport) -> list[Part]:
     """Return the verdict, the budget of the fullest GPU, and what else would fit."""
     where = f" on {report.gpus} x {report.gpu}" if report.gpu else f", {report.gpus} GPU" + "s" * (report.gpus > 1)
-    asked = f"{number_text(report.batch)} x {number_text(report.context)} tokens"
+    asked = f"{number_text(report.batch)} x {counted(report.context, 'token')}"
     verdict = f"FITS: {asked}" if report.fits else f"DOES NOT FIT: {report.reason}"
     shown: list[Part] = [
         Text(verdict, style="bold green" if report.fits else "bold red"),
@@ -72,10 +72,10 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
         ("cache of each GPU", bytes_text(report.kv_bytes_available)),
         ("needed by the batch, logical", bytes_text(report.logical_kv_bytes)),
         ("needed by the batch, reserved", bytes_text(report.reserved_kv_bytes)),
-        ("capacity in whole sequences" if whole else "capacity", f"{number_text(report.kv_capacity_tokens)} tokens"),
+        ("capacity in whole sequences" if whole else "capacity", counted(report.kv_capacity_tokens, "token")),
     ]
     if report.num_blocks is not None and report.block_size is not None:
-        rows.append(("  in blocks", f"{number_text(report.num_blocks)} of {report.block_size} tokens"))
+        rows.append(("  in blocks", f"{number_text(report.num_blocks)} of {counted(report.block_size, 'token')}"))
     longest = number_text(report.max_model_len)
     rows.append((f"sequences of {longest} at once", f"{report.max_concurrency:.2f}"))
     rows.append((f"most sequences of {number_text(report.context)}", number_text(report.max_batch)))
@@ -85,7 +85,7 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
         limit = "no longer than --ctx-size asks for" if whole else "no longer than max-model-len"
     elif report.max_context and not report.max_batch:
         limit = "if --ctx-size asks for no more" if whole else "if max-model-len is no longer than that"
-    rows.append((f"longest context at batch {batch}", f"{number_text(report.max_context)} tokens", limit))
+    rows.append((f"longest context at batch {batch}", counted(report.max_context, "token"), limit))
     return [*rows, *_fewest(report)]
 
 

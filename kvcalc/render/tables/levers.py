@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, number_text
+from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.terminal import overlap_chart
@@ -27,7 +27,7 @@ _ASSUMED = (
 def parts(report: LeversReport) -> list[Part]:
     """Return a row for each lever, what each asks for and may cost, and the published factors taken apart."""
     title = (
-        f"Ways to shrink the cache of {report.model}: {number_text(report.context)} tokens, batch"
+        f"Ways to shrink the cache of {report.model}: {counted(report.context, 'token')}, batch"
         f" {number_text(report.batch)}  ({formats_text(report.formats)})"
     )
     acting = [row for row in report.rows if row.applies]

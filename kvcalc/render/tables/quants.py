@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, number_text
+from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 
@@ -22,7 +22,7 @@ def parts(report: QuantsReport) -> list[Part]:
     title = f"{report.model} by llama-quantize"
     if memory is not None:
         columns += ["fits", "longest context"]
-        title += f", {number_text(report.context)} tokens in {bytes_text(memory)}"
+        title += f", {counted(report.context, 'token')} in {bytes_text(memory)}"
     table = grid([*columns, "matrices in"], [_cells(row, with_memory=memory is not None) for row in report.rows])
     table.columns[-1].justify = "left"
     needed = [row.recipe for row in report.rows if row.needs_imatrix]

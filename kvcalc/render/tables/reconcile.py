@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, number_text
+from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 
@@ -28,7 +28,7 @@ def parts(report: ReconcileReport) -> list[Part]:
     if report.refusal is not None:
         shown += [Text(f"did not start (line {report.refusal.line}): {report.refusal.reason}"), Text()]
     shown += [table, Text()] if report.rows else []
-    disagree = f"{wrong} of {_numbers(len(report.rows))} disagree{'s' * (wrong == 1)}"
+    disagree = f"{wrong} of {counted(len(report.rows), 'number')} disagree{'s' * (wrong == 1)}"
     if report.rows or report.refusal is None:
         shown.append(Text(disagree if wrong else _all(len(report.rows))))
     if report.memory:
@@ -48,11 +48,9 @@ def _taken(part: MemoryPart) -> str:
 def _all(count: int) -> str:
     if count == 1:
         return "the one number that was computed again agrees within its printed digits"
-    return f"all {_numbers(count)} agree within their printed digits" if count else "no number could be computed again"
-
-
-def _numbers(count: int) -> str:
-    return "1 number" if count == 1 else f"{count} numbers"
+    if count == 0:
+        return "no number could be computed again"
+    return f"{'both numbers' if count == 2 else f'all {count} numbers'} agree within their printed digits"  # noqa: PLR2004
 
 
 def _predicted(row: ReconcileRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import number_text, seconds_text
+from kvcalc.core.units import counted, number_text, seconds_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
@@ -61,8 +61,8 @@ def _capacity(capacity: Capacity | None) -> list[Part]:
 
 
 def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:
-    cache = f"{number_text(setup.num_blocks)} blocks of {setup.block_size} tokens"
-    steps = f"{number_text(setup.max_num_batched_tokens)} tokens, {number_text(setup.max_num_seqs)} sequences at most"
+    cache = f"{counted(setup.num_blocks, 'block')} of {counted(setup.block_size, 'token')}"
+    steps = f"{counted(setup.max_num_batched_tokens, 'token')}, {counted(setup.max_num_seqs, 'sequence')} at most"
     rows = [("cache of a replica", cache), ("a step", steps, f"time: {setup.step_times}")]
     if setup.gamma:
         drafted = f"{setup.gamma} draft tokens{f' by {setup.draft}' if setup.draft else ''}"
@@ -116,7 +116,7 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
 
 
 def _recomputed(summary: ServingSummary) -> str:
-    return f"{number_text(summary.recomputed_tokens)} tokens computed again" if summary.recomputed_tokens else ""
+    return f"{counted(summary.recomputed_tokens, 'token')} computed again" if summary.recomputed_tokens else ""
 
 
 def _replicas(report: SimulateReport) -> Sequence[Part]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, count_text, number_text
+from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text
@@ -31,7 +31,7 @@ def parts(report: SizeReport) -> list[Part]:
     slope = [segment["bytes_per_token"] for segment in kv.affine if segment["from_tokens"] <= report.context][-1]
     if slope != kv.bytes_per_token:
         rows.append(("  on average around this context", *_both(slope)))
-    rows.append((f"per sequence of {number_text(report.context)} tokens", *_both(kv.bytes_per_sequence)))
+    rows.append((f"per sequence of {counted(report.context, 'token')}", *_both(kv.bytes_per_sequence)))
     if kv.state_bytes_per_sequence:
         rows.append(("  of it state, at any length", *_both(kv.state_bytes_per_sequence)))
     if kv.cross_bytes_per_sequence:
@@ -72,7 +72,7 @@ def _affine(report: SizeReport) -> list[Part]:
     lines = []
     for segment in _within(report):
         base, slope = segment["base_bytes"], segment["bytes_per_token"]
-        start = f"from {number_text(segment['from_tokens'])} tokens: " if len(_within(report)) > 1 else ""
+        start = f"from {counted(segment['from_tokens'], 'token')}: " if len(_within(report)) > 1 else ""
         lines.append(f"  {start}bytes(T) = {number_text(base)} + {number_text(slope)} * T")
     return [heading("Bytes of a sequence of T tokens"), *(Text(line) for line in lines)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, number_text, rate_text, seconds_text, usd_text
+from kvcalc.core.units import bytes_text, counted, number_text, rate_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text
@@ -89,7 +89,7 @@ def _facts(row: SolveRow) -> list[tuple[str, ...]]:
     sizes = {"tensor": row.tensor, "pipeline": row.pipeline, "expert": row.expert, "data": row.data}
     spread = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     told: list[tuple[str, ...]] = [
-        ("batch, context", f"{number_text(row.batch)} x {number_text(row.context)} tokens"),
+        ("batch, context", f"{number_text(row.batch)} x {counted(row.context, 'token')}"),
         ("GPUs", number_text(row.gpus), spread),
     ]
     if row.tokens_per_s is not None and row.tokens_per_s_per_sequence is not None:

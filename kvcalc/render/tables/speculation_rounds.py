@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import number_text
+from kvcalc.core.units import counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading
 from kvcalc.render.terminal import line_chart
@@ -37,7 +37,7 @@ def parts(report: SpeculationReport) -> list[Part]:
     ]
     columns = ["draft", "right", "target passes", "drafted", "accepted", "tokens a pass", "output"]
     title = (
-        f"Speculation: {report.output_tokens} tokens after a prompt of {report.prompt_tokens},"
+        f"Speculation: {counted(report.output_tokens, 'token')} after a prompt of {report.prompt_tokens},"
         f" {report.gamma} drafted for each pass"
     )
     rule = (

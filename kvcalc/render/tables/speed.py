@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow
-from kvcalc.core.units import bytes_text, flop_text, number_text, seconds_text, usd_text
+from kvcalc.core.units import bytes_text, counted, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import facts, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.words import formats_text, gpus_text
@@ -131,7 +131,7 @@ def _expert_lines(report: DecodeReport) -> list[Part]:
 def _one_decode(report: DecodeReport, row: DecodeRow) -> list[Part]:
     mark = "" if row.fits else " *"
     rows: list[tuple[str, ...]] = [
-        ("batch, context", f"{number_text(row.batch)}, {number_text(row.context)} tokens"),
+        ("batch, context", f"{number_text(row.batch)}, {counted(row.context, 'token')}"),
         ("tokens/s at most", number_text(row.tokens_per_s) + mark, "" if row.fits else _HYPOTHETICAL),
         ("  per sequence", number_text(row.tokens_per_s_per_sequence) + mark),
         ("  per GiB used", number_text(row.tokens_per_s_per_gib) + mark),

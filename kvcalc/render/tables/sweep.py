@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import bytes_text, number_text, seconds_text
+from kvcalc.core.units import bytes_text, counted, number_text, seconds_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 
@@ -45,7 +45,7 @@ _NAMES = {
 def parts(report: SweepReport) -> list[Part]:
     """Return the first rows, with the columns that matter most; the other formats print all."""
     if report.saved:
-        told = f"{report.report}: {report.points:,} points saved to {report.saved}"
+        told = f"{report.report}: {counted(report.points, 'point')} saved to {report.saved}"
         return [heading(told), *note_lines(report.notes)]
     rows = report.rows[:_MOST_ROWS]
     columns = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
@@ -57,7 +57,7 @@ def parts(report: SweepReport) -> list[Part]:
     words = sum(isinstance(value, str) for value in (rows[0].get(name) for name in columns)) if rows else 0
     kept = "" if len(report.rows) == report.points else f", {len(report.rows):,} kept"
     return [
-        heading(f"{report.report}: {report.points:,} points{kept}"),
+        heading(f"{report.report}: {counted(report.points, 'point')}{kept}"),
         grid(names, cells, left=min(words, 2)),
         *_best(report, columns),
         *note_lines(notes),

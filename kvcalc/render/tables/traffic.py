@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, number_text
+from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables.pieces import grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
@@ -33,7 +33,7 @@ def parts(report: TrafficReport) -> list[Part]:
     columns = ["tokens", "context", "cache then", "weights read", "cache read", "exponent"]
     changed = f"; {', '.join(report.levers)}" if report.levers else ""
     title = (
-        f"Bytes read to generate {number_text(report.output_tokens)} tokens after {number_text(report.prompt_tokens)}:"
+        f"Bytes read to generate {counted(report.output_tokens, 'token')} after {number_text(report.prompt_tokens)}:"
         f" {report.model}, batch {number_text(report.batch)}  ({formats_text(report.formats)}{changed})"
     )
     meaning = "exponent: d log(cache read) / d log(tokens); 2 grows with the square, 1 in proportion"
