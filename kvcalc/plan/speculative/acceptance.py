@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.speculation import DraftTree, chain
+from kvcalc.core.units import counted
 from kvcalc.cost.speculation import (
     acceptance_by_position,
     acceptance_from_counts,
@@ -29,6 +30,7 @@ _LIST_HINT = (
     "--acceptance-by-position as engines print it, of all drafts (0.543,0.357,0.264); "
     "--acceptance-conditional where each is given that those before it were accepted (0.543,0.657,0.739)"
 )
+_RATE_HINT = "accepted over drafted tokens, the target's own (bonus) token not counted: from 0 to 1"
 _LENGTH_HINT = "tokens a pass on average, the target's own (bonus) token included: from 1 to one more than the draft"
 
 
@@ -131,9 +133,9 @@ def read_acceptance(tree: DraftTree | None = None, **forms: Unpack[AcceptanceFor
     if (conditional := forms.get("acceptance_conditional")) is not None:
         return Acceptance(rates=_numbers(conditional, "acceptance-conditional"))
     if (length := forms.get("accepted_length")) is not None:
-        return _of_length(length, tree, f"accepted-length {length:g}")
+        return _of_length(length, tree, f"accepted-length {length:g}", hint=_LENGTH_HINT)
     if (rate := forms.get("draft_rate")) is not None:
-        return _of_length(1 + rate * (tree.nodes if tree else 0), tree, f"draft-rate {rate:g}")
+        return _of_length(1 + rate * (tree.nodes if tree else 0), tree, f"draft-rate {rate:g}", hint=_RATE_HINT)
     acceptance = forms["acceptance"]
     return acceptance if isinstance(acceptance, Acceptance) else _rate_or_counts(acceptance)
 
@@ -147,13 +149,13 @@ def draft_tree(gammas: Sequence[int] | None, widths: Sequence[int] | None, nodes
     return chain(gammas[0]) if gammas is not None and len(gammas) == 1 else None
 
 
-def _of_length(tokens: float, tree: DraftTree | None, what: str) -> Acceptance:
+def _of_length(tokens: float, tree: DraftTree | None, what: str, *, hint: str) -> Acceptance:
     """Return the constant rate at which a draft gives so many tokens a pass."""
     if tree is None:
         raise InputError(f"{what} is that of drafts of one length", hint="give --gamma, the drafted tokens of a pass")
     rate = rate_for(tokens, tree) if tokens >= 1 else None
     if rate is None:
-        raise InputError(f"{what} cannot be for {tree.nodes} drafted tokens", hint=_LENGTH_HINT)
+        raise InputError(f"{what} cannot be for {counted(tree.nodes, 'drafted token')}", hint=hint)
     return Acceptance(rates=(rate,), constant=True)
 
 

@@ -63,13 +63,14 @@ def _rate(value: float | None) -> str:
 
 def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     row, memory, largest = report.rows[0], report.memory, report.largest_draft
-    rates = ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(report.acceptance))
+    constant = len(set(report.acceptance)) == 1
+    rates = ", ".join(f"{rate:.4g}" for rate in report.acceptance[: 1 if constant else None])
     best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
     bound = "bound of plain decoding"
     ahead, limit = bytes_text(memory.lookahead_bytes), report.by_context[0]
     fitting = f"up to {number_text(limit.largest_fitting_batch)}" if limit.largest_fitting_batch else "at none"
     return [
-        ("acceptance", rates, _rate(report.break_even_acceptance)),
+        ("acceptance", rates if constant else f"{rates} (conditional)", _rate(report.break_even_acceptance)),
         ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
         ("speed-up", f"{report.speedup:.3f}", "of ideal times: everything overlapped"),
         ("  serial", f"{report.serial_speedup:.3f}", "of serial times: operator after operator"),

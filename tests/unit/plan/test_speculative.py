@@ -420,3 +420,13 @@ def test_the_map_holds_the_rows_it_is_asked_for(small):
     cells = {(cell.batch, cell.acceptance): cell.speedup for cell in report.map}
     assert [cells[row.batch, 0.7] for row in report.rows] == speedups(report)
     assert {batch for batch, _ in cells} == {1, 8, 64}
+
+
+def test_the_hint_of_a_draft_rate_is_its_own() -> None:
+    target = kvcalc.deployment("llama3.1-8b", gpu="h200")
+    with pytest.raises(InputError, match=r"cannot be for 1 drafted token$") as rate:
+        kvcalc.speculate(target, method="ngram", gammas=[1], draft_rate=1.5)
+    with pytest.raises(InputError) as length:
+        kvcalc.speculate(target, method="ngram", gammas=[1], accepted_length=3.0)
+    assert "accepted over drafted tokens" in str(rate.value.hint)
+    assert "tokens a pass" in str(length.value.hint)

@@ -14,6 +14,7 @@ from kvcalc.render.layout import Grid
 from kvcalc.render.tables import table_module, table_text
 
 LLAMA = kvcalc.deployment("llama2-7b")
+LLAMA_ON_H200 = kvcalc.deployment("llama2-7b", gpu="h200")
 
 
 def columns(report: Any, *, first: str) -> dict[str, list[str]]:
@@ -153,3 +154,19 @@ def test_fit_names_capacity_and_longest_context_as_the_engine_has_them(engine: s
     shown = table_text(kvcalc.fit(LLAMA, engine=engine, context=4096, kv_memory_bytes=2**30))
     assert f"\n{capacity}" in shown
     assert limit in shown
+
+
+def test_acceptance_by_position_is_shown_as_the_conditional_rates_it_becomes() -> None:
+    def shown(**acceptance: Any) -> str:
+        return table_text(kvcalc.speculate(LLAMA_ON_H200, method="ngram", gammas=[3], **acceptance))
+
+    # 0.357 / 0.543 and 0.264 / 0.357
+    assert "0.543, 0.6575, 0.7395 (conditional)" in shown(acceptance_by_position="0.543,0.357,0.264")
+    assert "0.5, 0.6, 0.5 (conditional)" in shown(acceptance_conditional="0.5,0.6,0.5")
+    assert "conditional" not in shown(acceptance=0.8)
+
+
+def test_one_of_something_is_in_the_singular() -> None:
+    assert "1, 1 token\n" in table_text(kvcalc.decode(LLAMA_ON_H200, batches=[1], contexts=[1]))
+    assert "FITS: 1 x 1 token\n" in table_text(kvcalc.fit(LLAMA_ON_H200, context=1))
+    assert "FITS: 2 x 2 tokens\n" in table_text(kvcalc.fit(LLAMA_ON_H200, context=2, batch=2))
