@@ -10,6 +10,7 @@ from kvcalc.cli.options import ENGINE_NAMES, Explain, Json, Model, Output, takes
 
 Context = Annotated[str | None, Option("--context", help="Tokens of a sequence (llama.cpp: of all of them).")]
 Batch = Annotated[str, Option("--batch", help="Sequences.")]
+Gpu = Annotated[str | None, Option("--gpu", help="With --engine: the accelerator that its defaults follow.")]
 Engine = Annotated[str | None, Option("--engine", help=f"Also print what this engine reserves: {ENGINE_NAMES}.")]
 
 
@@ -19,6 +20,7 @@ def command(
     model: Model,
     context: Context = None,
     batch: Batch = "1",
+    gpu: Gpu = None,
     engine: Engine = None,
     explain: Explain = False,
     json: Json = False,
@@ -37,6 +39,6 @@ def command(
     shown = command_output(output, json=json)
     tokens, sequences = None if context is None else count_from_zero(context, "context"), one_count(batch, "batch") or 1
     options = api.engine_options(engine, engine_given(engine_options))
-    deployment = api.deployment(model, engine=engine, options=options, **deployment_options)
+    deployment = api.deployment(model, gpu=gpu, engine=engine, options=options, **deployment_options)
     report = api.size(deployment, context=tokens, batch=sequences)
     emit(report, shown, (lambda: api.explain("size", deployment, context=tokens, batch=sequences)) if explain else None)

@@ -37,6 +37,7 @@ __all__ = [
     "largest_batch",
     "longest_context",
     "room",
+    "unmodelled_notes",
     "with_room",
 ]
 
@@ -211,6 +212,15 @@ def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes
             raise
     needed = memory_needed(deployment, tokens=context, batch=batch) + beside_bytes
     return "" if needed <= deployment.memory_bytes else "weights and cache alone are more than the memory"
+
+
+def unmodelled_notes(deployment: Deployment, *, context: int) -> tuple[str, ...]:
+    """Say that "fits" counts weights and cache alone, where the engine's memory is not modelled, and why."""
+    try:
+        _room_for(Same(deployment), context).reason(context=context, batch=1)
+    except (InputError, UnsupportedError) as error:
+        return (f"what fits counts weights and cache alone: {error.what}",)
+    return ()
 
 
 def largest_batch(deployment: Deployment, *, context: int, limit: int) -> int:

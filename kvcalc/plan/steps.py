@@ -15,7 +15,7 @@ from kvcalc.plan.deployment import check_context, memory_needed
 from kvcalc.plan.economics import cost_fields
 from kvcalc.plan.estimates import estimate_fields, estimated_with
 from kvcalc.plan.formats import format_names
-from kvcalc.plan.room import fit_reason
+from kvcalc.plan.room import fit_reason, unmodelled_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,14 @@ def report_fields(
         "formats": format_names(deployment.formats),
         "price_per_hour_usd": hardware.price_per_hour_usd,
         "power_w": deployment.power_w,
-        "notes": (*beyond, *deployment.notes, *pipeline_notes(deployment), *hardware_notes(deployment), *model.notes),
+        "notes": (
+            *beyond,
+            *deployment.notes,
+            *unmodelled_notes(deployment, context=lengths[0]),
+            *pipeline_notes(deployment),
+            *hardware_notes(deployment),
+            *model.notes,
+        ),
         "calibration": estimated_with(calibration),
     }
 

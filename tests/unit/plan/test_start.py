@@ -282,3 +282,18 @@ def test_a_simulated_engine_starts_or_says_why_not(capsys: pytest.CaptureFixture
     assert any("the longest that starts: vllm refuses 131,072 here" in note for note in notes)
     notes = printed(capsys, "simulate", "--model", "qwen3-8b", "--gpu", "m4-max-40", *load)["notes"]
     assert any("the scheduler of llama.cpp" in note for note in notes)
+
+
+def test_fits_without_a_model_of_the_engines_memory_says_so() -> None:
+    two = kvcalc.deployment("llama3.1-70b", gpu="rtx-4090", tensor_parallel=2, weights="q4_k")
+    notes = kvcalc.decode(two, contexts=[4096]).notes
+    assert any(note.startswith("what fits counts weights and cache alone: llama.cpp on several GPUs") for note in notes)
+    one = kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", weights="q4_k")
+    assert not any("weights and cache alone" in note for note in kvcalc.decode(one, contexts=[4096]).notes)
+
+
+def test_size_asks_an_engines_defaults_of_a_card_as_fit_does(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "gemma-3-12b", "--context", "32768", "--engine", "vllm", "--gpu", "l40s")
+    size, fit = printed(capsys, "size", *asked), printed(capsys, "fit", *asked)
+    assert size["reserved"]["total_bytes"] == fit["reserved_kv_bytes"]
+    assert "2,048 tokens a pass" in size["assumed"]
