@@ -155,6 +155,12 @@ def _changes(
 ) -> tuple[tuple[CheckChange, ...], tuple[str, ...]]:
     earlier = _earlier(against)
     now = {result.name for result in results}
+    for result in results:
+        if result.name in earlier and not _comparable(result.actual, earlier[result.name]):
+            what = (
+                f"{result.name}: {_shown(earlier[result.name])} is not a figure to hold {_shown(result.actual)} against"
+            )
+            raise ProfileError(what[:300], where=str(against))
     notes = [f"{name}: not checked any more" for name in earlier if name not in now]
     notes += [f"{result.name}: new, nothing to hold it against" for result in results if result.name not in earlier]
     found = [
@@ -175,23 +181,34 @@ def _earlier(path: Path) -> dict[str, Any]:
     checks = data.get("checks")
     if not isinstance(checks, list) or not all(map(_is_result, checks)):
         raise ProfileError("its checks cannot be read", where=str(path))
-    return {str(each["name"]): each.get("actual") for each in checks}
+    return {str(each["name"]): each["actual"] for each in checks}
 
 
 def _is_result(entry: Any) -> bool:
-    return isinstance(entry, dict) and "name" in entry and not isinstance(entry.get("actual"), dict | list)
+    return (
+        isinstance(entry, dict) and {"name", "actual"} <= entry.keys() and not isinstance(entry["actual"], dict | list)
+    )
+
+
+def _comparable(one: Any, other: Any) -> bool:
+    """Whether both are numbers, words, or true or false; what was not known, or is not, compares with anything."""
+    return None in (one, other) or (type(one) is type(other)) or (_is_number(one) and _is_number(other))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _same(one: Any, other: Any) -> bool:
     from math import isclose
 
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+    numbers = _is_number(one) and _is_number(other)
     return isclose(one, other, rel_tol=1e-9) if numbers else one == other
 
 
 def _change(result: CheckResult, before: Any, tolerance: float) -> CheckChange:
     after = result.actual
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (before, after))
+    numbers = _is_number(before) and _is_number(after)
     ratio = after / before if numbers and before else None
     better = _better_end(result)
     if numbers:

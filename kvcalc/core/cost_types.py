@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OpCost", "StepCost", "StepEstimate", "StepTime"]
+__all__ = ["LIMITERS", "OpCost", "StepCost", "StepEstimate", "StepTime"]
+
+# What the least time of a pass can be made of.
+LIMITERS = ("compute", "memory", "interconnect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isclose, isfinite
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.cost_types import LIMITERS
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.units import number_text, parse_bytes, parse_count, parse_rate, parse_seconds
 
@@ -106,19 +107,41 @@ def outcome(actual: Any, expected: Any, field: str) -> tuple[bool, str]:
     if unknown or not set(expected) - {"within"}:
         hint = did_you_mean(str(unknown[0]), OPERATORS) if unknown else "add equals"
         raise InputError(f"an expectation is a value or has {', '.join(OPERATORS)}, not {expected}", hint=hint)
+    _check_operators(expected, actual, field)
     slack = _slack(expected.get("within", 0), field)
+    asked_values = {
+        key: [_value(each, actual, field) for each in (asked if key == "in" and isinstance(asked, list) else [asked])]
+        for key, asked in expected.items()
+        if key != "within"
+    }
+    _check_limits(asked_values, field)
     verdicts, words = [], []
-    for key, asked in expected.items():
-        if key == "within":
-            continue
-        values = [
-            _value(each, actual, field) for each in (asked if key == "in" and isinstance(asked, list) else [asked])
-        ]
+    for key, values in asked_values.items():
         verdicts.append(_holds(key, actual, values, slack))
         words.append(f"{OPERATORS[key]} {' or '.join(_text(value) for value in values)}")
     if slack:
         words.append(f"within {slack:.4g} of it")
     return all(verdicts), " and ".join(words)
+
+
+def _check_operators(expected: Mapping[str, Any], actual: Any, field: str) -> None:
+    """Refuse operators that would do nothing, or hold of nothing, or are for numbers where the figure is a word."""
+    if isinstance(actual, str) and set(expected) & {"min", "max"}:
+        raise InputError(f"{field} is a word, {actual!r}: min and max are for numbers", hint="use equals, not or in")
+    if "within" in expected and not set(expected) & {"equals", "not", "in"}:
+        raise InputError(f"{field}: within has nothing to be within of", hint="it is for equals, not and in")
+    if expected.get("in") == []:
+        raise InputError(f"{field}: no figure is one of none", hint="for example in: [compute, memory]")
+
+
+def _check_limits(asked: Mapping[str, list[Any]], field: str) -> None:
+    """Refuse a least and a largest value that are no numbers, or leave nothing between them."""
+    limits = [asked[key][0] for key in ("min", "max") if key in asked]
+    for limit in limits:
+        if isinstance(limit, bool) or not isinstance(limit, int | float):
+            raise InputError(f"{field}: {limit!r} is not a number")
+    if len(limits) == len(("min", "max")) and limits[0] > limits[1]:
+        raise InputError(f"{field}: nothing is at least {_text(limits[0])} and at most {_text(limits[1])}")
 
 
 def _slack(asked: Any, field: str) -> float:
@@ -171,6 +194,9 @@ def _value(asked: Any, actual: Any, field: str) -> Any:
         raise InputError(f"{field} is true or false, not {asked!r}")
     if isinstance(asked, list | dict):
         raise InputError(f"{field}: {asked!r} is not a value that a figure can have")
+    if actual in LIMITERS and field.endswith("limiter") and asked not in LIMITERS:
+        hint = did_you_mean(str(asked), LIMITERS) or f"limiters: {', '.join(LIMITERS)}"
+        raise InputError(f"{field} is never {asked!r}", hint=hint)
     return asked
 
 

@@ -150,6 +150,9 @@ def _cells(document: Document, path: str, name: str, values: Any) -> list[Any]:
     if not isinstance(values, list) or not values or any(isinstance(value, dict | list) for value in values):
         hint = "for example gpu: [h100-sxm, h200], or batch: 1-64*2"
         raise ProfileError(f"{name} in a matrix is a list of values", where=document.place(path), hint=hint)
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise ProfileError(f"{name} in a matrix has {twice!r} twice", where=document.place(path))
     return values
 
 

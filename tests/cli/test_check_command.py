@@ -121,6 +121,12 @@ def test_any_field_of_any_report_can_be_asserted(run, expect, holds):
         (_one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {gpu: h100}"), "list of values"),
         (_one("decode.flop: {min: 1}", "model: llama2-70b, batch: '1,2'"), "each of 2 rows"),
         (_one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {batch: many}"), "not a count"),
+        (
+            _one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {batch: [1, 2, 1]}"),
+            "batch in a matrix has 1 twice",
+        ),
+        (_one("decode.flop: {min: 1}", "model: llama2-70b, matrix: {gpu: [h100, h100]}"), "'h100' twice"),
+        (_one("decode.limiter: {not: memroy}"), "did you mean memory"),
         (_one("", "model: llama2-70b"), "expects nothing"),
         ("checks: []", "there are no checks"),
         ("check: []", "did you mean checks"),
@@ -474,6 +480,21 @@ def test_an_earlier_run_whose_figures_are_none_is_refused(run, tmp_path, actual)
     old = tmp_path / "old.json"
     old.write_text(out.replace('"actual": 327680', f'"actual": {actual}'))
     code, out, err = run(CHECKS, "--against", str(old))
+    assert (code, out, "its checks cannot be read" in err) == (2, "", True)
+
+
+@pytest.mark.parametrize("actual", ['"x"', "true", '"327680"'])
+def test_an_earlier_figure_of_another_kind_is_refused(run, actual):
+    _, out, _ = run(CHECKS, "--json")
+    Path("old.json").write_text(out.replace('"actual": 327680', f'"actual": {actual}'))
+    code, out, err = run(CHECKS, "--against", "old.json")
+    assert (code, out, "is not a figure to hold 327,680 against" in err) == (2, "", True)
+
+
+def test_an_earlier_result_without_its_figure_is_refused(run):
+    _, out, _ = run(CHECKS, "--json")
+    Path("old.json").write_text(out.replace('"actual": 327680', '"was": 327680'))
+    code, out, err = run(CHECKS, "--against", "old.json")
     assert (code, out, "its checks cannot be read" in err) == (2, "", True)
 
 

@@ -80,6 +80,15 @@ def test_a_text_is_a_number_in_the_fields_own_unit(field: str, asked: str, value
         (33, {"max": "1e308h"}, "ttft_s", "'1e308h' is not a finite number"),
         (33, "9" * 400, "batch", "is not a finite number"),
         (1, "many", "batch", "batch"),
+        (1, {"min": 1, "within": "5%"}, "batch", "within has nothing to be within of"),
+        (1, {"in": []}, "batch", "no figure is one of none"),
+        (1, {"min": 1, "max": 0}, "batch", "nothing is at least 1 and at most 0"),
+        (5, {"min": "2k", "max": "1k"}, "context", "nothing is at least 2,000 and at most 1,000"),
+        ("memory", {"min": 1}, "decode.limiter", "is a word, 'memory'"),
+        ("qwen3-8b", {"max": "z"}, "size.model", "is a word, 'qwen3-8b'"),
+        (None, {"min": "many"}, "decode.usd_per_million_tokens", "'many' is not a number"),
+        ("memory", {"not": "memroy"}, "decode.limiter", "decode.limiter is never 'memroy'"),
+        ("memory", {"in": ["compute", "link"]}, "prefill.limiter", "prefill.limiter is never 'link'"),
     ],
 )
 def test_an_expectation_that_cannot_be_read_is_refused(actual: Any, expected: Any, field: str, words: str) -> None:
