@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
+from kvcalc.core.units import counted
 from kvcalc.plan.arrangements import MAX_GPUS, arrangements, flags_of, is_practical
 from kvcalc.plan.deployment import asked_context, check_batch, check_context, default_context, logical_cache, started
 from kvcalc.plan.formats import format_names
@@ -153,7 +154,9 @@ def _length_notes(deployment: Deployment, context: int | None) -> tuple[str, ...
         return ()
     if not deployment.start().pool.starts_whole:
         return ()
-    return (f"started for the {context:,} tokens asked for; without --max-model-len the engine takes {limit:,}",)
+    return (
+        f"started for the {counted(context, 'token')} asked for; without --max-model-len the engine takes {limit:,}",
+    )
 
 
 def _idle_terms(options: EngineOptions, terms: BudgetTerms) -> tuple[str, ...]:

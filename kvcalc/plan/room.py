@@ -13,6 +13,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest
+from kvcalc.core.units import counted
 from kvcalc.engines.budget import Interval, engine_budget
 from kvcalc.plan.arrangements import flags_of, layouts_of
 from kvcalc.plan.deployment import draft_weights, memory_needed
@@ -133,9 +134,9 @@ class Room:
         if not self.starts:
             return f"the cache does not hold one sequence of max-model-len {self.max_model_len:,}"
         if batch > self.max_sequences:
-            return f"the engine takes at most {self.max_sequences:,} sequences at once"
+            return f"the engine takes at most {counted(self.max_sequences, 'sequence')} at once"
         if not self.holds(context=context, batch=batch, beside_bytes=beside_bytes):
-            return f"the cache does not hold {batch:,} sequences of {context:,} tokens"
+            return f"the cache does not hold {counted(batch, 'sequence')} of {counted(context, 'token')}"
         return ""
 
 
