@@ -121,7 +121,7 @@ def import_config(
         prediction_layers=prediction_layers(text),
         sources={"config": source},
         provenance={"default": "config"},
-        notes=(*shape.notes, *unknown, *_default_notes(uses), *contradiction_notes(chain)),
+        notes=(*shape.notes, *unknown, *formats.notes, *_default_notes(uses), *contradiction_notes(chain)),
     )
     refuse_misspelt(chain)  # after all that reads the config
     return profile, uses

@@ -15,7 +15,7 @@ from kvcalc.core.errors import UnsupportedError, did_you_mean
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.importers.modules import linear_modules, table_modules
-from kvcalc.importers.quantization_methods import METHODS
+from kvcalc.importers.quantization_methods import METHODS, NO_BYTES
 from kvcalc.importers.quantization_schemes import method_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ __all__ = ["QUANTIZATIONS", "CheckpointFormats", "weight_formats"]
 
 # Where configs describe their quantisation, in the order they are looked for.
 QUANTIZATIONS = ("quantization_config", "compression_config", "quantization")
+# Of unknown keys so many are named, and so many letters of each.
+_MOST_NAMED, _LONGEST_NAME = 5, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,13 @@ class CheckpointFormats:
         parts: format by part of the model, for the parts that differ from its dtype.
         kv: format of the cache, where it declares one.
         activations: format the quantised matrices are multiplied in, where it is not the dtype.
+        notes: what of it is not certain.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
     kv: str | None = None
     activations: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> CheckpointFormats:
@@ -69,8 +73,9 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
             hint=hint or f"known: {', '.join(sorted(METHODS))}; or give the formats with --weights",
         )
     plan = METHODS[method](quantization, text)
+    notes = _notes(quantization, method)
     if plan is None:
-        return CheckpointFormats()
+        return CheckpointFormats(notes=notes)
     modules = linear_modules(shape, text.text("model_type", default=""))
     if plan.whole:
         modules += table_modules(shape)
@@ -79,7 +84,28 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
     schemes = [(module, None if module.kept and not plan.whole else plan.scheme(module)) for module in modules]
     narrow = {scheme.activations for _, scheme in schemes if scheme is not None and scheme.activations}
     activations = min(narrow, key=lambda name: (parse_format(name).bytes_per_element, name), default=None)
-    return CheckpointFormats(parts=_parts(schemes, shape, dtype), kv=plan.kv, activations=activations)
+    return CheckpointFormats(parts=_parts(schemes, shape, dtype), kv=plan.kv, activations=activations, notes=notes)
+
+
+def _notes(config: Config, method: str) -> tuple[str, ...]:
+    """Return what a reader must know: a method that only its keys show, and keys that are not known."""
+    named = config.has("quant_method") or method in ("mlx", "modelopt")
+    notes = () if named else (f"{config.path} names no quant_method; its keys are those of {method}",)
+    unknown = [
+        name
+        for name, value in config.data.items()
+        if name not in NO_BYTES
+        and value is not None
+        and not (method == "mlx" and isinstance(value, bool | dict))
+        and not any(used == (path := config.key_path(name)) or used.startswith(f"{path}.") for used in config.uses)
+    ]
+    shown = ", ".join(name[:_LONGEST_NAME] for name in unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    return (
+        (*notes, f"keys of {config.path} that are not known, and change nothing here: {shown}{more}")
+        if unknown
+        else notes
+    )
 
 
 def _find(top: Config, text: Config) -> Config | None:

@@ -37,6 +37,8 @@ def compressed_tensors(config: Config, _text: Config) -> Plan:
     general: list[Scheme] = []
     targeted: list[tuple[str, Selection]] = []
     groups = config.child("config_groups")
+    if not groups.data and not config.has("kv_cache_scheme"):
+        raise config.bad("config_groups", config.data.get("config_groups"), "groups of modules with a scheme each")
     for name in groups.data:
         group = groups.child(name)
         scheme = _group_scheme(config, group)
@@ -85,11 +87,19 @@ def _indexes_groups(weights: Config) -> bool:
     return known[order]
 
 
+def _strategy(weights: Config) -> tuple[str, int | None]:
+    """Return what shares a scale, and of how many elements a group is."""
+    size = weights.maybe_integer("group_size", least=-1)
+    strategy = weights.text("strategy", default="") or ("group" if size and size > 0 else "tensor")
+    if strategy == "group" and (size is None or size < 1):
+        raise weights.bad("group_size", size, "a whole number of 1 or more, which the strategy 'group' needs")
+    return strategy, size
+
+
 def _group_scheme(config: Config, group: Config) -> Scheme:
     weights, inputs = group.child("weights"), group.child("input_activations")
     bits, kind = weights.integer("num_bits"), weights.text("type", default="int")
-    size = weights.maybe_integer("group_size", least=-1)
-    strategy = weights.text("strategy", default="") or ("group" if size and size > 0 else "tensor")
+    strategy, size = _strategy(weights)
     symmetric = weights.raw("symmetric", default=True) is not False
     own = group.text("format", default="") or config.text("format", default="")
     wide = {"float": {8: "fp8", 4: "nvfp4"}, "int": {8: "int8", 4: "int4"}}.get(inputs.text("type", default="int"), {})

@@ -28,10 +28,27 @@ from kvcalc.importers.quantization_schemes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.modules import Module
 
-__all__ = ["METHODS"]
+__all__ = ["METHODS", "NO_BYTES"]
+
+# What files of the methods say besides, and what decides no bytes: how they were made, and by which kernels they run.
+NO_BYTES = frozenset((
+    "act_group_aware", "activation_scale_ub", "algo_config", "algorithm", "backend", "batch_size",
+    "block_name_to_quantize", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "cache_block_outputs",
+    "config_groups", "damp_auto_increment", "damp_percent", "dataset", "dequantize", "desc_act", "do_fuse",
+    "exllama_config", "export", "fmt", "format", "fuse_max_seq_len", "global_compression_ratio", "group_size",
+    "hyb_act", "kv_cache_group", "kv_cache_post_rope", "llm_int8_enable_fp32_cpu_offload",
+    "llm_int8_has_fp16_weight", "llm_int8_threshold", "max_input_length", "meta", "min_kv_scale",
+    "model_file_base_name", "model_name_or_path", "model_seqlen", "module_name_preceding_first_block",
+    "modules_to_fuse", "offload_to_disk", "pack_dtype", "pack_method", "pad_token_id", "producer", "quant_mode",
+    "quant_type", "quantization_status", "quantizer", "run_compressed", "scale_fmt", "softmax_quant_spec",
+    "static_groups", "sym", "tokenizer", "transform_config", "true_sequential", "use_cuda_fp16", "use_exllama",
+    "version", "weight_format", "zero_point",
+))  # fmt: skip
 
 
 def _fp8(config: Config, text: Config) -> Plan:
@@ -41,7 +58,10 @@ def _fp8(config: Config, text: Config) -> Plan:
     follow their own algorithm. The weights of an indexer's heads are never quantised.
     """
     tile = config.sequence("weight_block_size", default=None)
-    activations = "fp8" if config.text("activation_scheme", default="dynamic") in ("dynamic", "static") else None
+    inputs = config.text("activation_scheme", default="dynamic")
+    if inputs not in ("dynamic", "static", "none", ""):
+        raise refuse_method(config, "activation_scheme", inputs)
+    activations = "fp8" if inputs in ("dynamic", "static") else None
     if tile:
         sides = [side for side in tile if isinstance(side, int) and not isinstance(side, bool) and side > 0]
         if len(sides) != 2 or len(tile) != 2:  # noqa: PLR2004
@@ -73,7 +93,12 @@ def _mxfp4(config: Config, _text: Config) -> Plan:
     """MXFP4 as gpt-oss has it: the routed experts alone; their biases stay in the dtype."""
     left = selection(config, "modules_to_not_convert")
     scheme = packed("mxfp4")
-    return Plan(lambda module: scheme if module.part == "experts" and not left.picks(module) else None)
+
+    def check(modules: Sequence[Module]) -> None:
+        if not any(module.part == "experts" for module in modules):
+            raise config.bad("quant_method", "mxfp4", "a method of this model, which has none of the experts it packs")
+
+    return Plan(lambda module: scheme if module.part == "experts" and not left.picks(module) else None, check=check)
 
 
 _ALGORITHMS: dict[str, Callable[[], Scheme]] = {

@@ -62,6 +62,10 @@ class Plan:
 _GPTQ_KEYS = ("desc_act", "sym", "damp_percent", "true_sequential", "checkpoint_format", "static_groups")
 
 
+# The same of AWQ; two of them have names of their own for bits and groups.
+_AWQ_KEYS = ("zero_point", "version", "w_bit", "q_group_size")
+
+
 def method_of(config: Config) -> str:
     """Return the method; ModelOpt's early files name only their algorithm, and MLX names nothing."""
     method = config.text("quant_method", default="").lower()
@@ -69,8 +73,14 @@ def method_of(config: Config) -> str:
         return method
     if config.has("quant_algo") or config.child("quantization").data.get("quant_algo"):
         return "modelopt"
-    if config.has("bits") and config.has("group_size"):
-        return "gptq" if any(key in config.data for key in _GPTQ_KEYS) else "mlx"
+    if (config.has("bits") or config.has("w_bit")) and (config.has("group_size") or config.has("q_group_size")):
+        gptq, awq = (any(key in config.data for key in keys) for keys in (_GPTQ_KEYS, _AWQ_KEYS))
+        if gptq and awq:
+            raise ProfileError(
+                "the keys are those of GPTQ and of AWQ, and no quant_method says which",
+                where=f"{config.where}, {config.path}",
+            )
+        return "gptq" if gptq else "awq" if awq else "mlx"
     if config.has("load_in_4bit") or config.has("load_in_8bit"):
         return "bitsandbytes"
     raise ProfileError("the quantisation names no quant_method", where=f"{config.where}, {config.path}")

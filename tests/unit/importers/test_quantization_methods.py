@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Block, Full, Gated, Head, Table
 from kvcalc.importers.config_reader import Config
@@ -182,3 +182,47 @@ def test_groups_that_name_modules_come_before_those_that_name_a_class() -> None:
     both = _formats(quant_method="compressed-tensors", format="pack-quantized", ignore=["re:.*self_attn.*", "lm_head"],
                     config_groups={"a": named, "b": general})  # fmt: skip
     assert both.parts == {"mlp": "int4-g128"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "method"),
+    [
+        ({"bits": 4, "group_size": 64, "zero_point": True}, "awq"),
+        ({"w_bit": 4, "q_group_size": 64, "zero_point": True, "version": "GEMM"}, "awq"),
+        ({"bits": 4, "group_size": 64, "desc_act": False}, "gptq"),
+    ],
+)
+def test_a_method_that_only_its_keys_show_is_read_so_and_noted(keys: dict[str, Any], method: str) -> None:
+    formats = _formats(**keys)
+    assert formats.parts == _formats(quant_method=method, **keys).parts
+    assert formats.notes == (f"quantization_config names no quant_method; its keys are those of {method}",)
+
+
+def test_keys_that_are_not_known_are_named() -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 64}
+    assert _formats(**awq, version="gemm", zero_point=True, do_fuse=False, backend=None).notes == ()
+    (note,) = _formats(**awq, kv_scheme={"num_bits": 8}, other=1).notes
+    assert note == "keys of quantization_config that are not known, and change nothing here: kv_scheme, other"
+    (note,) = _formats(**awq, **{f"key{place}": 1 for place in range(9)}).notes
+    assert note.endswith("key0, key1, key2, key3, key4 and 4 more")
+
+
+_GROUP = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group", "symmetric": True}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "named"),
+    [
+        ({"bits": 4, "group_size": 64, "zero_point": True, "desc_act": False}, "GPTQ and of AWQ"),
+        ({"quant_method": "compressed-tensors"}, "config_groups is None"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups is {}"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": _GROUP}}, "group_size is None"),
+        ({"quant_method": "mxfp4"}, "none of the experts"),
+        ({"quant_method": "fp8", "activation_scheme": "8"}, "activation_scheme '8'"),
+    ],
+)
+def test_a_quantisation_that_contradicts_itself_or_the_model_is_refused(
+    quantization: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(KvcalcError, match=named):
+        _formats(**quantization)
