@@ -32,7 +32,7 @@ PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the tasks of a sweep have in common.
+    """The inputs that all tasks of a sweep share.
 
     Args:
         swept: the sweep, without its axes.

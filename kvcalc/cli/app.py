@@ -65,7 +65,7 @@ def load_command(name: str) -> Any:
 
 
 class _ReaderGoneError(Exception):
-    """What reads the output has seen enough."""
+    """The reader of the output has closed it."""
 
 
 class _Commands(TyperGroup):

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _told(error: Exception) -> tuple[str, str]:
-    """Return what went wrong and what to do, of an error that is not the user's mistake."""
+    """Describe an error and its remedy, of one that is not the user's mistake."""
     match error:
         case OSError():
             return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", ""

@@ -178,7 +178,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """What reads images or sound, or speaks, beside the text model: loaded with it, and run by no pass over text.
+    """A part beside the text model that reads images or sound, or speaks: loaded with it, run by no pass over text.
 
     Args:
         part: what it is for.

@@ -96,7 +96,7 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeReport:
-    """How many bytes a model's cache and weights take.
+    """Bytes of a model's cache and weights.
 
     ``assumed`` names the engine's defaults that move what it reserves by more than 2 %, in one line.
     """
