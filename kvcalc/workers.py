@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -38,6 +39,9 @@ _LOOK_EVERY_S = 1.0
 _WITHOUT_WORKERS_S = 15.0
 _ANSWER_S = 10.0
 _CLOSE_S = 1.0
+# ``inproc`` is a scheduler in this process.
+_ADDRESS = re.compile(r"inproc://\S+|(?:tcp|tls)://(?:\[[^\]/\s]+\]|[^\[\]:/\s]+):(\d{1,5})")
+_MOST_PORT = 65_535
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
 
 
@@ -173,6 +177,9 @@ def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Pool
         import distributed  # noqa: F401  whether it is there
     except ImportError:
         raise InputError("a cluster needs Dask", hint="pip install 'kvcalc[cluster]'") from None
+    address_parts = _ADDRESS.fullmatch(address)
+    if address_parts is None or not 1 <= int(address_parts[1] or 1) <= _MOST_PORT:
+        raise _no_scheduler(address, "not an address of the form tcp://HOST:PORT")
     with _connected(address) as client:
         threads = sum(client.nthreads().values())
     if not threads:
@@ -242,7 +249,7 @@ def _connected(address: str) -> Iterator[Any]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        client: Any = _connect(Client, address)
+        client = _connect(Client, address)
         try:
             yield client
         finally:
@@ -252,11 +259,17 @@ def _connected(address: str) -> Iterator[Any]:
             logger.setLevel(level)
 
 
-def _connect(client: Callable[..., _Result], address: str) -> _Result:
+def _connect(kind: Callable[..., Any], address: str) -> Any:
+    client = kind.__new__(kind)
     try:
-        return client(address, timeout=_CONNECT, set_as_default=False)
-    except (OSError, ValueError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"no Dask scheduler at {address}: {told}"[:300], hint="for example tcp://10.0.0.1:8786"
-        ) from None
+        client.__init__(address, timeout=_CONNECT, set_as_default=False)
+    except (OSError, TypeError, ValueError) as error:
+        with suppress(Exception):
+            client.close(timeout=_CLOSE_S)
+        client.status = "closed"  # at its end it would else be closed again, which takes 20 s and prints an error
+        raise _no_scheduler(address, str(error).partition("\n")[0] or type(error).__name__) from None
+    return client
+
+
+def _no_scheduler(address: str, why: str) -> InputError:
+    return InputError(f"no Dask scheduler at {address}: {why}"[:300], hint="for example tcp://10.0.0.1:8786")

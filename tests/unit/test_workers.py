@@ -1,5 +1,6 @@
 """Tasks on workers: each result once, whatever becomes of a process."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -110,11 +111,18 @@ def test_one_process_needs_no_pool():
     assert process_pool(1) == (None, 1)
 
 
-@pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:1", "ftp://x"])
-def test_a_cluster_that_is_not_there_is_an_error_that_says_so(address, monkeypatch):
+@pytest.mark.parametrize(
+    "address", ["nowhere", "tcp://127.0.0.1:1", "ftp://x", "tcp://127.0.0.1:99999", "tls://127.0.0.1:1", "tcp://:5", ""]
+)
+def test_a_cluster_that_is_not_there_is_an_error_that_says_so(address, monkeypatch, capfd):
+    """Nor is anything printed when the client that failed is collected, which takes no time either."""
     monkeypatch.setattr("kvcalc.workers._CONNECT", "0.3s")
+    start = time.monotonic()
     with pytest.raises(InputError, match="no Dask scheduler at"):
         cluster_pool(address)
+    gc.collect()
+    assert time.monotonic() - start < 10
+    assert capfd.readouterr().err == ""
 
 
 # A program whose tasks end in a minute, and their module, which says who works. Like many a script it has no guard.
