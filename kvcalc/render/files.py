@@ -33,7 +33,12 @@ def check_writable(paths: Iterable[str | Path | None]) -> None:
     Raises:
         InputError: the first such file.
     """
-    for path in (Path(path) for path in paths if path is not None):
+    for name in paths:
+        if name is None:
+            continue
+        if not str(name):
+            raise InputError("a file to be written has no name", hint="name a file in a folder that can be written to")
+        path = Path(name)
         target = Path(os.path.realpath(path))
         why = ""
         if path.is_dir():

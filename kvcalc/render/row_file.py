@@ -36,7 +36,8 @@ def row_file(path: str | Path, columns: Mapping[str, type]) -> Iterator[Callable
     """
     kind = Path(path).suffix.lower()
     if kind not in (".csv", ".parquet"):
-        raise InputError(f"{path}: rows are written as .csv or .parquet, not {kind or 'this'!r}")
+        asked = f", not {kind!r}" if kind else ""
+        raise InputError(f"{path}: rows are written as .csv or .parquet{asked}")
     if kind == ".parquet":
         parquet()
     with whole_file(path) as file:

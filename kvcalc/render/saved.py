@@ -41,9 +41,8 @@ def saved_kind(path: str | Path) -> str:
     """
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in _KINDS:
-        raise InputError(
-            f"{path}: rows are saved as {', '.join(f'.{name}' for name in _KINDS)}, not {kind or 'this'!r}"
-        )
+        asked = f", not {kind!r}" if kind else ""
+        raise InputError(f"{path}: rows are saved as {', '.join(f'.{name}' for name in _KINDS)}{asked}")
     if kind == "parquet":
         parquet()
     return kind
@@ -78,8 +77,8 @@ class SavedRows:
 
     def __init__(self, path: str | Path, *, run: Mapping[str, Any], resume: bool) -> None:
         self.path = Path(path)
-        self._kind = saved_kind(path)
         check_writable([path])
+        self._kind = saved_kind(path)
         self._folder = self.path.with_name(f"{self.path.name}.parts")
         self._note = json.dumps(run, sort_keys=True, indent=1, default=str).encode()
         self._parts: dict[int, Path] = {}

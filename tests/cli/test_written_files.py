@@ -25,6 +25,12 @@ def run(capsys):
     return run
 
 
+_LOADS = {
+    "sweep": ("--batch", "1"),
+    "simulate": ("--prompt", "9", "--output-tokens", "9", "--rate", "1", "--requests", "3"),
+}
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -40,6 +46,14 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_computed(run, 
     code, out, err = run(*command, str(tmp_path / file))
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {tmp_path / file}: {why}")
+
+
+@pytest.mark.parametrize("option", ["--save-requests", "--save-trace", "--svg", "--save"])
+def test_an_empty_name_is_no_file(run, option):
+    command = "sweep" if option == "--save" else "simulate"
+    code, out, err = run(command, "--model", "llama3.1-8b", "--gpu", "h200", option, "", *_LOADS[command])
+    assert (code, out) == (2, "")
+    assert err.startswith("error: a file to be written has no name\n")
 
 
 @pytest.fixture
