@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.importers.towers import TOWERS
 from kvcalc.importers.unread import WATCHED, decides_nothing
 from kvcalc.importers.wrappers import class_keys
 
@@ -61,6 +62,7 @@ def refuse_misspelt(chain: Sequence[Config]) -> None:
     top = chain[0]
     levels: dict[str, set[str]] = {config.path: set() for config in chain}
     own = set(levels)
+    towers = {config.key_path(key) for config in chain for key in TOWERS}
     for path in top.absent:
         level, _, name = path.rpartition(".")
         levels.setdefault(level, set()).add(name)
@@ -73,7 +75,9 @@ def refuse_misspelt(chain: Sequence[Config]) -> None:
             raise ProfileError(f"more than {_MOST_KEYS:,} keys: not a model config", where=top.where)
         for key, value in islice(data.items(), _MOST_KEYS):
             path = prefix + key
-            if value is None or key in WATCHED or _was_read(path, value, top) or decides_nothing(key, value):
+            # what is of no text model may well be of a tower: image_size
+            harmless = level not in towers and decides_nothing(key, value)
+            if value is None or key in WATCHED or _was_read(path, value, top) or harmless:
                 continue
             meant = _meant(key, asked if key in class_keys() else [*asked, *watched])
             if meant is not None and not _same(value, top, prefix + meant):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.towers.projectors import Wrapper
 
-__all__ = ["count_towers"]
+__all__ = ["TOWERS", "count_towers"]
 
 # Where configs keep towers, what these are, and the rules for them.
 _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
@@ -26,6 +26,7 @@ _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callabl
     ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO),
     ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
 )
+TOWERS = tuple(key for key, *_ in _PLACES)
 # Where others keep theirs, for which there is no rule.
 _ELSEWHERE = re.compile(
     r"(?:acoustic|audio|code2wav|encoder|image|semantic|speech|talker|token2wav|video|vision|visual|vq)\w*_config|"
@@ -39,23 +40,31 @@ def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower
     Args:
         chain: the configs from the outermost to that of the text model.
         text_hidden: width of the text model.
+
+    Raises:
+        ProfileError: something that is no mapping in place of a tower.
     """
     towers: list[Tower] = []
     notes: list[str] = []
     for top in chain:
         for key, part, wrappers, rules in _PLACES:
             wrapper = wrappers.get(str(top.data.get("model_type", "")))
-            described = top.has(key) and bool(top.data[key])
-            if key not in top.data and wrapper is not None and f"{key}_type" in top.defaults:
+            given = top.data.get(key, {})
+            if given is not None and not isinstance(given, dict):
+                raise top.bad(key, given, "a mapping")
+            if given == {} and wrapper is not None and f"{key}_type" in top.defaults:
                 notes.append(f"the config does not describe its {part} tower; the defaults of its class stand in")
-            elif not described:
+            elif not given:
+                top.has(key)  # looked for
+                # models that hear are published with such a null, those that see are not
+                if given is None and part == "vision" and wrapper is not None:
+                    notes.append(f"{top.key_path(key)} is null: no {part} tower is counted")
                 continue
             try:
                 towers.append(_tower(top, key, part, wrapper, rules, text_hidden))
             except KvcalcError as error:
                 notes.append(f"the {part} tower is not counted among the weights: {error.what}")
-    known = [key for key, *_ in _PLACES]
-    others = [key for top in chain for key in top.data if key not in known and _is_tower(key, top.data[key])]
+    others = [key for top in chain for key in top.data if key not in TOWERS and _is_tower(key, top.data[key])]
     notes += [f"what {key} describes is not counted among the weights: it has no rule" for key in others]
     return tuple(towers), tuple(notes)
 

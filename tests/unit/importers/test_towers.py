@@ -298,6 +298,29 @@ def test_a_tower_that_makes_no_sense_is_told_or_refused(vision: Any) -> None:
     assert any("vision" in note for note in notes)
 
 
+@pytest.mark.parametrize("vision", [0, "", [], False, "x"])
+def test_what_is_no_mapping_in_place_of_a_tower_is_refused(vision: Any) -> None:
+    with pytest.raises(ProfileError, match=r"vision_config is .*not a mapping"):
+        _model("gemma3", vision_config=vision)
+
+
+def test_a_tower_that_a_null_takes_away_is_noted_and_an_empty_one_is_that_of_the_class() -> None:
+    model = _model("gemma3", vision_config=None)
+    assert "vision_config is null: no vision tower is counted" in model.notes
+    assert not model.towers
+    assert _model("gemma3", vision_config={}).towers == _model("gemma3").towers != ()
+    assert not any("null" in note for note in _model("llama", vision_config=None).notes)
+
+
+@pytest.mark.parametrize("key", ["image_isze", "image_sze", "hidden_sizee", "pathc_size"])
+def test_a_misspelt_key_of_a_tower_is_refused(key: str) -> None:
+    meant = {"image_isze": "image_size", "image_sze": "image_size", "pathc_size": "patch_size"}.get(key, "hidden_size")
+    vision = {**_CLIP, "hidden_size": 64, "image_size": 56, "patch_size": 28}
+    vision[key] = vision.pop(meant)
+    with pytest.raises(ProfileError, match=f"vision_config.{key} is no key that is known, but nearly '{meant}'"):
+        _model("llava", vision_config=vision)
+
+
 @pytest.mark.parametrize("size", [["1e3", 2], [0, 2], [2.5], "x", [None]])
 def test_sizes_in_a_list_are_whole_numbers(size: Any) -> None:
     with pytest.raises(ProfileError, match="merge_kernel_size"):
