@@ -19,7 +19,7 @@ from kvcalc.importers.misspelt import refuse_misspelt
 from kvcalc.importers.quantization import weight_formats
 from kvcalc.importers.towers import count_towers
 from kvcalc.importers.unread import looks_relevant, refuse_unread
-from kvcalc.importers.wrappers import checkpoint_dtype, nested_configs
+from kvcalc.importers.wrappers import TEXT_PARTS, checkpoint_dtype, nested_configs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ def import_config(
     model_type = text.text("model_type", default="")
     rule = find_rule(model_type)
     if rule is None:
-        raise _unknown_architecture(top, text, model_type)
+        raise _unknown_architecture(chain[0], text, model_type)
     shape = rule(text)
     refuse_unread(text, shape)
     dtype = checkpoint_dtype(chain)
@@ -226,6 +226,13 @@ def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcE
             f"{text.path} names no model_type, and that of its wrapper does not say which text model it holds",
             where=top.where,
             hint=f"add the text model's own model_type to {text.path}",
+        )
+    part = next((part for part in TEXT_PARTS if isinstance(top.defaults.get(f"{part}_type"), str)), None)
+    if part is not None and text is top:
+        return ProfileError(
+            f"model_type {model_type!r} wraps a text model, and the config has no {part} that describes it",
+            where=top.where,
+            hint="give the whole config.json; a text model by itself has a model_type of its own",
         )
     model_type = model_type[:_LONGEST_TYPE]
     hint = did_you_mean(model_type, known_types())

@@ -13,10 +13,10 @@ from kvcalc.importers.config_reader import Config, KeyUse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["checkpoint_dtype", "class_defaults", "class_keys", "inner_config", "nested_configs"]
+__all__ = ["TEXT_PARTS", "checkpoint_dtype", "class_defaults", "class_keys", "inner_config", "nested_configs"]
 
 # Where multimodal configs keep the text model, in the order they are looked for.
-_TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
+TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
 _DEEPEST = 3
 _TIE = "tie_word_embeddings"
 
@@ -43,9 +43,9 @@ def nested_configs(top: Config) -> list[Config]:
     chain = [_with_class(top, top.data)]
     for _ in range(_DEEPEST):
         outer = chain[-1]
-        part = next((key for key in _TEXT_PARTS if isinstance(outer.data.get(key), dict)), None)
+        part = next((key for key in TEXT_PARTS if isinstance(outer.data.get(key), dict)), None)
         if part is None:
-            outer.absent |= set(map(outer.key_path, _TEXT_PARTS))
+            outer.absent |= set(map(outer.key_path, TEXT_PARTS))
             break
         inner = dict(outer.data[part])
         inner.setdefault("model_type", _text_type(outer, part))

@@ -428,3 +428,10 @@ def test_lint_says_of_every_key_what_became_of_it(tmp_path: Path) -> None:
     assert "text_config_extra" not in found
     order = [use.use for use in lint(path)]
     assert order == sorted(order, key=("used", "defaulted", "ignored").index)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llava", "qwen3_vl"])
+@pytest.mark.parametrize("text", [{}, {"text_config": None}])
+def test_a_wrapper_without_its_text_model_says_so(kind: str, text: dict[str, Any]) -> None:
+    with pytest.raises(ProfileError, match=f"'{kind}' wraps a text model, and the config has no text_config"):
+        import_config({"model_type": kind, **text}, name="m")
