@@ -64,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     SIGTERM and SIGHUP interrupt as Ctrl-C does.
     """
+    is_closed = sys.stdout is None
     _prepare_output()
+    if is_closed:
+        sys.exit(_closed(_complain("standard output is closed", "add >/dev/null where nobody reads it")))
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
