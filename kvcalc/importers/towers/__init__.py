@@ -49,13 +49,13 @@ def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower
     for top in chain:
         for key, part, wrappers, rules in _PLACES:
             wrapper = wrappers.get(str(top.data.get("model_type", "")))
+            top.has(key)  # a misspelt one is held against it
             given = top.data.get(key, {})
             if given is not None and not isinstance(given, dict):
                 raise top.bad(key, given, "a mapping")
             if given == {} and wrapper is not None and f"{key}_type" in top.defaults:
                 notes.append(f"the config does not describe its {part} tower; the defaults of its class stand in")
             elif not given:
-                top.has(key)  # looked for
                 # models that hear are published with such a null, those that see are not
                 if given is None and part == "vision" and wrapper is not None:
                     notes.append(f"{top.key_path(key)} is null: no {part} tower is counted")
