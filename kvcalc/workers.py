@@ -259,7 +259,7 @@ def _connected(address: str) -> Iterator[Any]:
             logger.setLevel(level)
 
 
-def _connect(kind: Callable[..., Any], address: str) -> Any:
+def _connect(kind: Any, address: str) -> Any:
     client = kind.__new__(kind)
     try:
         client.__init__(address, timeout=_CONNECT, set_as_default=False)
