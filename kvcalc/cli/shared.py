@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from math import isfinite, nan
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.ranges import parse_counts
 from kvcalc.core.units import parse_bytes, print_bytes_as
 
@@ -172,17 +173,35 @@ def draw(report: Any, files: dict[str, str | None]) -> None:
 
     Raises:
         InputError: a file whose ending says another kind.
+        KvcalcError: a chart that cannot be drawn.
         OSError: a file that cannot be written.
     """
     wanted = {kind: path for kind, path in files.items() if path is not None}
     if not wanted:
         return
-    from kvcalc.render.charts import chart_spec, write_chart
+    from kvcalc.child import Child, ChildEndedError
+    from kvcalc.render.charts import chart_spec
+    from kvcalc.render.files import write_whole
 
     spec = chart_spec(report)
-    for kind, path in wanted.items():
-        write_chart(spec, path, kind)
-        sys.stderr.write(f"chart: {path}\n")
+    child = Child(_picture)
+    try:
+        for kind, path in wanted.items():
+            write_whole(path, child.ask((spec, kind)))
+            sys.stderr.write(f"chart: {path}\n")
+    except ChildEndedError:
+        hint = "a limit on address space (ulimit -v) must leave it 64 GiB"
+        raise KvcalcError("the process that draws charts has ended", hint=hint) from None
+    finally:
+        child.kill()
+
+
+def _picture(asked: tuple[Any, str]) -> bytes:
+    """Return a chart's file, in a process of its own; what the JavaScript engine prints as it ends goes nowhere."""
+    from kvcalc.render.charts import picture
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    return picture(*asked)
 
 
 def emit_blocks(blocks: Iterable[Mapping[str, Sequence[Any]]], output: str) -> None:

@@ -56,6 +56,24 @@ def test_an_empty_name_is_no_file(run, option):
     assert err.startswith("error: a file to be written has no name\n")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on address space is Linux's")
+def test_a_chart_that_memory_does_not_suffice_for_is_one_line(tmp_path):
+    """The JavaScript engine that draws aborts its process, after pages of text."""
+    path = tmp_path / "chart.svg"
+    command = f"{sys.executable} -m kvcalc decode --model llama3.1-8b --gpu h200 --json --svg {path}"
+    ended = subprocess.run(
+        ["/bin/bash", "-c", f"ulimit -v 6000000; {command}"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: the process that draws charts has ended\nhint: ")
+    assert len(ended.stderr.splitlines()) == 2
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def start():
     """Starts a command in a process of its own."""

@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: one module for each report, and what they share in `pieces`.
 
-A module offers ``spec(report)``: a plain mapping, which `write_chart` turns into a file and a web page can draw.
+A module offers ``spec(report)``: a plain mapping, which `picture` turns into a file and a web page can draw.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kvcalc.render.charts.pieces import Spec
 
-__all__ = ["chart_spec", "runtime", "write_chart"]
+__all__ = ["chart_spec", "picture", "runtime"]
 
 _MODULES = {
     "kvcalc.simulate": "simulate",
@@ -67,20 +65,15 @@ def runtime() -> str:
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
-def write_chart(spec: Spec, path: str | Path, kind: str) -> None:
-    """Write a chart to a file: ``svg``, ``png``, or ``html``, a page that needs no network.
+def picture(spec: Spec, kind: str) -> bytes:
+    """Return a chart as the content of a file: ``svg``, ``png``, or ``html``, a page that needs no network.
 
-    Raises:
-        OSError: a file that cannot be written.
+    The JavaScript engine that draws ends the process where it gets too little memory.
     """
     import vl_convert
 
-    from kvcalc.render.files import write_whole
-
     if kind == "svg":
-        content = vl_convert.vegalite_to_svg(spec).encode()
-    elif kind == "png":
-        content = vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE)
-    else:
-        content = vl_convert.vegalite_to_html(spec, bundle=True).encode()
-    write_whole(path, content)
+        return str(vl_convert.vegalite_to_svg(spec)).encode()
+    if kind == "png":
+        return bytes(vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE))
+    return str(vl_convert.vegalite_to_html(spec, bundle=True)).encode()

@@ -7,7 +7,7 @@ import pytest
 import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
-from kvcalc.render.charts import chart_spec, write_chart
+from kvcalc.render.charts import chart_spec
 from kvcalc.render.charts.pieces import Axis, heat_map
 
 
@@ -61,14 +61,6 @@ def test_files_of_each_kind(tmp_path, capsys):
     page = files["html"].read_text()
     assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)=", page)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files.values())
-
-
-def test_a_folder_that_does_not_exist_leaves_nothing(tmp_path):
-    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
-    spec = chart_spec(kvcalc.decode(deployment))
-    with pytest.raises(OSError, match="No such file"):
-        write_chart(spec, tmp_path / "nowhere" / "chart.svg", "svg")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
