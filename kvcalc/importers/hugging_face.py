@@ -196,7 +196,7 @@ def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
         if not key.startswith(_TOWERS) and use.use == "defaulted" and use.why != "absent" and _decides(key)
     ]
     assumed = [use for use in absent if use.key.rpartition(".")[2] in _SIZES and isinstance(use.value, int)]
-    others = [use for use in absent if use not in assumed and (use.value or use.key.endswith("tie_word_embeddings"))]
+    others = [use for use in absent if use not in assumed and _says(use)]
     dtype = [use for use in uses.values() if use.key == "dtype" and use.use == "defaulted" and use.why != "absent"]
     notes = (
         ("the config does not give its own size; the defaults of its class stand in", assumed),
@@ -204,6 +204,11 @@ def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
     )
     said = tuple(f"{what}: {', '.join(map(_shown_default, found))}" for what, found in notes if found)
     return (*said, *(use.why for use in dtype))
+
+
+def _says(use: KeyUse) -> bool:
+    """Whether a default is more than that something is absent or off."""
+    return bool(use.value) or type(use.value) is int or use.key.endswith("tie_word_embeddings")
 
 
 def _decides(path: str) -> bool:

@@ -209,7 +209,7 @@ _HARMLESS = re.compile(
 _TELLING = re.compile(
     r"layer|head|kv|hidden|size|dim|rank|expert|window|chunk|cache|state|conv|ssm|mamba|attn|attention|moe|vocab|quant|"
     r"bias|tie|ffn|intermediate|block|pattern|position|nextn|mtp|group|width|lora|index|query|dense|replace|compress|"
-    r"ratio|mla|cla(?:$|_)|share|recurren|altup|laurel|top_?k|sparse|depth|factor|per_|norm"
+    r"d_model|d_ff|n_embd|ratio|mla|cla(?:$|_)|share|recurren|altup|laurel|top_?k|sparse|depth|factor|per_|norm"
 )
 
 

@@ -113,3 +113,18 @@ def test_what_two_levels_say_of_formats_in_contradiction_is_noted(
     notes = _notes({"model_type": "mistral3", "text_config": text, "tie_word_embeddings": False, **outer})
     assert noted in notes
     assert ("holds" in notes) == bool(noted)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "noted"),
+    [
+        ("deepseek_v2", "first_k_dense_replace", "the default of its class holds: first_k_dense_replace = 0"),
+        ("gpt2", "n_embd", "the defaults of its class stand in: n_embd = 768"),
+        ("t5", "d_ff", "the default of its class holds: d_ff = 2048"),
+        ("t5", "d_model", "the defaults of its class stand in: d_model = 512"),
+    ],
+)
+def test_a_size_under_an_older_name_that_the_class_gives_is_noted(name: str, key: str, noted: str) -> None:
+    config = CASES[name]["config"]
+    assert key not in _notes(config)
+    assert noted in _notes({other: value for other, value in config.items() if other != key})

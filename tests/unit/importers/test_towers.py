@@ -312,10 +312,11 @@ def test_a_tower_that_a_null_takes_away_is_noted_and_an_empty_one_is_that_of_the
     assert not any("null" in note for note in _model("llama", vision_config=None).notes)
 
 
+@pytest.mark.parametrize("kind", ["gemma3", "idefics3"])
 @pytest.mark.parametrize("key", ["vision_confg", "Vision_Config", "visionqconfig"])
-def test_a_misspelt_tower_is_refused_where_the_class_has_one_too(key: str) -> None:
+def test_a_misspelt_tower_is_refused_where_the_class_has_one_too(kind: str, key: str) -> None:
     with pytest.raises(ProfileError, match=f"{key} is no key that is known, but nearly 'vision_config'"):
-        _model("gemma3", **{key: {**_CLIP, "model_type": "siglip_vision_model"}})
+        _model(kind, **{key: {**_CLIP, "model_type": "siglip_vision_model"}})
 
 
 @pytest.mark.parametrize("key", ["image_isze", "image_sze", "hidden_sizee", "pathc_size"])
