@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.measure import CrosscheckReport, LoopCheck
@@ -10,10 +10,11 @@ from kvcalc.core.units import bytes_text
 from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import calibration_of, ceilings, drift, noise_notes, today
 from kvcalc.measure.correctness import check_loop
+from kvcalc.measure.crossover import crossings
 from kvcalc.measure.machine import Plan, joined, reading
 from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import Step, timed_steps
-from kvcalc.measure.verdicts import abs_errors, bound_checks, byte_checks, crossings, growth, step_row
+from kvcalc.measure.verdicts import abs_errors, bound_checks, byte_checks, growth, step_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -110,6 +111,7 @@ def crosscheck_report(
         device,
         rows,
         checks,
+        deployments=asked.deployments,
         hardware=hardware,
         calibration=calibration,
         speculation=spoken,
@@ -123,6 +125,7 @@ def whole_report(
     rows: Sequence[CrosscheckRow],
     checks: Sequence[LoopCheck],
     *,
+    deployments: Sequence[Deployment],
     hardware: HardwareProfile,
     calibration: Calibration | None,
     notes: tuple[str, ...],
@@ -145,7 +148,7 @@ def whole_report(
         calibration=calibration,
         rows=tuple(rows),
         checks=tuple(checks),
-        crossings=tuple(crossings(rows)),
+        crossings=tuple(crossings(rows, [replace(each, hardware=hardware) for each in deployments])),
         growth=tuple(growth(rows)),
         speculation=speculation,
         median_abs_error={name: off[len(off) // 2] for name, off in errors.items()},

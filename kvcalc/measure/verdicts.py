@@ -1,4 +1,4 @@
-"""What measured steps say: each against its bytes, bound and estimate, and how steps grow with batch and context."""
+"""What measured steps say: each against its bytes, bound and estimate, and how steps grow with the context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
-from kvcalc.core.reports.measure import BatchCrossing, ContextGrowth, CrosscheckRow, LoopCheck
+from kvcalc.core.reports.measure import ContextGrowth, CrosscheckRow, LoopCheck
 from kvcalc.core.units import bytes_text
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.cache import cache_bytes
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from kvcalc.measure.steps import Step
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["abs_errors", "bound_checks", "byte_checks", "cause", "crossings", "growth", "step_row"]
-
-# A step grows with its batch where the time of the largest is at least so large a share of proportional growth.
-_GROWS = 0.75
+__all__ = ["abs_errors", "bound_checks", "byte_checks", "cause", "growth", "rows_along", "step_row"]
 
 
 def step_row(step: Step, hardware: HardwareProfile, calibration: Calibration | None) -> CrosscheckRow:
@@ -144,52 +141,18 @@ def abs_errors(rows: Iterable[CrosscheckRow]) -> Mapping[str, list[float]]:
     return {name: sorted(found) for name, found in errors.items()}
 
 
-def _sorted_by(rows: Sequence[CrosscheckRow], apart: str, along: str) -> list[list[CrosscheckRow]]:
+def rows_along(rows: Sequence[CrosscheckRow], *, apart: str, along: str) -> list[list[CrosscheckRow]]:
     """Return rows of one model, format and ``apart``, in the order of ``along``, where there are several."""
     groups: dict[tuple[str, str, int], list[CrosscheckRow]] = {}
     for row in rows:
         groups.setdefault((row.model, row.format, getattr(row, apart)), []).append(row)
-    return [sorted(found, key=lambda row: int(getattr(row, along))) for found in groups.values() if len(found) > 1]
-
-
-def crossings(rows: Sequence[CrosscheckRow]) -> list[BatchCrossing]:
-    """Return where compute takes over from memory as the batch grows, for each model, format and context."""
-    found = []
-    for group in _sorted_by(rows, "context", "batch"):
-        batches = [row.batch for row in group]
-        found.append(
-            BatchCrossing(
-                model=group[0].model,
-                format=group[0].format,
-                context=group[0].context,
-                bound_batch=_crossing(batches, [row.bound_s for row in group]),
-                estimate_batch=_crossing(batches, [row.estimate_s for row in group]),
-                measured_batch=_crossing(batches, [row.measured_s for row in group]),
-                largest_batch=batches[-1],
-            )
-        )
-    return found
-
-
-def _crossing(batches: Sequence[int], seconds: Sequence[float | None]) -> float | None:
-    """Where the line from the origin to the largest batch meets the time of the smallest.
-
-    None while the two largest batches do not yet take times in proportion.
-
-    >>> _crossing([1, 4, 16, 64], [1.0, 1.0, 2.0, 8.0]), _crossing([1, 2, 4], [1.0, 1.0, 1.1])
-    (8.0, None)
-    """
-    known = [value for value in seconds if value is not None]
-    if len(known) != len(batches):
-        return None
-    grown = known[-1] / known[-2] / (batches[-1] / batches[-2])
-    return known[0] * batches[-1] / known[-1] if grown >= _GROWS else None
+    return [sorted(group, key=lambda row: int(getattr(row, along))) for group in groups.values() if len(group) > 1]
 
 
 def growth(rows: Sequence[CrosscheckRow]) -> list[ContextGrowth]:
     """Return what a token of context adds, between each two contexts of a model, format and batch."""
     found = []
-    for group in _sorted_by(rows, "batch", "context"):
+    for group in rows_along(rows, apart="batch", along="context"):
         for low, high in pairwise(group):
             tokens = high.context - low.context
             estimated = None

@@ -54,7 +54,7 @@ PLANS = {
         ),
         Part(name="kinds", models=KINDS, batches=(1, 4), contexts=(512,), formats=("bf16",), fit="6GiB", rounds=8),
         Part(
-            name="crossing", models=("smollm2-360m",), batches=(1, 2, 4, 8, 16, 32, 64, 128), contexts=(128,), rounds=8
+            name="crossing", models=("smollm2-360m",), batches=(1, 2, 4, 8, 16, 32, 64, 128), contexts=(16,), rounds=8
         ),
         Part(
             name="speculation", models=("smollm2-360m",), batches=(1,), contexts=(128,), draft="smollm2-135m", rounds=8
@@ -62,6 +62,12 @@ PLANS = {
     ),
     "cuda": (
         Part(name="llama-8b", models=("llama3.1-8b",), batches=(1, 4, 16, 64, 256), contexts=(1024,)),
+        Part(
+            name="llama-8b-crossing",
+            models=("llama3.1-8b",),
+            batches=(1, 16, 64, 128, 192, 256, 384, 512, 768, 1024),
+            contexts=(16,),
+        ),
         Part(name="llama-8b-long", models=("llama3.1-8b",), batches=(1, 8), contexts=(8192, 32768)),
         Part(name="llama-8b-64k", models=("llama3.1-8b",), batches=(1,), contexts=(65536,)),
         Part(name="llama-70b-slice", models=("llama3.1-70b",), batches=(1, 16, 64), contexts=(1024, 8192), fit="64GiB"),

@@ -169,17 +169,27 @@ class CrosscheckRow:
 class BatchCrossing:
     """The batch from which on a step is limited by compute, at one context.
 
-    It is where the line through the origin and the largest batch meets the time of the smallest; none where the step
-    does not yet grow with the batch.
+    Args:
+        model: its name.
+        format: of weights, cache and activations.
+        context: tokens attended, the new one included.
+        bound_batch: the least whose compute time reaches its memory time; none where memory limits every batch.
+        estimate_batch: the knee of the estimates over the batch; none without one, or where the context is not short.
+        measured_batch: the same of the measured times; none too where they scatter so much that it is not known.
+        largest_batch: the largest that was measured.
+        largest_batch_limiter: what limits the bound there: ``compute``, ``memory`` or ``interconnect``.
+        short_context: whether reading the cache takes at most a tenth of the compute time, by the bound.
     """
 
     model: str
     format: str
     context: int
-    bound_batch: float | None
+    bound_batch: int | None
     estimate_batch: float | None
     measured_batch: float | None
     largest_batch: int
+    largest_batch_limiter: str
+    short_context: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

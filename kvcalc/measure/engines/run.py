@@ -110,6 +110,7 @@ def engine_report(
         checks,
         engine=engine,
         engine_versions=runs.versions,
+        deployments=[started.deployment for started, _, _ in runs.done],
         hardware=hardware,
         calibration=calibration,
         interrupted=runs.interrupted,

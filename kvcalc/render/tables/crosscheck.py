@@ -102,17 +102,17 @@ def _errors(report: CrosscheckReport) -> Part:
 def _crossings(report: CrosscheckReport) -> Part:
     rows = [
         [
-            found.model,
-            found.format,
-            number_text(found.context),
-            *(
-                f"above {found.largest_batch:,}" if batch is None else f"{batch:.1f}"
-                for batch in (found.bound_batch, found.estimate_batch, found.measured_batch)
-            ),
+            crossing.model,
+            crossing.format,
+            number_text(crossing.context),
+            "none" if crossing.bound_batch is None else number_text(crossing.bound_batch),
+            *("-" if batch is None else f"{batch:.1f}" for batch in (crossing.estimate_batch, crossing.measured_batch)),
+            f"{crossing.largest_batch:,}: {crossing.largest_batch_limiter}",
         ]
-        for found in report.crossings
+        for crossing in report.crossings
     ]
-    return grid(["model", "format", "context", "by the bound", "by the estimate", "measured"], rows, left=2)
+    columns = ["model", "format", "context", "by the bound", "by the estimate", "measured", "largest batch, limited by"]
+    return grid(columns, rows, left=2)
 
 
 def _growth(report: CrosscheckReport) -> Part:
