@@ -26,6 +26,10 @@ _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callabl
     ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO),
     ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
 )
+# Sizes that decide most of a tower's parameters.
+_SIZES = re.compile(
+    r"(?:\w+_)?(?:layers|depth|hidden_size|intermediate_size|embed_dim|d_model|ffn_dim)|(?:image|patch)_size"
+)
 TOWERS = tuple(key for key, *_ in _PLACES)
 # Where others keep theirs, for which there is no rule.
 _ELSEWHERE = re.compile(
@@ -62,11 +66,25 @@ def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower
                 continue
             try:
                 towers.append(_tower(top, key, part, wrapper, rules, text_hidden))
+                notes += _left_out(top, key, part) if given else ()
             except KvcalcError as error:
                 notes.append(f"the {part} tower is not counted among the weights: {error.what}")
     others = [key for top in chain for key in top.data if key not in TOWERS and _is_tower(key, top.data[key])]
     notes += [f"what {key} describes is not counted among the weights: it has no rule" for key in others]
     return tuple(towers), tuple(notes)
+
+
+def _left_out(top: Config, key: str, part: TowerPart) -> list[str]:
+    """Return a note on the sizes that a described tower leaves to its class."""
+    prefix = f"{top.key_path(key)}."
+    sizes = [
+        f"{use.key} = {use.value}"
+        for use in top.uses.values()
+        if use.key.startswith(prefix) and use.use == "defaulted" and use.why != "absent"
+        if _SIZES.fullmatch(use.key.removeprefix(prefix)) and use.value
+    ]
+    said = f"left out of the {part} tower, so that the default of its class holds"
+    return [f"{said}: {', '.join(sizes)}"] if sizes else []
 
 
 def _is_tower(key: str, value: object) -> bool:

@@ -312,6 +312,19 @@ def test_a_tower_that_a_null_takes_away_is_noted_and_an_empty_one_is_that_of_the
     assert not any("null" in note for note in _model("llama", vision_config=None).notes)
 
 
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "intermediate_size", "image_size", "patch_size"])
+def test_a_size_that_a_tower_leaves_to_its_class_is_noted(key: str) -> None:
+    vision: dict[str, Any] = {
+        "model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 96, "image_size": 56, "patch_size": 28,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_channels": 3,
+    }  # fmt: skip
+    said = "left out of the vision tower, so that the default of its class holds"
+    assert not any(said in note for note in _model("llava", vision_config=vision).notes)
+    del vision[key]
+    (note,) = (note for note in _model("llava", vision_config=vision).notes if said in note)
+    assert note.startswith(f"{said}: vision_config.{key} = ")
+
+
 @pytest.mark.parametrize("kind", ["gemma3", "idefics3"])
 @pytest.mark.parametrize("key", ["vision_confg", "Vision_Config", "visionqconfig"])
 def test_a_misspelt_tower_is_refused_where_the_class_has_one_too(kind: str, key: str) -> None:
