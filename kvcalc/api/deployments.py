@@ -74,7 +74,6 @@ def deployment(
         expert=expert_parallel,
         data=data_parallel,
         engine=engine,
-        hardware=hardware,
     )
     deployed = deploy(
         loaded,
@@ -89,11 +88,6 @@ def deployment(
         options=options,
     )
     deployed = replace(deployed, layout_notes=(*notes, *_memory_notes(hardware, memory_bytes)))
-    free = (tensor_parallel, pipeline_parallel, expert_parallel, data_parallel) == (None, None, None, None)
-    if free and hardware is not None and parallel.gpus > 1:
-        from kvcalc.plan.room import with_room
-
-        deployed = with_room(deployed)
     return with_costs(deployed, price_per_hour_usd=price_per_hour_usd, power_share=power_share)
 
 

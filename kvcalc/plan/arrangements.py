@@ -13,7 +13,6 @@ from kvcalc.plan.deployment import parallel_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
 
 __all__ = ["MAX_GPUS", "arrangements", "flags_of", "is_practical", "layouts_of", "spread"]
@@ -33,12 +32,11 @@ def spread(
     expert: int | None = None,
     data: int | None = None,
     engine: str | None = None,
-    hardware: HardwareProfile | None = None,
 ) -> tuple[Parallel, tuple[str, ...]]:
     """Return the parallel sizes that the options mean for a model, and a note where they were chosen.
 
-    A number of GPUs alone means tensor parallelism over all of them; where they do not share the heads evenly, or are
-    more than a node or a fast link joins, over as many as do, times pipeline stages. SGLang counts the copies of the
+    A number of GPUs alone means tensor parallelism over all of them, the fastest layout, so that a bound is one; where
+    they do not share the heads evenly, over as many as do, times pipeline stages. SGLang counts the copies of the
     attention inside its tensor ranks.
 
     Raises:
@@ -49,9 +47,7 @@ def spread(
         return sizes, (f"SGLang's --tp {gpus} --dp {data} on {gpus} GPUs: {data} copies of the attention",)
     if gpus is None or gpus < 1 or (tensor, pipeline, data) != (None, None, None):
         return parallel_sizes(gpus=gpus, tensor=tensor, pipeline=pipeline, expert=expert, data=data), ()
-    joined = _joined(hardware)
-    fitting = list(layouts_of(model, gpus))
-    chosen = next((each for each in fitting if each.tensor <= joined), None)
+    chosen = next(layouts_of(model, gpus), None)
     if chosen is None:
         raise InputError(
             f"no layout of {model.name} uses {gpus} GPUs",
@@ -60,14 +56,7 @@ def spread(
     sizes = parallel_sizes(tensor=chosen.tensor, pipeline=chosen.pipeline, expert=expert)
     if sizes.pipeline == 1:
         return sizes, ()
-    why = f"{gpus} ranks do not share the heads evenly" if splits_evenly(model, gpus) is False else ""
-    return sizes, (f"{gpus} GPUs are taken as {flags_of(sizes)}: {why or f'a node joins {joined}'}",)
-
-
-def _joined(hardware: HardwareProfile | None) -> int:
-    """Return how many GPUs tensor parallelism is taken to span: those of a node, or of a larger fast link."""
-    inside = hardware.links.get("scale_up") if hardware is not None else None
-    return MAX_GPUS if inside is None or inside.gpus is None else max(inside.gpus, _NODE)
+    return sizes, (f"{gpus} GPUs are taken as {flags_of(sizes)}: {gpus} ranks do not share the heads evenly",)
 
 
 def layouts_of(model: ModelProfile, gpus: int) -> Iterator[Parallel]:

@@ -13,6 +13,7 @@ from kvcalc.plan.arrangements import MAX_GPUS, arrangements, flags_of, is_practi
 from kvcalc.plan.deployment import asked_context, check_batch, check_context, default_context, logical_cache, started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
+from kvcalc.plan.steps import link_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,7 @@ def fit_report(
         engine=here.pool.name,
         gpu="" if deployment.hardware is None else deployment.hardware.name,
         gpus=parallel.gpus,
+        layout=flags_of(parallel),
         formats=format_names(formats),
         context=tokens,
         batch=batch,
@@ -128,6 +130,8 @@ def fit_report(
             *here.pool.notes,
             *_draft_notes(deployment),
             *deployment.notes,
+            *link_notes(deployment),
+            *_other_layout(deployment, fewest.smallest, fits=not reason),
         ),
     )
 
@@ -139,6 +143,15 @@ def _draft_notes(deployment: Deployment) -> tuple[str, ...]:
         return notes
     counted = draft.method == "mtp"
     return (*draft.notes, *(note for note in notes if not (counted and "multi-token-prediction" in note)))
+
+
+def _other_layout(deployment: Deployment, smallest: FittingDeployment | None, *, fits: bool) -> tuple[str, ...]:
+    """Say that another layout of as many GPUs holds what the one asked for does not."""
+    gpus = deployment.parallel.gpus
+    if fits or smallest is None or gpus == 1 or smallest.gpus > gpus:
+        return ()
+    taken = flags_of(deployment.parallel)
+    return (f"{gpus} GPUs are taken as {taken}, which does not hold it; {smallest.flags or 'one of them'} does",)
 
 
 def _memory_notes(deployment: Deployment, here: Room) -> tuple[str, ...]:

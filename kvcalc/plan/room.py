@@ -15,7 +15,6 @@ from kvcalc.core.same import Same
 from kvcalc.core.search import largest
 from kvcalc.core.units import counted
 from kvcalc.engines.budget import Interval, engine_budget
-from kvcalc.plan.arrangements import flags_of, layouts_of
 from kvcalc.plan.deployment import draft_weights, memory_needed
 from kvcalc.plan.loaded import as_loaded, loaded_weights
 
@@ -39,7 +38,6 @@ __all__ = [
     "longest_context",
     "room",
     "unmodelled_notes",
-    "with_room",
 ]
 
 # A default is told where the engine's other value would move the capacity by more than this share.
@@ -166,27 +164,6 @@ def room(deployment: Deployment, *, max_model_len: int, terms: BudgetTerms = NO_
 @lru_cache(maxsize=_MAX_KEPT)
 def _room_for(deployment: Same[Deployment], context: int) -> Room:
     return room(deployment.it, max_model_len=context)
-
-
-def with_room(deployment: Deployment) -> Deployment:
-    """Return a deployment of which only the number of GPUs was asked for in a layout that leaves room for a cache.
-
-    The layout stays where it leaves room, where no other does, or where the engine's memory is not modelled.
-    """
-    own, gpus = deployment.parallel, deployment.parallel.gpus
-    try:
-        if budget(deployment, deployment.start()).kv_bytes_available > 0:
-            return deployment
-        for parallel in layouts_of(deployment.model, gpus):
-            other = replace(deployment, parallel=parallel)
-            if parallel.pipeline > own.pipeline and budget(other, other.start()).kv_bytes_available > 0:
-                told = (
-                    f"{gpus} GPUs are taken as {flags_of(parallel)}: as {flags_of(own)} nothing is left for the cache"
-                )
-                return replace(other, layout_notes=(told,))
-    except (InputError, UnsupportedError):
-        pass
-    return deployment
 
 
 def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes: int = 0) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import StepCost, StepTime
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.speed import DecodeRow
-    from kvcalc.core.workload import Parallel, Routing, TokenGroup
+    from kvcalc.core.workload import Routing, TokenGroup
     from kvcalc.plan.deployment import Deployment
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "cache_notes",
     "first_misfit",
     "hardware_notes",
+    "link_notes",
     "pipeline_notes",
     "report_fields",
     "required_hardware",
@@ -153,13 +154,14 @@ def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
     notes += [hardware.memory_note] if hardware.memory_note else []
     notes += [f"{hardware.name} has no {unit} peak: it is taken to run as {hardware.peak_name(unit)}"
               for unit in _units(deployment) if hardware.peak_name(unit).removesuffix("_acc16") != unit]  # fmt: skip
-    notes += _link_notes(hardware, deployment.parallel)
+    notes += link_notes(deployment)
     return tuple(notes)
 
 
-def _link_notes(hardware: HardwareProfile, parallel: Parallel) -> tuple[str, ...]:
+def link_notes(deployment: Deployment) -> tuple[str, ...]:
     """Say over which link more accelerators exchange than one domain joins, or that none is known."""
-    if parallel.gpus == 1:
+    hardware, parallel = deployment.hardware, deployment.parallel
+    if hardware is None or parallel.gpus == 1:
         return ()
     inside = hardware.links.get("scale_up")
     joined = inside.gpus if inside is not None else None

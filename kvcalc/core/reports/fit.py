@@ -66,6 +66,7 @@ class FitReport:
         engine: the engine and the version its model describes.
         gpu: the accelerator; empty where the cache's memory was given.
         gpus: how many.
+        layout: how the model is spread over them, as the options that ask for it.
         formats: number formats.
         context: tokens of each sequence.
         batch: sequences.
@@ -100,6 +101,7 @@ class FitReport:
     engine: str
     gpu: str
     gpus: int
+    layout: str = ""
     formats: RunFormats
     context: int
     batch: int

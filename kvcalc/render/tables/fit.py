@@ -18,7 +18,8 @@ __all__ = ["parts"]
 
 def parts(report: FitReport) -> list[Part]:
     """Return the verdict, the budget of the fullest GPU, and what else would fit."""
-    where = f" on {report.gpus} x {report.gpu}" if report.gpu else f", {report.gpus} GPU" + "s" * (report.gpus > 1)
+    spread = f" ({report.layout})" if report.layout else ""
+    where = f" on {report.gpus} x {report.gpu}{spread}" if report.gpu else f", {counted(report.gpus, 'GPU')}{spread}"
     asked = f"{number_text(report.batch)} x {counted(report.context, 'token')}"
     verdict = f"FITS: {asked}" if report.fits else f"DOES NOT FIT: {report.reason}"
     shown: list[Part] = [
