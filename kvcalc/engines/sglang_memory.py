@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError
 from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.terms import Interval
@@ -129,9 +128,7 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
     """Return `mem_fraction_static` for a model on an accelerator.
 
     Copies of the attention part are SGLang's data-parallel attention: its ``--tp-size`` counts the ranks of all.
-
-    Raises:
-        InputError: a card that the rule leaves nothing of.
+    A card that the rule leaves nothing of has a share of 0.
     """
     multimodal = _multimodal(model)
     share = mem_fraction_static(
@@ -144,12 +141,7 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
         max_requests=options.max_num_seqs,
         vision=_vision(model) if multimodal else None,
     )
-    if share <= 0:
-        raise InputError(
-            f"SGLang's own rule leaves nothing of {hardware.name} for weights and cache",
-            hint="give --utilization (its --mem-fraction-static)",
-        )
-    return share
+    return max(0.0, share)
 
 
 def _multimodal(model: ModelProfile) -> bool:
