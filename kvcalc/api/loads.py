@@ -167,7 +167,7 @@ class Load:
         return islice(read_trace(self.trace, columns=columns, times=times), self.requests)
 
     def kept_bodies(self) -> tuple[Request, ...]:
-        """Return what `bodies` yields, at once.
+        """Return the requests of `bodies` as a tuple, all kept in memory.
 
         Raises:
             InputError: more requests than are kept.

@@ -20,7 +20,7 @@ __all__ = ["EngineBudget", "Interval", "engine_budget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBudget:
-    """How an engine divides a GPU's memory.
+    """The share of a GPU's memory that an engine uses, and what it sets aside from that.
 
     Args:
         utilization: the share of the memory that it divides.

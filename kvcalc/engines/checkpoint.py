@@ -1,4 +1,4 @@
-"""How engines take a checkpoint: which one is meant for it, the format it is run in, and ranks that share its heads."""
+"""Choose the engine and number format of a checkpoint, and refuse tensor-parallel sizes that no engine starts with."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
 from kvcalc.core.same import Same
-from kvcalc.cost.sharding import splits_evenly, stage_blocks
+from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
+from kvcalc.engines.checkpoint import check_split
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, Tokens
 from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
 
@@ -53,14 +54,6 @@ def _check_caches(engine: str, formats: Formats, known: tuple[str, ...]) -> None
             raise InputError(f"{engine} keeps no cache in {found}", hint=f"its formats are {', '.join(known)}")
 
 
-def _check_split(model: ModelProfile, parallel: Parallel) -> None:
-    if not splits_evenly(model, parallel.tensor):
-        raise InputError(
-            f"the heads of {model.name} are not shared evenly by {parallel.tensor} tensor-parallel ranks",
-            hint="engines refuse such a size; take one that divides them, or pipeline stages",
-        )
-
-
 def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> None:
     """Check that vLLM starts with a cache format, parallel size and block size.
 
@@ -68,7 +61,7 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
         InputError: it does not.
     """
     _check_caches("vLLM", formats, _VLLM_CACHES)
-    _check_split(model, parallel)
+    check_split(model, parallel.tensor)
     if options.platform == "gpu" and (options.block_size or _VLLM_GPU_BLOCK) % _VLLM_GPU_BLOCK:
         raise InputError(f"vLLM's blocks on a GPU are multiples of {_VLLM_GPU_BLOCK} tokens, not {options.block_size}")
 
@@ -162,7 +155,7 @@ def _llama_cpp(
 def _transformers(
     model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
 ) -> Pool:
-    _check_split(model, parallel)
+    check_split(model, parallel.tensor)
     version = options.version or transformers.VERSION
     if options.max_model_len is None:
         return Plain(f"transformers {version}", transformers.as_cached(model, version), formats, parallel, draft)
@@ -182,7 +175,7 @@ def _sglang(
     model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
 ) -> Pool:
     _check_caches("SGLang", formats, _SGLANG_CACHES)
-    _check_split(model, parallel)
+    check_split(model, parallel.tensor)
     stages = tuple(
         sglang.token_bytes(replace(model, blocks=blocks), formats, tensor=parallel.tensor)
         for blocks in stage_blocks(model, parallel.pipeline)

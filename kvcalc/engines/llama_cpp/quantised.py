@@ -23,7 +23,7 @@ __all__ = ["QuantisedFile", "quantised_file"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisedFile:
-    """What a file holds.
+    """The bytes of a quantised GGUF file: all of them, by type and by part of the model.
 
     Args:
         total_bytes: bytes of all tensors.

@@ -88,7 +88,7 @@ class GgufTensor:
 
     @property
     def role(self) -> str:
-        """What it does in a layer, as far as recipes distinguish."""
+        """The part that the tensor plays in the model: head, table, value, down …, or other for one not told apart."""
         if self.name == "output.weight":
             return "head"
         if self.name in ("token_embd.weight", "per_layer_token_embd.weight"):
@@ -106,7 +106,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """What recipes look at beside the tensors.
+    """The sizes of a model by which a recipe chooses formats: layers, heads that share a key, experts.
 
     Args:
         architecture: ``general.architecture`` of the file.

@@ -285,7 +285,7 @@ def test_size_asks_an_engines_defaults_of_a_card_as_fit_does(capsys: pytest.Capt
 
 
 def test_a_number_of_gpus_means_tensor_ranks_and_another_layout_that_fits_is_told() -> None:
-    # 2 x H100 run a 70B model by tensor parallelism where the engine takes less than the worst case: 45 tokens/s are real
+    # two cards hold a 70B model by tensor parallelism where the engine takes less than the worst case
     two = kvcalc.deployment("llama3.1-70b", gpu="h100-sxm", gpus=2)
     assert (two.parallel.tensor, two.parallel.pipeline) == (2, 1)
     report = kvcalc.fit(two, context=8192)
