@@ -13,8 +13,11 @@ from kvcalc.core.units import GIB
 from kvcalc.core.workload import Formats
 from kvcalc.engines.llama_cpp import LlamaCppOptions
 from kvcalc.engines.llama_cpp import layout as llama_cpp_layout
+from kvcalc.engines.logs import StartUp
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.vllm import VllmOptions, memory_to_start
+from kvcalc.plan.reconcile.remedies.vllm_memory import printed_memory
+from kvcalc.plan.reconcile.setups import Setup
 
 ENGINE = (
     "Initializing a V1 LLM engine (v{version}) with config: model='{model}', dtype=torch.bfloat16, max_seq_len={length}, "
@@ -111,6 +114,16 @@ def test_the_advice_follows_the_version(version, longest):
         assert needed <= (28.57 if longest else 4.0) * GIB
     assert int(flags_of(report.start_with)["--max-model-len"]) <= (longest or 202752)
     assert any("from 0.16 on a rank is asked for its own: 9.28 GiB" in line for line in report.advice) == bool(longest)
+
+
+@pytest.mark.parametrize(("version", "tokens"), [("0.19.0", 8192), ("0.28.0", 16384), (None, 16384)])
+def test_a_pass_that_the_log_leaves_out_is_that_of_the_version_on_the_card(version, tokens):
+    # GPUs of 160 GiB and more take twice as much since 0.28 (vllm-project/vllm pull request 51726)
+    bf16 = parse_format("bf16")
+    options = VllmOptions(max_model_len=4096)
+    setup = Setup(model=api.load_model("qwen3-8b"), formats=Formats(key=bf16, value=bf16), options=options)
+    start_up = StartUp(engine="vllm", line=1, version=version)
+    assert printed_memory(start_up, setup, api.load_hardware("b200")).pass_tokens == tokens
 
 
 def test_memory_that_others_use_is_left_to_them():

@@ -10,7 +10,7 @@ from kvcalc.core.workload import Parallel
 from kvcalc.engines.logs.refusals import PROFILING
 from kvcalc.engines.terms import runtime_overhead
 from kvcalc.engines.vllm.defaults import batch_defaults
-from kvcalc.engines.vllm.releases import default_utilization, release_of
+from kvcalc.engines.vllm.releases import VERSION, default_utilization, release_of
 from kvcalc.plan.reconcile.findings import bytes_of_gib
 from kvcalc.plan.reconcile.pool import tokens_bytes
 from kvcalc.plan.reconcile.remedies.attempt import rounded_share
@@ -98,13 +98,15 @@ def printed_memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | 
         used = sizes["process_gib"] + sizes["tried_gib"]
         weights = start_up.first("loaded_gib")
         loaded = None if weights is None else bytes_of_gib(weights)[0]
-    tokens = start_up.count("max_num_batched_tokens") or batch_defaults(hardware).max_num_batched_tokens
+    version = start_up.version if release_of(start_up.version) else None
+    defaults = batch_defaults(hardware, version=version or VERSION)
+    tokens = start_up.count("max_num_batched_tokens") or defaults.max_num_batched_tokens
     share = start_up.options.get("gpu_memory_utilization")
     told = start_up.first("gpu_memory_utilization")
     if not isinstance(share, float) and told is not None:
         share = told.value
     if not isinstance(share, float):
-        share = default_utilization(start_up.version if release_of(start_up.version) else None)
+        share = default_utilization(version)
     return PrintedMemory(
         total=total,
         free=free,
