@@ -1,0 +1,41 @@
+"""What each command prints is pinned: its table at two widths, and every field of its JSON."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kvcalc.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def _writer():
+    spec = importlib.util.spec_from_file_location("write_goldens", ROOT / "tests" / "tools" / "write_goldens.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+WRITER = _writer()
+
+
+@pytest.mark.parametrize("case", WRITER.CASES)
+def test_a_command_prints_what_is_pinned(case: str) -> None:
+    changed = WRITER.differences(case)
+    assert not changed, f"python tests/tools/write_goldens.py {case} pins what is printed now:\n{changed}"
+
+
+def test_every_command_that_reports_is_pinned() -> None:
+    first_words = {
+        name if command == "fixed report" else shlex.split(command)[1] for name, command in WRITER.CASES.items()
+    }
+    assert first_words == set(COMMANDS) - {"completion", "explore"}
+
+
+def test_no_file_is_left_of_a_case_that_is_gone() -> None:
+    files = [path for path in WRITER.GOLDEN.iterdir() if path.suffix in {".txt", ".json"}]
+    assert sorted(files) == sorted(path for case in WRITER.CASES for path in WRITER.files_of(case))
