@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.compare import CompareReport
     from kvcalc.core.reports.fit import FitReport
-    from kvcalc.core.reports.lessons import DecoderShape
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.reconcile import ReconcileReport
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.sweep import SweepReport
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.core.reports.validate import ValidateReport
+    from kvcalc.demo.decoder import DecoderShape
 
 __all__ = [
     "BenchReport",
@@ -138,7 +138,6 @@ _HOME = {
     "core.reports.check": ("CheckReport",),
     "core.reports.compare": ("CompareReport",),
     "core.reports.fit": ("FitReport",),
-    "core.reports.lessons": ("DecoderShape",),
     "core.reports.levers": ("LeversReport",),
     "core.reports.measure": ("BenchReport", "CrosscheckReport"),
     "core.reports.reconcile": ("ReconcileReport",),
@@ -151,6 +150,7 @@ _HOME = {
     "core.reports.validate": ("ValidateReport",),
     "core.reports.sweep": ("SweepReport",),
     "core.reports.traffic": ("TrafficReport",),
+    "demo.decoder": ("DecoderShape",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

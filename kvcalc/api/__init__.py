@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from kvcalc.api.deployments import deployment
     from kvcalc.api.engines import engine_options, served
     from kvcalc.api.evidence import check_measured, validate
-    from kvcalc.api.lessons import demo_drift, demo_kv_cache, demo_paging, demo_speculate
     from kvcalc.api.loads import Load
     from kvcalc.api.logs import reconcile
     from kvcalc.api.measuring import bench, crosscheck, write_profile
@@ -38,6 +37,10 @@ if TYPE_CHECKING:
     from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate, with_draft
     from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
+    from kvcalc.demo.drift import demo_drift
+    from kvcalc.demo.kv_cache import demo_kv_cache
+    from kvcalc.demo.paging import demo_paging
+    from kvcalc.demo.speculation import demo_speculate
 
 __all__ = [
     "Load",
@@ -98,7 +101,7 @@ __all__ = [
     "write_profile",
 ]
 
-# Each module and its functions, loaded when they are called for.
+# Each module, relative to this package, and its functions, loaded when they are called for.
 _MODULES: dict[str, tuple[str, ...]] = {
     "cache": ("levers", "traffic"),
     "calculators": ("decode", "explain", "fit", "prefill", "roofline", "size"),
@@ -107,7 +110,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "deployments": ("deployment",),
     "engines": ("engine_options", "served"),
     "evidence": ("check_measured", "validate"),
-    "lessons": ("demo_drift", "demo_kv_cache", "demo_paging", "demo_speculate"),
     "loads": ("Load",),
     "logs": ("reconcile",),
     "measuring": ("bench", "crosscheck", "write_profile"),
@@ -132,6 +134,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "steps": ("replay_steps",),
     "speculation": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),
     "sweeps": ("Sweep", "sweep", "sweep_columns"),
+    ".demo.drift": ("demo_drift",),
+    ".demo.kv_cache": ("demo_kv_cache",),
+    ".demo.paging": ("demo_paging",),
+    ".demo.speculation": ("demo_speculate",),
 }
 _HOME = {name: module for module, found in _MODULES.items() for name in found}
 
@@ -139,7 +145,7 @@ _HOME = {name: module for module, found in _MODULES.items() for name in found}
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -55,7 +55,7 @@ def _demo(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def _show(report: Any, output: str, lesson: dict[str, Any], charts: dict[str, str | None], *, json: bool) -> None:
     """Print a demonstration as the options ask."""
     from kvcalc.cli.shared import command_output, draw, emit
-    from kvcalc.render.lessons import animate, lesson_text, step_texts
+    from kvcalc.demo.lesson import animate, lesson_text, step_texts
 
     shown = command_output(output, json=json)
     draw(report, charts)
@@ -89,7 +89,7 @@ def kv_cache(
     Example: kvcalc demo kv-cache --prompt 3 --output-tokens 20 --steps
     """
     from kvcalc import api
-    from kvcalc.core.reports.lessons import DecoderShape
+    from kvcalc.demo.decoder import DecoderShape
 
     shape = DecoderShape(layers=layers, heads=heads, kv_heads=kv_heads)
     report = api.demo_kv_cache(shape=shape, prompt_tokens=prompt, output_tokens=output_tokens, batch=batch, seed=seed)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, UnknownNameError
-from kvcalc.core.reports.lessons import DecoderShape
 from kvcalc.core.same import Same
 from kvcalc.explore.fields import FEW, LISTS, ONE, ONE_OR_NONE, Values, of_field
 
@@ -258,6 +257,8 @@ _MOST_TOKENS = {"prompt": 64, "output-tokens": 64}
 
 def _demo_kv_cache(values: Values, pasted: ModelProfile | None) -> Answer:
     del pasted
+    from kvcalc import DecoderShape
+
     shape = _bounded(values, {"layers": 8, "heads": 16, "kv-heads": 16}, {name: name.replace("-", "_") for name in
                                                                          ("layers", "heads", "kv-heads")})  # fmt: skip
     asked = _bounded(values, _MOST_TOKENS | {"batch": 8}, _TOKENS | {"batch": "batch"})

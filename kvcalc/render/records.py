@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plain", "records", "report_data"]
 
-# What each schema lists row by row; a report that is not here is one record.
+# The field that each schema lists row by row; a report's class may name it as ``listed``; others are one record.
 _ROWS = {
     "kvcalc.bench": "rows",
     "kvcalc.crosscheck": "rows",
@@ -28,10 +28,6 @@ _ROWS = {
     "kvcalc.levers": "rows",
     "kvcalc.sweep": "rows",
     "kvcalc.steps": "steps",
-    "kvcalc.demo_kv_cache": "steps",
-    "kvcalc.demo_speculate": "steps",
-    "kvcalc.demo_paging": "steps",
-    "kvcalc.demo_drift": "steps",
     "kvcalc.validate": "outcomes",
     "kvcalc.quants": "rows",
     "kvcalc.check_measured": "checks",
@@ -69,7 +65,7 @@ def records(report: Any) -> list[dict[str, Any]]:
     data = plain(report)
     if data["schema"].startswith("kvcalc.compare/"):
         return [_side_by_side(data, row) for row in data["rows"]]
-    rows = data.get(_ROWS.get(data["schema"].partition("/")[0], ""))
+    rows = data.get(getattr(report, "listed", "") or _ROWS.get(data["schema"].partition("/")[0], ""))
     if data["schema"].startswith("kvcalc.roofline/") and not rows:
         rows = _ceilings(data)
     if rows is None:

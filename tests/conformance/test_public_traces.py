@@ -9,8 +9,8 @@ import pytest
 
 import kvcalc
 from kvcalc.api import Load, Serving, simulate_serving
+from kvcalc.demo.paging import CONVERSATIONS
 from kvcalc.importers.traces import read_trace
-from kvcalc.simulate.lengths import CONVERSATIONS
 
 TRUTH = os.environ.get("KVCALC_TRUTH")
 pytestmark = pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH names no folder")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kvcalc
+from kvcalc import demo
 from kvcalc.core import cost_types, hardware, reports
 
 PACKAGE = Path(kvcalc.__file__).parent
@@ -133,6 +134,7 @@ WITHOUT_UNIT = {
     "KvCacheReport.projections_without",
     "KvCacheStep.projections_with",
     "KvCacheStep.projections_without",
+    "ForwardPass.shapes",
     "KvCacheStep.shapes",
     "KvCacheStep.shapes_without",
     "PagingReport.more_requests",
@@ -157,8 +159,10 @@ UNIT = re.compile(
 
 def _numbers():
     """Every field that holds a number, as Class.field."""
-    inside = pkgutil.iter_modules(reports.__path__, f"{reports.__name__}.")
-    for module in (cost_types, hardware, *(importlib.import_module(found.name) for found in inside)):
+    inside = [
+        name for package in (reports, demo) for name in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    ]
+    for module in (cost_types, hardware, *(importlib.import_module(each.name) for each in inside)):
         for kind in vars(module).values():
             if not is_dataclass(kind) or kind.__module__ != module.__name__:
                 continue

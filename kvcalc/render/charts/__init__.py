@@ -1,6 +1,7 @@
 """Charts as Vega-Lite specifications: one module for each report, and what they share in `pieces`.
 
-A module offers ``spec(report)``: a plain mapping, which `picture` turns into a file and a web page can draw.
+A module offers ``spec(report)``: a plain mapping, which `picture` turns into a file and a web page can draw. A report
+with a method ``spec`` needs none.
 """
 
 from __future__ import annotations
@@ -28,10 +29,6 @@ _MODULES = {
     "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
-    "kvcalc.demo_kv_cache": "kv_cache",
-    "kvcalc.demo_speculate": "speculation_rounds",
-    "kvcalc.demo_paging": "paging",
-    "kvcalc.demo_drift": "drift",
     "kvcalc.validate": "validate",
 }
 _PNG_SCALE = 2.0
@@ -49,9 +46,13 @@ def chart_spec(report: Any, *, view: str = "") -> Spec:
     """
     kind = report.schema.partition("/")[0]
     name = f"{kind}/{view}" if view else kind
-    if name not in _MODULES:
+    spec: Spec
+    if hasattr(report, "spec") and not view:
+        spec = report.spec()
+    elif name in _MODULES:
+        spec = import_module(f"{__name__}.{_MODULES[name]}").spec(report)
+    else:
         raise InputError(f"{name} has no chart", hint=f"charts: {', '.join(_MODULES)}")
-    spec: Spec = import_module(f"{__name__}.{_MODULES[name]}").spec(report)
     return spec
 
 

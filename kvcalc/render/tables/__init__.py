@@ -1,6 +1,6 @@
 """Tables for a terminal: one module for each report, and what they share here.
 
-A module offers ``parts(report)``: what is printed, from top to bottom.
+A module offers ``parts(report)``: what is printed, from top to bottom. A report with a method ``parts`` needs none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.render.layout import Part
 
-__all__ = ["printed", "table_module", "table_text"]
+__all__ = ["printed", "table_parts", "table_text"]
 
 _MODULES = {
     "kvcalc.simulate": "simulate",
@@ -40,10 +40,6 @@ _MODULES = {
     "kvcalc.speculate": "speculative",
     "kvcalc.traffic": "traffic",
     "kvcalc.levers": "levers",
-    "kvcalc.demo_kv_cache": "kv_cache",
-    "kvcalc.demo_speculate": "speculation_rounds",
-    "kvcalc.demo_paging": "paging",
-    "kvcalc.demo_drift": "drift",
     "kvcalc.validate": "validate",
     "kvcalc.quants": "quants",
     "kvcalc.check_measured": "check",
@@ -53,12 +49,16 @@ _WIDTH = 110
 
 def table_text(report: Any, explained: Sequence[ExplainedStep] = ()) -> str:
     """Return a report as the text of tables, coloured where standard output is a terminal that takes colour."""
-    return printed([*table_module(report).parts(report), *_explained(explained)])
+    return printed([*table_parts(report), *_explained(explained)])
 
 
-def table_module(report: Any) -> Any:
-    """Return the module that prints a report."""
-    return import_module(f"{__name__}.{_MODULES[report.schema.partition('/')[0]]}")
+def table_parts(report: Any) -> list[Part]:
+    """Return a report as the parts of its table, from top to bottom."""
+    if hasattr(report, "parts"):
+        parts: list[Part] = report.parts()
+    else:
+        parts = import_module(f"{__name__}.{_MODULES[report.schema.partition('/')[0]]}").parts(report)
+    return parts
 
 
 def printed(parts: Sequence[Part], *, plain: bool = False) -> str:

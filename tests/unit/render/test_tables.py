@@ -11,7 +11,7 @@ import kvcalc
 from kvcalc import api
 from kvcalc.core.units import bytes_text, number_text
 from kvcalc.render.layout import Grid
-from kvcalc.render.tables import table_module, table_text
+from kvcalc.render.tables import table_parts, table_text
 
 LLAMA = kvcalc.deployment("llama2-7b")
 LLAMA_ON_H200 = kvcalc.deployment("llama2-7b", gpu="h200")
@@ -19,7 +19,7 @@ LLAMA_ON_H200 = kvcalc.deployment("llama2-7b", gpu="h200")
 
 def columns(report: Any, *, first: str) -> dict[str, list[str]]:
     """The cells under each heading of the table whose first heading this is."""
-    grids = [part for part in table_module(report).parts(report) if isinstance(part, Grid)]
+    grids = [part for part in table_parts(report) if isinstance(part, Grid)]
     grid = next(each for each in grids if each.columns[0].name == first)
     return {column.name: [row[index] for row in grid.rows] for index, column in enumerate(grid.columns)}
 
@@ -109,7 +109,7 @@ def reports() -> dict[str, Any]:
 
 def _cells(report: Any) -> list[tuple[int, int, str, str]]:
     """Every cell: its grid, its row, what stands above it, and its text."""
-    grids = [part for part in table_module(report).parts(report) if isinstance(part, Grid)]
+    grids = [part for part in table_parts(report) if isinstance(part, Grid)]
     return [
         (number, index, column.name, cell)
         for number, grid in enumerate(grids)

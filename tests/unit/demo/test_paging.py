@@ -3,9 +3,9 @@
 import pytest
 
 import kvcalc
+from kvcalc.demo.paging import CONVERSATIONS
+from kvcalc.demo.sharing import copy_on_write, sharing_events
 from kvcalc.simulate.blocks import BlockPool, BlockTable
-from kvcalc.simulate.lengths import CONVERSATIONS
-from kvcalc.simulate.paging import copy_on_write, sharing_events
 
 
 @pytest.mark.parametrize("memory", [16_384, 32_768])

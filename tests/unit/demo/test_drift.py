@@ -5,7 +5,7 @@ import pytest
 
 import kvcalc
 from kvcalc import api
-from kvcalc.simulate import drift
+from kvcalc.demo import drift
 
 
 @pytest.fixture(scope="module")

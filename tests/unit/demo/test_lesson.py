@@ -10,8 +10,8 @@ import pytest
 
 import kvcalc
 from kvcalc.cli.main import main
+from kvcalc.demo.lesson import animate, lesson_text, step_texts
 from kvcalc.render.charts import chart_spec
-from kvcalc.render.lessons import animate, lesson_text, step_texts
 from kvcalc.render.terminal import line_chart
 
 REPORTS = {

@@ -5,8 +5,7 @@ import pytest
 
 import kvcalc
 from kvcalc import api
-from kvcalc.core.reports.lessons import DecoderShape
-from kvcalc.simulate.attention import Cache, forward, generate, random_decoder
+from kvcalc.demo.decoder import DecoderShape, KeyValueCache, forward, generate, random_decoder
 
 SHAPES = [
     DecoderShape(layers=1, heads=1, kv_heads=1),
@@ -53,7 +52,7 @@ def test_with_one_layer_even_an_unmasked_decoder_keeps_the_last_tokens_output():
 def test_a_mask_hides_what_comes_after():
     decoder = random_decoder(DecoderShape(), seed=0)
     one, other = np.array([[1, 2, 3, 4]]), np.array([[1, 2, 3, 9]])
-    caches = [Cache([], []), Cache([], [])]
+    caches = [KeyValueCache([], []), KeyValueCache([], [])]
     for tokens, cache in zip((one, other), caches, strict=True):
         forward(decoder, tokens, cache)
     for kept, changed in zip(caches[0].keys, caches[1].keys, strict=True):

@@ -1,0 +1,81 @@
+"""Demonstrations in a terminal: the result, its chart, and each step on demand, printed or animated."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from kvcalc.render.layout import Text
+from kvcalc.render.tables import printed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.render.charts.pieces import Spec
+    from kvcalc.render.layout import Part
+
+__all__ = ["Lesson", "animate", "lesson_text", "step_texts"]
+
+# Time that a frame stays, and all of them together at most.
+_FRAME_S, _WHOLE_S = 0.4, 12.0
+_ASCII = str.maketrans({"µ": "u", "…": "..."})
+_HIDE_CURSOR, _SHOW_CURSOR, _CLEAR = "\x1b[?25l", "\x1b[?25h", "\x1b[H\x1b[2J"
+
+
+class Lesson(Protocol):
+    """The report of a demonstration, which draws itself."""
+
+    def parts(self) -> list[Part]:
+        """Return the table."""
+
+    def step_lines(self) -> list[list[str]]:
+        """Return the lines of each step."""
+
+    def picture(self, *, plain: bool) -> str:
+        """Return the chart in characters."""
+
+    def spec(self) -> Spec:
+        """Return the chart as a Vega-Lite specification."""
+
+
+def lesson_text(report: Lesson, *, steps: bool = False, plain: bool = False) -> str:
+    """Return a demonstration as text that ends with a newline.
+
+    Args:
+        report: the report of a demonstration.
+        steps: whether each step is printed before the result.
+        plain: neither colour nor any character beyond ASCII.
+    """
+    before = [*step_texts(report, plain=plain), ""] if steps else []
+    result = printed([*report.parts(), Text(), Text(report.picture(plain=plain))], plain=plain)
+    return _plain("\n".join([*before, result]), plain=plain)
+
+
+def step_texts(report: Lesson, *, plain: bool = False) -> list[str]:
+    """Return the text of each step, without a newline at its end."""
+    return [_plain("\n".join(lines), plain=plain) for lines in report.step_lines()]
+
+
+def _plain(text: str, *, plain: bool) -> str:
+    return text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text
+
+
+def animate(frames: Sequence[str]) -> None:
+    """Show one frame after another on a cleared screen; an interruption gives the terminal its cursor back.
+
+    Where standard output is no terminal that can be cleared, the frames are printed one below the other, at once.
+    """
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        sys.stdout.write("".join(f"{frame}\n" for frame in frames))
+        return
+    pause = min(_FRAME_S, _WHOLE_S / max(1, len(frames)))
+    try:
+        for frame in frames:
+            sys.stdout.write(f"{_HIDE_CURSOR}{_CLEAR}{frame}\n")
+            sys.stdout.flush()
+            time.sleep(pause)
+    finally:
+        sys.stdout.write(_SHOW_CURSOR)
+        sys.stdout.flush()
