@@ -30,8 +30,8 @@ def command(host: Host = "127.0.0.1", port: Port = 8977, token: Token = None, br
 
     Example: kvcalc explore --port 8977 --no-browser
     """
-    if not (find_spec("starlette") and find_spec("uvicorn")):
-        raise InputError("explore needs starlette and uvicorn", hint='pip install "kvcalc[explore]"')
+    if not all(map(find_spec, ("starlette", "uvicorn", "vl_convert"))):
+        raise InputError("explore needs starlette, uvicorn and vl-convert", hint='pip install "kvcalc[explore]"')
     from kvcalc.explore.server import Place, serve
 
     place = Place(host=host, port=port, token=token)

@@ -243,15 +243,17 @@ def takes_draft(command: Callable[..., None]) -> Callable[..., None]:
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``.
 
-    A file that cannot be written is refused before the command begins.
+    Before the command begins, a file that cannot be written is refused, and so are charts where nothing draws them.
     """
 
     @wraps(command)
     def checked(*, chart_files: dict[str, str | None], **options: Any) -> None:
         if any(path is not None for path in chart_files.values()):
+            from kvcalc.render.charts import require_drawing
             from kvcalc.render.files import check_writable
 
             check_writable(chart_files.values())
+            require_drawing()
         command(chart_files=chart_files, **options)
 
     return _taking(checked, "chart_files", _CHARTS)

@@ -56,6 +56,21 @@ def test_an_empty_name_is_no_file(run, option):
     assert err.startswith("error: a file to be written has no name\n")
 
 
+def test_a_picture_without_the_library_that_draws_names_the_extra(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    for command in (
+        ["decode", "--model", "llama3.1-8b", "--gpu", "h200", "--svg", str(tmp_path / "chart.svg")],
+        ["demo", "kv-cache", "--html", str(tmp_path / "chart.html")],
+        ["explore", "--no-browser"],
+    ):
+        code, out, err = run(*command)
+        assert (code, out) == (2, "")
+        extra = "explore" if command[0] == "explore" else "charts"
+        assert "vl-convert" in err.splitlines()[0]
+        assert err.splitlines()[1] == f'hint: pip install "kvcalc[{extra}]"'
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on address space is Linux's")
 def test_a_chart_that_memory_does_not_suffice_for_is_one_line(tmp_path):
     """The JavaScript engine that draws aborts its process, after pages of text."""

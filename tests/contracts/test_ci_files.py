@@ -98,7 +98,7 @@ def _locked():
 def test_the_lock_holds_every_tool_in_a_version_that_is_allowed():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = list(extras["dependencies"])
-    for name in ("cluster", "explore", "parquet", "test", "browser-test", "dev"):
+    for name in ("charts", "cluster", "explore", "parquet", "test", "browser-test", "dev"):
         asked += extras["optional-dependencies"][name]
     locked = _locked()
     for wanted in map(Requirement, asked):

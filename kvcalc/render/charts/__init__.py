@@ -7,6 +7,7 @@ with a method ``spec`` needs none.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
@@ -14,7 +15,7 @@ from kvcalc.core.errors import InputError
 if TYPE_CHECKING:
     from kvcalc.render.charts.pieces import Spec
 
-__all__ = ["chart_spec", "picture", "runtime"]
+__all__ = ["chart_spec", "picture", "require_drawing", "runtime"]
 
 _MODULES = {
     "kvcalc.simulate": "simulate",
@@ -56,11 +57,25 @@ def chart_spec(report: Any, *, view: str = "") -> Spec:
     return spec
 
 
+def require_drawing() -> None:
+    """Refuse to draw where the library that does it is not installed.
+
+    Raises:
+        InputError: it is not.
+    """
+    if find_spec("vl_convert") is None:
+        raise InputError("charts are drawn by vl-convert, which is not installed", hint='pip install "kvcalc[charts]"')
+
+
 def runtime() -> str:
     """Return the JavaScript that draws specifications, as one module without imports; it takes seconds to put together.
 
     It sets ``window.vegaEmbed``, whose option ``ast`` draws without ``eval``.
+
+    Raises:
+        InputError: the library that it comes from is not installed.
     """
+    require_drawing()
     import vl_convert
 
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
@@ -70,7 +85,11 @@ def picture(spec: Spec, kind: str) -> bytes:
     """Return a chart as the content of a file: ``svg``, ``png``, or ``html``, a page that needs no network.
 
     The JavaScript engine that draws ends the process where it gets too little memory.
+
+    Raises:
+        InputError: it is not installed.
     """
+    require_drawing()
     import vl_convert
 
     if kind == "svg":
