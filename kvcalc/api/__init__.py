@@ -6,12 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvcalc.api.cache import levers, traffic
-    from kvcalc.api.calculators import decode, explain, fit, prefill, roofline, size
     from kvcalc.api.checks import check_files, check_schema
-    from kvcalc.api.choices import compare, side, side_labels, solve
-    from kvcalc.api.deployments import deployment
-    from kvcalc.api.engines import engine_options, served
     from kvcalc.api.evidence import check_measured, validate
     from kvcalc.api.loads import Load
     from kvcalc.api.logs import reconcile
@@ -34,18 +29,31 @@ if TYPE_CHECKING:
     )
     from kvcalc.api.serving import Serving, find_capacity, simulate_serving
     from kvcalc.api.shown import chart, chart_runtime, report_data
-    from kvcalc.api.speculation import draft_deployment, explain_speculation, speculate, with_draft
     from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
     from kvcalc.demo.drift import demo_drift
     from kvcalc.demo.kv_cache import demo_kv_cache
     from kvcalc.demo.paging import demo_paging
     from kvcalc.demo.speculation import demo_speculate
+    from kvcalc.questions import ask
+    from kvcalc.questions.compare import compare, side, side_labels
+    from kvcalc.questions.decode import decode
+    from kvcalc.questions.deployments import deployment, engine_options, served
+    from kvcalc.questions.explaining import explain
+    from kvcalc.questions.fit import fit
+    from kvcalc.questions.levers import levers
+    from kvcalc.questions.prefill import prefill
+    from kvcalc.questions.roofline import roofline
+    from kvcalc.questions.size import size
+    from kvcalc.questions.solve import solve
+    from kvcalc.questions.speculate import draft_deployment, explain_speculation, speculate, with_draft
+    from kvcalc.questions.traffic import traffic
 
 __all__ = [
     "Load",
     "Serving",
     "Sweep",
+    "ask",
     "bench",
     "catalogue",
     "catalogue_hardware",
@@ -101,19 +109,14 @@ __all__ = [
     "write_profile",
 ]
 
-# Each module, relative to this package, and its functions, loaded when they are called for.
+# Each module, below kvcalc, and its functions, loaded when they are called for.
 _MODULES: dict[str, tuple[str, ...]] = {
-    "cache": ("levers", "traffic"),
-    "calculators": ("decode", "explain", "fit", "prefill", "roofline", "size"),
-    "checks": ("check_files", "check_schema"),
-    "choices": ("compare", "side", "side_labels", "solve"),
-    "deployments": ("deployment",),
-    "engines": ("engine_options", "served"),
-    "evidence": ("check_measured", "validate"),
-    "loads": ("Load",),
-    "logs": ("reconcile",),
-    "measuring": ("bench", "crosscheck", "write_profile"),
-    "profiles": (
+    "api.checks": ("check_files", "check_schema"),
+    "api.evidence": ("check_measured", "validate"),
+    "api.loads": ("Load",),
+    "api.logs": ("reconcile",),
+    "api.measuring": ("bench", "crosscheck", "write_profile"),
+    "api.profiles": (
         "catalogue",
         "catalogue_hardware",
         "catalogue_model",
@@ -129,15 +132,27 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "quants",
         "validate_profile",
     ),
-    "serving": ("Serving", "find_capacity", "simulate_serving"),
-    "shown": ("chart", "chart_runtime", "report_data"),
-    "steps": ("replay_steps",),
-    "speculation": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),
-    "sweeps": ("Sweep", "sweep", "sweep_columns"),
-    ".demo.drift": ("demo_drift",),
-    ".demo.kv_cache": ("demo_kv_cache",),
-    ".demo.paging": ("demo_paging",),
-    ".demo.speculation": ("demo_speculate",),
+    "api.serving": ("Serving", "find_capacity", "simulate_serving"),
+    "api.shown": ("chart", "chart_runtime", "report_data"),
+    "api.steps": ("replay_steps",),
+    "api.sweeps": ("Sweep", "sweep", "sweep_columns"),
+    "demo.drift": ("demo_drift",),
+    "demo.kv_cache": ("demo_kv_cache",),
+    "demo.paging": ("demo_paging",),
+    "demo.speculation": ("demo_speculate",),
+    "questions": ("ask",),
+    "questions.compare": ("compare", "side", "side_labels"),
+    "questions.decode": ("decode",),
+    "questions.deployments": ("deployment", "engine_options", "served"),
+    "questions.explaining": ("explain",),
+    "questions.fit": ("fit",),
+    "questions.levers": ("levers",),
+    "questions.prefill": ("prefill",),
+    "questions.roofline": ("roofline",),
+    "questions.size": ("size",),
+    "questions.solve": ("solve",),
+    "questions.speculate": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),
+    "questions.traffic": ("traffic",),
 }
 _HOME = {name: module for module, found in _MODULES.items() for name in found}
 
@@ -145,7 +160,7 @@ _HOME = {name: module for module, found in _MODULES.items() for name in found}
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    return getattr(import_module(f"kvcalc.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -69,44 +69,94 @@ class Load:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for wrong, what, hint in self._mistakes():
+        for parameter, wrong, what, hint in self._mistakes():
             if wrong:
-                raise InputError(what, hint=hint)
+                raise InputError(what, hint=hint, parameter=parameter)
         if self._needs_rate:
             self._arrivals()
         for name, text in (("prompt", self.prompt), ("output-tokens", self.output_tokens), ("turns", self.turns)):
             if text is not None:
                 self._read_lengths(text, name)
 
-    def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield what could be wrong: whether it is, what to say, and what to do."""
+    def _mistakes(self) -> Iterator[tuple[str, bool, str, str]]:
+        """Yield what could be wrong: the parameter, whether it is, what to say, and what to do."""
         process, traced = self.process, self.trace is not None
         known = did_you_mean(process, _PROCESSES) or f"arrivals: {', '.join(_PROCESSES)}"
-        yield process not in _PROCESSES, f"arrival {process!r} is not known", known
+        yield "arrival", process not in _PROCESSES, f"arrival {process!r} is not known", known
         lengths = self.prompt is not None or self.output_tokens is not None
-        yield traced and lengths, "the lengths of requests are the trace's", "leave out --trace, or the lengths"
-        yield traced and self.turns is not None, "conversations are made, not read from a trace", "leave out --trace"
+        yield (
+            "trace",
+            traced and lengths,
+            "the lengths of requests are the trace's",
+            "leave out --trace, or the lengths",
+        )
+        yield (
+            "turns",
+            traced and self.turns is not None,
+            "conversations are made, not read from a trace",
+            "leave out --trace",
+        )
         missing = not traced and (self.prompt is None or self.output_tokens is None)
-        yield missing, "the lengths of requests are not known", "give --trace, or --prompt and --output-tokens"
-        yield not traced and self.columns is not None, "columns are those of a trace", "give --trace"
-        yield not traced and process == "trace", "there is no trace whose times could be used", "give --trace"
+        yield (
+            "prompt",
+            missing,
+            "the lengths of requests are not known",
+            "give --trace, or --prompt and --output-tokens",
+        )
+        yield "columns", not traced and self.columns is not None, "columns are those of a trace", "give --trace"
+        yield (
+            "arrival",
+            not traced and process == "trace",
+            "there is no trace whose times could be used",
+            "give --trace",
+        )
         closed = process == "closed"
-        yield closed and self.users is None, "a closed loop needs users", "give --users"
-        yield not closed and self.users is not None, "users wait for answers in a closed loop", "--arrival closed"
+        yield "users", closed and self.users is None, "a closed loop needs users", "give --users"
+        yield (
+            "users",
+            not closed and self.users is not None,
+            "users wait for answers in a closed loop",
+            "--arrival closed",
+        )
         few = self.users is not None and self.users < 1
-        yield few, f"a closed loop of {self.users} users", "it has 1 or more"
-        yield closed and self.rate is not None, "the rate of a closed loop follows from its users", "leave out --rate"
-        yield closed and self.turns is not None, "conversations begin at a rate", "give --rate instead of --users"
+        yield "users", few, f"a closed loop of {self.users} users", "it has 1 or more"
+        yield (
+            "rate",
+            closed and self.rate is not None,
+            "the rate of a closed loop follows from its users",
+            "leave out --rate",
+        )
+        yield (
+            "turns",
+            closed and self.turns is not None,
+            "conversations begin at a rate",
+            "give --rate instead of --users",
+        )
         talks = self.turns is not None
-        yield self.system_tokens != 0 and not talks, "a system prompt is that of conversations", "give --turns"
-        yield self.think_s != 0 and not (talks or closed), "nobody thinks in open arrivals", "give --users or --turns"
-        yield not 0 <= self.think_s < math.inf, f"a time to think of {self.think_s:g} s", "it is 0 or more"
+        yield (
+            "system-tokens",
+            self.system_tokens != 0 and not talks,
+            "a system prompt is that of conversations",
+            "give --turns",
+        )
+        yield (
+            "think",
+            self.think_s != 0 and not (talks or closed),
+            "nobody thinks in open arrivals",
+            "give --users or --turns",
+        )
+        yield "think", not 0 <= self.think_s < math.inf, f"a time to think of {self.think_s:g} s", "it is 0 or more"
         rated = self._needs_rate and self.rate is None
-        yield rated, f"{process} arrivals need a rate", "give --rate, in requests a second"
+        yield "rate", rated, f"{process} arrivals need a rate", "give --rate, in requests a second"
         few = self.requests is not None and not 1 <= self.requests <= _MOST_REQUESTS
-        yield few, f"requests must be from 1 to {_MOST_REQUESTS:,}, not {self.requests}", "it is a number of requests"
+        yield (
+            "requests",
+            few,
+            f"requests must be from 1 to {_MOST_REQUESTS:,}, not {self.requests}",
+            "it is a number of requests",
+        )
         slow = self.rate is not None and not 0 < self.rate < math.inf
-        yield slow, f"a rate of {self.rate} requests a second", "it is above 0"
+        yield "rate", slow, f"a rate of {self.rate} requests a second", "it is above 0"
 
     @property
     def process(self) -> str:

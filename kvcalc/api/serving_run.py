@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kvcalc.api.speculation import draft_deployment, with_draft
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
 from kvcalc.core.units import parse_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.formats import format_names
+from kvcalc.questions.speculate import draft_deployment, with_draft
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
 from kvcalc.simulate.jumping import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
@@ -232,7 +232,9 @@ def _timer(deployment: Deployment, serving: Serving) -> StepTimer:
         step_s = parse_seconds(step_times)
     except InputError:
         raise InputError(
-            f"step times {step_times!r} are not known", hint="ideal, serial, estimate, or a duration such as 20ms"
+            f"step times {step_times!r} are not known",
+            hint="ideal, serial, estimate, or a duration such as 20ms",
+            parameter="step-times",
         ) from None
     return ConstantTimer(step_s=step_s)
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.api.calculators import fit, prefill, size
-from kvcalc.api.speculation import speculate
 from kvcalc.api.sweep_inputs import check_unchanged, read_profile, read_profiles
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.plan.speculative.acceptance import FORMS
+from kvcalc.questions.fit import fit
+from kvcalc.questions.prefill import prefill
+from kvcalc.questions.size import size
+from kvcalc.questions.speculate import speculate
 from kvcalc.render.records import records
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def _cells(task: SweepTask) -> Columns:
 
 @lru_cache(maxsize=8)
 def _deployed(given: tuple[tuple[str, Any], ...], digests: tuple[tuple[str, str], ...]) -> Deployment:
-    from kvcalc.api.deployments import deployment
+    from kvcalc.questions.deployments import deployment
 
     return deployment(**_with_profiles(dict(given), dict(digests)))
 

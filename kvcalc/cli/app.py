@@ -11,10 +11,12 @@ import typer
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
+from kvcalc.cli.commands import question_command
 from kvcalc.cli.main import ALIASES, COMMANDS, overview
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.units import print_bytes_as
 from kvcalc.profiles.origins import noting_origins
+from kvcalc.questions import QUESTIONS
 
 __all__ = ["load_command", "run"]
 
@@ -49,12 +51,7 @@ def load_command(name: str) -> Any:
     if name not in {**COMMANDS, **ALIASES}:
         hint = did_you_mean(name, {**COMMANDS, **ALIASES}) or f"commands: {', '.join(COMMANDS)}"
         raise KvcalcError(f"unknown command {name!r}", hint=hint)
-    module = import_module(f"kvcalc.cli.{ALIASES.get(name, name)}")
-    app = getattr(module, "app", None)
-    if app is None:
-        app = typer.Typer(**_PLAIN)
-        app.command(name)(module.command)
-    found = get_command(app)
+    found: Any = question_command(name) if name in QUESTIONS else _written_command(name)
     for command in (found, *getattr(found, "commands", {}).values()):
         for parameter in command.params:
             if parameter.type.name == "float" and parameter.callback is None:
@@ -62,6 +59,16 @@ def load_command(name: str) -> Any:
         if any(parameter.name == "output" for parameter in command.params):
             command.params.append(_units_option())
     return found
+
+
+def _written_command(name: str) -> Any:
+    """Return the command of the module of its name."""
+    module = import_module(f"kvcalc.cli.{ALIASES.get(name, name)}")
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(**_PLAIN)
+        app.command(name)(module.command)
+    return get_command(app)
 
 
 class _ReaderGoneError(Exception):

@@ -69,7 +69,7 @@ def command(
         batches=counts(batch, "batch") or (1,),
         contexts=counts(context, "context") or (1,),
         layers=layers,
-        fit_memory_bytes=memory(fit_memory),
+        fit_memory_bytes=memory(fit_memory, "fit-memory"),
         gpu=gpu,
         calibration=calibration,
         draft=draft,

@@ -75,4 +75,4 @@ def quants(
 
     shown = command_output(output, json=json)
     tokens = one_count(context, "context")
-    emit(api.quants(model, memory_bytes=memory_of(memory), context=tokens, imatrix=imatrix), shown)
+    emit(api.quants(model, memory_bytes=memory_of(memory, "memory"), context=tokens, imatrix=imatrix), shown)

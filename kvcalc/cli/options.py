@@ -20,8 +20,6 @@ __all__ = [
     "Calibration",
     "Contexts",
     "Engine",
-    "Estimate",
-    "Explain",
     "Gpu",
     "Json",
     "Memory",
@@ -29,12 +27,8 @@ __all__ = [
     "Output",
     "Set",
     "Towers",
-    "With",
-    "takes_acceptance",
     "takes_charts",
-    "takes_costs",
     "takes_deployment",
-    "takes_draft",
     "takes_engine",
     "takes_lesson",
     "takes_load",
@@ -51,12 +45,9 @@ Memory = Annotated[
 ]
 Batches = Annotated[str, Option("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).")]
 Set = Annotated[list[str] | None, Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
-Explain = Annotated[bool, Option("--explain", help="Print each formula with its numbers and their sources.")]
-Estimate = Annotated[bool, Option("--estimate", help="Estimate the time too, with the calibration that applies.")]
 Calibration = Annotated[
     str | None, Option("--calibration", help="Estimate with this calibration: catalogue name or file.")
 ]
-With = Annotated[str, Option("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Output = Annotated[str, Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 Towers = Annotated[bool | None, Option("--towers/--no-towers", help="Whether towers for images and sound are loaded.")]
@@ -88,12 +79,6 @@ _DEPLOYMENT: dict[str, Any] = {
     "settings": Set,
 }
 
-# What running costs; the names are the arguments of `kvcalc.api.deployment`.
-_COSTS: dict[str, Any] = {
-    "price_per_hour_usd": Annotated[float | None, Option("--price", help="Dollars for an hour of one GPU.")],
-    "power_share": Annotated[float | None, Option("--power-share", help="Share of its rated power that a GPU draws.")],
-}
-
 # How often drafted tokens are accepted, in one of these forms; the names are those of
 # `kvcalc.plan.speculative.acceptance.FORMS`.
 ACCEPTANCE: dict[str, Any] = {
@@ -115,25 +100,6 @@ ACCEPTANCE: dict[str, Any] = {
     "draft_rate": Annotated[
         float | None, Option("--draft-rate", help="Accepted over drafted tokens: vLLM's draft acceptance rate.")
     ],
-}
-
-# What drafts tokens in an engine's memory.
-_DRAFT: dict[str, Any] = {
-    "draft": Annotated[
-        str | None, Option("--draft", "--model-draft", help="Draft model, or a head's own profile: as --model.")
-    ],
-    "method": Annotated[
-        str | None,
-        Option("--method", help="draft-model, ngram, medusa, eagle, mtp or layer-skip, if not --draft alone."),
-    ],
-    "gamma": Annotated[int | None, Option("--gamma", "--spec-draft-n-max", help="Drafted tokens of a verification.")],
-    "draft_layers": Annotated[
-        int | None, Option("--draft-layers", help="eagle: layers of the head; layer-skip: layers that draft.")
-    ],
-    "draft_weights": Annotated[
-        str | None, Option("--draft-weights", help="Weight format of the draft model; the checkpoint's own.")
-    ],
-    "draft_tp": Annotated[int | None, Option("--draft-tp", help="Ranks that split the draft's layers; the target's.")],
 }
 
 # Files a report's chart is written to; the names are their endings.
@@ -225,21 +191,6 @@ def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
     return _taking(command, "engine_options", _ENGINE)
 
 
-def takes_costs(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say what running costs to a command; it gets them as the mapping ``cost_options``."""
-    return _taking(command, "cost_options", _COSTS)
-
-
-def takes_acceptance(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the forms of acceptance to a command; it gets them as the mapping ``acceptance_options``."""
-    return _taking(command, "acceptance_options", ACCEPTANCE)
-
-
-def takes_draft(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say what drafts tokens to a command; it gets them as the mapping ``draft_options``."""
-    return _taking(command, "draft_options", _DRAFT)
-
-
 def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that write a chart to files; the command gets them as the mapping ``chart_files``.
 
@@ -248,12 +199,9 @@ def takes_charts(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def checked(*, chart_files: dict[str, str | None], **options: Any) -> None:
-        if any(path is not None for path in chart_files.values()):
-            from kvcalc.render.charts import require_drawing
-            from kvcalc.render.files import check_writable
+        from kvcalc.cli.shared import check_charts
 
-            check_writable(chart_files.values())
-            require_drawing()
+        check_charts(chart_files)
         command(chart_files=chart_files, **options)
 
     return _taking(checked, "chart_files", _CHARTS)

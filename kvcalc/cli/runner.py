@@ -12,8 +12,10 @@ from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
+from kvcalc import api
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.profiles.origins import noting_origins
+from kvcalc.questions import QUESTIONS, ask, question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +53,9 @@ def _parameters(name: str) -> dict[str, inspect.Parameter]:
 @cache
 def _names(name: str) -> dict[str, str]:
     """Return what an option may be called, without dashes, and the parameter it sets."""
-    found = {}
+    if name in QUESTIONS:
+        return question(name).spelled()
+    spelled: dict[str, str] = {}
     for parameter, description in _parameters(name).items():
         if parameter in _PRINTING:
             continue
@@ -59,9 +63,14 @@ def _names(name: str) -> dict[str, str]:
         # what is written first in an annotation is a name, though the library calls it a default
         flags = [flag for flag in (option.default, *(option.param_decls or ())) if str(flag).startswith("--")]
         for flag in (parameter, *flags):
-            spelled = flag.split("/")[0].lstrip("-").replace("-", "_")
-            found[spelled] = parameter
-    return found
+            spelled[flag.split("/")[0].lstrip("-").replace("-", "_")] = parameter
+    return spelled
+
+
+def _help(report: str, parameter: str) -> str:
+    if report in QUESTIONS:
+        return question(report).params[parameter].help
+    return str(_option(_parameters(report)[parameter]).help)
 
 
 def _option(parameter: inspect.Parameter) -> Any:
@@ -80,7 +89,7 @@ def option_help() -> dict[str, str]:
     found: dict[str, str] = {}
     for report in report_names():
         for spelled, parameter in _names(report).items():
-            found.setdefault(spelled, _option(_parameters(report)[parameter]).help)
+            found.setdefault(spelled, _help(report, parameter))
     return dict(sorted(found.items()))
 
 
@@ -108,7 +117,7 @@ class Runner:
         options = _options(report, settings, defaults)
         key = repr((report, sorted(options.items(), key=lambda item: item[0])))
         if key not in self._answers:
-            self._answers[key] = _answer(report, options)
+            self._answers[key] = _asked(report, options) if report in QUESTIONS else _answer(report, options)
         return self._answers[key]
 
 
@@ -126,10 +135,22 @@ def _options(report: str, settings: Mapping[str, Any], defaults: Mapping[str, An
         context = settings.get("context", defaults.get("context"))
         if context is not None:
             chosen["prompt"] = context
-    parameters = _parameters(report)
     # what is null is left out
     given = {name: value for name, value in chosen.items() if value is not None}
+    if report in QUESTIONS:
+        params = question(report).params
+        return {name: _scalar(name, value, repeats=params[name].repeats) for name, value in given.items()}
+    parameters = _parameters(report)
     return {name: _typed(name, value, parameters[name].annotation) for name, value in given.items()}
+
+
+def _scalar(name: str, value: Any, *, repeats: bool) -> Any:
+    """Return a value of a YAML file as a command line would have it: text is text, whatever it looks like."""
+    if repeats and isinstance(value, list):
+        return [str(each) for each in value]
+    if isinstance(value, list | dict):
+        raise InputError(f"{name} takes one value, not {value}", hint="lists go below `matrix:`")
+    return value if isinstance(value, bool) else str(value)
 
 
 def _typed(name: str, value: Any, annotation: Any) -> Any:
@@ -159,6 +180,16 @@ def _typed(name: str, value: Any, annotation: Any) -> Any:
 def _kinds(annotation: Any) -> list[Any]:
     found = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return [get_origin(kind) or kind for kind in found if kind is not type(None)]
+
+
+def _asked(report: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    missing = next(
+        (each for name, each in question(report).params.items() if each.is_required and name not in options), None
+    )
+    if missing is not None:
+        raise InputError(f"{report} needs {missing.name}", hint=f"kvcalc {report} --help shows the options")
+    with noting_origins():
+        return api.report_data(ask(report, options))
 
 
 def _answer(report: str, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -162,7 +162,7 @@ def command(
         report=report,
         axes={name: values for name, values in axes.items() if values is not None},
         deployment={"weights": weights, "activations": activations, "settings": tuple(settings or ())}
-        | ({} if memory is None else {"memory_bytes": memory_of(memory)})
+        | ({} if memory is None else {"memory_bytes": memory_of(memory, "memory")})
         | ({} if towers is None else {"towers": towers}),
         options=options,
     )

@@ -9,10 +9,11 @@ KvcalcError                      what, where, hint
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "InputError",
@@ -20,6 +21,7 @@ __all__ = [
     "ProfileError",
     "UnknownNameError",
     "UnsupportedError",
+    "about",
     "did_you_mean",
 ]
 
@@ -31,13 +33,15 @@ class KvcalcError(Exception):
         what: one sentence that says what is wrong.
         where: the place, as ``file:line``, a field's path or an option.
         hint: what to do about it.
+        parameter: the parameter that it is about, as the command line spells it without dashes; empty if unknown.
     """
 
-    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", hint: str = "", parameter: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         self.hint = hint
+        self.parameter = parameter
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" if self.where else self.what
@@ -57,6 +61,16 @@ class ProfileError(KvcalcError):
 
 class UnsupportedError(KvcalcError):
     """An architecture or scheme that kvcalc does not know and therefore refuses by name."""
+
+
+@contextmanager
+def about(parameter: str) -> Iterator[None]:
+    """Name the parameter that errors raised inside are about, where they name none themselves."""
+    try:
+        yield
+    except KvcalcError as error:
+        error.parameter = error.parameter or parameter
+        raise
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ def check_between(what: str, value: float, least: float, most: float) -> None:
     >>> check_between("batch", 3, 1, 8)
     """
     if not least <= value <= most:
-        raise InputError(f"{what} must be from {least:,} to {most:,}, not {value:,}")
+        raise InputError(f"{what} must be from {least:,} to {most:,}, not {value:,}", parameter=what)
 
 
 def check_combinations(what: str, *axes: Sized, most: int = MOST_ROWS, hint: str = _LARGER) -> None:

@@ -125,11 +125,13 @@ class Parallel:
                 raise InputError(
                     f"{name} parallel size must be from 1 to {_MOST_RANKS:,}, not {getattr(self, name)}",
                     hint="it is a number of GPUs",
+                    parameter=f"{name}-parallel",
                 )
         if self.expert > 1 and self.tensor * self.data % self.expert:
             raise InputError(
                 f"expert parallel size {self.expert} does not divide tensor x data = {self.tensor * self.data}",
                 hint="experts are spread over the ranks of tensor and data parallelism",
+                parameter="expert-parallel",
             )
 
     @property

@@ -71,4 +71,5 @@ def check_split(model: ModelProfile, tensor: int) -> None:
         raise InputError(
             f"the heads of {model.name} are not shared evenly by {tensor} tensor-parallel ranks",
             hint=f"engines refuse such a size; --tp can be {sizes}, and --pp cuts the layers",
+            parameter="tensor-parallel",
         )

@@ -51,7 +51,8 @@ def _most_sequences(options: EngineOptions, parallel: Parallel) -> int:
 def _check_caches(engine: str, formats: Formats, known: tuple[str, ...]) -> None:
     for found in (formats.key.name, formats.value.name):
         if found not in known:
-            raise InputError(f"{engine} keeps no cache in {found}", hint=f"its formats are {', '.join(known)}")
+            hint = f"its formats are {', '.join(known)}"
+            raise InputError(f"{engine} keeps no cache in {found}", hint=hint, parameter="kv-dtype")
 
 
 def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> None:
@@ -129,6 +130,7 @@ def _llama_cpp(
         raise UnsupportedError(
             "llama.cpp on several GPUs is not modelled: its split depends on what each of them has free",
             hint="ask for one GPU, or use --engine vllm",
+            parameter="gpus",
         )
     asked = llama_cpp.LlamaCppOptions(
         parallel=options.parallel,
@@ -236,7 +238,7 @@ def pool(
     """
     if engine not in ENGINES:
         hint = did_you_mean(engine, ENGINES) or f"engines: {', '.join(ENGINES)}"
-        raise InputError(f"the memory of engine {engine!r} is not modelled", hint=hint)
+        raise InputError(f"the memory of engine {engine!r} is not modelled", hint=hint, parameter="engine")
     if draft is not None and draft.method not in _METHODS.get(engine, (draft.method,)):
         raise InputError(f"{engine} does not draft by {draft.method}", hint=f"it has {', '.join(_METHODS[engine])}")
     return _pool(engine, Same(model), Same(formats), parallel, options, Same(draft))

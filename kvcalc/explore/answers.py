@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcalc import api
+from kvcalc.core import readers
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.explore.fields import FieldError, of_field, read_fields
 from kvcalc.explore.questions import QUESTIONS, looked_up
@@ -101,7 +102,7 @@ def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = Non
         FieldError: a mistake that is in one field, as far as can be told.
     """
     question = QUESTIONS[name]
-    values = read_fields(asked, (*question.fields, "explain"), question.special)
+    values = read_fields(asked, (*question.fields, "explain"), {**question.readers, "explain": readers.flag})
     pasted = None
     if config is not None:
         with of_field("config"):
@@ -112,7 +113,7 @@ def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = Non
         found = question.ask(values, pasted)
         explained = found.explained() if values.get("explain") and found.explained else ()
     except KvcalcError as error:
-        raise FieldError(error, values.field_of(error)) from error
+        raise FieldError(error, error.parameter if error.parameter in question.fields else "") from error
     data = api.report_data(found.report, explained=explained)
     data["command"] = question.command_line(values, pasted=config is not None)
     data["charts"] = {view or "main": chart for view in question.views if (chart := _chart(found.report, view))}

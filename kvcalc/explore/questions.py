@@ -1,44 +1,43 @@
-"""The questions of a page: which fields each report takes, and how it is asked of the facade."""
+"""The questions of a page: those that are declared, within a page's limits, its simulations and demonstrations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
+from math import prod
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc import api
-from kvcalc.core.errors import InputError, UnknownNameError
-from kvcalc.core.same import Same
-from kvcalc.explore.fields import FEW, LISTS, ONE, ONE_OR_NONE, Values, of_field
+from kvcalc.core.errors import InputError, UnknownNameError, about
+from kvcalc.core.readers import count, count_from_zero, memory, number
+from kvcalc.explore.fields import Values, of_field
+from kvcalc.questions import QUESTIONS as DECLARED
+from kvcalc.questions import question
+from kvcalc.questions.declared import Answer
+from kvcalc.questions.groups import Engine, OnGpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.core.readers import Reader
+    from kvcalc.questions.declared import Question as Declared
 
-__all__ = ["QUESTIONS", "Answer", "Question", "deployment_of", "looked_up"]
+    Asked = TypeVar("Asked", bound=Declared)
 
-_MOST_REQUESTS = 5_000
-_MOST_SIMULATED_S = 9.0
-_MOST_REPLICAS = 16
-_MOST_MEMORY_TOKENS = 1_000_000
-_MOST_DEPLOYMENTS = 64
+__all__ = ["QUESTIONS", "Question", "asked_question", "looked_up", "page_params"]
+
+_MAX_COUNTS = 64
+_MAX_ROWS = 64
+_MAX_REQUESTS = 5_000
+_MAX_SIMULATED_S = 9.0
+_MAX_REPLICAS = 16
+_MAX_MEMORY_TOKENS = 1_000_000
 _DEFAULT_CONFIG = "config.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A report, and what explains it.
-
-    Args:
-        report: the report.
-        explained: returns the formulas behind it; none where there are none.
-    """
-
-    report: Any
-    explained: Callable[[], Sequence[ExplainedStep]] | None = None
+# Each setting of speculation takes a search.
+_MAX_SEARCHED = 8
+_LOOKED_UP = {"model": api.catalogue_model, "gpu": api.catalogue_hardware, "draft": api.catalogue_model}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class Question:
         ask: returns the answer to values, with a pasted model in place of a named one where there is one.
         views: its charts.
         slow: whether it is a simulation, which waits its turn behind others.
-        special: how fields are read that are not read as elsewhere.
+        readers: how fields are read whose question does not read them itself.
     """
 
     command: str
@@ -59,7 +58,7 @@ class Question:
     ask: Callable[[Values, ModelProfile | None], Answer]
     views: tuple[str, ...] = ("",)
     slow: bool = False
-    special: Mapping[str, Callable[[str, str], Any]] = field(default_factory=dict)
+    readers: Mapping[str, Reader] = field(default_factory=dict)
 
     @property
     def takes_config(self) -> bool:
@@ -73,17 +72,16 @@ class Question:
             words += ["--model", _DEFAULT_CONFIG]
         for name, text in values.given:
             if text in ("true", "false"):
-                words += [f"--{name}"] if text == "true" else []
+                words += [f"--{name}"] if text == "true" else self._off(name)
             else:
                 words += [f"--{name}", quote(text)]
         return " ".join(words)
 
-
-_FORMATS = ("weights", "kv-dtype", "activations")
-_SPREAD = ("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel")
-_RUN = ("model", *_FORMATS, *_SPREAD)
-_ENGINE = ("engine", "max-model-len", "utilization", "block-size")
-_LOAD = ("arrival", "rate", "requests", "prompt", "output-tokens", "users", "seed")
+    def _off(self, name: str) -> list[str]:
+        """Return the flag that says no, where there is one."""
+        params = question(self.command).params if self.command in DECLARED else {}
+        flags = [flag for each in params.values() if each.name == name for flag in each.flags]
+        return [flag.partition("/")[2] for flag in flags if "/" in flag]
 
 
 def looked_up(load: Callable[[str], Any], name: str) -> Any:
@@ -98,148 +96,79 @@ def looked_up(load: Callable[[str], Any], name: str) -> Any:
         raise UnknownNameError(error.what, hint=error.hint.replace("; a profile file works too", "")) from error
 
 
-def _model(values: Values, pasted: ModelProfile | None) -> Any:
-    with of_field("model"):
-        if pasted is not None:
-            return pasted
-        if "model" not in values.read:
-            raise InputError("choose a model")
-        return looked_up(api.catalogue_model, values.get("model"))
+def page_params(kind: type[Declared]) -> dict[str, str]:
+    """Return the fields that a page may ask a declared question with, and the parameter that each sets."""
+    return {each.name: name for name, each in kind.params.items() if each.on_page and not each.is_argument}
 
 
-def _gpu(values: Values, *, needed: bool) -> Any:
-    with of_field("gpu"):
-        if "gpu" in values.read:
-            return looked_up(api.catalogue_hardware, values.get("gpu"))
-        if needed:
-            raise InputError("choose an accelerator")
-        return None
-
-
-def deployment_of(values: Values, pasted: ModelProfile | None = None, *, needs_gpu: bool = False, **more: Any) -> Any:
-    """Return the model on accelerators that the fields describe, from the catalogue alone.
+def asked_question(kind: type[Asked], texts: Mapping[str, Any], pasted: ModelProfile | None = None) -> Asked:
+    """Return a declared question as the fields of a page ask it, its profiles from the catalogue alone.
 
     Args:
-        values: the fields.
+        kind: the question.
+        texts: the fields, by their names on the page.
         pasted: a model in place of a named one.
-        needs_gpu: whether an accelerator must be given.
-        more: arguments of `kvcalc.api.deployment` in place of the fields'.
 
     Raises:
-        FieldError: a model or accelerator that is missing or not known.
-        KvcalcError: formats or sizes that cannot be.
+        KvcalcError: a model or accelerator that is missing or not known, or a value that cannot be read.
     """
-    model, gpu = _model(values, pasted), _gpu(values, needed=needs_gpu)
-    options = values.some(*_FORMATS, *_SPREAD, "engine") | {"price_per_hour_usd": values.get("price")} | more
-    return _deployed(Same(model), Same(gpu), tuple(options.items()), tuple(values.some(*_ENGINE[1:]).items()))
+    names = page_params(kind)
+    given = {names[name]: text for name, text in texts.items() if name in names}
+    for name, load in _LOOKED_UP.items():
+        if name in given:
+            with about(name):
+                given[name] = looked_up(load, str(given[name]).strip())
+    if pasted is not None:
+        given["model"] = pasted
+    for name, missing in (("model", "choose a model"), ("gpu", "choose an accelerator")):
+        if name in kind.params and kind.params[name].is_required and name not in given:
+            raise InputError(missing, parameter=name)
+    asked = kind(**given)
+    _check_lists(asked, most=_MAX_SEARCHED if kind.__name__ == "Speculate" else _MAX_COUNTS)
+    return asked
 
 
-@lru_cache(maxsize=_MOST_DEPLOYMENTS)
-def _deployed(
-    model: Same[Any], gpu: Same[Any], options: tuple[tuple[str, Any], ...], started: tuple[tuple[str, Any], ...]
-) -> Any:
-    """Return one object for questions that differ in batch and context alone: what follows from it is remembered."""
-    placed = api.deployment(model.it, gpu=gpu.it, **dict(options))
-    return api.served(placed, placed.engine, dict(started))
+def _check_lists(asked: Declared, *, most: int) -> None:
+    """Refuse lists that take a page too long."""
+    lists = {each.name: value for name, each in asked.params.items()
+             if isinstance(value := getattr(asked, name), tuple) and value and isinstance(value[0], int)}  # fmt: skip
+    for name, value in lists.items():
+        if len(value) > most:
+            what = f"{name} takes at most {most} numbers here, not {len(value):,}"
+            raise InputError(what, hint="widen the step", parameter=name)
+    rows = prod(map(len, lists.values()))
+    if rows > _MAX_ROWS:
+        longest = max(lists, key=lambda name: len(lists[name]))
+        raise InputError(f"at most {_MAX_ROWS} rows are computed here, not {rows:,}", parameter=longest)
 
 
-def _size(values: Values, pasted: ModelProfile | None) -> Answer:
-    context, batch = values.get("context"), values.get("batch", 1)
-    deployment = deployment_of(values, pasted)
-    report = api.size(deployment, context=context, batch=batch)
-    return Answer(report, lambda: api.explain("size", deployment, context=context, batch=batch))
+def _ask(name: str, values: Values, pasted: ModelProfile | None) -> Answer:
+    return asked_question(question(name), values.read, pasted).answer()
 
 
 def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
-    memory = values.get("kv-memory")
-    deployment = deployment_of(values, pasted, needs_gpu=memory is None)
-    return Answer(api.fit(deployment, context=values.get("context"),
-                          batch=values.get("batch", 1), kv_memory_bytes=memory))  # fmt: skip
-
-
-def _decode(values: Values, pasted: ModelProfile | None) -> Answer:
-    return _timed("decode", partial(api.decode, contexts=values.get("context")), values, pasted)
-
-
-def _prefill(values: Values, pasted: ModelProfile | None) -> Answer:
-    return _timed("prefill", partial(api.prefill, prompts=values.get("prompt")), values, pasted)
-
-
-def _timed(
-    kind: Literal["decode", "prefill"], ask: Callable[..., Any], values: Values, pasted: ModelProfile | None
-) -> Answer:
-    """Return the times of passes; the first row is the one that is explained."""
-    deployment = deployment_of(values, pasted, needs_gpu=True)
-    report = ask(deployment, batches=values.get("batch", (1,)), estimate=values.get("estimate", False))
-    first = report.rows[0]
-    tokens = first.context if kind == "decode" else first.prompt
-    used = None if report.calibration is None else report.calibration.name
-    return Answer(report, lambda: api.explain(kind, deployment, context=tokens, batch=first.batch, calibration=used))
-
-
-def _roofline(values: Values, pasted: ModelProfile | None) -> Answer:
-    placed = [deployment_of(values, pasted, needs_gpu=True)] if pasted or "model" in values.read else []
-    hardware = placed[0].hardware if placed else _gpu(values, needed=True)
-    gpus = placed[0].parallel.gpus if placed else values.get("gpus", 1)
-    batches, contexts = values.get("batch", (1,)), values.get("context")
-    report = api.roofline(hardware, placed, gpus=gpus, batches=batches, contexts=contexts)
-    return Answer(report, lambda: api.explain("roofline", hardware))
-
-
-def _speculate(values: Values, pasted: ModelProfile | None) -> Answer:
-    target = deployment_of(values, pasted, needs_gpu=True)
-    draft = None
-    with of_field("draft"):
-        if "draft" in values.read:
-            shared = values.some("kv-dtype", "activations")
-            draft = api.draft_deployment(target, looked_up(api.catalogue_model, values.get("draft")), **shared)
-    measured = values.some("acceptance-by-position", "accepted-length", "draft-rate")
-    asked = {
-        "method": values.get("method"),
-        "acceptance": values.get("acceptance", None if measured else "0.8"),
-        **measured,
-    }
-    gammas = values.get("gamma")
-    report = api.speculate(target, draft, gammas=gammas, batches=values.get("batch", (1,)),
-                           contexts=values.get("context"), **asked)  # fmt: skip
-    first, gamma = report.rows[0], gammas[0] if gammas else None
-    return Answer(report, lambda: api.explain_speculation(target, draft, gamma=gamma, batch=first.batch,
-                                                          context=first.context, **asked))  # fmt: skip
-
-
-def _levers(values: Values, pasted: ModelProfile | None) -> Answer:
-    deployment = deployment_of(values, pasted)
-    report = api.levers(
-        deployment, context=values.get("context"), batch=values.get("batch", 1), with_levers=values.get("with", "")
-    )
-    return Answer(report)
-
-
-def _traffic(values: Values, pasted: ModelProfile | None) -> Answer:
-    deployment = deployment_of(values, pasted)
-    with of_field("output-tokens"):
-        if "output-tokens" not in values.read:
-            raise InputError("say how many tokens are generated")
-    return Answer(api.traffic(deployment, output_tokens=values.get("output-tokens"), batch=values.get("batch", 1),
-                              prompt_tokens=values.get("prompt", 0)))  # fmt: skip
+    if "gpu" not in values.read and "kv-memory" not in values.read:
+        raise InputError("choose an accelerator", parameter="gpu")
+    return _ask("fit", values, pasted)
 
 
 def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
-    deployment = deployment_of(values, pasted, needs_gpu=True, engine="vllm")
+    run = asked_question(OnGpu, values.read, pasted)
+    run.engine = "vllm"
+    deployment = run.deployment()
     with of_field("requests"):
-        if values.get("requests", 1) > _MOST_REQUESTS:
-            raise InputError(f"requests must be at most {_MOST_REQUESTS:,} here", hint="kvcalc simulate takes more")
+        if values.get("requests", 1) > _MAX_REQUESTS:
+            raise InputError(f"requests must be at most {_MAX_REQUESTS:,} here", hint="kvcalc simulate takes more")
     with of_field("replicas"):
-        if values.get("replicas", 1) > _MOST_REPLICAS:
-            raise InputError(f"replicas must be at most {_MOST_REPLICAS} here", hint="kvcalc simulate takes more")
+        if values.get("replicas", 1) > _MAX_REPLICAS:
+            raise InputError(f"replicas must be at most {_MAX_REPLICAS} here", hint="kvcalc simulate takes more")
     with of_field("arrival"):
         if values.get("arrival") == "trace":
             raise InputError("traces are files, which a page cannot name", hint="kvcalc simulate reads them")
     load = api.Load(**values.some(*_LOAD))
     served = values.some("replicas", "slo", "step-times") | {"kv_memory_bytes": values.get("kv-memory")}
-    options = api.engine_options("vllm", values.some(*_ENGINE[1:]))
-    serving = api.Serving(options=options, **served)
-    return Answer(api.simulate_serving(deployment, load, serving=serving, within_s=_MOST_SIMULATED_S))
+    serving = api.Serving(options=api.engine_options("vllm", run.given(Engine)), **served)
+    return Answer(api.simulate_serving(deployment, load, serving=serving, within_s=_MAX_SIMULATED_S))
 
 
 def _bounded(values: Values, most: Mapping[str, int], spelled: Mapping[str, str]) -> dict[str, Any]:
@@ -252,7 +181,7 @@ def _bounded(values: Values, most: Mapping[str, int], spelled: Mapping[str, str]
 
 
 _TOKENS = {"prompt": "prompt_tokens", "output-tokens": "output_tokens", "seed": "seed"}
-_MOST_TOKENS = {"prompt": 64, "output-tokens": 64}
+_MAX_TOKENS = {"prompt": 64, "output-tokens": 64}
 
 
 def _demo_kv_cache(values: Values, pasted: ModelProfile | None) -> Answer:
@@ -261,19 +190,19 @@ def _demo_kv_cache(values: Values, pasted: ModelProfile | None) -> Answer:
 
     shape = _bounded(values, {"layers": 8, "heads": 16, "kv-heads": 16}, {name: name.replace("-", "_") for name in
                                                                          ("layers", "heads", "kv-heads")})  # fmt: skip
-    asked = _bounded(values, _MOST_TOKENS | {"batch": 8}, _TOKENS | {"batch": "batch"})
+    asked = _bounded(values, _MAX_TOKENS | {"batch": 8}, _TOKENS | {"batch": "batch"})
     return Answer(api.demo_kv_cache(shape=DecoderShape(**shape), **asked))
 
 
 def _demo_speculate(values: Values, pasted: ModelProfile | None) -> Answer:
     del pasted
-    return Answer(api.demo_speculate(**_bounded(values, _MOST_TOKENS | {"gamma": 16}, _TOKENS | {"gamma": "gamma"})))
+    return Answer(api.demo_speculate(**_bounded(values, _MAX_TOKENS | {"gamma": 16}, _TOKENS | {"gamma": "gamma"})))
 
 
 def _demo_paging(values: Values, pasted: ModelProfile | None) -> Answer:
     del pasted
     spelled = {"memory-tokens": "memory_tokens", "block-size": "block_tokens", "max-model-len": "longest_tokens"}
-    return Answer(api.demo_paging(**_bounded(values, {"memory-tokens": _MOST_MEMORY_TOKENS}, spelled)))
+    return Answer(api.demo_paging(**_bounded(values, {"memory-tokens": _MAX_MEMORY_TOKENS}, spelled)))
 
 
 def _demo_drift(values: Values, pasted: ModelProfile | None) -> Answer:
@@ -283,59 +212,54 @@ def _demo_drift(values: Values, pasted: ModelProfile | None) -> Answer:
     return Answer(api.demo_drift(**_bounded(values, {"free-steps": 200, "horizon": 16, "trainings": 3}, spelled)))
 
 
-_LISTED = {"batch": LISTS, "context": LISTS, "prompt": LISTS, "gamma": LISTS}
-_SINGLE = {"batch": ONE, "context": ONE, "gamma": ONE}
-_DEMO = _SINGLE | {"prompt": ONE, "output-tokens": ONE}
+_READERS: dict[str, Reader] = {
+    **dict.fromkeys(("requests", "users", "replicas", "prompt", "output-tokens", "batch", "gamma", "layers", "heads",
+                     "kv-heads", "memory-tokens", "block-size", "max-model-len", "free-steps", "horizon", "trainings"),
+                    count),
+    **dict.fromkeys(("rate", "consistency"), number),
+    "seed": count_from_zero,
+    "kv-memory": memory,
+}  # fmt: skip
+_LOAD = ("arrival", "rate", "requests", "prompt", "output-tokens", "users", "seed")
+# The lengths of a load may be distributions.
+_LOAD_READERS = {name: each for name, each in _READERS.items() if name in ("requests", "users", "replicas", "rate",
+                                                                          "seed", "kv-memory")}  # fmt: skip
+_SERVING = ("replicas", "slo", "step-times", "kv-memory")
+
+
+def _declared(name: str, *, views: tuple[str, ...] = ("",)) -> Question:
+    """Return a declared question as a page asks it, with every parameter that needs no file."""
+    ask = _fit if name == "fit" else partial(_ask, name)
+    return Question(command=name, fields=tuple(page_params(question(name))), ask=ask, views=views)
+
 
 QUESTIONS: dict[str, Question] = {
-    "size": Question(
-        command="size", fields=(*_RUN, "context", "batch", *_ENGINE), ask=_size, views=(), special=_SINGLE
-    ),
-    "fit": Question(
-        command="fit", fields=(*_RUN, "gpu", "context", "batch", *_ENGINE, "kv-memory"), ask=_fit, special=_SINGLE
-    ),
-    "decode": Question(
-        command="decode", fields=(*_RUN, "gpu", "batch", "context", *_ENGINE, "estimate", "price"), ask=_decode,
-        views=("", "memory"), special=_LISTED,
-    ),
-    "prefill": Question(
-        command="prefill", fields=(*_RUN, "gpu", "batch", "prompt", *_ENGINE, "estimate", "price"), ask=_prefill,
-        special=_LISTED,
-    ),
-    "roofline": Question(
-        command="roofline", fields=(*_RUN, "gpu", "batch", "context", *_ENGINE), ask=_roofline, views=("", "intensity"),
-        special=_LISTED,
-    ),
-    "speculate": Question(
-        command="speculate", fields=(*_RUN, "gpu", "draft", "method", "gamma", "acceptance",
-                                      "acceptance-by-position", "accepted-length", "draft-rate", "batch", "context",
-                                      *_ENGINE),
-        ask=_speculate, special=dict.fromkeys(("batch", "context", "gamma"), FEW),
-    ),
-    "levers": Question(
-        command="levers", fields=(*_RUN, "gpu", "context", "batch", "with"), ask=_levers, special=_SINGLE
-    ),
-    "traffic": Question(
-        command="traffic", fields=(*_RUN, "prompt", "output-tokens", "batch"), ask=_traffic,
-        special=_SINGLE | {"prompt": ONE_OR_NONE, "output-tokens": ONE},
-    ),
+    "size": _declared("size", views=()),
+    "fit": _declared("fit"),
+    "decode": _declared("decode", views=("", "memory")),
+    "prefill": _declared("prefill"),
+    "roofline": _declared("roofline", views=("", "intensity")),
+    "speculate": _declared("speculate"),
+    "levers": _declared("levers"),
+    "traffic": _declared("traffic"),
     "simulate": Question(
-        command="simulate", fields=(*_RUN, "gpu", *_LOAD, "replicas", "slo", "step-times", *_ENGINE[1:], "kv-memory"),
-        ask=_simulate, slow=True,
+        command="simulate", fields=(*page_params(OnGpu), *_LOAD, *_SERVING),
+        ask=_simulate, slow=True, readers=_LOAD_READERS,
     ),
     "demo/kv-cache": Question(
         command="demo kv-cache", fields=("prompt", "output-tokens", "batch", "layers", "heads", "kv-heads", "seed"),
-        ask=_demo_kv_cache, special=_DEMO,
+        ask=_demo_kv_cache, readers=_READERS,
     ),
     "demo/speculate": Question(
         command="demo speculate", fields=("prompt", "output-tokens", "gamma", "seed"), ask=_demo_speculate,
-        special=_DEMO,
+        readers=_READERS,
     ),
     "demo/paging": Question(
-        command="demo paging", fields=("memory-tokens", "block-size", "max-model-len"), ask=_demo_paging, slow=True
+        command="demo paging", fields=("memory-tokens", "block-size", "max-model-len"), ask=_demo_paging, slow=True,
+        readers=_READERS,
     ),
     "demo/drift": Question(
         command="demo drift", fields=("free-steps", "horizon", "consistency", "trainings", "seed"), ask=_demo_drift,
-        slow=True,
+        slow=True, readers=_READERS,
     ),
 }  # fmt: skip

@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, KvcalcError
-from kvcalc.explore.fields import ONE, FieldError, Values, of_field, read_fields
-from kvcalc.explore.questions import deployment_of
+from kvcalc.explore.fields import FieldError, Values, of_field, read_fields
+from kvcalc.explore.questions import asked_question
+from kvcalc.questions.compare import SIDE_OPTIONS, OneSide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +19,8 @@ __all__ = ["compare_sides"]
 
 _FEWEST_SIDES, _MOST_SIDES = 2, 4
 _MOST_CHARACTERS = 2000
-_SPREAD = ("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel")
-_FIELDS = ("model", "gpu", *_SPREAD, "weights", "kv-dtype", "activations", "batch", "context")
+# What the specification of a side can say.
+_FIELDS = ("model", "gpu", *(name.replace("_", "-") for name in SIDE_OPTIONS))
 
 
 def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -42,10 +43,7 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
     sides = [_read(query) for query in queries]
     try:
         labels = api.side_labels([_named(values) for values in sides])
-        placed = [
-            api.side(label, deployment_of(values), context=values.get("context"), batch=values.get("batch", 1))
-            for label, values in zip(labels, sides, strict=True)
-        ]
+        placed = [asked_question(OneSide, values.read).side(label) for label, values in zip(labels, sides, strict=True)]
         report = api.compare(placed, engine=engine)
     except KvcalcError as error:
         raise FieldError(error, "side") from error
@@ -59,7 +57,7 @@ def _read(query: str) -> Values:
         items = parse_qsl(query, keep_blank_values=True, max_num_fields=32, errors="strict")
     except ValueError as error:
         raise FieldError(InputError("a configuration is not UTF-8, or has too many fields"), "side") from error
-    return read_fields(items, _FIELDS, {"batch": ONE, "context": ONE})
+    return read_fields(items, _FIELDS, {})
 
 
 def _named(values: Values) -> dict[str, str]:

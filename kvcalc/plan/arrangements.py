@@ -52,6 +52,7 @@ def spread(
         raise InputError(
             f"no layout of {model.name} uses {gpus} GPUs",
             hint=f"{gpus} tensor ranks do not share its heads evenly, and it has {model.layers} layers for stages",
+            parameter="gpus",
         )
     sizes = parallel_sizes(tensor=chosen.tensor, pipeline=chosen.pipeline, expert=expert)
     if sizes.pipeline == 1:

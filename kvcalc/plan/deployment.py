@@ -154,7 +154,7 @@ def check_context(model: ModelProfile, tokens: int, *, what: str = "context") ->
         InputError: less than one token.
     """
     if tokens < 1:
-        raise InputError(f"{what} must be 1 or more, not {tokens}")
+        raise InputError(f"{what} must be 1 or more, not {tokens}", parameter=what)
     limit = model.context_limit
     if limit is not None and tokens > limit:
         return (f"{what} {tokens:,} is beyond the {limit:,} tokens that {model.name} was made for",)
@@ -175,7 +175,7 @@ def check_batch(batch: int) -> None:
         InputError: less than one sequence.
     """
     if batch < 1:
-        raise InputError(f"batch must be 1 or more, not {batch}")
+        raise InputError(f"batch must be 1 or more, not {batch}", parameter="batch")
 
 
 def parallel_sizes(
@@ -189,17 +189,18 @@ def parallel_sizes(
     """
     pp, dp = 1 if pipeline is None else pipeline, 1 if data is None else data
     if gpus is not None and gpus < 1:
-        raise InputError(f"gpus must be 1 or more, not {gpus}")
+        raise InputError(f"gpus must be 1 or more, not {gpus}", parameter="gpus")
     if gpus is not None and tensor is None:
         if pp < 1 or dp < 1 or gpus % (pp * dp):
-            raise InputError(f"{gpus} GPUs cannot be shared by pipeline {pp} x data {dp}", hint="give --tp as well")
+            what = f"{gpus} GPUs cannot be shared by pipeline {pp} x data {dp}"
+            raise InputError(what, hint="give --tp as well", parameter="gpus")
         tensor = gpus // (pp * dp)
     sizes = Parallel(
         tensor=1 if tensor is None else tensor, pipeline=pp, expert=1 if expert is None else expert, data=dp
     )
     if gpus is not None and sizes.gpus != gpus:
-        shape = f"tensor {sizes.tensor} x pipeline {pp} x data {dp}"
-        raise InputError(f"{gpus} GPUs are not {shape} = {sizes.gpus}", hint="leave out --gpus, or one of the sizes")
+        what = f"{gpus} GPUs are not tensor {sizes.tensor} x pipeline {pp} x data {dp} = {sizes.gpus}"
+        raise InputError(what, hint="leave out --gpus, or one of the sizes", parameter="gpus")
     return sizes
 
 
@@ -226,7 +227,8 @@ def deploy(
     """
     spread = parallel or Parallel()
     if spread.pipeline > model.layers:
-        raise InputError(f"{spread.pipeline} pipeline stages for {model.layers} layers")
+        what = f"{spread.pipeline} pipeline stages for {model.layers} layers"
+        raise InputError(what, parameter="pipeline-parallel")
     check_split(model, spread.tensor)
     options = options or EngineOptions()
     if engine == "llama.cpp":
@@ -269,7 +271,9 @@ def trained_context(model: ModelProfile) -> int:
         InputError: the model has no limit.
     """
     if model.context_limit is None:
-        raise InputError("the model has no limit on its context", hint="say how many tokens, as --context 32768")
+        raise InputError(
+            "the model has no limit on its context", hint="say how many tokens, as --context 32768", parameter="context"
+        )
     return model.context_limit
 
 

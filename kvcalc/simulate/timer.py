@@ -107,7 +107,8 @@ class ConstantTimer:
         if not self.step_s > 0:
             raise InputError(f"a step must take some time, not {self.step_s} s")
         if self.step_s > _MOST_STEP_S:
-            raise InputError(f"a step must take at most {_MOST_STEP_S:,} s, not {self.step_s:g}")
+            what = f"a step must take at most {_MOST_STEP_S:,} s, not {self.step_s:g}"
+            raise InputError(what, parameter="step-times")
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]

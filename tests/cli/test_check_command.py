@@ -501,4 +501,4 @@ def test_an_earlier_result_without_its_figure_is_refused(run):
 @pytest.mark.parametrize("setting", ["price: nan", "power_share: inf", "price: '1e400'"])
 def test_an_option_of_a_check_is_a_finite_number(run, setting):
     code, _, err = run(_one("decode.batch: 1", f"model: llama3.1-8b, {setting}"))
-    assert (code, "takes a number, not" in err) == (2, True)
+    assert (code, "must be a number, not" in err) == (2, True)

@@ -9,8 +9,8 @@ import pytest
 
 import kvcalc
 from kvcalc.cli.main import main
-from kvcalc.cli.speculate import METHOD_NAMES
 from kvcalc.plan.speculative import METHODS
+from kvcalc.questions.speculate import METHOD_NAMES
 from kvcalc.render.charts import chart_spec
 from kvcalc.render.terminal import heat_map
 

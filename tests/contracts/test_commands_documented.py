@@ -1,6 +1,5 @@
 """Every command: help that says what it does, `--json` where it reports, and an example that runs."""
 
-import importlib
 import json
 import os
 import re
@@ -9,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from kvcalc import api
+from kvcalc.cli.app import load_command
 from kvcalc.cli.main import COMMANDS, main
 
 # Print profile files, schemas, scripts, "valid" or a page's address, not reports.
@@ -39,47 +38,35 @@ CONFIG = {
 
 
 def _commands():
-    """Yield each command's full name, its function and the names of its options."""
-    from typer import Typer
-
+    """Yield each command's full name and what the command line library has of it."""
     for name in COMMANDS:
-        module = importlib.import_module(f"kvcalc.cli.{name}")
-        app = getattr(module, "app", None)
-        if app is None:
-            app = Typer(add_completion=False)
-            app.command(name)(module.command)
-            yield name, module.command, get_command(app)
-            continue
-        group = get_command(app)
-        for info in app.registered_commands:
-            short = info.name or info.callback.__name__
-            yield f"{name} {short}", info.callback, group.commands[short]
+        command = load_command(name)
+        inner = getattr(command, "commands", None)
+        yield from ((f"{name} {short}", each) for short, each in inner.items()) if inner else ((name, command),)
 
 
-FOUND = {name: (function, command) for name, function, command in _commands()}
+FOUND = dict(_commands())
 every_command = pytest.mark.parametrize("name", FOUND)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_in_the_overview_is_the_commands_own(name):
-    module = importlib.import_module(f"kvcalc.cli.{name}")
-    own = module.app.info.help if hasattr(module, "app") else module.command.__doc__
-    assert COMMANDS[name] == own.splitlines()[0]
+    assert COMMANDS[name] == load_command(name).help.splitlines()[0]
 
 
 @every_command
 def test_every_report_can_be_printed_as_json(name):
-    options = {flag for parameter in FOUND[name][1].params for flag in parameter.opts}
+    options = {flag for parameter in FOUND[name].params for flag in parameter.opts}
     assert ("--json" in options) != (name in WITHOUT_JSON)
 
 
 @every_command
 def test_every_option_is_explained(name):
-    assert not [parameter.name for parameter in FOUND[name][1].params if not getattr(parameter, "help", None)]
+    assert not [parameter.name for parameter in FOUND[name].params if not getattr(parameter, "help", None)]
 
 
 def _example(name):
-    return re.search(r"^ *Example: (kvcalc .+)$", FOUND[name][0].__doc__, re.MULTILINE)[1]
+    return re.search(r"^ *Example: (kvcalc .+)$", FOUND[name].help, re.MULTILINE)[1]
 
 
 @pytest.fixture

@@ -293,7 +293,7 @@ def test_the_catalogue_lists_models_and_accelerators_with_aliases(client):
 
 
 def test_a_simulation_that_takes_too_long_ends(client, monkeypatch):
-    monkeypatch.setattr("kvcalc.explore.questions._MOST_SIMULATED_S", 0.0)
+    monkeypatch.setattr("kvcalc.explore.questions._MAX_SIMULATED_S", 0.0)
     found = client.get("/api/simulate", params={**ASKED["simulate"], "seed": "77", "requests": "2000"})
     assert found.status_code == 422
     assert "takes longer" in found.json()["error"]["what"]

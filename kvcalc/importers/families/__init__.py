@@ -30,11 +30,6 @@ _MODULES = (
     "convolution",
     "zamba",
     "searched",
-    "inkling",
-    "looped",
-    "indexed",
-    "qwen4",
-    "bert",
     "encoder",
 )
 

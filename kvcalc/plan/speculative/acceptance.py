@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, about
 from kvcalc.core.speculation import DraftTree, chain
 from kvcalc.core.units import counted
 from kvcalc.cost.speculation import (
@@ -18,7 +18,7 @@ from kvcalc.cost.speculation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Unpack
 
 __all__ = ["FORMS", "Acceptance", "AcceptanceForms", "draft_tree", "read_acceptance"]
@@ -124,6 +124,11 @@ def read_acceptance(tree: DraftTree | None = None, **forms: Unpack[AcceptanceFor
     0.5
     """
     given = {name: value for name, value in forms.items() if value is not None}
+    with about(next(iter(given), "acceptance").replace("_", "-")):
+        return _read_form(tree, given, forms)
+
+
+def _read_form(tree: DraftTree | None, given: Mapping[str, Any], forms: AcceptanceForms) -> Acceptance:
     if len(given) != 1:
         options = [f"--{name.replace('_', '-')}" for name in given]
         what = f"{' and '.join(options)} say the same thing" if given else "acceptance is missing"

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, about
+from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
 from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["deployment"]
+__all__ = ["deployment", "engine_options", "placed", "served"]
+
+_MAX_KEPT = 64
 
 
 def deployment(
@@ -62,10 +66,12 @@ def deployment(
     if memory_bytes is not None and gpu is None:
         raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
-    loaded = load_model(model, settings=mine)
+    with about("model"):
+        loaded = load_model(model, settings=mine)
     if towers is False:
         loaded = loaded.text_only("--no-towers, an engine's --language-model-only")
-    hardware = None if gpu is None else load_hardware(gpu, settings=theirs, memory_bytes=memory_bytes)
+    with about("gpu"):
+        hardware = None if gpu is None else load_hardware(gpu, settings=theirs, memory_bytes=memory_bytes)
     parallel, notes = spread(
         loaded,
         gpus=gpus,
@@ -118,3 +124,89 @@ def _split_settings(settings: Sequence[str], *, with_hardware: bool) -> tuple[li
             raise InputError(f"--set {field} is a field of an accelerator, and none is given", hint="give --gpu")
         (theirs if is_hardware else mine).append(setting)
     return mine, theirs
+
+
+def engine_options(engine: str | None, given: Mapping[str, Any]) -> EngineOptions | None:
+    """Return an engine's options, or none where none are given.
+
+    Args:
+        engine: the engine; none where none is asked about.
+        given: fields of `EngineOptions`.
+
+    Raises:
+        InputError: an option that the engine does not have.
+    """
+    from kvcalc.questions.groups import Engine
+
+    foreign = (each for name, each in Engine.params.items() if each.engines and name in given)
+    for option in foreign:
+        if engine not in option.engines:
+            raise InputError(
+                f"--{option.name} is an option of {' or '.join(option.engines)}",
+                hint=f"add --engine {option.engines[0]}, or leave it out",
+                parameter=option.name,
+            )
+    if not given:
+        return None
+    from kvcalc.engines.options import EngineOptions
+
+    return EngineOptions(**given)
+
+
+def served(deployment: Deployment, engine: str | None = None, given: Mapping[str, Any] | None = None) -> Deployment:
+    """Return a deployment as an engine started with some options runs it; unchanged where neither is given.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        engine: the engine; the usual one for such weights and cards where only options are given.
+        given: fields of `EngineOptions`.
+
+    Raises:
+        InputError: an option that the engine does not have, or an engine that is not known.
+    """
+    from kvcalc.plan.deployment import started
+
+    if engine is None and not given:
+        return deployment
+    name = engine or deployment.served_by
+    return started(deployment, name, engine_options(name, given or {}))
+
+
+def placed(
+    model: str | Path | ModelProfile, engine_given: Mapping[str, Any], *, is_started: bool = False, **asked: Any
+) -> Deployment:
+    """Return a deployment as its engine runs it; one object for one question asked again of the same profiles.
+
+    Args:
+        model: the model.
+        engine_given: fields of `EngineOptions`.
+        is_started: whether an engine is started even where none is asked for: the usual one.
+        asked: arguments of `deployment`.
+
+    Raises:
+        KvcalcError: as `deployment` and `served`.
+    """
+    gpu = asked.get("gpu")
+    if isinstance(model, str | Path) or isinstance(gpu, str | Path):
+        return _started(deployment(model, **asked), asked.get("engine"), engine_given, is_started=is_started)
+    rest = {name: value for name, value in asked.items() if name != "gpu"}
+    return _kept(Same(model), Same(gpu), tuple(rest.items()), tuple(engine_given.items()), is_started)
+
+
+def _started(
+    deployed: Deployment, engine: str | None, engine_given: Mapping[str, Any], *, is_started: bool
+) -> Deployment:
+    return served(deployed, engine or (deployed.served_by if is_started else None), engine_given)
+
+
+@lru_cache(maxsize=_MAX_KEPT)
+def _kept(
+    model: Same[Any],
+    gpu: Same[Any],
+    asked: tuple[tuple[str, Any], ...],
+    engine_given: tuple[tuple[str, Any], ...],
+    is_started: bool,  # noqa: FBT001  a key of the cache
+) -> Deployment:
+    options = dict(asked)
+    deployed = deployment(model.it, gpu=gpu.it, **options)
+    return _started(deployed, options.get("engine"), dict(engine_given), is_started=is_started)

@@ -1,11 +1,25 @@
-"""Whether speculation pays, and how each number of that comes about."""
+"""Does speculation pay: ``kvcalc speculate``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.errors import about
 from kvcalc.core.model import ModelProfile
+from kvcalc.core.readers import counts, counts_each, whole
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.groups import (
+    BATCHES,
+    CONTEXTS,
+    ENGINE,
+    GPU,
+    MODEL,
+    Acceptance,
+    Engine,
+    Run,
+    refuse_idle_draft_options,
+)
 from kvcalc.sources import load_model
 
 if TYPE_CHECKING:
@@ -18,7 +32,73 @@ if TYPE_CHECKING:
     from kvcalc.plan.speculative import SpeculationOptions
     from kvcalc.plan.speculative.acceptance import AcceptanceForms
 
-__all__ = ["draft_deployment", "explain_speculation", "speculate", "with_draft"]
+__all__ = ["Speculate", "draft_deployment", "explain_speculation", "speculate", "with_draft"]
+
+# The keys of `kvcalc.plan.speculative.METHODS`, which is loaded only when it is needed; a test compares them.
+METHOD_NAMES = "draft-model, ngram, medusa, eagle, mtp or layer-skip"
+_ASSUMED = "0.8"
+
+
+class Speculate(Engine, Run, Acceptance):
+    """Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.
+
+    Example: kvcalc speculate --model llama3.1-70b --draft llama3.1-8b --gpu h200 --gpus 2 --batch 8 --acceptance 0.8
+    """
+
+    model: str = MODEL
+    gpu: str = GPU
+    draft: str | None = param("--draft", help="Draft model, or a head's own profile: as --model.")
+    method: str | None = param("--method", help=f"{METHOD_NAMES}; draft-model where left out.")
+    gamma: tuple[int, ...] | None = param(
+        "--gamma", help="Drafted tokens in a row: one, a list or a range; the best where left out.", read=counts
+    )
+    batch: tuple[int, ...] = BATCHES
+    context: tuple[int, ...] | None = CONTEXTS
+    tree: tuple[int, ...] | None = param(
+        "--tree", help="Children of a node at each level of a tree: 4,2,2.", read=counts_each
+    )
+    tree_nodes: int | None = param("--tree-nodes", help="Tokens of a tree of the best shape.", read=whole)
+    draft_layers: int | None = param(
+        "--draft-layers", help="layer-skip: layers that draft; half where left out.", read=whole
+    )
+    draft_weights: str | None = param("--draft-weights", help="Weight format of the draft; the checkpoint's own.")
+    draft_tp: int | None = param("--draft-tp", help="Ranks that split the draft's layers; the target's.", read=whole)
+    engine: str | None = ENGINE
+    has_chart = explains = True
+
+    def answer(self) -> Answer:
+        """Return whether it pays in each setting; the first row is the one that is explained."""
+        target, acceptance = self.deployment(), self.given(Acceptance)
+        asked: dict[str, Any] = {
+            **(acceptance or {"acceptance": _ASSUMED}),
+            "method": self.method,
+            "tree": self.tree,
+            "tree_nodes": self.tree_nodes,
+            "draft_layers": self.draft_layers,
+        }
+        draft = self._draft(target)
+        report = speculate(target, draft, gammas=self.gamma, batches=self.batch, contexts=self.context, **asked)
+        first, gamma = report.rows[0], self.gamma[0] if self.gamma else None
+        return Answer(
+            report,
+            lambda: explain_speculation(target, draft, gamma=gamma, batch=first.batch, context=first.context, **asked),
+            hardware=target.hardware,
+            remarks=() if acceptance else (f"acceptance {_ASSUMED} is assumed: measure your own",),
+        )
+
+    def _draft(self, target: Deployment) -> Deployment | None:
+        if self.draft is None:
+            refuse_idle_draft_options(self.draft_weights, self.draft_tp)
+            return None
+        with about("draft"):
+            return draft_deployment(
+                target,
+                self.draft,
+                weights=self.draft_weights,
+                kv_dtype=self.kv_dtype,
+                activations=self.activations,
+                tensor_parallel=self.draft_tp,
+            )
 
 
 def draft_deployment(

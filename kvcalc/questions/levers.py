@@ -1,37 +1,47 @@
-"""What the cache costs to read, and ways to shrink it."""
+"""What would shrink the cache: ``kvcalc levers``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.readers import count
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.groups import BATCH, CONTEXT, MODEL, WITH, Run
+
 if TYPE_CHECKING:
     from kvcalc.core.reports.levers import LeversReport
-    from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["levers", "traffic"]
+__all__ = ["Levers", "levers"]
 
 
-def traffic(
-    deployment: Deployment, *, output_tokens: int, prompt_tokens: int = 0, batch: int = 1, with_levers: str = ""
-) -> TrafficReport:
-    """Return the bytes read to generate tokens after a prompt: weights once a step, the cache at every length.
+class Levers(Run):
+    """Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.
 
-    Args:
-        deployment: model, formats and parallel sizes; no accelerator is needed.
-        output_tokens: tokens generated for each sequence.
-        prompt_tokens: tokens of each prompt; 0 for none.
-        batch: sequences.
-        with_levers: changes to the cache, as for `levers`.
-
-    Raises:
-        InputError: fewer than one output token or sequence, or a lever that has nothing to act on.
+    Example: kvcalc levers --model llama2-7b --context 4096 --batch 8 --with gqa,fp8,window=1024
     """
-    from kvcalc.plan.traffic import traffic_report
 
-    return traffic_report(
-        deployment, prompt_tokens=prompt_tokens, output_tokens=output_tokens, batch=batch, levers=with_levers
+    model: str = MODEL
+    gpu: str | None = param("--gpu", help="Accelerator, for tokens/s and tokens/s per GiB.")
+    context: int | None = CONTEXT
+    batch: int = BATCH
+    with_levers: str = WITH
+    max_model_len: int | None = param(
+        "--max-model-len", help="Tokens set aside for a sequence where nothing is paged.", read=count
     )
+    has_chart = True
+
+    def answer(self) -> Answer:
+        """Return each way's bytes."""
+        deployment = self.deployment()
+        report = levers(
+            deployment,
+            context=self.context,
+            batch=self.batch,
+            with_levers=self.with_levers,
+            max_model_len=self.max_model_len,
+        )
+        return Answer(report, hardware=deployment.hardware)
 
 
 def levers(

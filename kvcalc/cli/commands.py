@@ -1,0 +1,105 @@
+"""Commands made from the declarations of questions."""
+
+from __future__ import annotations
+
+from functools import partial
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperArgument, TyperCommand, TyperOption
+
+from kvcalc.questions import question
+
+if TYPE_CHECKING:
+    from kvcalc.questions.declared import Param, Question
+
+__all__ = ["question_command"]
+
+_CHARTS = {
+    "svg": "Write the chart as SVG.",
+    "png": "Write the chart as PNG.",
+    "html": "Write the chart as a page without network.",
+}
+
+
+def question_command(name: str) -> TyperCommand:
+    """Return the command that asks a question."""
+    asked = question(name)
+    own = [each for each in asked.params if each in vars(asked)]
+    shared = [each for each in asked.params if each not in own]
+    charts = [_option(kind, f"--{kind}", help=text, metavar="FILE") for kind, text in _CHARTS.items()]
+    params = [
+        *(_parameter(each, asked.params[each]) for each in own),
+        *(charts if asked.has_chart else ()),
+        *(_parameter(each, asked.params[each]) for each in shared),
+        *printing_options(explains=asked.explains),
+    ]
+    return TyperCommand(
+        name,
+        params=params,
+        callback=partial(_run, asked),
+        help=cleandoc(asked.__doc__ or ""),
+        rich_markup_mode=None,
+    )
+
+
+def printing_options(*, explains: bool) -> list[TyperOption]:
+    """Return the options that say what is printed of a report."""
+    explain = _option("explain", "--explain", help="Print each formula with its numbers and their sources.", flag=True)
+    return [
+        *((explain,) if explains else ()),
+        _option("json", "--json", help="Print one JSON object.", flag=True),
+        _option("output", "--output", "-o", help="table, json, jsonl, csv or md.", default="table"),
+    ]
+
+
+def _option(name: str, *flags: str, help: str, metavar: str | None = None, flag: bool = False,  # noqa: A002
+            default: Any = None) -> TyperOption:  # fmt: skip
+    return TyperOption(
+        param_decls=[name, *flags],
+        type=None if flag else str,
+        is_flag=flag or None,
+        default=False if flag else default,
+        metavar=metavar,
+        help=help,
+        show_default=True,
+    )
+
+
+def _parameter(name: str, each: Param) -> TyperOption | TyperArgument:
+    if each.is_argument:
+        return TyperArgument(
+            param_decls=[name], type=str, nargs=-1, metavar=each.metavar, help=each.help, required=False,
+            show_default=False,
+        )  # fmt: skip
+    is_flag = each.kind == "flag"
+    return TyperOption(
+        param_decls=[name, *each.flags],
+        type=bool if is_flag else str,
+        is_flag=is_flag,
+        required=each.is_required,
+        default=each.default,
+        metavar=each.metavar or (None if is_flag else f"<{each.kind}>"),
+        multiple=each.repeats,
+        help=each.help,
+        show_default=True,
+    )
+
+
+def _run(asked: type[Question], **texts: Any) -> None:
+    """Ask a question with the texts of a command line, and print its answer."""
+    from kvcalc.cli.shared import check_charts, command_output, draw, emit, tell, tell_gpu
+
+    output = command_output(texts.pop("output"), json=texts.pop("json"))
+    charts = {kind: texts.pop(kind) for kind in _CHARTS if asked.has_chart}
+    check_charts(charts)
+    is_explained = texts.pop("explain", False)
+    asking = asked(**texts)
+    answer = asking.answer()
+    gpu = texts.get("gpu")
+    if gpu is not None:
+        tell_gpu(gpu, answer.hardware)
+    for remark in answer.remarks:
+        tell(remark)
+    draw(answer.report, charts)
+    emit(answer.report, output, answer.explained if is_explained else None)

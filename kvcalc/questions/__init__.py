@@ -1,0 +1,49 @@
+"""Questions: one room each, which holds its parameters, its answer and its Python function.
+
+Command lines, check files, pages and Python ask them by the same declarations (`declared`).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.questions.declared import Question
+
+__all__ = ["QUESTIONS", "ask", "question"]
+
+# The class of each question, in the module of its name.
+QUESTIONS = {
+    "size": "Size",
+    "decode": "Decode",
+    "prefill": "Prefill",
+    "roofline": "Roofline",
+    "fit": "Fit",
+    "compare": "Compare",
+    "solve": "Solve",
+    "speculate": "Speculate",
+    "traffic": "Traffic",
+    "levers": "Levers",
+}
+
+
+def question(name: str) -> type[Question]:
+    """Return a question by its name, a key of `QUESTIONS`."""
+    kind: type[Question] = getattr(import_module(f"{__name__}.{name}"), QUESTIONS[name])
+    return kind
+
+
+def ask(name: str, given: Mapping[str, Any]) -> Any:
+    """Return the report that answers a question.
+
+    Args:
+        name: a key of `QUESTIONS`.
+        given: values of its parameters by name, as texts a command line would take or as Python objects.
+
+    Raises:
+        KvcalcError: a value that cannot be read, or what cannot be computed.
+    """
+    return question(name)(**given).answer().report

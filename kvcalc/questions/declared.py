@@ -1,0 +1,157 @@
+"""Questions declared once: their parameters, read by one rule for command lines, check files, pages and Python.
+
+A question is a class. Its docstring is the command's help, its `Param` attributes are the options, and ``answer`` is
+the pure function behind it. Groups of parameters that several questions share are base classes (`groups`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from kvcalc.core import readers
+from kvcalc.core.errors import InputError, about, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.readers import Reader
+    from kvcalc.core.reports.common import ExplainedStep
+
+__all__ = ["Answer", "Param", "Question", "param"]
+
+_FLAG = "flag"
+_KINDS: Mapping[Any, str] = {readers.whole: "int", readers.number: "float", readers.flag: _FLAG}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """One parameter of a question.
+
+    Args:
+        flags: its spellings on a command line; ``--yes/--no`` for what is true or false.
+        help: what it is, in a line.
+        read: reads a value given as text or as a Python object.
+        default: the value where none is given, as a user would write it.
+        is_required: whether it must be given.
+        repeats: whether it may be given several times.
+        metavar: the word for its value in help, where it is not that of its kind.
+        engines: the engines that have it; empty where it is not an engine's option.
+        on_page: whether a page may set it: not what opens or writes a file.
+        is_argument: whether it stands on the command line without a flag.
+    """
+
+    flags: tuple[str, ...]
+    help: str
+    read: Reader
+    default: Any = None
+    is_required: bool = False
+    repeats: bool = False
+    metavar: str | None = None
+    engines: tuple[str, ...] = ()
+    on_page: bool = True
+    is_argument: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The kind of its value: ``str``, ``int``, ``float`` or ``flag``."""
+        return _KINDS.get(self.read, "str")
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its first long flag without dashes."""
+        long = next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
+        return long.partition("/")[0].lstrip("-")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Its keys in a check file: its long flags with ``_`` for ``-``."""
+        long = [flag.partition("/")[0] for flag in self.flags if flag.startswith("--")]
+        return tuple(flag.lstrip("-").replace("-", "_") for flag in long)
+
+    def value(self, given: Any) -> Any:
+        """Return what was given, read; the default where nothing was.
+
+        Raises:
+            KvcalcError: a value that it does not take, with its name as the error's parameter.
+        """
+        given = self.default if given is None or (self.repeats and not given) else given
+        if given is None:
+            return () if self.repeats else None
+        with about(self.name):
+            return self.read(given, self.name)
+
+
+def param(*flags: str, help: str, read: Reader = readers.text, **more: Any) -> Any:  # noqa: A002  as typer names it
+    """Declare a parameter; arguments as those of `Param`."""
+    return Param(flags=flags, help=help, read=read, **more)
+
+
+class Answer(NamedTuple):
+    """A question's answer.
+
+    Args:
+        report: the report.
+        explained: returns the formulas behind it; none where there are none.
+        hardware: the accelerator that it is about, where there is one.
+        remarks: what was assumed in place of what was not given.
+    """
+
+    report: Any
+    explained: Callable[[], Sequence[ExplainedStep]] | None = None
+    hardware: HardwareProfile | None = None
+    remarks: tuple[str, ...] = ()
+
+
+class Question:
+    """A question with its parameters' values as attributes.
+
+    ``params`` holds the parameters by attribute: the question's own first, then those of its groups in the order of the
+    bases. ``has_chart`` and ``explains`` say whether its report can be drawn and its numbers be traced to formulas.
+    """
+
+    params: ClassVar[Mapping[str, Param]] = {}
+    has_chart: ClassVar[bool] = False
+    explains: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Collect the parameters."""
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Param)}
+        shared = [base.params for base in cls.__bases__ if issubclass(base, Question)]
+        cls.params = {**own, **{name: each for params in shared for name, each in params.items() if name not in own}}
+
+    def __init__(self, **given: Any) -> None:
+        """Read the values that were given; the others are the defaults.
+
+        Raises:
+            InputError: an unknown parameter, or one missing.
+            KvcalcError: a value that a parameter does not take.
+        """
+        unknown = next((name for name in given if name not in self.params), None)
+        if unknown is not None:
+            hint = did_you_mean(unknown, self.params) or f"parameters: {', '.join(self.params)}"
+            raise InputError(f"there is no parameter {unknown!r}", hint=hint)
+        for name, each in self.params.items():
+            value = each.value(given.get(name))
+            if each.is_required and value is None:
+                raise InputError(f"{each.name} is missing", parameter=each.name)
+            setattr(self, name, value)
+
+    @classmethod
+    def spelled(cls) -> dict[str, str]:
+        """Return every key that a check file may write, with the parameter that it sets."""
+        return {key: name for name, each in cls.params.items() for key in (name, *each.spellings)}
+
+    def given(self, group: type[Question]) -> dict[str, Any]:
+        """Return the values of a group's parameters that are not left out."""
+        values = {name: getattr(self, name) for name in group.params}
+        return {name: value for name, value in values.items() if value not in (None, ())}
+
+    def answer(self) -> Answer:
+        """Return the answer.
+
+        Raises:
+            KvcalcError: parameters that do not go together, or what cannot be computed.
+        """
+        raise NotImplementedError

@@ -1,0 +1,82 @@
+"""How fast is decoding at most: ``kvcalc decode``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvcalc.questions.declared import Answer
+from kvcalc.questions.explaining import explain, used_calibration
+from kvcalc.questions.groups import BATCHES, CALIBRATION, CONTEXTS, ENGINE, ESTIMATE, GPU, MODEL, Costs, Engine, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.reports.speed import DecodeReport
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Decode", "decode"]
+
+
+class Decode(Costs, Engine, Run):
+    """Bound on decoding: tokens/s, the least time of a step, and what limits it.
+
+    Example: kvcalc decode --model llama3.1-8b --gpu h100-sxm --batch 1-256*4 --context 8192
+    """
+
+    model: str = MODEL
+    gpu: str = GPU
+    batch: tuple[int, ...] = BATCHES
+    context: tuple[int, ...] | None = CONTEXTS
+    engine: str | None = ENGINE
+    estimate: bool = ESTIMATE
+    calibration: str | None = CALIBRATION
+    has_chart = explains = True
+
+    def answer(self) -> Answer:
+        """Return the bound of each batch and context; the first row is the one that is explained."""
+        deployment = self.deployment()
+        report = decode(
+            deployment,
+            batches=self.batch,
+            contexts=self.context,
+            estimate=self.estimate,
+            calibration=self.calibration,
+        )
+        first, applied = report.rows[0], report.calibration
+        used = self.calibration or (None if applied is None else applied.name)
+        return Answer(
+            report,
+            lambda: explain("decode", deployment, context=first.context, batch=first.batch, calibration=used),
+            hardware=deployment.hardware,
+        )
+
+
+def decode(
+    deployment: Deployment,
+    *,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+    estimate: bool = False,
+    calibration: str | Path | Calibration | None = None,
+) -> DecodeReport:
+    """Return the bound on decoding for each batch and context.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        batches: sequences decoded together.
+        contexts: tokens attended by the new token, itself included.
+        estimate: estimate the time as well, with the calibration that applies.
+        calibration: estimate with this one: a name, a file or a calibration.
+
+    Raises:
+        InputError: no accelerator, or a batch or context below one.
+        UnknownNameError: no such calibration.
+    """
+    from kvcalc.plan.decode import decode_report
+
+    found, notes = used_calibration(deployment, calibration, wanted=estimate)
+    report = decode_report(deployment, batches=batches, contexts=contexts, calibration=found)
+    return replace(report, notes=(*report.notes, *notes))

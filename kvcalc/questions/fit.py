@@ -1,0 +1,85 @@
+"""Does it fit: ``kvcalc fit``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.readers import count_from_zero, memory
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.groups import BATCH, ENGINE, GPU_OR_NONE, KV_MEMORY, MODEL, Drafting, Engine, Run
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.fit import FitReport
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Fit", "fit"]
+
+
+class Fit(Drafting, Engine, Run):
+    """Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.
+
+    Example: kvcalc fit --model llama3.1-8b --gpu rtx-4090 --context 8192 --max-model-len 8192
+    """
+
+    model: str = MODEL
+    gpu: str | None = GPU_OR_NONE
+    context: int | None = param("--context", help="Tokens of each sequence.", read=count_from_zero)
+    batch: int = BATCH
+    engine: str | None = ENGINE
+    kv_memory: int | None = KV_MEMORY
+    activation_memory: int | None = param(
+        "--activation-memory", help="Peak of activations, where it is known.", read=memory
+    )
+    overhead_memory: int | None = param(
+        "--overhead-memory", help="Context, buffers and graphs, where known.", read=memory
+    )
+    has_chart = is_started = True
+
+    def answer(self) -> Answer:
+        """Return whether it fits."""
+        deployment = self.drafted(self.deployment(), self.kv_dtype)
+        report = fit(
+            deployment,
+            context=self.context,
+            batch=self.batch,
+            kv_memory_bytes=self.kv_memory,
+            activation_bytes=self.activation_memory,
+            overhead_bytes=self.overhead_memory,
+        )
+        return Answer(report, hardware=deployment.hardware)
+
+
+def fit(
+    deployment: Deployment,
+    *,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    kv_memory_bytes: int | None = None,
+    activation_bytes: int | None = None,
+    overhead_bytes: int | None = None,
+) -> FitReport:
+    """Return whether a model, its cache and an engine's overhead fit, and the largest that would.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        engine: another engine whose memory model is used: ``vllm``, ``llama.cpp``, ``sglang``, ``transformers`` or
+            ``ideal``; that of the deployment where left out.
+        options: that engine's options.
+        context: tokens of each sequence.
+        batch: sequences.
+        kv_memory_bytes: memory for the cache on each GPU; skips the budget, and no accelerator is needed.
+        activation_bytes: peak of activations, where it is known.
+        overhead_bytes: context, buffers and graphs, where they are known.
+
+    Raises:
+        InputError: neither an accelerator nor a memory for the cache, or sizes that make no sense.
+        UnsupportedError: a model or arrangement that the engine's memory model does not describe.
+    """
+    from kvcalc.plan.fit import fit_report
+    from kvcalc.plan.room import BudgetTerms
+
+    terms = BudgetTerms(kv_bytes=kv_memory_bytes, activation_bytes=activation_bytes, overhead_bytes=overhead_bytes)
+    return fit_report(deployment, engine=engine, options=options, terms=terms, context=context, batch=batch)

@@ -1,0 +1,73 @@
+"""Where do models sit below an accelerator's ceilings: ``kvcalc roofline``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import about
+from kvcalc.core.readers import names_each
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.deployments import placed
+from kvcalc.questions.explaining import explain
+from kvcalc.questions.groups import BATCHES, CONTEXTS, ENGINE, GPU, Engine, Run
+from kvcalc.sources import load_hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Roofline", "roofline"]
+
+
+class Roofline(Engine, Run):
+    """Ceilings and ridge points of an accelerator, and where models sit below them.
+
+    Example: kvcalc roofline --gpu h100 --model llama3.1-8b --batch 1,64 --context 4096
+    """
+
+    gpu: str = GPU
+    model: tuple[str, ...] = param(
+        "--model", "-m", help="A model to place on it. May be repeated.", read=names_each, repeats=True
+    )
+    batch: tuple[int, ...] = BATCHES
+    context: tuple[int, ...] | None = CONTEXTS
+    engine: str | None = ENGINE
+    has_chart = explains = True
+
+    def answer(self) -> Answer:
+        """Return the ceilings, with each model below them."""
+        asked = {"gpu": self.gpu, "engine": self.engine} | self.given(Run)
+        deployments = [placed(name, self.given(Engine), **asked) for name in self.model]
+        first = deployments[0] if deployments else None
+        if first is not None and first.hardware is not None:
+            hardware, gpus = first.hardware, first.parallel.gpus
+        else:
+            with about("gpu"):
+                hardware = load_hardware(self.gpu, settings=self.settings, memory_bytes=self.memory_bytes)
+            gpus = self.gpus or 1
+        report = roofline(hardware, deployments, gpus=gpus, batches=self.batch, contexts=self.context)
+        return Answer(report, lambda: explain("roofline", hardware), hardware=hardware)
+
+
+def roofline(
+    gpu: str | Path | HardwareProfile,
+    deployments: Sequence[Deployment] = (),
+    *,
+    gpus: int = 1,
+    batches: Sequence[int] = (1,),
+    contexts: Sequence[int] | None = None,
+    settings: Sequence[str] = (),
+) -> RooflineReport:
+    """Return an accelerator's ceilings and ridge points, and where models sit below them.
+
+    Raises:
+        KvcalcError: an accelerator that cannot be found, or a batch or context below one.
+    """
+    from kvcalc.plan.roofline import roofline_report
+
+    hardware = load_hardware(gpu, settings=settings)
+    return roofline_report(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)

@@ -1,0 +1,60 @@
+"""How many bytes: ``kvcalc size``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.readers import count_from_zero
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.explaining import explain
+from kvcalc.questions.groups import BATCH, ENGINE_NAMES, MODEL, Engine, Run
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.size import SizeReport
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Size", "size"]
+
+
+class Size(Engine, Run):
+    """Bytes of the KV cache per token, per sequence and in total, and of the weights.
+
+    Example: kvcalc size --model llama2-70b --context 8000 --batch 32
+    """
+
+    model: str = MODEL
+    context: int | None = param(
+        "--context", help="Tokens of a sequence (llama.cpp: of all of them).", read=count_from_zero
+    )
+    batch: int = BATCH
+    gpu: str | None = param("--gpu", help="With --engine: the accelerator that its defaults follow.")
+    engine: str | None = param("--engine", help=f"Also print what this engine reserves: {ENGINE_NAMES}.")
+    explains = True
+
+    def answer(self) -> Answer:
+        """Return the bytes."""
+        deployment = self.deployment()
+        report = size(deployment, context=self.context, batch=self.batch)
+        return Answer(report, lambda: explain("size", deployment, context=self.context, batch=self.batch))
+
+
+def size(
+    deployment: Deployment,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    engine: str | None = None,
+    options: EngineOptions | None = None,
+) -> SizeReport:
+    """Return the bytes of cache and weights; with an engine, also what that engine reserves.
+
+    For llama.cpp, ``context`` is that of all ``options.parallel`` sequences together, as its tools take it.
+
+    Raises:
+        InputError: a batch or context below one, or an engine that is not known.
+        UnsupportedError: a model that the engine's memory model does not describe.
+    """
+    from kvcalc.plan.size import size_report
+
+    return size_report(deployment, context=context, batch=batch, engine=engine, options=options)

@@ -1,0 +1,72 @@
+"""How many bytes does generating read: ``kvcalc traffic``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.readers import count, count_from_zero
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.groups import MODEL, WITH, Run
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.traffic import TrafficReport
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Traffic", "traffic"]
+
+
+class Traffic(Run):
+    """Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.
+
+    Example: kvcalc traffic --model llama2-7b --prompt 0 --output-tokens 4096
+    """
+
+    model: str = MODEL
+    prompt: int = param("--prompt", help="Tokens of the prompt; 0 for none.", read=count_from_zero, default="0")
+    output_tokens: int = param(
+        "--output-tokens", help="Tokens generated for each sequence.", read=count, default="1024"
+    )
+    batch: int = param(
+        "--batch", help="Sequences: they share the weights' reads, not the cache's.", read=count, default="1"
+    )
+    window: str | None = param("--window", help="Keep the last so many tokens: --with window=…")
+    budget: str | None = param("--budget", help="Evict down to so many tokens: --with evict=…")
+    chunk: str | None = param("--chunk", help="One state for so many tokens (16, 4x4): --with hierarchy=…")
+    with_levers: str = WITH
+    has_chart = True
+
+    def answer(self) -> Answer:
+        """Return the bytes read."""
+        named = {"window": self.window, "evict": self.budget, "hierarchy": self.chunk}
+        levers = [f"{name}={value}" for name, value in named.items() if value is not None]
+        return Answer(
+            traffic(
+                self.deployment(),
+                prompt_tokens=self.prompt,
+                output_tokens=self.output_tokens,
+                batch=self.batch,
+                with_levers=",".join([self.with_levers, *levers]),
+            )
+        )
+
+
+def traffic(
+    deployment: Deployment, *, output_tokens: int, prompt_tokens: int = 0, batch: int = 1, with_levers: str = ""
+) -> TrafficReport:
+    """Return the bytes read to generate tokens after a prompt: weights once a step, the cache at every length.
+
+    Args:
+        deployment: model, formats and parallel sizes; no accelerator is needed.
+        output_tokens: tokens generated for each sequence.
+        prompt_tokens: tokens of each prompt; 0 for none.
+        batch: sequences.
+        with_levers: changes to the cache, as for `levers`.
+
+    Raises:
+        InputError: fewer than one output token or sequence, or a lever that has nothing to act on.
+    """
+    from kvcalc.plan.traffic import traffic_report
+
+    return traffic_report(
+        deployment, prompt_tokens=prompt_tokens, output_tokens=output_tokens, batch=batch, levers=with_levers
+    )
