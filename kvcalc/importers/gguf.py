@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError, UnsupportedError
+from kvcalc.core.formats import GGML_TYPES
 from kvcalc.core.units import ceil_div
 from kvcalc.files import open_regular
 from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count
@@ -41,18 +42,6 @@ _KEPT_IN_ALL = 500_000
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-
-# ggml's types: id to format, elements and bytes of a block.
-_TYPES: dict[int, tuple[str, int, int]] = {
-    0: ("fp32", 1, 4), 1: ("fp16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22),
-    7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34), 9: ("q8_1", 32, 36), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110),
-    12: ("q4_k", 256, 144), 13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292),
-    16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50),
-    20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136),
-    24: ("int8", 1, 1), 25: ("int16", 1, 2), 26: ("int32", 1, 4), 27: ("int64", 1, 8), 28: ("fp64", 1, 8),
-    29: ("iq1_m", 256, 56), 30: ("bf16", 1, 2), 34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66),
-    39: ("mxfp4", 32, 17), 40: ("nvfp4", 64, 36), 41: ("q1_0", 128, 18),
-}  # fmt: skip
 
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<place>\d{5})-of-(?P<count>\d{5})\.gguf")
 
@@ -219,9 +208,9 @@ def _tensors(cursor: _Cursor, count: int, alignment: object) -> tuple[dict[str, 
 
 
 def _tensor(cursor: _Cursor, name: str, shape: tuple[int, ...], kind: int) -> Tensor:
-    if kind not in _TYPES:
+    if kind not in GGML_TYPES:
         raise cursor.error(f"the tensor {name[:80]!r} has the unknown type {kind}")
-    dtype, block, block_bytes = _TYPES[kind]
+    dtype, block, block_bytes = GGML_TYPES[kind]
     elements = element_count(shape, name=name, where=cursor.where)
     if (shape[0] if shape else 1) % block:
         raise cursor.error(f"the tensor {name[:80]!r} has rows of {shape[0]} in blocks of {block}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError, UnknownNameError, about, did_you_mean
-from kvcalc.core.formats import FORMATS, Format, parse_format
+from kvcalc.core.formats import FORMATS, Format, cache_formats, parse_format
 from kvcalc.core.model import Part
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
@@ -91,9 +91,9 @@ def run_formats(
     word = weight_word(weights)
     own = model.activation_dtype if weights is None else word.activations if word is not None else None
     with about("kv-dtype"):
-        cache = parse_format(_first(kv, model.kv_dtype, dtype))
-        keys = cache if key is None else parse_format(key)
-        values = cache if value is None else parse_format(value)
+        keys, values = cache_formats(_first(kv, model.kv_dtype, dtype))
+        keys = keys if key is None else parse_format(key)
+        values = values if value is None else parse_format(value)
     with about("activations"):
         multiplied = parse_format(_first(activations, own, dtype))
     return Formats(

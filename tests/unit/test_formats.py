@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvcalc.core.formats import parse_format
+import kvcalc
+from kvcalc.core.formats import FORMATS, GGML_TYPES, cache_formats, parse_format
 
 # format: elements and bytes of a block, arithmetic unit
 PLAIN = {
@@ -45,3 +46,84 @@ def test_other_names_mean_the_same(alias: str, name: str) -> None:
 def test_scales_of_a_head_stand_beside_its_elements() -> None:
     assert parse_format("int8_per_token_head").per_head == 4
     assert parse_format("int8").per_head == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    # bytes of a token and KV head, keys and values together, at head widths of 64, 128 and 256, as vLLM 0.33's backends
+    # state them; octave's slots are rounded up to multiples of 8 there
+    [
+        ("bf16", (256, 512, 1024)),
+        ("fp8", (128, 256, 512)),
+        ("int8_per_token_head", (136, 264, 520)),
+        ("fp8_per_token_head", (136, 264, 520)),
+        ("int4_per_token_head", (72, 136, 264)),
+        ("nvfp4", (72, 144, 288)),
+        ("nvfp4_4over6", (72, 144, 288)),
+        ("turboquant_k8v4", (100, 196, 388)),
+        ("turboquant_4bit_nc", (70, 134, 262)),
+        ("turboquant_k3v4_nc", (62, 118, 230)),
+        ("turboquant_3bit_nc", (54, 102, 198)),
+        ("ultraquant_4bit", (68, 136, 272)),
+        ("octave_k3v4", (72 - 4, 136 - 2, 272 - 6)),
+        ("octave_k3v3", (64 - 4, 120 - 2, 240 - 6)),
+        ("octave_k3v3_compact", (52, 100, 196)),
+    ],
+)
+def test_a_cache_stores_what_the_engine_says_for_a_token_and_head(name: str, widths: tuple[int, ...]) -> None:
+    key, value = cache_formats(name)
+    assert tuple(key.bytes(d, head_dim=d) + value.bytes(d, head_dim=d) for d in (64, 128, 256)) == widths
+
+
+def test_latent_vectors_with_a_wide_rotary_part_have_the_bytes_of_their_kernel() -> None:
+    # 512 elements in fp8 with an fp32 scale for 128, and 64 rotary elements in bf16
+    assert parse_format("fp8_ds_mla").bytes(512 + 64, head_dim=576) == 656
+    assert parse_format("nvfp4_ds_mla").bytes(512 + 64, head_dim=576) == 352
+
+
+def test_keys_and_values_may_be_named_apart() -> None:
+    assert [form.name for form in cache_formats("q8_0/q4_0")] == ["q8_0", "q4_0"]
+    deployment = kvcalc.deployment("llama3.1-8b", kv_dtype="q8_0/q4_0")
+    apart = kvcalc.deployment("llama3.1-8b", key_dtype="q8_0", value_dtype="q4_0")
+    assert kvcalc.size(deployment).kv == kvcalc.size(apart).kv
+    with pytest.raises(kvcalc.UnknownNameError):
+        cache_formats("q8_0/")
+
+
+def test_two_bits_of_kivi_have_a_scale_and_a_zero_for_32() -> None:
+    # KIVI, arXiv 2402.02750, section 4: groups of 32, a 16-bit scale and zero point
+    assert parse_format("kivi2").bytes(32) == 32 * 2 // 8 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "elements", "size"),
+    [
+        # GPTQ of 3 bits: 32 elements in three words of 32 bits, a 16-bit scale and a packed zero point for 128
+        ("int3-g128-zp3", 1024, 1024 * 3 // 8 + 8 * 2 + 8 * 3 // 8),
+        ("int2-g64-zp2", 256, 256 // 4 + 4 * 2 + 1),
+        ("int8-g128-zp8", 128, 128 + 2 + 1),
+        # MLX, affine: a 16-bit scale and bias for 64
+        ("int3-g64-zp", 64, 24 + 4),
+        ("int5-g64-zp", 64, 40 + 4),
+        ("int6-g64-zp", 64, 48 + 4),
+        ("exl3-4bpw", 256, 128),
+        ("exl3-3.5bpw", 256, 112),
+        ("exl2-4.25bpw", 3200, 1700),
+        ("bitnet", 256, 64),
+    ],
+)
+def test_narrow_groups_are_packed_without_gaps(name: str, elements: int, size: int) -> None:
+    assert parse_format(name).bytes(elements) == size
+
+
+@pytest.mark.parametrize(
+    "name", ["int4-g0", "int3-g4", "int4-g128-zp7", "exl3-0bpw", "exl3-99bpw", "exl4-4bpw", "exl3-bpw"]
+)
+def test_what_no_checkpoint_stores_is_refused(name: str) -> None:
+    with pytest.raises(kvcalc.KvcalcError):
+        parse_format(name)
+
+
+def test_types_of_a_gguf_file_are_those_of_the_format_table() -> None:
+    for name, elements, size in GGML_TYPES.values():
+        assert FORMATS[name].bytes(64 * elements) == 64 * size

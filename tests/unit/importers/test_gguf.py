@@ -12,13 +12,13 @@ from gguf.constants import GGML_QUANT_SIZES
 from gguf_files import llama_tensors, write_gguf
 
 from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError
-from kvcalc.core.formats import FORMATS, parse_format
+from kvcalc.core.formats import FORMATS, GGML_TYPES, parse_format
 from kvcalc.core.model import Full, Latent, Mixture, Shared, Sliding, State
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes, entry_bytes
 from kvcalc.cost.parameters import parameters, weight_bytes
 from kvcalc.importers.checkpoint import TensorTable
-from kvcalc.importers.gguf import _TYPES, import_gguf, parse_header, read_gguf
+from kvcalc.importers.gguf import import_gguf, parse_header, read_gguf
 from kvcalc.importers.gguf_families import gguf_profile
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_llama2_7b_file_counts_parameters_and_bytes_exactly(tmp_path: Path) -> N
 def test_a_block_of_each_type_has_the_bytes_that_ggml_lays_out(kind: GGMLQuantizationType) -> None:
     """Every type that a file may hold, in the reader's table and among the formats alike (Q8_1 is never stored in one)."""
     elements, size = GGML_QUANT_SIZES[kind]
-    name, *block = _TYPES[kind.value]
+    name, *block = GGML_TYPES[kind.value]
     assert block == [elements, size]
     assert name not in FORMATS or FORMATS[name].bytes(elements) == size
 
