@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError, UnknownNameError
 from kvcalc.core.model import ModelProfile
+from kvcalc.core.units import label_bytes
 from kvcalc.profiles.origins import note_origin
 from kvcalc.profiles.reader import expanded
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
     from kvcalc.profiles.catalog import Entry, Kind
+    from kvcalc.profiles.resolve import Match
 
 __all__ = [
     "calibrations",
@@ -80,33 +82,73 @@ def load_hardware(
     return hardware if memory_bytes is None else hardware.with_memory(memory_bytes)
 
 
-def catalogue_model(name: str) -> ModelProfile:
-    """Return a model of the catalogue, by its name or an alias: nothing else is read and nothing fetched.
+def catalogue_model(name: str, *, is_base: bool = False) -> ModelProfile:
+    """Return a model of the catalogue, by its name, another spelling or an alias: nothing is fetched.
+
+    A name that says how the weights are stored gives the model with weights of that format, and a note.
+
+    Args:
+        name: the name.
+        is_base: the model as its own checkpoint has it, whatever format the name says.
 
     Raises:
         UnknownNameError: no such model.
     """
     from kvcalc.profiles.loader import load_model_file
 
-    entry = _find(name, "model")
+    match = _find(name, "model")
+    entry = match.entry
     model = _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
-    return model.under(name) if entry.by_alias else model
+    if match.alias.lower() != entry.path.stem:
+        model = model.under(match.alias)
+    return model if is_base else _as_typed(model, name.strip(), match)
+
+
+def _as_typed(model: ModelProfile, name: str, match: Match) -> ModelProfile:
+    """Return a model as its name says that the weights are stored, with a note of what the name was taken for."""
+    from kvcalc.plan.formats import stored_as
+    from kvcalc.profiles.spellings import words
+
+    reading = match.reading
+    if name.lower() == match.alias.lower():
+        return model
+    told = f"{name} is taken for {model.name}"
+    if reading.weights:
+        model, stored = stored_as(model, reading.weights)
+        told += f", {stored}"
+    elif reading.unsaid:
+        told += f" with the weights of its checkpoint: --weights says which {reading.unsaid.upper()} it is"
+    elif ":" in name:
+        told += " with the weights of its checkpoint; most of Ollama's files are Q4_K_M: --weights q4_k_m"
+    elif "/" not in name and reading.key in (words(match.alias), words(match.alias.rpartition("/")[2])):
+        return model
+    return replace(model, notes=(*model.notes, told))
 
 
 def catalogue_hardware(name: str) -> HardwareProfile:
-    """Return an accelerator of the catalogue; as `catalogue_model`."""
+    """Return an accelerator of the catalogue, by any spelling of its name or an alias.
+
+    Raises:
+        UnknownNameError: no such accelerator.
+    """
     from kvcalc.profiles.loader import load_hardware_file
 
-    entry = _find(name, "hardware")
-    return _shipped_hardware(entry.path) if entry.shipped else load_hardware_file(entry.path)
+    match = _find(name, "hardware")
+    entry = match.entry
+    card = _shipped_hardware(entry.path) if entry.shipped else load_hardware_file(entry.path)
+    is_apple = card.vendor == "apple" and match.memory_gb is not None
+    return card.with_memory(label_bytes(float(f"{match.memory_gb}e9"))) if is_apple else card
 
 
-def _find(name: str, kind: Kind) -> Entry:
-    from kvcalc.profiles.catalog import find
+def _find(name: str, kind: Kind) -> Match:
+    from kvcalc.profiles.resolve import find
 
-    entry = find(name, kind)
-    note_origin(kind, name, str(entry.path), shipped=entry.shipped, shadows=entry.shadows)
-    return entry
+    match = find(name, kind)
+    entry = match.entry
+    others = f"{name.strip()} is taken for {entry.path.stem}; others of that name: {', '.join(match.variants)}"
+    note = others if match.variants else ""
+    note_origin(kind, name, str(entry.path), shipped=entry.shipped, shadows=entry.shadows, note=note)
+    return match
 
 
 def _note_path(kind: Kind, source: str | Path, path: Path) -> None:
@@ -150,7 +192,7 @@ def load_calibration(source: str | Path | Calibration) -> Calibration:
     if path is not None:
         _note_path("calibration", source, path)
         return load_calibration_file(path)
-    return _calibration_of(_find(str(source), "calibration"))
+    return _calibration_of(_find(str(source), "calibration").entry)
 
 
 def _calibration_of(entry: Entry) -> Calibration:

@@ -121,7 +121,7 @@ def _logged_model(printed: str | None) -> ModelProfile:
     # the name as printed, then the catalogue's own names, then the aliases: a search in vain reads every profile
     for name in (*names[:1], *(name for name in names[1:] if name in known), *names[1:]):
         try:
-            return catalogue_model(name)
+            return catalogue_model(name, is_base=True)
         except UnknownNameError:
             continue
     told = f"the log names {printed!r}, which is in no catalogue" if printed else "the log names no model"

@@ -33,12 +33,12 @@ def with_origins(report: Any) -> tuple[Any, dict[str, Any] | None, tuple[str, ..
 
     The report is unchanged, and the origins are none, where nobody notes them.
     """
-    from kvcalc.profiles.origins import noted_origins, origins_data, shadow_notes
+    from kvcalc.profiles.origins import noted_origins, origin_notes, origins_data
 
     origins = noted_origins()
     if origins is None:
         return report, None, ()
-    notes = shadow_notes(origins)
+    notes = origin_notes(origins)
     if notes and hasattr(report, "notes"):
         report = replace(report, notes=(*notes, *report.notes))
     return report, origins_data(origins), notes

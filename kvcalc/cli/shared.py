@@ -84,9 +84,9 @@ def emit(report: Any, output: str, explained: Callable[[], Sequence[ExplainedSte
 
 def tell_origins() -> None:
     """Say on standard error of each profile that stands in for one of kvcalc's own where it was read."""
-    from kvcalc.profiles.origins import noted_origins, shadow_notes
+    from kvcalc.profiles.origins import noted_origins, origin_notes
 
-    _tell_all(shadow_notes(noted_origins() or ()))
+    _tell_all(origin_notes(noted_origins() or ()))
 
 
 def _tell_all(notes: Iterable[str]) -> None:

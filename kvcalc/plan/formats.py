@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError, UnknownNameError, about, did_you_mean
@@ -10,6 +10,7 @@ from kvcalc.core.formats import FORMATS, Format, cache_formats, parse_format
 from kvcalc.core.model import Part
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
+from kvcalc.cost.parameters import parameters
 from kvcalc.engines.checkpoint import run_dtype
 from kvcalc.plan.weight_words import WORDS, asked_recipe, is_word, kept_parts, recipe_formats, weight_word
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["AS_THE_ENGINE", "AskedFormats", "format_names", "run_formats"]
+__all__ = ["AS_THE_ENGINE", "AskedFormats", "format_names", "run_formats", "stored_as"]
 
 _PLAIN = ("bf16", "fp16", "fp32")
 
@@ -106,6 +107,34 @@ def run_formats(
         activations=multiplied,
         hidden=multiplied if multiplied.name in _PLAIN else base,
     )
+
+
+def stored_as(model: ModelProfile, weights: str) -> tuple[ModelProfile, str]:
+    """Return a model whose checkpoint stores its weights so, and in words what that is.
+
+    A checkpoint that stores its matrices in a format of that width already is left as it is.
+
+    Args:
+        model: the model.
+        weights: as for `run_formats`.
+
+    Raises:
+        UnknownNameError: no such format.
+        UnsupportedError: a recipe for a model whose tensors are not known.
+    """
+    formats = run_formats(model, weights=weights)
+    stored = {parse_format(name).unit for name in model.weight_formats.values()}
+    if formats.weights.unit in stored and formats.weights.unit not in _PLAIN:
+        return model, "which stores its weights so"
+    named = {part: formats.of(part).name for part in parameters(model)}
+    own = {part: name for part, name in named.items() if name != model.dtype}
+    multiplied = formats.activations.name
+    activations = None if multiplied == run_dtype(model, None) else multiplied
+    changed = replace(model, weight_formats=own, activation_dtype=activations)
+    if formats.recipe:
+        return changed, f"with weights in {formats.recipe.upper()}"
+    kept = ", ".join(part for part in named if part not in own)
+    return changed, f"with weights in {formats.weights.name} but {kept} in {model.dtype}; its config.json says exactly"
 
 
 def _first(*names: str | None) -> str:

@@ -9,20 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from kvcalc.core.errors import ProfileError, UnknownNameError, did_you_mean
+from kvcalc.core.errors import ProfileError
 from kvcalc.files import read_bytes
 from kvcalc.profiles.reader import MAX_BYTES, expanded, read_profile
 
 __all__ = [
-    "Entry", "Kind", "entries", "find", "folders", "is_shipped_name", "lookup", "names", "shipped_folder", "stamp",
+    "Entry", "Kind", "alias_folders", "entries", "file_beside", "folders", "is_shipped_name", "lookup", "names",
+    "profile_files", "shipped_folder", "stamp",
 ]  # fmt: skip
 
 Kind = Literal["model", "hardware", "calibration"]
 
 _FOLDER = {"model": "model_profiles", "hardware": "hardware_profiles", "calibration": "calibration_profiles"}
 _SUFFIXES = (".yaml", ".yml")
-_SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
-_LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,14 @@ def folders(kind: Kind) -> list[Path]:
     return [folder for folder in found if folder.resolve() != shipped.resolve()] + [shipped]
 
 
-def _files(folder: Path) -> list[Path]:
+def alias_folders(kind: Kind) -> list[Path]:
+    """Return the folders whose profiles are found by aliases too: those where files of this kind alone lie."""
+    searched = folders(kind)
+    return [folder for folder in searched[:-1] if folder.name == _FOLDER[kind]] + searched[-1:]
+
+
+def profile_files(folder: Path) -> list[Path]:
+    """Return the profile files of a folder, sorted; none where it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and _is_profile(path))
     except OSError:
@@ -92,10 +98,10 @@ def names(kind: Kind) -> list[str]:
 def entries(kind: Kind) -> dict[str, Entry]:
     """Return the files of all profiles that can be found, by their names."""
     *others, shipped = folders(kind)
-    found = {path.stem: path for path in _files(shipped)}
+    found = {path.stem: path for path in profile_files(shipped)}
     for folder in reversed(others):
         if folder.name == _FOLDER[kind]:
-            found |= {path.stem: path for path in _files(folder)}
+            found |= {path.stem: path for path in profile_files(folder)}
     return {name: _entry(path, name, kind, by_alias=False) for name, path in found.items()}
 
 
@@ -116,7 +122,7 @@ def stamp() -> tuple[tuple[Path, bytes], ...]:
     """
     kinds: tuple[Kind, ...] = ("model", "hardware", "calibration")
     own = dict.fromkeys(folder for kind in kinds for folder in folders(kind)[:-1])
-    return tuple((path, _digest(path)) for folder in own for path in _files(folder))
+    return tuple((path, _digest(path)) for folder in own for path in profile_files(folder))
 
 
 def _digest(path: Path) -> bytes:
@@ -129,24 +135,10 @@ def _digest(path: Path) -> bytes:
         return b""
 
 
-def find(name: str, kind: Kind) -> Entry:
-    """Return the file of a profile by its name or one of its aliases.
-
-    Raises:
-        UnknownNameError: there is none; the hint names the closest.
-    """
-    entry = lookup(name, kind)
-    if entry is None:
-        raise _unknown(name, kind)
-    return entry
-
-
 def lookup(name: str, kind: Kind) -> Entry | None:
     """Return the file of a profile by its name or one of its aliases, or none."""
     key = name.strip().lower()
-    searched = folders(kind)
-    # aliases are looked for where files of this kind alone lie
-    path = _search(key, searched, [folder for folder in searched[:-1] if folder.name == _FOLDER[kind]] + searched[-1:])
+    path = _search(key, folders(kind), alias_folders(kind))
     return None if path is None else _entry(path, key, kind, by_alias=path.stem != key)
 
 
@@ -158,7 +150,7 @@ def _search(key: str, searched: list[Path], with_aliases: list[Path] | None = No
                 path = folder / f"{key}{suffix}"
                 if _is_profile(path):
                     return path
-    files = (path for folder in with_aliases or searched for path in _files(folder))
+    files = (path for folder in with_aliases or searched for path in profile_files(folder))
     return next((path for path in files if key in _aliases(path, key)), None)
 
 
@@ -182,21 +174,9 @@ def _aliases(path: Path, key: str) -> list[str]:
     return [str(alias).lower() for alias in aliases]
 
 
-def _unknown(name: str, kind: Kind) -> UnknownNameError:
-    known = set(names(kind))
-    for path in _files(shipped_folder(kind)):
-        known |= {str(alias).lower() for alias in read_profile(path).data.get("aliases") or ()}
-    beside = next((path for path in _beside(name, kind) if _is_profile(path)), None)
-    if beside is not None:
-        hint = f"for the file in the current folder write ./{beside}"
-        return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
-    hint = did_you_mean(name, known)
-    listed = f"{_LIST[kind]} lists them; a profile file works too"
-    return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=f"{hint} ({listed})" if hint else listed)
-
-
-def _beside(name: str, kind: Kind) -> list[Path]:
-    """Return where a profile of that name would lie in the current folder, which is not searched."""
+def file_beside(name: str, kind: Kind) -> Path | None:
+    """Return the profile of that name in the current folder, which is not searched; none where there is none."""
     if "/" in name or "\\" in name or not name.strip():
-        return []
-    return [folder / f"{name.strip()}{suffix}" for folder in (Path(), Path(_FOLDER[kind])) for suffix in _SUFFIXES]
+        return None
+    paths = (folder / f"{name.strip()}{suffix}" for folder in (Path(), Path(_FOLDER[kind])) for suffix in _SUFFIXES)
+    return next((path for path in paths if _is_profile(path)), None)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kvcalc.profiles.catalog import Kind
 
-__all__ = ["CATALOGUE", "Origin", "note_origin", "noted_origins", "noting_origins", "origins_data", "shadow_notes"]
+__all__ = ["CATALOGUE", "Origin", "note_origin", "noted_origins", "noting_origins", "origin_notes", "origins_data"]
 
 CATALOGUE = "catalogue"
 
@@ -26,12 +26,14 @@ class Origin:
         name: what it was asked for by.
         source: ``catalogue`` for kvcalc's own, else the file.
         shadows: whether kvcalc has one of that name too, which was not used.
+        note: what a reader must know of how the name was taken; mostly nothing.
     """
 
     kind: Kind
     name: str
     source: str
     shadows: bool = False
+    note: str = ""
 
 
 _noted: ContextVar[dict[Origin, None] | None] = ContextVar("noted", default=None)
@@ -57,11 +59,13 @@ def noted_origins() -> tuple[Origin, ...] | None:
     return None if noted is None else tuple(noted)
 
 
-def note_origin(kind: Kind, name: str, path: str, *, shipped: bool = False, shadows: bool = False) -> None:
+def note_origin(
+    kind: Kind, name: str, path: str, *, shipped: bool = False, shadows: bool = False, note: str = ""
+) -> None:
     """Note where a profile came from, if anybody asked for it; ``shipped`` says that its file is kvcalc's own."""
     noted = _noted.get()
     if noted is not None:
-        noted[Origin(kind, name, CATALOGUE if shipped else path, shadows)] = None
+        noted[Origin(kind, name, CATALOGUE if shipped else path, shadows, note)] = None
 
 
 def origins_data(origins: Iterable[Origin]) -> dict[str, Any]:
@@ -75,10 +79,12 @@ def origins_data(origins: Iterable[Origin]) -> dict[str, Any]:
     return {**sources, "shadowed": list(shadowed)}
 
 
-def shadow_notes(origins: Iterable[Origin]) -> tuple[str, ...]:
-    """Return a note for each name that was not taken from the catalogue, though it is there."""
-    return tuple(
-        f"{origin.name} was read from {origin.source}, not from kvcalc's own profile of that name"
-        for origin in origins
-        if origin.shadows
-    )
+def origin_notes(origins: Iterable[Origin]) -> tuple[str, ...]:
+    """Return a note for each name that was not taken from the catalogue, though it is there, or means several cards."""
+    notes = []
+    for origin in origins:
+        if origin.shadows:
+            notes.append(f"{origin.name} was read from {origin.source}, not from kvcalc's own profile of that name")
+        if origin.note:
+            notes.append(origin.note)
+    return tuple(notes)

@@ -10,7 +10,7 @@ import pytest
 
 import kvcalc
 from kvcalc.importers.hugging_face import import_config, read_config_file
-from kvcalc.profiles.catalog import find
+from kvcalc.profiles.resolve import find
 
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
 # Copies that differ from the published config in some fields, and how.
@@ -30,7 +30,7 @@ def configs_in_the_catalogue() -> list[tuple[str, Path]]:
     for path in sorted((TRUTH / "configs").glob("*.json")) if TRUTH is not None else ():
         hub_id = path.stem.replace("__", "/")
         try:
-            found.append((find(hub_id, "model").path.stem, path))
+            found.append((find(hub_id, "model").entry.path.stem, path))
         except kvcalc.UnknownNameError:
             continue
     return found

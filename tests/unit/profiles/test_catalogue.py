@@ -13,9 +13,9 @@ import pytest
 
 import kvcalc
 from kvcalc.api import profile_names, profile_schema
-from kvcalc.profiles.catalog import find, shipped_folder, stamp
+from kvcalc.profiles.catalog import lookup, shipped_folder, stamp
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
-from kvcalc.profiles.origins import noting_origins, origins_data, shadow_notes
+from kvcalc.profiles.origins import noting_origins, origin_notes, origins_data
 from kvcalc.profiles.writer import profile_yaml
 from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
@@ -102,7 +102,7 @@ def test_editors_are_pointed_to_the_schema(path: Path) -> None:
     [("h100", "h100-sxm"), ("H100-SXM5", "h100-sxm"), ("a100", "a100-80gb"), ("trillium", "tpu-v6e")],
 )
 def test_an_alias_leads_to_one_accelerator(alias: str, name: str) -> None:
-    entry = find(alias, "hardware")
+    entry = lookup(alias, "hardware")
     assert (entry.path.stem, entry.by_alias) == (name, True)
 
 
@@ -192,7 +192,7 @@ def test_origins_say_which_file_each_profile_came_from(folders: dict[str, Path])
         "hardware": {"h100-sxm": str(mine), "other": str(other), "h200": "catalogue", str(other): str(other)},
         "shadowed": ["h100-sxm"],
     }
-    (note,) = shadow_notes(noted)
+    (note,) = origin_notes(noted)
     assert note == f"h100-sxm was read from {mine}, not from kvcalc's own profile of that name"
 
 
@@ -207,12 +207,12 @@ def test_an_id_that_is_a_folder_here_shadows_the_catalogue(folders: dict[str, Pa
 
 @pytest.mark.parametrize(("added", "shipped"), [("", True), ("# mine\n", False)])
 def test_a_copy_of_a_shipped_profile_is_as_good_as_shipped(tmp_path, monkeypatch, *, added, shipped):
-    own = find("llama2-7b", "model").path.read_text()
+    own = lookup("llama2-7b", "model").path.read_text()
     (tmp_path / "model_profiles").mkdir()
     copy = tmp_path / "model_profiles" / "llama2-7b.yaml"
     copy.write_text(own + added)
     monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
-    entry = find("llama2-7b", "model")
+    entry = lookup("llama2-7b", "model")
     assert (entry.path.resolve(), entry.shipped, entry.shadows) == (copy, shipped, not shipped)
 
 

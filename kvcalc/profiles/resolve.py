@@ -1,0 +1,174 @@
+"""From what people type to a profile, never another one: spellings, ids of quantised files, variants of cards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import UnknownNameError
+from kvcalc.core.units import label_bytes, parse_bytes
+from kvcalc.profiles.catalog import file_beside, lookup
+from kvcalc.profiles.name_index import key_of, own_names, profile_names, spellings
+from kvcalc.profiles.spellings import Reading, card_words, readings, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kvcalc.profiles.catalog import Entry, Kind
+
+__all__ = ["Match", "find", "resolve"]
+
+_SIZE = re.compile(r" (?:e )?(\d+(?:\.\d+)?)(?:x(\d+))?([bmt])\b")
+_DIGIT = re.compile(r"\d")
+_TYPED_MEMORY = re.compile(r" (\d+)gb$")
+# What tells variants of a card apart: memory, form, and how many cores of its GPU are enabled.
+_VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
+_SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
+_LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
+_MOST_NAMED, _ALIKE = 8, 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The profile that a typed name means.
+
+    Args:
+        entry: its file.
+        alias: the name of the catalogue that the typed one is a spelling of.
+        reading: what the typed name says besides.
+        memory_gb: a memory that the name has beside that of the card.
+        variants: other cards that the name may mean.
+    """
+
+    entry: Entry
+    alias: str
+    reading: Reading
+    memory_gb: int | None = None
+    variants: tuple[str, ...] = ()
+
+
+def find(name: str, kind: Kind) -> Match:
+    """Return the profile that a typed name means.
+
+    Raises:
+        UnknownNameError: it means none; the hint names the sizes of a family, else what is spelled alike.
+    """
+    match = resolve(name, kind)
+    if match is None:
+        raise _unknown(name, kind)
+    return match
+
+
+def resolve(name: str, kind: Kind) -> Match | None:
+    """Return the profile that a typed name means, or none where no reading of it is a name of the catalogue."""
+    entry = lookup(name, kind)
+    if kind == "hardware" and (entry is None or entry.by_alias):
+        return _card(name, entry)
+    if entry is not None or kind == "calibration":
+        return None if entry is None else Match(entry, name.strip(), Reading(words(name)))
+    keys = spellings(kind)
+    for reading in readings(name):
+        spelling = keys.get(reading.key)
+        entry = None if spelling is None else lookup(spelling.alias, kind)
+        if spelling is not None and entry is not None:
+            return Match(entry, spelling.alias, reading)
+    return None
+
+
+def _card(name: str, entry: Entry | None) -> Match | None:
+    """Return the card that a name means: in any spelling, with a memory it is sold with, or the largest variant."""
+    key, memory_gb = card_words(name), None
+    keys, variants = spellings("hardware"), _variants(key)
+    card = entry.path.stem if entry is not None else keys[key].name if key in keys else None
+    typed = _TYPED_MEMORY.search(key)
+    if card is None and typed is not None:
+        memory_gb, bare = int(typed[1]), key[: typed.start()]
+        sold = [keys[bare].name] if bare in keys else _variants(bare)
+        variants = [each for each in sold if _may_have(each, memory_gb)]
+    card = card or (variants[-1] if variants else None)
+    entry = None if card is None else entry or lookup(card, "hardware")
+    if card is None or entry is None:
+        return None
+    return Match(entry, card, Reading(key), memory_gb, tuple(each for each in variants if each != card))
+
+
+def _may_have(card: str, memory_gb: int) -> bool:
+    """Whether a card is sold with that memory; Apple's chips are with several."""
+    known = next(each for each in profile_names("hardware") if each.name == card)
+    return known.title.startswith("Apple") or label_bytes(known.memory_bytes) == parse_bytes(f"{memory_gb}GiB")
+
+
+def _variants(key: str) -> list[str]:
+    """Return the cards whose own names add memory, form or cores to these words, in order of their numbers."""
+    asked = key.split()
+    longer = [own for words_of, own in own_names("hardware").items() if _adds_variant(asked, words_of.split())]
+    return sorted(longer, key=lambda own: [int(number) for number in re.findall(r"\d+", own)])
+
+
+def _adds_variant(asked: list[str], own: list[str]) -> bool:
+    rest = list(own)
+    if not any(map(_DIGIT.search, asked)) or rest[0] != asked[0]:
+        return False
+    for word in asked:
+        if word not in rest:
+            return False
+        rest.remove(word)
+    return _VARIANT.fullmatch("".join(f" {word}" for word in rest)) is not None
+
+
+def _unknown(name: str, kind: Kind) -> UnknownNameError:
+    file = file_beside(name, kind)
+    if file is not None:
+        hint = f"for the file in the current folder write ./{file}"
+        return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
+    listed = f"{_LIST[kind]} lists them; a profile file works too"
+    read = [key_of(name, kind)] if kind == "hardware" else [reading.key for reading in readings(name)]
+    family = next(filter(None, (_family(key, kind) for key in read)), [])
+    if family:
+        return UnknownNameError(f"{name!r} names a family", hint=f"name one of {', '.join(family)} ({listed})")
+    close = _alike(read[-1], kind)
+    hint = f"did you mean {' or '.join(close)}? ({listed})" if close else listed
+    return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
+
+
+def _family(key: str, kind: Kind) -> list[str]:
+    """Return the profiles whose names go on where these words end: with a size where any does, smallest first."""
+    longer = {own: words_of[len(key) :] for words_of, own in own_names(kind).items() if words_of.startswith(f"{key} ")}
+    sized = [own for own, rest in longer.items() if _SIZE.match(rest)]
+    shown = sized if len(sized) > 1 else longer
+    return sorted(shown, key=lambda own: _size(longer[own]))[:_MOST_NAMED] if key else []
+
+
+def _size(rest: str) -> tuple[str, float]:
+    """Return the unit of a size, millions before billions before trillions, and its number."""
+    size = _SIZE.search(rest)
+    return ("", 0.0) if size is None else ({"m": "", "b": "b", "t": "t"}[size[3]], float(size[1]) * float(size[2] or 1))
+
+
+def _alike(key: str, kind: Kind) -> list[str]:
+    """Return profiles whose names are spelled alike and have all the numbers; else others of the family.
+
+    Where there are none, numbers count as well that only begin like those of the typed name, which may be cut short.
+    """
+    size = _SIZE.search(key)
+    sizes = [] if size is None else _family(key[: size.start()], kind)
+    known = {each: spelling.name for each, spelling in spellings(kind).items()}
+    return _close(key, known, lambda typed, own: typed == own) or sizes or _close(key, known, _begins)
+
+
+def _begins(typed: str, own: str) -> bool:
+    return own.startswith(typed)
+
+
+def _close(key: str, known: Mapping[str, str], same: Callable[[str, str], bool]) -> list[str]:
+    """Return the names that are closest, of those whose first word is alike and that have all numbers of a key."""
+    from difflib import get_close_matches
+
+    first, *rest = key.split() or [""]
+    numbers = [word for word in (first, *rest) if _DIGIT.search(word)]
+    words_of = {each: each.split() for each in known}
+    agreeing = [each for each, own in words_of.items() if all(any(same(n, word) for word in own) for n in numbers)]
+    families = get_close_matches(first, {words_of[each][0] for each in agreeing}, n=_MOST_NAMED, cutoff=_ALIKE)
+    related = [each for each in agreeing if words_of[each][0] in families]
+    return list(dict.fromkeys(known[each] for each in get_close_matches(key, related, n=3, cutoff=_ALIKE)))

@@ -1,0 +1,150 @@
+"""Typed names of models and cards as words: what does not count, and what the end of a name says of the weights."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Reading", "card_words", "readings", "words"]
+
+_LONGEST = 200
+_MOST_ENDINGS = 12
+
+# A number with its unit (8b, 8x7b, 80gb, 4.0bpw), a number (3.1), letters, or a plus sign.
+_WORD = re.compile(
+    r"\d++(?:\.\d++)*+(?:x\d++(?:\.\d++)*+)?(?:bpw|bits?|gb|tb|[bmkt])(?![a-z])|\d++(?:\.\d++)*+|[a-z]++|\+"
+)
+
+# What vendors, shops and tools print around the name of a card.
+_AROUND = re.compile(
+    r"\((?:tm|r|c)\)|\b(?:nvidia|geforce|amd|radeon|intel|apple|instinct|tesla|quadro|google|aws|huawei|graphics|gpu"
+    r"|processor|accelerator|edition|generation|macbook (?:pro|air)|mac (?:studio|mini|pro)|imac|integrated|oam"
+    r"|tensor core)\b"
+)
+_SAME_WORD = (
+    (re.compile(r"(?<=\d)[ -](?=gi?b\b)"), ""),
+    (re.compile(r"(?<=\d)g(?:ib)?\b"), "gb"),
+    (re.compile(r"\bmobile\b"), "laptop"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read a typed name.
+
+    Args:
+        key: the words of the model's name, joined by blanks.
+        weights: what the name says of the weights, as ``--weights`` takes it; empty where it says nothing.
+        unsaid: a kind of file that the name gives, but not in which format; empty where there is none.
+    """
+
+    key: str
+    weights: str = ""
+    unsaid: str = ""
+
+
+def words(name: str) -> str:
+    """Return the words of a name, joined by blanks: case, blanks, hyphens, colons and underscores do not count.
+
+    >>> words("Llama-3.1 8B"), words("llama3.1:8b"), words("Mixtral_8x7B-v0.1")
+    ('llama 3.1 8b', 'llama 3.1 8b', 'mixtral 8x7b v 0.1')
+    """
+    return " ".join(_WORD.findall(name[:_LONGEST].lower().replace("_", " ")))
+
+
+def card_words(name: str) -> str:
+    """Return the words of a card's name without vendor and remarks.
+
+    >>> card_words("NVIDIA GeForce RTX 4090"), card_words("AMD Instinct MI300X"), card_words("A100 80 GB")
+    ('rtx 4090', 'mi 300 x', 'a 100 80gb')
+    """
+    text = " ".join(name[:_LONGEST].lower().replace("_", " ").replace("-", " ").split())
+    text = _AROUND.sub(" ", text)
+    for pattern, word in _SAME_WORD:
+        text = pattern.sub(word, text)
+    return words(text)
+
+
+def _integers(match: re.Match[str]) -> str:
+    return f"int{match['bits']}" if match["bits"] in ("4", "8") else ""
+
+
+def _recipe(match: re.Match[str]) -> str:
+    """Spell a recipe of llama.cpp; publishers' own mixtures (UD, XL) have no bytes that a name tells."""
+    kind = match["recipe"].replace(" ", "_").replace("q_", "q", 1)
+    return "" if match["own"] or kind.endswith("_xl") else kind
+
+
+def _fixed(weights: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: weights
+
+
+# Endings that say how weights are stored, the longest first. Where the format is empty, the name does not tell it.
+_FORMATS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(rf"(?:^| )(?:{pattern})$"), meaning)
+    for pattern, meaning in (
+        (r"nv ?fp 4 a 16", _fixed("nvfp4")),
+        (r"nv ?fp 4(?: qad)?(?: v \d)?|fp 4(?: v \d)?", _fixed("nvfp4")),
+        (r"w mx ?fp 4 a fp 8|mx ?fp 4(?: moe)?", _fixed("mxfp4")),
+        (r"mx ?fp 8", _fixed("mxfp8")),
+        (r"fp 8 block(?: 128)?", _fixed("fp8-block")),
+        (r"fp 8(?: (?:dynamic|static|kv|pertensor|per tensor|e 4 m 3))*", _fixed("fp8-dynamic")),
+        (r"awq(?: int)?(?: 4| 4 ?bit)?(?: marlin| g ?128)*|4bit awq", _fixed("awq")),
+        (r"gptq(?: int)? ?(?P<bits>8)(?: ?bit)?", _fixed("int8-g128")),
+        (r"gptq(?: int)?(?: 4| 4bit| 4b)?(?: marlin| g ?128| 128 ?g)*", _fixed("gptq")),
+        (r"(?:w 4 a 16 |int 4 )?auto ?round(?: int 4| w 4 a 16)?", _fixed("w4a16")),
+        (r"(?:int 4 )?w 4 a 16(?: g ?128)?(?: ct)?", _fixed("w4a16")),
+        (r"w 8 a 16", _fixed("int8")),
+        (r"(?:int 8 )?w 8 a 8(?: int 8)?", _fixed("w8a8")),
+        (r"int ?(?P<bits>[48])", _integers),
+        (r"(?:unsloth )?(?:bnb|bitsandbytes) (?:4bit|4 bit)|nf 4", _fixed("nf4")),
+        (r"(?:unsloth )?(?:bnb|bitsandbytes) (?:8bit|8 bit)", _fixed("int8")),
+        (r"exl ?[23]", _fixed("")),
+        (r"(?:ggml|gguf)", _fixed("")),
+        (r"(?P<own>ud )?(?P<recipe>i?q \d(?: [01]| k(?: xs| s| m| l| xl)?| xxs| xs| s| m| nl)?|tq [12] 0)", _recipe),
+        (r"bf 16", _fixed("bf16")),
+        (r"f(?:p|loat)? ?16", _fixed("fp16")),
+        (r"f(?:p|loat)? ?32", _fixed("fp32")),
+    )
+)
+# Endings of tuning and packing, which change neither shape nor format.
+_TUNED = re.compile(
+    r"(?:^| )(?:instruct|chat|it|base|pt|hf|think|thinking|reasoning|latest|unsloth|quantized|qat|mtp|i 1|imatrix|imat"
+    r"|ct|original|mlx|dwq|text)$"
+)
+_UNSAID = re.compile(r"(?:^| )(gguf|ggml|mlx|exl ?[23]|ud i?q \d k xl)\b")
+
+
+def readings(name: str) -> Iterator[Reading]:
+    """Yield ways to read a model's name, the most exact first: as it stands, without its owner, without its endings.
+
+    >>> [reading.key for reading in readings("RedHatAI/Qwen3-8B-FP8-dynamic")]
+    ['redhatai qwen 3 8b fp 8 dynamic', 'qwen 3 8b fp 8 dynamic', 'qwen 3 8b']
+    >>> list(readings("unsloth/gpt-oss-20b-GGUF"))[-1]
+    Reading(key='gpt oss 20b', weights='', unsaid='gguf')
+    """
+    path = name.strip().rstrip("/").replace("\\", "/")
+    yield Reading(words(path))
+    key = words(path.rpartition("/")[2].removesuffix(".gguf"))
+    yield Reading(key)
+    unsaid = _UNSAID.search(key)
+    weights = ""
+    for _ in range(_MOST_ENDINGS):
+        shorter, stored = _without_ending(key)
+        if shorter == key or not shorter:
+            return
+        key, weights = shorter, stored or weights
+        yield Reading(key, weights, "" if weights or unsaid is None else unsaid[1])
+
+
+def _without_ending(key: str) -> tuple[str, str]:
+    """Return a key without its last ending, and the format that it names."""
+    for pattern, meaning in _FORMATS:
+        match = pattern.search(key)
+        if match is not None:
+            return key[: match.start()], meaning(match)
+    return _TUNED.sub("", key), ""

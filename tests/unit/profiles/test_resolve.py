@@ -1,0 +1,185 @@
+"""Names as people type them lead to the profile that they mean, with the format that they name, and never to another."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import kvcalc
+from kvcalc.profiles.catalog import shipped_folder
+from kvcalc.profiles.name_index import profile_names
+from kvcalc.profiles.origins import noting_origins, origin_notes
+from kvcalc.profiles.resolve import resolve
+from kvcalc.profiles.spellings import words
+from kvcalc.profiles.yaml_reader import read_yaml_file
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()))
+
+
+# The ids of vLLM's recipes (vllm-project/recipes, 8959cf6) and of SGLang's cookbook (sgl-project/sgl-cookbook, 7b5bd9c)
+# whose models are in the catalogue, tags of ollama.com/library, and ids of those who quantise others' models.
+MODELS = _rows("typed_models.csv")
+# As nvidia-smi, PyTorch, llama.cpp, system reports and shops print them.
+CARDS = _rows("typed_cards.csv")
+
+
+@pytest.mark.parametrize("row", MODELS, ids=lambda row: row["typed"])
+def test_a_typed_name_means_one_model_and_its_format(row: dict[str, str]) -> None:
+    match = resolve(row["typed"], "model")
+    assert match is not None
+    assert (match.entry.path.stem, match.reading.weights) == (row["profile"], row["weights"])
+
+
+@pytest.mark.parametrize("row", CARDS, ids=lambda row: row["typed"])
+def test_a_printed_name_means_one_card(row: dict[str, str]) -> None:
+    match = resolve(row["typed"], "hardware")
+    assert match is not None
+    assert match.entry.path.stem == row["profile"]
+
+
+@pytest.mark.parametrize("spelled", ["Qwen3 8B", "qwen3_8b", "QWEN-3-8B", "qwen3:8b", " qwen3 - 8b "])
+def test_blanks_case_hyphens_and_underscores_do_not_count(spelled: str) -> None:
+    assert kvcalc.load_model(spelled).name == "qwen3-8b"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "qwen34b",  # not qwen3-4b
+        "gemma27b",  # not gemma-2-7b
+        "llama318b",
+        "Qwen/Qwen3-8B-Guard",
+        "Qwen/Qwen2.5-7B-Instruct-1M",
+        "RedHatAI/Qwen3-8B-speculator.eagle3",
+        "nvidia/Llama-3.1-Nemotron-Ultra-253B-v1",
+        "google/gemma-4-31B-it-assistant",
+        "nvidia/gpt-oss-120b-Eagle3",
+        "moonshotai/Kimi-K9",
+        "gemma",
+        "llama3.1",
+        "qwen3:latest",
+    ],
+)
+def test_a_name_that_says_more_or_less_is_no_other_model(other: str) -> None:
+    assert resolve(other, "model") is None
+
+
+@pytest.mark.parametrize(
+    "other", ["RTX", "RTX 4091", "H2", "M9 Max", "GeForce RTX 4070 Laptop", "A100 64GB", "m4-max-48"]
+)
+def test_a_card_that_is_not_there_is_no_other_card(other: str) -> None:
+    assert resolve(other, "hardware") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("gpt-oss", ["gpt-oss-20b", "gpt-oss-120b"]),
+        ("gpt-oss:latest", ["gpt-oss-20b", "gpt-oss-120b"]),
+        ("llama3.1", ["llama3.1-8b", "llama3.1-70b", "llama3.1-405b"]),
+        ("mixtral", ["mixtral-8x7b", "mixtral-8x22b"]),
+    ],
+)
+def test_a_family_lists_its_sizes(family: str, sizes: list[str]) -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="names a family") as caught:
+        kvcalc.load_model(family)
+    named = caught.value.hint.partition(" (")[0].removeprefix("name one of ").split(", ")
+    assert [name for name in named if name in sizes] == sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "never"),
+    [
+        ("gemma5", "model", "gemma"),
+        ("gemma4-900b", "model", "gemma-3"),
+        ("llama3.1-9b", "model", "llama3.2"),
+        ("H2000", "hardware", "h200"),
+        ("RTX 9090", "hardware", "90"),
+    ],
+)
+def test_a_hint_offers_no_other_version(name: str, kind: str, never: str) -> None:
+    with pytest.raises(kvcalc.UnknownNameError) as caught:
+        kvcalc.load_model(name) if kind == "model" else kvcalc.load_hardware(name)
+    offered = caught.value.hint.partition(" (")[0]
+    assert never not in offered
+
+
+def test_a_hint_mends_letters() -> None:
+    with pytest.raises(kvcalc.UnknownNameError) as caught:
+        kvcalc.load_model("lama2-70b")
+    assert caught.value.hint.startswith("did you mean llama2-70b?")
+
+
+def test_a_quantised_id_is_the_base_with_that_format_and_says_so() -> None:
+    base, awq = kvcalc.load_model("qwen3-32b"), kvcalc.load_model("Qwen/Qwen3-32B-AWQ")
+    assert awq.blocks == base.blocks
+    assert set(awq.weight_formats) == {"attention", "mlp"}
+    assert "Qwen/Qwen3-32B-AWQ is taken for qwen3-32b, with weights in int4-g128-zp4" in awq.notes[-1]
+
+
+def test_a_format_in_a_name_is_that_of_the_word() -> None:
+    for name, word in (("RedHatAI/Qwen3-32B-FP8-dynamic", "fp8-dynamic"), ("Qwen3-8B-Q4_K_M.gguf", "q4_k_m")):
+        base = "qwen3-32b" if "32B" in name else "qwen3-8b"
+        source = name if "/" in name else f"x/{name.removesuffix('.gguf')}"
+        by_name, by_word = kvcalc.deployment(source), kvcalc.deployment(base, weights=word)
+        assert kvcalc.size(by_name).weights.total_bytes == kvcalc.size(by_word).weights.total_bytes
+        assert by_name.formats.activations == by_word.formats.activations
+
+
+@pytest.mark.parametrize("name", ["amd/gpt-oss-120b-w-mxfp4-a-fp8", "gpt-oss:120b-mxfp4", "openai/gpt-oss-120b"])
+def test_a_format_that_the_checkpoint_has_changes_nothing(name: str) -> None:
+    base = kvcalc.load_model("gpt-oss-120b")
+    assert kvcalc.load_model(name).weight_formats == base.weight_formats
+
+
+def test_a_16_bit_copy_of_a_quantised_checkpoint_is_plain() -> None:
+    assert kvcalc.load_model("lmsys/gpt-oss-20b-bf16").weight_formats == {}
+
+
+def test_an_alias_that_is_spelled_otherwise_keeps_its_own_fields() -> None:
+    assert kvcalc.load_model("Qwen/Qwen2.5-7B-Instruct-AWQ").context_limit == 32_768
+    assert kvcalc.load_model("Qwen2.5 7B").context_limit == 131_072
+
+
+def test_a_variant_that_is_picked_is_named_with_the_others() -> None:
+    for typed, picked, others in (("m4-max", "m4-max-40", "m4-max-32"), ("h100", "h100-sxm", "h100-nvl, h100-pcie")):
+        with noting_origins() as noted:
+            assert kvcalc.load_hardware(typed).name == picked
+        assert origin_notes(noted) == (f"{typed} is taken for {picked}; others of that name: {others}",)
+    with noting_origins() as noted:
+        kvcalc.load_hardware("NVIDIA GeForce RTX 4090")
+    assert origin_notes(noted) == ()
+
+
+def test_a_mac_has_the_memory_that_is_typed() -> None:
+    assert kvcalc.load_hardware("Apple M4 Max 64GB").memory_label_bytes == 64e9
+    assert kvcalc.load_hardware("Apple M4 Max").memory_label_bytes == 128e9
+
+
+def test_names_read_from_the_text_of_a_profile_are_those_of_its_yaml() -> None:
+    for kind in ("model", "hardware"):
+        names = {each.name: each for each in profile_names(kind)}
+        for path in shipped_folder(kind).glob("*.yaml"):
+            data = read_yaml_file(path).data
+            assert list(names[path.stem].aliases) == list(map(str, data.get("aliases", ())))
+            assert names[path.stem].title == data.get("title", "")
+
+
+def test_users_profiles_are_resolved_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = (shipped_folder("model") / "llama2-7b.yaml").read_text()
+    (tmp_path / "model_profiles").mkdir()
+    text = own.replace("name: llama2-7b", "name: house-model-7b").replace(
+        "aliases: [", "aliases: [Us/House-Model-7B-Chat, x"
+    )
+    (tmp_path / "model_profiles" / "house-model-7b.yaml").write_text(text)
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
+    assert kvcalc.load_model("House Model 7B").name == "house-model-7b"
+    assert kvcalc.load_model("someone/House-Model-7B-Chat-AWQ").weight_formats["mlp"] == "int4-g128-zp4"
+
+
+def test_words_of_a_long_name_are_bounded() -> None:
+    assert len(words("a1" * 10_000)) < 1000
