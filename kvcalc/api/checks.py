@@ -234,12 +234,13 @@ def _change(result: CheckResult, before: Any, tolerance: float) -> CheckChange:
 
 def _better_end(result: CheckResult) -> str:
     """Which end is better: what the assertion says, else what the figure is."""
-    from kvcalc.plan.expectations import better_end
+    from kvcalc.core.figures import figure_at
 
     asked = set(result.expected) & {"min", "max"} if isinstance(result.expected, dict) else set()
     if len(asked) == 1:
         return "higher" if "min" in asked else "lower"
-    return better_end(result.field)
+    declared = figure_at(result.field)
+    return "" if declared is None else declared.better
 
 
 def check_schema(options: Mapping[str, str], reports: Iterable[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.figures import figure_at
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.reports.compare import ComparedSide, CompareReport, CompareRow
 from kvcalc.cost.roofline import ridge_flop_per_byte
@@ -24,37 +25,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Side", "compare_report"]
 
-# What is compared, and which end of it is the better one.
-_BETTER = {
-    "size.weights.parameters": "",
-    "size.weights.active_parameters": "",
-    "size.weights.total_bytes": "lower",
-    "size.kv.bytes_per_token": "lower",
-    "size.kv.bytes_per_sequence": "lower",
-    "size.kv.total_bytes": "lower",
-    "decode.memory_needed_bytes": "lower",
-    "decode.fits": "",
-    "fit.max_batch": "higher",
-    "fit.max_context": "higher",
-    "decode.tokens_per_s": "higher",
-    "decode.tokens_per_s_per_sequence": "higher",
-    "decode.tokens_per_s_per_gib": "higher",
-    "decode.ideal_s": "lower",
-    "decode.limiter": "",
-    "decode.intensity_flop_per_byte": "",
-    "prefill.ideal_s": "lower",
-    "prefill.limiter": "",
-    "decode.joules_per_token": "lower",
-    "decode.usd_per_million_tokens": "lower",
-    "gpu.memory_bytes": "higher",
-    "gpu.memory_bandwidth_bytes_per_s": "higher",
-    "gpu.board_power_w": "lower",
-    "gpu.price_per_hour_usd": "lower",
-}
+# What is compared, in this order; labels and better ends are declared beside the reports' fields.
+_QUANTITIES = (
+    "size.weights.parameters",
+    "size.weights.active_parameters",
+    "size.weights.total_bytes",
+    "size.kv.bytes_per_token",
+    "size.kv.bytes_per_sequence",
+    "size.kv.total_bytes",
+    "decode.memory_needed_bytes",
+    "decode.fits",
+    "fit.max_batch",
+    "fit.max_context",
+    "decode.tokens_per_s",
+    "decode.tokens_per_s_per_sequence",
+    "decode.tokens_per_s_per_gib",
+    "decode.ideal_s",
+    "decode.limiter",
+    "decode.intensity_flop_per_byte",
+    "prefill.ideal_s",
+    "prefill.limiter",
+    "decode.joules_per_token",
+    "decode.usd_per_million_tokens",
+)
 # Quantities of a deployment in memory: those of one that does not fit are no best.
 _IN_MEMORY = ("decode.", "prefill.", "fit.")
 # Why a side does not fit: said of the side, no quantity to compare.
 _MISFIT = "fit.reason"
+_BY_FORMAT = ("gpu.peak", "gpu.ridge")
 _MOST_SIDES = 64
 
 
@@ -98,8 +96,8 @@ def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> Compa
     found = [_quantities(side, engine, notes) for side in sides]
     fits = [values.get("decode.fits") is not False for values in found]
     names = list(dict.fromkeys(name for values in found for name in values if name != _MISFIT))
-    known = [name for name in _BETTER if name in names]
-    own = [name for name in names if name not in _BETTER]  # peaks and ridge points, by format
+    known = [name for name in _QUANTITIES if name in names]
+    own = [name for name in names if name not in _QUANTITIES]  # an accelerator's
     return CompareReport(
         sides=tuple(_shown(side, str(values.pop(_MISFIT, ""))) for side, values in zip(sides, found, strict=True)),
         rows=tuple(_row(name, [values.get(name) for values in found], fits) for name in (*known, *own)),
@@ -127,7 +125,10 @@ def _context(side: Side, deployment: Deployment) -> int:
 
 
 def _row(quantity: str, values: Sequence[CompareValue], fits: Sequence[bool]) -> CompareRow:
-    better = _BETTER.get(quantity, "higher" if quantity.startswith("gpu.peak") else "")
+    declared = figure_at(quantity)
+    label, better = (quantity, "") if declared is None else (declared.label, declared.better)
+    if quantity.startswith(_BY_FORMAT):
+        label = f"{label} {quantity.rpartition('.')[2]}"
     counted = [_number(value) for value in values]
     first = counted[0]
     shown = [
@@ -140,6 +141,7 @@ def _row(quantity: str, values: Sequence[CompareValue], fits: Sequence[bool]) ->
         best = tuple(place for place, value in enumerate(shown) if value == end)
     return CompareRow(
         quantity=quantity,
+        label=label,
         better=better,
         values=tuple(values),
         differences=tuple(None if value is None or first is None else value - first for value in counted),
@@ -178,7 +180,7 @@ def _quantities(side: Side, engine: str | None, notes: dict[str, None]) -> dict[
 def _speeds(deployment: Deployment, context: int, batch: int) -> dict[str, CompareValue]:
     step = decode_row(deployment, batch=batch, context=context)
     first = prefill_row(deployment, batch=1, prompt=context)
-    wanted = [name.removeprefix("decode.") for name in _BETTER if name.startswith("decode.")]
+    wanted = [name.removeprefix("decode.") for name in _QUANTITIES if name.startswith("decode.")]
     return {
         **{f"decode.{name}": getattr(step, name) for name in wanted},
         "prefill.ideal_s": first.ideal_s,

@@ -12,7 +12,7 @@ from kvcalc.core.units import number_text, parse_bytes, parse_count, parse_rate,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OPERATORS", "better_end", "field_of", "outcome"]
+__all__ = ["OPERATORS", "field_of", "outcome"]
 
 # What an expectation may ask for, with the words of a message.
 OPERATORS = {
@@ -24,31 +24,12 @@ OPERATORS = {
     "within": "within",
 }
 _LEAST_DIFFERENCE = 1e-9
-# Endings of fields of which more, or less, is better; the first that matches counts.
-_HIGHER = ("tokens_per_s", "tokens_per_s_per_sequence", "per_gib", "max_batch", "max_context", "max_concurrency",
-           "kv_capacity_tokens", "kv_bytes_available", "num_blocks", "kv_headroom", "fits", "speedup", "flop_per_s",
-           "expected_tokens_per_pass", "prefix_hit_ratio", "requests_per_s", "bytes_per_s", "slo_share")  # fmt: skip
-_LOWER = ("bytes", "bytes_per_token", "bytes_per_sequence", "_s", "joules_per_token", "usd_per_million_tokens",
-          "min_gpus", "preemptions", "p50", "p90", "p95", "p99", "mean")  # fmt: skip
 # What is never a share: figures with a unit, and counts.
 _UNITS = ("bytes", "_per_s", "_per_token", "_per_million", "flop")
 _COUNTS = ("_s", "batch", "context", "concurrency", "gpus", "tokens", "parameters", "blocks", ".p50", ".p90", ".p95",
            ".p99")  # fmt: skip
 # The rows of a report, which need no name where there is one alone.
 _LISTS = ("rows", "points")
-
-
-def better_end(field: str) -> str:
-    """Return which end of a figure is the better one: ``higher``, ``lower`` or an empty string.
-
-    >>> better_end("decode.tokens_per_s"), better_end("size.kv.bytes_per_token"), better_end("size.batch")
-    ('higher', 'lower', '')
-    >>> better_end("simulate.summary.goodput_requests_per_s"), better_end("simulate.summary.ttft_s.p95")
-    ('higher', 'lower')
-    """
-    if field.endswith(_HIGHER):
-        return "higher"
-    return "lower" if field.endswith(_LOWER) else ""
 
 
 def field_of(report: Mapping[str, Any], path: str) -> Any:

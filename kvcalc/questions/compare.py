@@ -30,7 +30,6 @@ _MAX_SIDES = 100
 _COUNTS = ("gpus", *_SHORT.values())
 # What the specification of a side can say besides the model and the accelerator.
 SIDE_OPTIONS = ("weights", "kv_dtype", "activations", "batch", "context", "price", "memory", *_COUNTS)
-_LISTED = ("model", "gpu", *SIDE_OPTIONS)
 
 
 class Compare(Engine):
@@ -67,7 +66,8 @@ class Compare(Engine):
 
     def answer(self) -> Answer:
         """Return the sides' figures."""
-        given = {name: value for name in _LISTED if (value := getattr(self, name)) is not None}
+        listed = [name for name in self.params if name in ("model", "gpu", *SIDE_OPTIONS)]
+        given = {name: value for name in listed if (value := getattr(self, name)) is not None}
         lists = {name: _listed(name, text) for name, text in given.items()}
         named = [_parsed(spec) for spec in self.specs] or [{}]
         sides = [side for first in named for side in _combined(first, lists)]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ["CompareReport", "CompareRow", "CompareValue", "ComparedSide"]
+from kvcalc.core.figures import figure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CompareReport", "CompareRow", "CompareValue", "ComparedSide", "GpuFigures"]
 
 # What a side can have of a quantity; none where it is not known or does not apply.
 CompareValue = float | str | bool | None
@@ -34,11 +40,24 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFigures:
+    """An accelerator's own figures, where accelerators alone are compared; peaks and ridge points by format."""
+
+    memory_bytes: int = field(metadata=figure("memory", "higher"))
+    memory_bandwidth_bytes_per_s: float = field(metadata=figure("bandwidth", "higher"))
+    board_power_w: float | None = field(metadata=figure("board power, W", "lower"))
+    price_per_hour_usd: float | None = field(metadata=figure("price of an hour", "lower"))
+    peak_flop_per_s: Mapping[str, float] = field(metadata=figure("peak", "higher"))
+    ridge_flop_per_byte: Mapping[str, float] = field(metadata=figure("ridge, FLOP/B"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRow:
     """One quantity of all sides.
 
     Args:
         quantity: the report and the field it is from, for example ``decode.tokens_per_s``.
+        label: what it is called.
         better: ``lower``, ``higher`` or empty where neither is.
         values: what each side has.
         differences: to the first side, where both are numbers.
@@ -47,6 +66,7 @@ class CompareRow:
     """
 
     quantity: str
+    label: str
     better: str
     values: tuple[CompareValue, ...]
     differences: tuple[float | None, ...]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +38,13 @@ class Budget:
 
     memory_bytes: int
     utilization: float
-    weight_bytes: int
-    activation_bytes: int
-    overhead_bytes: int
-    kv_bytes_available: int
-    outside_bytes: int
+    weight_bytes: int = field(metadata=figure("weights", "lower"))
+    activation_bytes: int = field(metadata=figure("activation peak", "lower"))
+    overhead_bytes: int = field(metadata=figure("context, buffers, graphs", "lower"))
+    kv_bytes_available: int = field(metadata=figure("for the cache", "higher"))
+    outside_bytes: int = field(metadata=figure("left outside", "lower"))
     intervals: Mapping[str, tuple[int, int]]
-    draft_weight_bytes: int = 0
+    draft_weight_bytes: int = field(default=0, metadata=figure("the draft's weights", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,20 +108,20 @@ class FitReport:
     context: int
     batch: int
     max_model_len: int
-    fits: bool
+    fits: bool = field(metadata=figure("fits", "higher"))
     reason: str
     budget: Budget | None
-    kv_bytes_available: int
-    logical_kv_bytes: int
-    reserved_kv_bytes: int
-    kv_headroom: float | None
-    kv_capacity_tokens: int
-    max_concurrency: float
-    num_blocks: int | None
+    kv_bytes_available: int = field(metadata=figure("cache of each GPU", "higher"))
+    logical_kv_bytes: int = field(metadata=figure("needed by the batch, logical", "lower"))
+    reserved_kv_bytes: int = field(metadata=figure("needed by the batch, reserved", "lower"))
+    kv_headroom: float | None = field(metadata=figure("cache left free", "higher"))
+    kv_capacity_tokens: int = field(metadata=figure("capacity", "higher"))
+    max_concurrency: float = field(metadata=figure("sequences at once", "higher"))
+    num_blocks: int | None = field(metadata=figure("blocks", "higher"))
     block_size: int | None
-    max_batch: int
-    max_context: int
-    min_gpus: int | None = None
+    max_batch: int = field(metadata=figure("most sequences", "higher"))
+    max_context: int = field(metadata=figure("longest context", "higher"))
+    min_gpus: int | None = field(default=None, metadata=figure("fewest GPUs", "lower"))
     smallest: FittingDeployment | None = None
     practical: FittingDeployment | None = None
     min_gpus_reason: str = ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
@@ -34,21 +36,23 @@ class LeverRow:
         remark: why it does not apply.
     """
 
-    lever: str
-    cuts: str
+    lever: str = field(metadata=figure("lever"))
+    cuts: str = field(metadata=figure("cuts"))
     applies: bool
-    kv_total_bytes: int
-    host_bytes: int
-    reserved_bytes: int
-    read_total_bytes: float
-    kv_factor: float
-    read_factor: float | None
-    retrofit: str
+    kv_total_bytes: int = field(metadata=figure("held", "lower"))
+    host_bytes: int = field(metadata=figure("held by the host", "lower"))
+    reserved_bytes: int = field(metadata=figure("reserved", "lower"))
+    read_total_bytes: float = field(metadata=figure("read a step", "lower"))
+    kv_factor: float = field(metadata=figure("less held", "higher", column="less"))
+    read_factor: float | None = field(metadata=figure("less read", "higher", column="less"))
+    retrofit: str = field(metadata=figure("retrofit"))
     quality: str
-    tokens_per_s: float | None = None
-    tokens_per_s_per_gib: float | None = None
-    memory_needed_bytes: int | None = None
-    fits: bool | None = None
+    tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s at most", "higher", column="tokens/s"))
+    tokens_per_s_per_gib: float | None = field(
+        default=None, metadata=figure("tokens/s per GiB used", "higher", column="tok/s/GiB")
+    )
+    memory_needed_bytes: int | None = field(default=None, metadata=figure("memory needed of a GPU", "lower"))
+    fits: bool | None = field(default=None, metadata=figure("fits", "higher"))
     remark: str = ""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,14 +28,14 @@ class RooflinePoint:
         fits: whether weights and cache fit in memory.
     """
 
-    model: str
-    phase: str
-    batch: int
-    context: int
-    intensity_flop_per_byte: float
-    attainable_flop_per_s: float
-    limiter: str
-    fits: bool
+    model: str = field(metadata=figure("model"))
+    phase: str = field(metadata=figure("phase"))
+    batch: int = field(metadata=figure("batch"))
+    context: int = field(metadata=figure("context"))
+    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B"))
+    attainable_flop_per_s: float = field(metadata=figure("attainable", "higher"))
+    limiter: str = field(metadata=figure("limiter"))
+    fits: bool = field(metadata=figure("fits", "higher"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +53,9 @@ class PlateauRow:
 
     model: str
     context: int
-    plateau_flop_per_byte: float
-    half_batch: int
-    compute_bound_batch: int | None
+    plateau_flop_per_byte: float = field(metadata=figure("plateau"))
+    half_batch: int = field(metadata=figure("half at batch"))
+    compute_bound_batch: int | None = field(metadata=figure("compute-bound from batch"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

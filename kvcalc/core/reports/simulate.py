@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,24 +96,24 @@ class ServingSummary:
 
     requests: int
     refused_requests: int
-    makespan_s: float
+    makespan_s: float = field(metadata=figure("makespan", "lower"))
     prompt_tokens: int
     output_tokens: int
-    ttft_s: Mapping[str, float]
-    tpot_s: Mapping[str, float]
-    inter_token_s: Mapping[str, float]
-    e2e_s: Mapping[str, float]
-    queue_s: Mapping[str, float]
-    requests_per_s: float
-    output_tokens_per_s: float
-    total_tokens_per_s: float
-    output_tokens_per_s_per_gpu: float
-    output_tokens_per_s_per_gib: float
-    goodput_requests_per_s: float | None
-    slo_share: float | None
-    preemptions: int
-    recomputed_tokens: int
-    prefix_hit_ratio: float | None
+    ttft_s: Mapping[str, float] = field(metadata=figure("TTFT", "lower"))
+    tpot_s: Mapping[str, float] = field(metadata=figure("TPOT", "lower"))
+    inter_token_s: Mapping[str, float] = field(metadata=figure("inter-token time", "lower"))
+    e2e_s: Mapping[str, float] = field(metadata=figure("end to end", "lower"))
+    queue_s: Mapping[str, float] = field(metadata=figure("queue", "lower"))
+    requests_per_s: float = field(metadata=figure("requests/s", "higher"))
+    output_tokens_per_s: float = field(metadata=figure("output tokens/s", "higher"))
+    total_tokens_per_s: float = field(metadata=figure("tokens/s", "higher"))
+    output_tokens_per_s_per_gpu: float = field(metadata=figure("output tokens/s per GPU", "higher"))
+    output_tokens_per_s_per_gib: float = field(metadata=figure("output tokens/s per GiB", "higher"))
+    goodput_requests_per_s: float | None = field(metadata=figure("goodput", "higher"))
+    slo_share: float | None = field(metadata=figure("within the limits", "higher"))
+    preemptions: int = field(metadata=figure("preemptions", "lower"))
+    recomputed_tokens: int = field(metadata=figure("tokens computed again", "lower"))
+    prefix_hit_ratio: float | None = field(metadata=figure("prefix hits", "higher"))
     cache_used_share: float
     cache_peak_share: float
     cache_waste_share: float | None
@@ -186,7 +188,7 @@ class Capacity:
     """
 
     slo: str
-    requests_per_s: float
+    requests_per_s: float = field(metadata=figure("capacity", "higher"))
     above_requests_per_s: float | None
     tolerance_share: float
     runs: int

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,11 +28,11 @@ class KvSize:
         affine: straight lines in the context: from_tokens, base_bytes, bytes_per_token.
     """
 
-    bytes_per_token: int
-    bytes_per_sequence: int
-    state_bytes_per_sequence: int
-    cross_bytes_per_sequence: int
-    total_bytes: int
+    bytes_per_token: int = field(metadata=figure("KV per token", "lower"))
+    bytes_per_sequence: int = field(metadata=figure("KV of a sequence", "lower"))
+    state_bytes_per_sequence: int = field(metadata=figure("state of a sequence", "lower"))
+    cross_bytes_per_sequence: int = field(metadata=figure("cross-attention of a sequence", "lower"))
+    total_bytes: int = field(metadata=figure("KV of the batch", "lower"))
     affine: tuple[Mapping[str, float], ...]
 
 
@@ -45,9 +47,9 @@ class WeightSize:
         parts: parameters by part, towers apart.
     """
 
-    parameters: int
-    active_parameters: int
-    total_bytes: int
+    parameters: int = field(metadata=figure("parameters"))
+    active_parameters: int = field(metadata=figure("active for a token"))
+    total_bytes: int = field(metadata=figure("weights", "lower"))
     parts: Mapping[str, int]
 
 
@@ -63,9 +65,9 @@ class PerGpu:
     """
 
     gpus: int
-    kv_bytes: int
-    weight_bytes: int
-    loaded_weight_bytes: int | None = None
+    kv_bytes: int = field(metadata=figure("KV on the fullest GPU", "lower"))
+    weight_bytes: int = field(metadata=figure("weights on the fullest GPU", "lower"))
+    loaded_weight_bytes: int | None = field(default=None, metadata=figure("weights as loaded", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +82,9 @@ class Reserved:
     """
 
     engine: str
-    kv_bytes: int
-    state_bytes: int
-    total_bytes: int
+    kv_bytes: int = field(metadata=figure("reserved for the cache", "lower"))
+    state_bytes: int = field(metadata=figure("reserved for states", "lower"))
+    total_bytes: int = field(metadata=figure("reserved", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class GridCell:
 
     context: int
     batch: int
-    total_bytes: int
+    total_bytes: int = field(metadata=figure("KV cache in total", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

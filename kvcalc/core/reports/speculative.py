@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
@@ -56,37 +58,45 @@ class SpeculativeRow:
         memory_needed_bytes: on the fullest GPU.
     """
 
-    batch: int
-    context: int
-    gamma: int
+    batch: int = field(metadata=figure("batch"))
+    context: int = field(metadata=figure("context"))
+    gamma: int = field(metadata=figure("gamma"))
     draft_tokens: int
     acceptance_rate: float
-    expected_tokens_per_pass: float
-    speedup: float
-    serial_speedup: float
-    break_even_acceptance: float | None
-    plain_s: float
-    draft_s: float
-    verify_s: float
-    draft_ratio: float
-    verify_ratio: float
+    expected_tokens_per_pass: float = field(
+        metadata=figure("tokens of a pass", "higher", column="tokens/pass", digits=2)
+    )
+    speedup: float = field(metadata=figure("speed-up", "higher", digits=3))
+    serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3))
+    break_even_acceptance: float | None = field(
+        metadata=figure("breaks even at", "lower", column="breaks even", digits=3)
+    )
+    plain_s: float = field(metadata=figure("plain step", "lower"))
+    draft_s: float = field(metadata=figure("draft", "lower"))
+    verify_s: float = field(metadata=figure("verification", "lower"))
+    draft_ratio: float = field(metadata=figure("c", "lower", digits=3))
+    verify_ratio: float = field(metadata=figure("v", "lower", digits=3))
     verify_limiter: str
-    plain_tokens_per_s: float
-    tokens_per_s: float
-    fits: bool
-    memory_needed_bytes: int
+    plain_tokens_per_s: float = field(metadata=figure("tokens/s of plain decoding", "higher"))
+    tokens_per_s: float = field(metadata=figure("tokens/s at most", "higher", column="tokens/s"))
+    fits: bool = field(metadata=figure("fits", "higher"))
+    memory_needed_bytes: int = field(metadata=figure("memory needed of a GPU", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GammaRow:
     """One length of the draft at the first batch and context."""
 
-    gamma: int
-    draft_tokens: int
-    expected_tokens_per_pass: float
-    speedup: float
-    serial_speedup: float
-    break_even_acceptance: float | None
+    gamma: int = field(metadata=figure("gamma"))
+    draft_tokens: int = field(metadata=figure("drafted"))
+    expected_tokens_per_pass: float = field(
+        metadata=figure("tokens of a pass", "higher", column="tokens/pass", digits=2)
+    )
+    speedup: float = field(metadata=figure("speed-up", "higher", digits=3))
+    serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3))
+    break_even_acceptance: float | None = field(
+        metadata=figure("breaks even at", "lower", column="breaks even", digits=3)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

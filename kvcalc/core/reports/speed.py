@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +36,8 @@ class PartCost:
 class StepSpread:
     """The ideal time if the tokens of a step touched the fewest or the most experts."""
 
-    best_s: float
-    worst_s: float
+    best_s: float = field(metadata=figure("fewest experts", "lower"))
+    worst_s: float = field(metadata=figure("most experts", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,27 +70,31 @@ class DecodeRow:
     batch: int
     context: int
     flop: float
-    weight_bytes: float
-    kv_read_bytes: float
-    kv_write_bytes: float
-    intensity_flop_per_byte: float
-    ideal_s: float
-    serial_s: float
-    tokens_per_s: float
-    tokens_per_s_per_sequence: float
-    tokens_per_s_per_gib: float
-    limiter: str
+    weight_bytes: float = field(metadata=figure("weights read", "lower"))
+    kv_read_bytes: float = field(metadata=figure("cache read", "lower"))
+    kv_write_bytes: float = field(metadata=figure("cache written", "lower"))
+    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B"))
+    ideal_s: float = field(metadata=figure("decode step at least", "lower", column="ideal"))
+    serial_s: float = field(metadata=figure("step, serial", "lower", column="serial"))
+    tokens_per_s: float = field(metadata=figure("tokens/s at most", "higher", column="tokens/s"))
+    tokens_per_s_per_sequence: float = field(metadata=figure("tokens/s per sequence", "higher", column="per seq."))
+    tokens_per_s_per_gib: float = field(metadata=figure("tokens/s per GiB used", "higher", column="tok/s/GiB"))
+    limiter: str = field(metadata=figure("decode limited by", column="limiter"))
     shares: Mapping[str, float]
-    fits: bool
-    memory_needed_bytes: int
+    fits: bool = field(metadata=figure("fits", "higher"))
+    memory_needed_bytes: int = field(metadata=figure("memory needed of a GPU", "lower", column="memory"))
     parts: tuple[PartCost, ...]
-    usd_per_million_tokens: float | None = None
-    joules_per_token: float | None = None
+    usd_per_million_tokens: float | None = field(
+        default=None, metadata=figure("a million tokens at least", "lower", column="$/Mtok")
+    )
+    joules_per_token: float | None = field(default=None, metadata=figure("J a token at least", "lower"))
     experts: StepSpread | None = None
-    estimate_s: float | None = None
-    estimate_low_s: float | None = None
-    estimate_high_s: float | None = None
-    estimate_tokens_per_s: float | None = None
+    estimate_s: float | None = field(default=None, metadata=figure("step, estimate", "lower", column="estimate"))
+    estimate_low_s: float | None = field(default=None, metadata=figure("step, estimate, low", "lower"))
+    estimate_high_s: float | None = field(default=None, metadata=figure("step, estimate, high", "lower"))
+    estimate_tokens_per_s: float | None = field(
+        default=None, metadata=figure("tokens/s, estimate", "higher", column="tokens/s")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,23 +125,25 @@ class PrefillRow:
 
     batch: int
     prompt: int
-    flop: float
-    weight_bytes: float
-    kv_write_bytes: float
-    intensity_flop_per_byte: float
-    ideal_s: float
-    serial_s: float
-    tokens_per_s: float
-    limiter: str
+    flop: float = field(metadata=figure("FLOP"))
+    weight_bytes: float = field(metadata=figure("weights read", "lower"))
+    kv_write_bytes: float = field(metadata=figure("cache written", "lower"))
+    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B"))
+    ideal_s: float = field(metadata=figure("first token at least", "lower", column="TTFT ideal"))
+    serial_s: float = field(metadata=figure("first token, serial", "lower", column="serial"))
+    tokens_per_s: float = field(metadata=figure("prompt tokens/s at most", "higher", column="tokens/s"))
+    limiter: str = field(metadata=figure("prefill limited by", column="limiter"))
     shares: Mapping[str, float]
-    fits: bool
-    memory_needed_bytes: int
+    fits: bool = field(metadata=figure("fits", "higher"))
+    memory_needed_bytes: int = field(metadata=figure("memory needed of a GPU", "lower", column="memory"))
     parts: tuple[PartCost, ...]
-    usd_per_million_tokens: float | None = None
-    joules_per_token: float | None = None
-    estimate_s: float | None = None
-    estimate_low_s: float | None = None
-    estimate_high_s: float | None = None
+    usd_per_million_tokens: float | None = field(
+        default=None, metadata=figure("a million prompt tokens at least", "lower", column="$/Mtok")
+    )
+    joules_per_token: float | None = field(default=None, metadata=figure("J a prompt token at least", "lower"))
+    estimate_s: float | None = field(default=None, metadata=figure("first token, estimate", "lower", column="estimate"))
+    estimate_low_s: float | None = field(default=None, metadata=figure("first token, estimate, low", "lower"))
+    estimate_high_s: float | None = field(default=None, metadata=figure("first token, estimate, high", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kvcalc.core.figures import figure
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
@@ -24,12 +26,12 @@ class TrafficRow:
         growth_exponent: d log(kv_read_bytes) / d log(output_tokens); none where nothing is read.
     """
 
-    output_tokens: int
-    context: int
-    kv_bytes: int
-    weight_bytes: float
-    kv_read_bytes: int
-    growth_exponent: float | None
+    output_tokens: int = field(metadata=figure("tokens"))
+    context: int = field(metadata=figure("context"))
+    kv_bytes: int = field(metadata=figure("cache then", "lower"))
+    weight_bytes: float = field(metadata=figure("weights read", "lower"))
+    kv_read_bytes: int = field(metadata=figure("cache read", "lower"))
+    growth_exponent: float | None = field(metadata=figure("exponent", "lower", digits=2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +50,9 @@ class TrafficReport:
     prompt_tokens: int
     output_tokens: int
     levers: tuple[str, ...]
-    weight_bytes: float
-    kv_read_bytes: int
-    growth_exponent: float | None
-    kv_bytes: int
+    weight_bytes: float = field(metadata=figure("weights read", "lower"))
+    kv_read_bytes: int = field(metadata=figure("cache read", "lower"))
+    growth_exponent: float | None = field(metadata=figure("exponent", "lower"))
+    kv_bytes: int = field(metadata=figure("cache then", "lower"))
     rows: tuple[TrafficRow, ...]
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.tables.pieces import figure_grid, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.terminal import overlap_chart
 from kvcalc.render.words import formats_text
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
+
+_COLUMNS = ("lever", "cuts", "kv_total_bytes", "kv_factor", "reserved_bytes", "read_total_bytes", "read_factor",
+            "retrofit")  # fmt: skip
 
 _ASSUMED = (
     "Layers are taken as shared out evenly over two encoders and two local decoders. The paper's own memory and speed\n"
@@ -62,34 +65,22 @@ def _chart(rows: Sequence[LeverRow]) -> list[Part]:
 
 
 def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> Part:
-    columns = ["lever", "cuts", "held", "less", "reserved", "read a step", "less", "retrofit"]
-    if report.gpu is not None:
-        columns += ["tokens/s", "tok/s/GiB"]
-    cells = []
-    for row in rows:
-        bounds = (row.tokens_per_s, row.tokens_per_s_per_gib) if report.gpu is not None else ()
-        speeds = [_speed(row, value) for value in bounds]
-        host = f" + {bytes_text(row.host_bytes)} host" if row.host_bytes else ""
-        cells.append(
-            [
-                row.lever,
-                row.cuts,
-                bytes_text(row.kv_total_bytes) + host,
-                f"{row.kv_factor:.3g}x",
-                bytes_text(row.reserved_bytes),
-                bytes_text(row.read_total_bytes),
-                "" if row.read_factor is None else f"{row.read_factor:.3g}x",
-                row.retrofit,
-                *speeds,
-            ]
-        )
-    return grid(columns, cells, left=2)
+    speeds = () if report.gpu is None else ("tokens_per_s", "tokens_per_s_per_gib")
+    return figure_grid(rows, (*_COLUMNS, *speeds), left=2, shown=_cell)
 
 
-def _speed(row: LeverRow, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return number_text(value) if row.fits else f"{number_text(value)} *"
+def _cell(row: LeverRow, name: str, text: str) -> str:
+    """Add the host's share, write factors as such, and mark what is hypothetical."""
+    match name:
+        case "kv_total_bytes" if row.host_bytes:
+            return f"{text} + {bytes_text(row.host_bytes)} host"
+        case "kv_factor":
+            return f"{row.kv_factor:.3g}x"
+        case "read_factor":
+            return "" if row.read_factor is None else f"{row.read_factor:.3g}x"
+        case "tokens_per_s" | "tokens_per_s_per_gib" if text != "-" and not row.fits:
+            return f"{text} *"
+    return text
 
 
 def _asks(rows: Sequence[LeverRow]) -> list[Part]:

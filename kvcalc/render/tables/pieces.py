@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import bytes_text
+from kvcalc.core.figures import figures_of
+from kvcalc.core.units import (
+    bytes_text,
+    count_text,
+    flop_rate_text,
+    flop_text,
+    number_text,
+    rate_text,
+    seconds_text,
+    usd_text,
+)
 from kvcalc.render.layout import Column, Grid, Text
 
 if TYPE_CHECKING:
@@ -12,10 +23,63 @@ if TYPE_CHECKING:
 
     from kvcalc.render.layout import Part
 
-__all__ = ["facts", "grid", "heading", "memory_text", "misfit_lines", "note_lines"]
+__all__ = ["facts", "figure_grid", "figure_text", "grid", "heading", "memory_text", "misfit_lines", "note_lines"]
 
+# How a figure is printed, by the end of its name; the first that matches counts.
+_TEXTS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("_bytes_per_s", rate_text),
+    ("flop_per_s", flop_rate_text),
+    ("_bytes", bytes_text),
+    ("bytes_per_token", bytes_text),
+    ("bytes_per_sequence", bytes_text),
+    ("parameters", count_text),
+    ("tokens_per_s", number_text),
+    ("_s", seconds_text),
+    ("_usd", usd_text),
+    ("usd_per_million_tokens", usd_text),
+)
 
 _WORDS = ("limiter", "fits", "reason")
+
+
+def figure_text(name: str, value: Any, digits: int | None = None) -> str:
+    """Return a figure as tables print it, by the unit that its name ends in.
+
+    >>> figure_text("kv_read_bytes", 2**30), figure_text("ideal_s", 0.01), figure_text("speedup", 1.25, digits=3)
+    ('1.00 GiB', '10.00 ms', '1.250')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if digits is not None:
+        return f"{value:.{digits}f}"
+    if name == "flop":
+        return flop_text(value)
+    return next((text for end, text in _TEXTS if name.endswith(end)), number_text)(value)
+
+
+def figure_grid(
+    rows: Sequence[Any], names: Sequence[str], *, left: int = 0, shown: Callable[[Any, str, str], str] | None = None
+) -> Grid:
+    """Return a table of the figures that rows declare (`kvcalc.core.figures`), a column for each name.
+
+    Args:
+        rows: rows of one report.
+        names: their fields, in the order of the columns.
+        left: how many columns stand left.
+        shown: returns what a cell shows in place of a text, from the row, the field's name and the text.
+    """
+    figures = figures_of(rows[0].__class__) if rows else {}
+
+    def cell(row: Any, name: str) -> str:
+        text = figure_text(name, getattr(row, name), figures[name].digits if name in figures else None)
+        return text if shown is None else shown(row, name, text)
+
+    columns = [figures[name].column if name in figures else name for name in names]
+    return grid(columns, [[cell(row, name) for name in names] for row in rows], left=left)
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Grid:

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import flop_rate_text, number_text, rate_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.tables.pieces import figure_grid, grid, heading, note_lines
 from kvcalc.render.words import gpus_text
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.roofline import RooflineReport
+    from kvcalc.core.reports.roofline import RooflinePoint, RooflineReport
     from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
+
+_POINT = ("model", "phase", "batch", "context", "intensity_flop_per_byte", "attainable_flop_per_s", "limiter", "fits")
 
 
 def parts(report: RooflineReport) -> list[Part]:
@@ -28,21 +30,7 @@ def parts(report: RooflineReport) -> list[Part]:
     shown: list[Part] = [heading(title), grid(["format", "dense peak", "ridge point"], ceilings)]
     shown += [Text(), Text(roofline_chart(report))]
     if report.points:
-        rows = [
-            [
-                point.model,
-                point.phase,
-                number_text(point.batch),
-                number_text(point.context),
-                number_text(point.intensity_flop_per_byte),
-                flop_rate_text(point.attainable_flop_per_s),
-                point.limiter,
-                "yes" if point.fits else "no: hypothetical",
-            ]
-            for point in report.points
-        ]
-        columns = ["model", "phase", "batch", "context", "FLOP/B", "attainable", "limiter", "fits"]
-        shown += [Text(), heading("Points"), grid(columns, rows, left=2)]
+        shown += [Text(), heading("Points"), figure_grid(report.points, _POINT, left=2, shown=_fits)]
     if report.plateaus:
         rows = [
             [
@@ -59,3 +47,7 @@ def parts(report: RooflineReport) -> list[Part]:
         columns = ["model", "context", "plateau", "half at batch", "compute-bound from batch"]
         shown += [Text(), heading("Where the batch stops helping decode"), grid(columns, rows)]
     return [*shown, *note_lines(report.notes)]
+
+
+def _fits(point: RooflinePoint, name: str, text: str) -> str:
+    return "no: hypothetical" if name == "fits" and not point.fits else text

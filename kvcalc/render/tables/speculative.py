@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables.pieces import facts, figure_grid, grid, heading, note_lines
 from kvcalc.render.terminal import heat_map
 from kvcalc.render.words import formats_text, gpus_text
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from kvcalc.render.layout import Part
 
 __all__ = ["parts"]
+
+_SPEEDUPS = ("expected_tokens_per_pass", "speedup", "serial_speedup", "break_even_acceptance")
+_ROWS = ("batch", "context", "gamma", *_SPEEDUPS, "draft_ratio", "verify_ratio", "tokens_per_s", "fits")
+_LENGTHS = ("gamma", "draft_tokens", *_SPEEDUPS)
 
 
 def parts(report: SpeculativeReport) -> list[Part]:
@@ -29,8 +33,12 @@ def parts(report: SpeculativeReport) -> list[Part]:
         facts(_facts(report)),
     ]
     if len(report.rows) > 1:
-        shown += [Text(), heading("Rows"), _rows(report)]
-    shown += [Text(), heading(f"Lengths of the draft at batch {number_text(report.batch)}"), _lengths(report)]
+        shown += [Text(), heading("Rows"), figure_grid(report.rows, _ROWS)]
+    shown += [
+        Text(),
+        heading(f"Lengths of the draft at batch {number_text(report.batch)}"),
+        figure_grid(report.by_gamma, _LENGTHS),
+    ]
     shown += [Text(), heading("Batches at which it pays"), _limits(report)]
     shown += [Text(), heading("Quoted rules, beside the exact answer"), *_rules(report)]
     shown += [
@@ -110,55 +118,6 @@ def _range(found: PayingRange) -> str:
     if found.last_batch is None:
         return "all" if found.first_batch == 1 else f"{first} on"
     return first if found.last_batch == found.first_batch else f"{first} to {number_text(found.last_batch)}"
-
-
-def _rows(report: SpeculativeReport) -> Part:
-    columns = [
-        "batch",
-        "context",
-        "gamma",
-        "tokens/pass",
-        "speed-up",
-        "serial",
-        "breaks even",
-        "c",
-        "v",
-        "tokens/s",
-        "fits",
-    ]
-    rows = [
-        [
-            number_text(row.batch),
-            number_text(row.context),
-            number_text(row.gamma),
-            f"{row.expected_tokens_per_pass:.2f}",
-            f"{row.speedup:.3f}",
-            f"{row.serial_speedup:.3f}",
-            "-" if row.break_even_acceptance is None else f"{row.break_even_acceptance:.3f}",
-            f"{row.draft_ratio:.3f}",
-            f"{row.verify_ratio:.3f}",
-            number_text(row.tokens_per_s),
-            "yes" if row.fits else "no",
-        ]
-        for row in report.rows
-    ]
-    return grid(columns, rows, left=0)
-
-
-def _lengths(report: SpeculativeReport) -> Part:
-    columns = ["gamma", "drafted", "tokens/pass", "speed-up", "serial", "breaks even"]
-    rows = [
-        [
-            number_text(row.gamma),
-            number_text(row.draft_tokens),
-            f"{row.expected_tokens_per_pass:.2f}",
-            f"{row.speedup:.3f}",
-            f"{row.serial_speedup:.3f}",
-            "-" if row.break_even_acceptance is None else f"{row.break_even_acceptance:.3f}",
-        ]
-        for row in report.by_gamma
-    ]
-    return grid(columns, rows, left=0)
 
 
 def _limits(report: SpeculativeReport) -> Part:

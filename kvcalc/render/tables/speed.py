@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, counted, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.tables.pieces import facts, figure_grid, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["parts"]
 
+_PRICE = "usd_per_million_tokens"
+_DECODE = ("batch", "context", "tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "serial_s",
+           "intensity_flop_per_byte", "memory_needed_bytes", "tokens_per_s_per_gib", _PRICE, "limiter")  # fmt: skip
+_PREFILL = ("batch", "prompt", "ideal_s", "serial_s", "tokens_per_s", "flop", "intensity_flop_per_byte",
+            "memory_needed_bytes", _PRICE, "limiter")  # fmt: skip
+# Figures that are hypothetical where the batch does not fit.
+_AT_A_SPEED = ("tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "serial_s", _PRICE)
 _HYPOTHETICAL = "does not fit: the speed is hypothetical, as if the memory were larger"
 
 
@@ -63,43 +70,26 @@ def _decode(report: DecodeReport) -> list[Part]:
     if len(report.rows) == 1:
         shown = _one_decode(report, report.rows[0])
         return [*_warnings(report), *shown, *_estimate_table(report), *note_lines(report.notes)]
-    rows = [
-        [
-            number_text(row.batch),
-            number_text(row.context),
-            _marked(number_text(row.tokens_per_s), row),
-            _marked(number_text(row.tokens_per_s_per_sequence), row),
-            _marked(seconds_text(row.ideal_s), row),
-            _marked(seconds_text(row.serial_s), row),
-            number_text(row.intensity_flop_per_byte),
-            bytes_text(row.memory_needed_bytes),
-            number_text(row.tokens_per_s_per_gib),
-            *_price_cell(row),
-            _limiter(row),
-        ]
-        for row in report.rows
-    ]
-    columns = [
-        "batch",
-        "context",
-        "tokens/s",
-        "per seq.",
-        "ideal",
-        "serial",
-        "FLOP/B",
-        "memory",
-        "tok/s/GiB",
-        *_price_column(report),
-        "limiter",
-    ]
     title = heading(_title(report, "Decode"))
-    table = grid(columns, rows, left=0)
+    table = figure_grid(report.rows, _columns(report, _DECODE), shown=_cell)
     shown = [*_parts_by_row(report), *_estimate_table(report), *note_lines(report.notes)]
     return [*_warnings(report), title, table, Text(), *shown]
 
 
 def _marked(text: str, row: DecodeRow | PrefillRow) -> str:
     return text if row.fits else f"{text} *"
+
+
+def _columns(report: DecodeReport | PrefillReport, names: Sequence[str]) -> list[str]:
+    """Return the columns of a table; what a million tokens cost is there where the price is known."""
+    return [name for name in names if name != _PRICE or report.price_per_hour_usd is not None]
+
+
+def _cell(row: DecodeRow | PrefillRow, name: str, text: str) -> str:
+    """Mark what is hypothetical, and say what else takes time."""
+    if name == "limiter":
+        return _limiter(row)
+    return _marked(text, row) if name in _AT_A_SPEED else text
 
 
 def _parts_by_row(report: DecodeReport) -> list[Part]:
@@ -218,44 +208,8 @@ def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRo
     return shown
 
 
-def _price_cell(row: DecodeRow | PrefillRow) -> list[str]:
-    """What a million tokens cost, in a column that is there where the price is known."""
-    return [] if row.usd_per_million_tokens is None else [_marked(usd_text(row.usd_per_million_tokens), row)]
-
-
-def _price_column(report: DecodeReport | PrefillReport) -> list[str]:
-    return [] if report.price_per_hour_usd is None else ["$/Mtok"]
-
-
 def _prefill(report: PrefillReport) -> list[Part]:
-    rows = [
-        [
-            number_text(row.batch),
-            number_text(row.prompt),
-            _marked(seconds_text(row.ideal_s), row),
-            _marked(seconds_text(row.serial_s), row),
-            _marked(number_text(row.tokens_per_s), row),
-            flop_text(row.flop),
-            number_text(row.intensity_flop_per_byte),
-            bytes_text(row.memory_needed_bytes),
-            *_price_cell(row),
-            _limiter(row),
-        ]
-        for row in report.rows
-    ]
-    columns = [
-        "batch",
-        "prompt",
-        "TTFT ideal",
-        "serial",
-        "tokens/s",
-        "FLOP",
-        "FLOP/B",
-        "memory",
-        *_price_column(report),
-        "limiter",
-    ]
     parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
     title = heading(_title(report, "Prefill"))
     shown = [*parts, *_estimate_table(report), *note_lines(report.notes)]
-    return [*_warnings(report), title, grid(columns, rows, left=0), *shown]
+    return [*_warnings(report), title, figure_grid(report.rows, _columns(report, _PREFILL), shown=_cell), *shown]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, counted, number_text
+from kvcalc.core.units import counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.tables.pieces import figure_grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
 from kvcalc.render.words import formats_text
 
@@ -16,21 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["parts"]
 
+_COLUMNS = ("output_tokens", "context", "kv_bytes", "weight_bytes", "kv_read_bytes", "growth_exponent")
+
 
 def parts(report: TrafficReport) -> list[Part]:
     """Return a row for each doubling of the output, and weights and cache read on logarithmic axes."""
-    rows = [
-        [
-            number_text(row.output_tokens),
-            number_text(row.context),
-            bytes_text(row.kv_bytes),
-            bytes_text(row.weight_bytes),
-            bytes_text(row.kv_read_bytes),
-            "-" if row.growth_exponent is None else f"{row.growth_exponent:.2f}",
-        ]
-        for row in report.rows
-    ]
-    columns = ["tokens", "context", "cache then", "weights read", "cache read", "exponent"]
     changed = f"; {', '.join(report.levers)}" if report.levers else ""
     title = (
         f"Bytes read to generate {counted(report.output_tokens, 'token')} after {number_text(report.prompt_tokens)}:"
@@ -44,4 +34,4 @@ def parts(report: TrafficReport) -> list[Part]:
             "cache": [(row.output_tokens, row.kv_read_bytes) for row in report.rows if row.kv_read_bytes],
         }
         chart = [Text(), Text(line_chart(lines, x="tokens", y="B read", log=True))]
-    return [heading(title), grid(columns, rows, left=0), Text(meaning), *chart, *note_lines(report.notes)]
+    return [heading(title), figure_grid(report.rows, _COLUMNS), Text(meaning), *chart, *note_lines(report.notes)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvcalc.core.errors import InputError
-from kvcalc.plan.expectations import better_end, field_of, outcome
+from kvcalc.plan.expectations import field_of, outcome
 
 
 @pytest.mark.parametrize(
@@ -94,24 +94,6 @@ def test_a_text_is_a_number_in_the_fields_own_unit(field: str, asked: str, value
 def test_an_expectation_that_cannot_be_read_is_refused(actual: Any, expected: Any, field: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         outcome(actual, expected, field)
-
-
-@pytest.mark.parametrize(
-    ("field", "end"),
-    [
-        ("decode.ideal_s", "lower"),
-        ("prefill.serial_s", "lower"),
-        ("simulate.summary.tpot_s.p99", "lower"),
-        ("fit.min_gpus", "lower"),
-        ("decode.tokens_per_s_per_sequence", "higher"),
-        ("fit.fits", "higher"),
-        ("fit.kv_bytes_available", "higher"),
-        ("decode.flop", ""),
-        ("fit.context", ""),
-    ],
-)
-def test_times_and_bytes_should_fall_and_rates_and_capacities_rise(field: str, end: str) -> None:
-    assert better_end(field) == end
 
 
 @pytest.mark.parametrize(("path", "value"), [("rows.1.a", 2), ("rows.0.a", 1), ("b", 3)])

@@ -6,14 +6,6 @@ import { fill, h, table } from "../dom.js";
 import { roomForSides, run } from "../state.js";
 import { bytes, count, number, seconds, yes } from "../units.js";
 
-const NAMES = {
-  "size.weights.total_bytes": "weights", "size.kv.bytes_per_token": "KV cache for a token", "size.kv.total_bytes": "KV cache of the batch",
-  "decode.memory_needed_bytes": "memory of the fullest GPU", "decode.fits": "fits", "fit.max_batch": "most sequences", "fit.max_context": "longest sequence",
-  "decode.tokens_per_s": "tokens/s at most", "decode.tokens_per_s_per_sequence": "tokens/s of a sequence", "decode.tokens_per_s_per_gib": "tokens/s for each GiB",
-  "decode.ideal_s": "decode step at least", "decode.limiter": "decoding limited by", "decode.intensity_flop_per_byte": "FLOP/B",
-  "prefill.ideal_s": "first token at least", "prefill.limiter": "prefill limited by", "decode.joules_per_token": "J a token at least",
-};
-
 function text(quantity, value) {
   if (typeof value === "boolean") return yes(value);
   if (typeof value === "string") return value;
@@ -66,9 +58,9 @@ export class Comparison {
     try {
       const report = await compare(sides, state.engine);
       if (turn !== this.turn) return;
-      const shown = report.rows.filter((row) => NAMES[row.quantity]);
+      const shown = report.rows.filter((row) => row.values.some((value) => value !== null));
       fill(this.result, table("The first is the one shown; the best of each row is marked", ["", ...sides.map(label)],
-        shown.map((row) => [NAMES[row.quantity], ...row.values.map((value, place) => {
+        shown.map((row) => [row.label, ...row.values.map((value, place) => {
           const ratio = place && row.ratios[place] !== null ? ` (${number(row.ratios[place])}×)` : "";
           const words = `${text(row.quantity, value)}${ratio}`;
           return row.best.includes(place) ? h("strong", { title: "best" }, `${words} ★`) : words;
