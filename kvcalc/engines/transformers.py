@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Compressed, Full, Latent, Sliding
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ __all__ = ["VERSION", "as_cached", "decompressed"]
 
 VERSION = "5.24"
 
+# Index keys that are computed and kept in 32 bits whatever the model's format.
+_INDEX_KEYS_IN_32_BITS = frozenset({"dots3_note_text"})
+# Positions of a token (time, height, width) as 64-bit integers, kept beside its index key.
+_BYTES_BESIDE_INDEX_KEYS = {"qwen4_exp_text": 3 * 8}
 # From this version on latent attention is cached compressed; before, as full heads.
 _FIRST_COMPRESSED = 5
 
@@ -33,7 +38,9 @@ def as_cached(model: ModelProfile, version: str = VERSION) -> ModelProfile:
     Raises:
         InputError: not a version.
     """
-    return _mapped(decompressed(model, version), lambda mixer: _mixer_as_cached(mixer, model.architecture))
+    return _mapped(
+        decompressed(model, version), lambda mixer: _mixer_as_cached(_keys_as_cached(mixer, model), model.architecture)
+    )
 
 
 def decompressed(model: ModelProfile, version: str) -> ModelProfile:
@@ -60,6 +67,18 @@ def _expanded(mixer: Mixer) -> Mixer:
         return mixer
     width = mixer.nope_dim + mixer.rope_dim
     return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=width, value_head_dim=mixer.value_head_dim)
+
+
+def _keys_as_cached(mixer: Mixer, model: ModelProfile) -> Mixer:
+    """Return a layer with what is kept beside or instead of its index keys, in elements of the model's own format."""
+    if not isinstance(mixer, Full | Latent) or mixer.indexer is None or not mixer.indexer.stored:
+        return mixer
+    element = parse_format(model.dtype).bytes(1)
+    kept = mixer.indexer.kept_dim
+    if model.architecture in _INDEX_KEYS_IN_32_BITS:
+        kept = int(kept * 4 / element)
+    kept += int(_BYTES_BESIDE_INDEX_KEYS.get(model.architecture, 0) / element)
+    return replace(mixer, indexer=replace(mixer.indexer, stored_dim=kept))
 
 
 def _mixer_as_cached(mixer: Mixer, architecture: str) -> Mixer:

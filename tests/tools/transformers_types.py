@@ -10,6 +10,7 @@ parameters with and without towers, and its bytes after prompts of some lengths.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,19 @@ def text_parameters(entry: dict[str, Any]) -> int | None:
     return sum(parts) if wrapped else entry["params_total"]
 
 
+def counter_bytes(entry: dict[str, Any]) -> int:
+    """Bytes of the counters that windowed layers keep beside their cache, 8 a layer."""
+    counters = [line for line in entry.get("layout_at_150", []) if "_sliding_window_tensor" in line]
+    return sum(int(re.search(r"= (\d+) B", line)[1]) for line in counters)
+
+
 def cache_bytes(entry: dict[str, Any]) -> dict[str, list[int]]:
-    """Bytes of keys and values, and of states, after each prompt; 8-byte counters of windowed layers are no cache."""
-    found = {}
+    """Bytes of keys and values, and of states, after each prompt; the counters of windowed layers are no cache."""
+    found, counters = {}, counter_bytes(entry)
     for tokens, sizes in entry.get("bytes_after_prefill", {}).items():
         if sizes["total"] and "other" not in sizes:
             kv = sizes.get("kv", 0)
-            found[tokens] = [kv - entry["bookkeeping_bytes"] if kv else 0, sizes.get("state", 0)]
+            found[tokens] = [kv - counters if kv else 0, sizes.get("state", 0)]
     return found
 
 

@@ -30,6 +30,11 @@ _MODULES = (
     "convolution",
     "zamba",
     "searched",
+    "inkling",
+    "looped",
+    "indexed",
+    "qwen4",
+    "bert",
     "encoder",
 )
 

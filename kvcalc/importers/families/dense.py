@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Block, Full
+from kvcalc.core.model import Block, Full, Head
 from kvcalc.importers.families.shape import attention_biases, decoder_shape, head_width, heads, mlp, mlp_biases, refuse
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ def glm4v(config: Config) -> Shape:
     return alike(config, biases=(True, False, False), norms=4 * config.integer("hidden_size"))
 
 
+def glm_ocr(config: Config) -> Shape:
+    """The text model of GLM-OCR: as `glm4`, never with biases."""
+    return alike(config, norms=4 * config.integer("hidden_size"))
+
+
 def seed_oss(config: Config) -> Shape:
     """Llama with separate switches for the biases of the attention's inputs and its output."""
     biases = (_attention_bias(config), config.flag("attention_out_bias", default=False), _mlp_bias(config))
@@ -183,6 +189,13 @@ def apertus(config: Config) -> Shape:
     return alike(config, biases=(bias, bias, False), norms=2 * hidden, gated=False, vectors=2 * width + learned)
 
 
+def apertus1p5(config: Config) -> Shape:
+    """Apertus 1.5: the vocabulary covers codes of images and sound, which ``output_vocab_size`` cuts from the head."""
+    shape = apertus(config)
+    rows = config.maybe_integer("output_vocab_size")
+    return shape if rows is None else replace(shape, head=Head(rows=rows))
+
+
 def bitnet(config: Config) -> Shape:
     """BitNet b1.58: further norms before the attention's output projection and before the MLP's."""
     hidden, bias = config.integer("hidden_size"), _attention_bias(config)
@@ -232,6 +245,7 @@ def stablelm(config: Config) -> Shape:
 RULES: dict[str, Rule] = {
     "Yi": llama,
     "apertus": apertus,
+    "apertus1p5_text": apertus1p5,
     "arcee": arcee,
     "bitnet": bitnet,
     "cohere": cohere,
@@ -243,9 +257,11 @@ RULES: dict[str, Rule] = {
     "glm4": glm4,
     "glm4v": glm4v,
     "glm4v_text": glm4v,
+    "glm_ocr_text": glm_ocr,
     "granite": llama,
     "helium": helium,
     "hunyuan_v1_dense": hunyuan,
+    "hunyuan_vl_text": hunyuan,
     "hyperclovax": hyperclovax,
     "internlm3": internlm3,
     "iquestcoder": llama,
@@ -255,6 +271,7 @@ RULES: dict[str, Rule] = {
     "nemotron": nemotron,
     "olmo": olmo,
     "olmo2": olmo2,
+    "paddleocr_vl_text": ernie4_5,
     "seed_oss": seed_oss,
     "stablelm": stablelm,
 }

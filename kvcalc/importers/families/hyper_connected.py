@@ -224,4 +224,5 @@ RULES: dict[str, Rule] = {
     "deepseek_v4": deepseek_v4,
     "glm5_next_text": glm5_next,
     "hy_v4": hy_v4,
+    "hy_v4_vl_text": hy_v4,
 }

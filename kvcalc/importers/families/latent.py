@@ -28,6 +28,7 @@ __all__ = [
     "INDEXER_KINDS",
     "MLP_KINDS",
     "RULES",
+    "first_dense",
     "indexed_layers",
     "indexer_kinds",
     "latent_attention",
@@ -95,17 +96,24 @@ def latent_mtp(config: Config) -> tuple[str, ...]:
     return mtp_notes(config, "num_nextn_predict_layers", "num_mtp_layers")
 
 
-def _first_dense(config: Config, layers: int) -> list[str]:
-    """Return MLP kinds by ``first_k_dense_replace``; published codes differ over a ``moe_layer_freq`` other than 1."""
+def first_dense(config: Config, layers: int, *, default: int | None = None) -> list[str]:
+    """Return MLP kinds by ``first_k_dense_replace``; published codes differ over a ``moe_layer_freq`` other than 1.
+
+    Args:
+        config: the config.
+        layers: how many layers there are.
+        default: dense layers where the config does not say it; none where it must.
+    """
     if config.integer("moe_layer_freq", default=1) != 1:
         raise refuse(config, "moe_layer_freq", "a moe_layer_freq other than 1")
-    return dense_first(layers, config.integer("first_k_dense_replace", least=0))
+    first = config.integer("first_k_dense_replace", least=0, **({} if default is None else {"default": default}))
+    return dense_first(layers, first)
 
 
 def deepseek_v3(config: Config) -> Shape:
     """Latent attention, the first layers dense, shared experts; the router's correction bias is a buffer."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-    feeds = latent_feeds(config, _first_dense(config, layers), hidden)
+    feeds = latent_feeds(config, first_dense(config, layers), hidden)
     blocks = stack([latent_attention(config, hidden)] * layers, feeds, norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden, notes=latent_mtp(config))
 
@@ -119,7 +127,7 @@ def deepseek_v2(config: Config) -> Shape:
     if not config.flag("use_mla", default=True):
         return deepseek(config)
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-    feeds = latent_feeds(config, _first_dense(config, layers), hidden, bias=config.flag("mlp_bias", default=False))
+    feeds = latent_feeds(config, first_dense(config, layers), hidden, bias=config.flag("mlp_bias", default=False))
     blocks = stack([latent_attention(config, hidden)] * layers, feeds, norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden)
 
@@ -212,7 +220,7 @@ def indexer_kinds(config: Config, layers: int) -> list[str]:
 def _sparse(config: Config, indexers: Sequence[str]) -> Shape:
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     only_indexed(config, layers)
-    first = _first_dense(config, layers)
+    first = first_dense(config, layers)
     kinds = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=first)
     blocks = stack(indexed_layers(config, hidden, indexers), latent_feeds(config, kinds, hidden), norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden, notes=latent_mtp(config))

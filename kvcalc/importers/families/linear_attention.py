@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "qwen_attention", "qwen_delta_net", "qwen_mixture"]
 
 _KINDS = {"linear_attention": "delta", "full_attention": "attention"}
 
@@ -37,7 +37,8 @@ def _every(layers: int, interval: int, kind: str) -> list[str]:
     return [kind if (place + 1) % interval else "attention" for place in range(layers)]
 
 
-def _qwen_delta_net(config: Config, hidden: int) -> tuple[State, int]:
+def qwen_delta_net(config: Config, hidden: int) -> tuple[State, int]:
+    """Return the gated delta net of Qwen3-Next and its successors, and its vectors."""
     return delta_net(
         hidden,
         key_heads=config.integer("linear_num_key_heads"),
@@ -49,7 +50,7 @@ def _qwen_delta_net(config: Config, hidden: int) -> tuple[State, int]:
     )
 
 
-def _qwen_attention(config: Config, hidden: int) -> tuple[Full, int]:
+def qwen_attention(config: Config, hidden: int) -> tuple[Full, int]:
     """Return attention whose query projection also gives a gate on the output, with normalised queries and keys."""
     query, kv, width = heads(config, hidden=hidden)
     gate = width if config.flag("attn_output_gate", default=True) else 0
@@ -59,7 +60,8 @@ def _qwen_attention(config: Config, hidden: int) -> tuple[Full, int]:
     return Full(heads=query, kv_heads=kv, head_dim=width, output_gate=gate), vectors
 
 
-def _qwen_mixture(config: Config) -> Mixture:
+def qwen_mixture(config: Config) -> Mixture:
+    """Return experts beside a shared one that a gate of its own scales."""
     return Mixture(
         experts=config.integer("num_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
@@ -73,8 +75,8 @@ def _qwen_shape(config: Config, mlps: dict[str, tuple[Mlp | None, int]], feeds: 
     """Return what Qwen3-Next and Qwen3.5 share: three delta nets, then attention, unless a list says else."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     mixers: dict[str, tuple[Mixer, int]] = {
-        "delta": _qwen_delta_net(config, hidden),
-        "attention": _qwen_attention(config, hidden),
+        "delta": qwen_delta_net(config, hidden),
+        "attention": qwen_attention(config, hidden),
     }
     default = _every(layers, config.integer_or(4, "full_attention_interval"), "delta")
     kinds = layer_kinds(config, "layer_types", names=_KINDS, layers=layers, default=default)
@@ -93,7 +95,7 @@ def qwen3_next(config: Config) -> Shape:
     ]
     mlps: dict[str, tuple[Mlp | None, int]] = {}
     if "moe" in feeds:
-        mlps["moe"] = _qwen_mixture(config), 0
+        mlps["moe"] = qwen_mixture(config), 0
     if "dense" in feeds:
         mlps["dense"] = mlp(config.integer("intermediate_size")), 0
     return _qwen_shape(config, mlps, feeds)
@@ -108,7 +110,7 @@ def qwen3_5(config: Config) -> Shape:
 def qwen3_5_moe(config: Config) -> Shape:
     """Qwen3.5 and 3.6 with a mixture of experts in every layer."""
     feeds = ["moe"] * config.integer("num_hidden_layers")
-    return _qwen_shape(config, {"moe": (_qwen_mixture(config), 0)}, feeds)
+    return _qwen_shape(config, {"moe": (qwen_mixture(config), 0)}, feeds)
 
 
 def olmo_hybrid(config: Config) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Gated
+from kvcalc.core.model import Gated, Mixture
 from kvcalc.importers.families.grouped import (
     ATTENTION_KINDS,
     MLP_KINDS,
@@ -19,7 +19,7 @@ from kvcalc.importers.families.grouped import (
     window_of,
     windowed_mixers,
 )
-from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, stack
+from kvcalc.importers.families.shape import Shape, decoder_shape, dense_first, layer_list, mlp_biases, stack
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer
@@ -178,6 +178,40 @@ def afmoe(config: Config) -> Shape:
     return decoder_shape(config, stack(mixers, feeds, norms=4 * hidden), hidden=hidden)
 
 
+def aria(config: Config) -> Shape:
+    """Aria's text model: every layer a mixture, with shared experts as wide as routed ones, which may have biases."""
+    hidden, layers = config.integer("hidden_size"), layer_count(config)
+    bias, width = config.flag("attention_bias"), config.integer("intermediate_size")
+    of = grouped(config, hidden, qkv_bias=bias, output_bias=bias)
+    shared = width * config.integer("moe_num_shared_experts", least=0)
+    experts = Mixture(
+        experts=config.integer("moe_num_experts"),
+        experts_per_token=config.integer("moe_topk"),
+        width=width,
+        shared_width=shared,
+    )
+    feed = experts, mlp_biases(shared, hidden) if config.flag("mlp_bias") else 0
+    blocks = stack([(of.mixer(), of.vectors)] * layers, [feed] * layers, norms=2 * hidden)
+    return decoder_shape(config, blocks, hidden=hidden)
+
+
+def beam(config: Config) -> Shape:
+    """Four norms a layer, a gate with a bias for each head on the output; the first three layers are dense."""
+    hidden, layers = config.integer("hidden_size"), layer_count(config)
+    bias = config.flag("attention_bias")
+    of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, norm="head", gate=True, sinks=True)
+    default = ["sliding_attention" if (place + 1) % 6 else "full_attention" for place in range(layers)]
+    default[-1] = "full_attention"
+    kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
+    feeds = feeds_of(
+        layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=dense_first(layers, 3)),
+        dense=Gated(width=config.integer("intermediate_size")),
+        sparse=plain_experts(config, width="moe_intermediate_size"),
+    )
+    mixers = windowed_mixers(kinds, of, window_of(config, kinds))
+    return decoder_shape(config, stack(mixers, feeds, norms=4 * hidden), hidden=hidden)
+
+
 def cohere2_moe(config: Config) -> Shape:
     """Attention and MLP read one input; of each ``sliding_window_pattern`` layers the last sees everything."""
     hidden, layers = config.integer("hidden_size"), layer_count(config)
@@ -206,6 +240,8 @@ def cohere2_moe(config: Config) -> Shape:
 
 RULES: dict[str, Rule] = {
     "afmoe": afmoe,
+    "aria_text": aria,
+    "beam": beam,
     "cohere2_moe": cohere2_moe,
     "dots1": dots1,
     "exaone_moe": exaone_moe,

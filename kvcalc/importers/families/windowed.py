@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.importers.families.grouped import grouped
 from kvcalc.importers.families.shape import (
     attention_biases,
     decoder_shape,
@@ -13,6 +14,7 @@ from kvcalc.importers.families.shape import (
     mlp,
     mlp_biases,
     mtp_notes,
+    refuse,
     stack,
     windowed,
 )
@@ -79,6 +81,7 @@ def local_global(
     last_norm: int | None = None,
     parallel: bool = False,
     sizes: tuple[int, int, int] | None = None,
+    matrices: int = 0,
     notes: tuple[str, ...] = (),
 ) -> Shape:
     """Return a decoder whose layers differ in their window alone.
@@ -93,6 +96,7 @@ def local_global(
         last_norm: elements of the last norm; the hidden size where left out.
         parallel: whether attention and MLP read the same input.
         sizes: query heads, KV heads and head width, where the usual keys do not give them.
+        matrices: further matrix elements of a layer.
         notes: what a user should know.
     """
     hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
@@ -101,7 +105,7 @@ def local_global(
     vectors += attention_biases(query, kv, width, hidden, inputs=inputs, output=output)
     feed = (mlp(inner, gated=gated), mlp_biases(inner, hidden, gated=gated) if in_mlp else 0)
     mixers = [(windowed(query, kv, width, window), vectors) for window in windows]
-    blocks = stack(mixers, [feed] * len(windows), norms=norms, parallel=parallel)
+    blocks = stack(mixers, [feed] * len(windows), norms=norms, parallel=parallel, matrices=matrices)
     return decoder_shape(config, blocks, hidden=hidden, vectors=last_norm, notes=notes)
 
 
@@ -241,6 +245,52 @@ def cohere2(config: Config) -> Shape:
     )
 
 
+def cohere_compass(config: Config) -> Shape:
+    """North Micro Vision's text model: as `cohere2`, every layer global unless a list says otherwise."""
+    bias, layers = _attention_bias(config), _layers(config)
+    window = config.maybe_integer("sliding_window")
+    return local_global(
+        config,
+        windows=layer_windows(config, layers=layers, default=[GLOBAL] * layers, window=window),
+        biases=(bias, bias, False),
+        norms=config.integer("hidden_size"),
+        parallel=True,
+    )
+
+
+def muse_glimmer(config: Config) -> Shape:
+    """Muse Glimmer: a gate as wide as the queries on the attention's output, one layer in four global from the last.
+
+    Norms stand before and after attention and MLP; those on queries and keys have no weights.
+    """
+    hidden, layers = config.integer("hidden_size"), _layers(config)
+    bias = _attention_bias(config)
+    of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, gate=True)
+    default = [LOCAL if (layers - 1 - index) % 4 else GLOBAL for index in range(layers)]
+    windows = layer_windows(config, layers=layers, default=default, window=config.maybe_integer("sliding_window"))
+    feed = (mlp(config.integer("intermediate_size")), 0)
+    blocks = stack([(of.mixer(window), of.vectors) for window in windows], [feed] * layers, norms=4 * hidden)
+    return decoder_shape(config, blocks, hidden=hidden)
+
+
+def doge(config: Config) -> Shape:
+    """Doge: a mask that the values decide (one row a KV head), and a scale for each element of both residuals."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    if config.flag("is_moe", default=False):
+        raise refuse(config, "is_moe", "a Doge whose experts are rows of a table")
+    for key in ("num_experts", "num_experts_per_tok"):
+        config.pass_over(key, "the MLP is dense")
+    _, kv, width = heads(config, hidden=hidden)
+    return local_global(
+        config,
+        windows=_one_window(config),
+        biases=(bias, bias, config.flag("mlp_bias", default=False)),
+        norms=4 * hidden,
+        vectors=2 * width + kv + (kv if bias else 0),
+        matrices=kv * kv * width,
+    )
+
+
 def olmo3(config: Config) -> Shape:
     """OLMo-3: norms after attention and MLP, norms on all queries and all keys together, one layer in four global."""
     hidden, bias = config.integer("hidden_size"), _attention_bias(config)
@@ -304,7 +354,9 @@ def granite_swa(config: Config) -> Shape:
 
 RULES: dict[str, Rule] = {
     "cohere2": cohere2,
+    "cohere_compass_text": cohere_compass,
     "cwm": cwm,
+    "doge": doge,
     "exaone4": exaone4,
     "exaone4_5_text": exaone4,
     "granite_swa": granite_swa,
@@ -312,6 +364,7 @@ RULES: dict[str, Rule] = {
     "ministral": mistral,
     "ministral3": mistral,
     "mistral": mistral,
+    "muse_glimmer_text": muse_glimmer,
     "olmo3": olmo3,
     "phi3": mistral,
     "phi3_v": mistral,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import Tower
-from kvcalc.importers.towers import audio, queried, vision
+from kvcalc.importers.towers import audio, inkling, queried, vision
 from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, VISION_WRAPPERS
 from kvcalc.importers.wrappers import inner_config
 
@@ -22,8 +22,8 @@ __all__ = ["TOWERS", "count_towers"]
 
 # Where configs keep towers, what these are, and the rules for them.
 _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
-    ("vision_config", "vision", VISION_WRAPPERS, vision.VISION | queried.VISION),
-    ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO),
+    ("vision_config", "vision", VISION_WRAPPERS, vision.VISION | queried.VISION | inkling.VISION),
+    ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO | inkling.AUDIO),
     ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
 )
 # Sizes that decide most of a tower's parameters.

@@ -36,6 +36,8 @@ NONE_ALLOWED = {
 BELOW_ZERO = {"moe_layer_end_index"}
 # Lists that these configs have otherwise than their class would make them, or that the class cannot make.
 OWN_LISTS = {
+    ("cohere_compass", "layer_types"), ("cohere_compass_text", "layer_types"), ("dory", "layer_types"),
+    ("muse_glimmer", "layer_types"), ("qwen4_exp_text", "ple_layer_ids"),
     ("deepseek_v32", "mlp_layer_types"), ("glm_moe_dsa", "mlp_layer_types"), ("granitemoehybrid", "layer_types"),
     ("laguna", "num_attention_heads_per_layer"), ("lfm2_moe", "layer_types"), ("muse_spark", "layer_types"),
     ("nemo_speechlm", "layers_block_type"), ("nemotron_h", "layers_block_type"), ("nemotron_h_omni", "layers_block_type"),
