@@ -21,12 +21,25 @@ def _writer():
 
 
 WRITER = _writer()
+TABLES = WRITER.tables.TABLES
+PINNED = {name: WRITER.tables.pinned(name) for name in TABLES}
 
 
 @pytest.mark.parametrize("case", WRITER.CASES)
 def test_a_command_prints_what_is_pinned(case: str) -> None:
     changed = WRITER.differences(case)
     assert not changed, f"python tests/tools/write_goldens.py {case} pins what is printed now:\n{changed}"
+
+
+@pytest.mark.parametrize(("table", "row"), [(name, row) for name, table in TABLES.items() for row in table.inputs])
+def test_a_row_of_a_table_is_answered_as_it_is_pinned(table: str, row: str) -> None:
+    assert TABLES[table].answer(TABLES[table].inputs[row]) == PINNED[table][row]
+
+
+def test_every_row_of_a_table_is_pinned() -> None:
+    assert {name: set(rows) for name, rows in PINNED.items()} == {
+        name: set(each.inputs) for name, each in TABLES.items()
+    }
 
 
 def test_every_command_that_reports_is_pinned() -> None:
@@ -38,4 +51,5 @@ def test_every_command_that_reports_is_pinned() -> None:
 
 def test_no_file_is_left_of_a_case_that_is_gone() -> None:
     files = [path for path in WRITER.GOLDEN.iterdir() if path.suffix in {".txt", ".json"}]
-    assert sorted(files) == sorted(path for case in WRITER.CASES for path in WRITER.files_of(case))
+    tables = {WRITER.GOLDEN / f"table-{name}.json" for name in TABLES}
+    assert set(files) == tables.union(*map(WRITER.files_of, WRITER.CASES))

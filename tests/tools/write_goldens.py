@@ -26,6 +26,7 @@ from kvcalc.cli.app import load_command
 from kvcalc.cli.main import main
 from kvcalc.core.units import print_bytes_as
 from kvcalc.render.output import render
+from tests.golden import tables
 from tests.golden.reports import REPORTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -167,4 +168,9 @@ if __name__ == "__main__":
             changed.append(differences(each))
         else:
             _write(each)
+    for each in tables.TABLES if not given.cases else ():
+        if given.check:
+            changed += [f"{each}: {row}" for row in tables.rows_that_differ(each)]
+        else:
+            tables.write_table(each)
     sys.exit("\n".join(filter(None, changed)) or None)
