@@ -108,7 +108,7 @@ def _decode(work: Work, task: SweepTask) -> Columns:
     from kvcalc.simulate.decode_grid import decode_blocks
 
     deployment = _deployment(work, task)
-    contexts = task.cells.get("context") or (default_context(deployment.model),)
+    contexts = task.cells.get("context") or (default_context(deployment.model, deployment.engine),)
     found: Columns = {}
     for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
         for name, values in block.items():

@@ -146,6 +146,10 @@ _ENGINE: dict[str, Any] = {
     "prefix_caching": Annotated[
         bool | None, Option("--prefix-caching/--no-prefix-caching", help="vLLM: keep blocks for later prompts.")
     ],
+    "gdn_prefill_backend": Annotated[
+        str | None,
+        Option("--gdn-prefill-backend", help="vLLM: kernel of gated delta nets: auto, flashinfer or triton."),
+    ],
     "utilization": Annotated[float | None, Option("--utilization", help="Share of a GPU's memory it may use.")],
     "platform": Annotated[str | None, Option("--platform", help="vLLM: gpu or cpu.")],
     "parallel": Annotated[int | None, Option("--parallel", help="llama.cpp: sequences.")],

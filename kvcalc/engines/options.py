@@ -21,7 +21,9 @@ class EngineOptions:
         max_num_batched_tokens: tokens of one pass at most; those that the engine takes on that card where left out.
         max_in_flight_batches: passes under way at once; the engine's own where left out.
         max_num_seqs: sequences of one pass at most.
-        prefix_caching: whether blocks are kept for later prompts.
+        prefix_caching: whether blocks are kept for later prompts; as the engine does by itself where left out.
+        gdn_prefill_backend: vLLM: kernel of gated delta nets' prefill.
+        generation: generation of the accelerator, which a start fills in: some of vLLM's kernels are built for few.
         utilization: share of the GPU's memory it may use.
         platform: whether it runs on GPUs or on a CPU.
         parallel: llama.cpp: sequences.
@@ -44,7 +46,9 @@ class EngineOptions:
     max_num_batched_tokens: int | None = None
     max_in_flight_batches: int | None = None
     max_num_seqs: int | None = None
-    prefix_caching: bool = True
+    prefix_caching: bool | None = None
+    gdn_prefill_backend: Literal["auto", "flashinfer", "triton"] = "auto"
+    generation: str = ""
     utilization: float | None = None
     platform: Literal["gpu", "cpu"] = "gpu"
     parallel: int = 1

@@ -12,7 +12,7 @@ from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_split
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, Tokens
-from kvcalc.engines.vllm.defaults import batch_defaults, passes_in_flight
+from kvcalc.engines.vllm.defaults import PASS_TOKENS, with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,25 +76,19 @@ def vllm_options(
     draft: Draft | None = None,
 ) -> vllm.VllmOptions:
     """Return the options that decide vLLM's layout; those left out are its defaults on its large cards."""
-    version = options.version or vllm.VERSION
-    tokens = options.max_num_batched_tokens or batch_defaults(None, version=version).max_num_batched_tokens
-    passes = options.max_in_flight_batches or passes_in_flight(
-        model,
-        version=version,
-        platform=options.platform,
-        pipeline=parallel.pipeline,
-        method=None if draft is None else draft.method,
-    )
+    filled = with_defaults(options, model, parallel, None, draft)
     return vllm.VllmOptions(
         max_model_len=max_model_len,
-        block_size=options.block_size,
-        max_num_batched_tokens=tokens,
-        max_in_flight_batches=passes,
-        prefix_caching=options.prefix_caching,
-        platform=options.platform,
+        block_size=filled.block_size,
+        max_num_batched_tokens=filled.max_num_batched_tokens or PASS_TOKENS,
+        max_in_flight_batches=filled.max_in_flight_batches,
+        prefix_caching=bool(filled.prefix_caching),
+        platform=filled.platform,
         speculative_tokens=0 if draft is None else draft.tokens,
         draft=draft,
-        version=options.version,
+        version=filled.version,
+        generation=filled.generation,
+        gdn_prefill_backend=filled.gdn_prefill_backend,
     )
 
 

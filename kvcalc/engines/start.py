@@ -133,7 +133,7 @@ def _vllm_start(
     options: EngineOptions,
     draft: Draft | None,
 ) -> EngineStart:
-    from kvcalc.engines.vllm.defaults import batch_defaults, passes_because, passes_in_flight
+    from kvcalc.engines.vllm.defaults import batch_defaults, has_delta_nets, passes_because, with_defaults
     from kvcalc.engines.vllm.releases import VERSION
 
     version = options.version or VERSION
@@ -144,20 +144,10 @@ def _vllm_start(
         ranks=parallel.tensor * parallel.pipeline,
         max_model_len=options.max_model_len,
     )
-    passes = passes_in_flight(
-        model,
-        version=version,
-        platform=options.platform,
-        pipeline=parallel.pipeline,
-        method=None if draft is None else draft.method,
-    )
-    filled = replace(
-        options,
-        max_num_batched_tokens=options.max_num_batched_tokens or defaults.max_num_batched_tokens,
-        max_in_flight_batches=options.max_in_flight_batches or passes,
-    )
+    filled = with_defaults(options, model, parallel, hardware, draft)
     assumed = []
     if options.max_in_flight_batches is None:
+        passes = filled.max_in_flight_batches or 1
         because = passes_because(version, options.platform, None if draft is None else draft.method)
         told = f"{passes} pass{'es' * (passes > 1)} in flight ({because})"
         assumed.append(Assumption(text=told, instead=replace(filled, max_in_flight_batches=1 if passes > 1 else 2)))
@@ -166,6 +156,9 @@ def _vllm_start(
         other = 2048 if tokens > 2048 else 8192  # noqa: PLR2004 - the two common defaults
         told = f"{tokens:,} tokens a pass ({defaults.because})"
         assumed.append(Assumption(text=told, instead=replace(filled, max_num_batched_tokens=other)))
+    if hardware is None and has_delta_nets(model):
+        told = "gated delta nets as on cards before Hopper"
+        assumed.append(Assumption(text=told, instead=replace(filled, generation="hopper")))
     return EngineStart(
         engine="vllm",
         model=model,

@@ -121,7 +121,7 @@ def _shown(side: Side, misfit: str) -> ComparedSide:
 
 
 def _context(side: Side, deployment: Deployment) -> int:
-    return default_context(deployment.model) if side.context is None else side.context
+    return default_context(deployment.model, deployment.engine) if side.context is None else side.context
 
 
 def _row(quantity: str, values: Sequence[CompareValue], fits: Sequence[bool]) -> CompareRow:

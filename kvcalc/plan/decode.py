@@ -40,7 +40,7 @@ def decode_report(
         InputError: no accelerator, a batch or context below one, or too many rows.
     """
     check_combinations("rows of batch and context", batches, contexts or (0,))
-    lengths = (default_context(deployment.model),) if contexts is None else tuple(contexts)
+    lengths = (default_context(deployment.model, deployment.engine),) if contexts is None else tuple(contexts)
     fields = report_fields(deployment, lengths, what="context", calibration=calibration)
     rows = tuple(
         decode_row(deployment, batch=batch, context=context, calibration=calibration)

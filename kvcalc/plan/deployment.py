@@ -131,9 +131,19 @@ class Deployment:
         return self.hardware.usable_memory_bytes if self.hardware is not None else 0
 
 
-def default_context(model: ModelProfile) -> int:
-    """Return the context a question is asked at where none is given: 4,096, or the model's limit if that is smaller."""
-    return min(_DEFAULT_CONTEXT, model.context_limit or _DEFAULT_CONTEXT)
+def default_context(model: ModelProfile, engine: str | None = None) -> int:
+    """Return the context a question is asked at where none is given: 4,096, or the longest sequence if that is less.
+
+    Args:
+        model: the model.
+        engine: the engine that was asked for; vLLM sets a limit to models without one.
+    """
+    limit = model.context_limit
+    if limit is None and engine == "vllm":
+        from kvcalc.engines.vllm.defaults import LENGTH_WITHOUT_LIMIT
+
+        limit = LENGTH_WITHOUT_LIMIT
+    return min(_DEFAULT_CONTEXT, limit or _DEFAULT_CONTEXT)
 
 
 def asked_context(deployment: Deployment, context: int | None) -> int | None:
@@ -329,7 +339,7 @@ def _version_notes(deployment: Deployment) -> tuple[str, ...]:
 
     if known_release(version) <= known_release(VERSION):
         return ()
-    return (f"vLLM {version} is newer than {VERSION}, whose cache is described: hybrids with gated delta nets differ",)
+    return (f"vLLM {version} is newer than {VERSION}, whose cache is described",)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

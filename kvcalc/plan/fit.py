@@ -78,7 +78,8 @@ def fit_report(
     context = asked_context(deployment, context)
     if context is None and options.ctx_size is not None:
         context = own
-    tokens = min(default_context(model), own or default_context(model)) if context is None else context
+    usual = default_context(model, deployment.engine)
+    tokens = min(usual, own or usual) if context is None else context
     notes = [*check_context(model, tokens), *_idle_terms(options, terms), *_length_notes(deployment, context)]
     check_batch(batch)
     if own is not None and tokens > own:

@@ -38,7 +38,7 @@ def prefill_report(
         InputError: no accelerator, a batch or prompt below one, or too many rows.
     """
     check_combinations("rows of batch and prompt", batches, prompts or (0,))
-    lengths = (default_context(deployment.model),) if prompts is None else tuple(prompts)
+    lengths = (default_context(deployment.model, deployment.engine),) if prompts is None else tuple(prompts)
     fields = report_fields(deployment, lengths, what="prompt", calibration=calibration)
     rows = tuple(
         prefill_row(deployment, batch=batch, prompt=prompt, calibration=calibration)

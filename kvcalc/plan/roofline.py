@@ -52,7 +52,7 @@ def roofline_report(
     plateaus: list[PlateauRow] = []
     notes: dict[str, None] = {}
     for deployment in deployments:
-        lengths = (default_context(deployment.model),) if contexts is None else tuple(contexts)
+        lengths = (default_context(deployment.model, deployment.engine),) if contexts is None else tuple(contexts)
         for context in lengths:
             notes |= dict.fromkeys(check_context(deployment.model, context))
             for batch in batches:

@@ -113,7 +113,7 @@ def _tokens(deployment: Deployment, context: int | None) -> int:
     options = deployment.options
     if deployment.engine == "llama.cpp" and options.ctx_size is not None:
         return options.ctx_size or trained_context(deployment.model)
-    return default_context(deployment.model)
+    return default_context(deployment.model, deployment.engine)
 
 
 def _reserved(deployment: Deployment, tokens: int, batch: int) -> tuple[Reserved | None, str, tuple[str, ...]]:

@@ -63,7 +63,7 @@ def explain(
 
     if isinstance(deployment, HardwareProfile):
         return steps.explain_roofline(deployment)
-    tokens = default_context(deployment.model) if context is None else context
+    tokens = default_context(deployment.model, deployment.engine) if context is None else context
     if report == "size":
         return steps.explain_size(deployment, context=tokens, batch=batch)
     used = None if calibration is None else load_calibration(calibration)

@@ -88,6 +88,11 @@ class Engine(Question):
         read=flag,
         engines=("vllm",),
     )
+    gdn_prefill_backend: str | None = param(
+        "--gdn-prefill-backend",
+        help="vLLM: kernel of gated delta nets: auto, flashinfer or triton.",
+        engines=("vllm",),
+    )
     utilization: float | None = param("--utilization", help="Share of a GPU's memory it may use.", read=number)
     platform: str | None = param("--platform", help="vLLM: gpu or cpu.", engines=("vllm",))
     parallel: int | None = param("--parallel", help="llama.cpp: sequences.", read=whole, engines=("llama.cpp",))

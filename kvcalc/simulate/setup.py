@@ -66,7 +66,7 @@ def serving_setup(
     notes = _engine_notes(deployment)
     deployment = started(deployment, "vllm", options)
     model = deployment.model
-    longest = deployment.options.max_model_len or model.context_limit or default_context(model)
+    longest = deployment.options.max_model_len or model.context_limit or default_context(model, "vllm")
     if num_blocks is None:
         longest, told = _length_that_starts(deployment, longest, kv_bytes)
         notes += told

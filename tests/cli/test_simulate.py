@@ -404,7 +404,7 @@ def test_models_of_several_groups_have_the_block_size_of_fit_and_no_share_of_was
     assert report["summary"]["cache_waste_share"] is None
 
 
-@pytest.mark.parametrize(("model", "block"), [("qwen3.5-9b", 528), ("gemma-3-4b", 16)])
+@pytest.mark.parametrize(("model", "block"), [("qwen3.5-9b", 576), ("gemma-3-4b", 16)])
 def test_hits_that_are_not_modelled_are_no_zeros(capsys, model, block):
     talk = (*SMALL, "--model", model, "--turns", "3", "--system-tokens", "2000", "--requests", "6")
     report = _json(capsys, *talk)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.sharding import stage_blocks
+from kvcalc.engines.vllm.packing import packed_groups
 from kvcalc.engines.vllm.specs import configured_block_size, draft_specs, layer_specs
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import Block, ModelProfile
     from kvcalc.core.workload import Formats
     from kvcalc.engines.vllm.options import VllmOptions
-    from kvcalc.engines.vllm.specs import Kind, Spec
+    from kvcalc.engines.vllm.pages import Kind, Spec
 
 __all__ = ["Group", "Layout", "layout", "stage_layouts"]
 
@@ -193,6 +194,8 @@ def _grouped(specs: Sequence[Spec]) -> list[list[Spec]]:
     """Return the specs of each group: one where all are of a family, else buckets of equal specs, cut to one size."""
     if len({(spec.family, spec.block_size) for spec in specs}) == 1:
         return [list(specs)]
+    if any(spec.packed for spec in specs):
+        return packed_groups(specs)
     buckets: dict[Spec, list[Spec]] = {}
     for spec in _with_equal_pages(specs):
         buckets.setdefault(spec, []).append(spec)

@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_BY_CONCURRENCY",
     "FIRST_CACHING_STATES",
+    "FIRST_CACHING_STATES_BY_DEFAULT",
+    "FIRST_SEEING_UNIFIED_MEMORY",
     "FIRST_WITH_CHUNKS",
+    "FIRST_WITH_DELTA_CHECKPOINTS",
     "FIRST_WITH_GRAPHS",
     "FIRST_WITH_GROUPS",
     "FIRST_WITH_IN_FLIGHT_PASSES",
+    "FIRST_WITH_KDA_CHECKPOINTS",
     "FIRST_WITH_LARGEST_GPUS",
+    "FIRST_WITH_MAMBA2_CHECKPOINTS",
     "FIRST_WITH_NULL_BLOCK",
     "FIRST_WITH_V2_RUNNER",
     "FIRST_WITH_WIDE_LATENT_BLOCKS",
@@ -31,7 +36,7 @@ __all__ = [
 ]
 
 # The version whose layout is described.
-VERSION = "0.32"
+VERSION = "0.33"
 
 # Up to 0.20 vLLM printed blocks // groups * block size, from 0.21 on concurrency * length:
 # 0.20.1rc1 printed 67,728 tokens beside 1.06 x 180,000 (https://github.com/noonghunna/club-3090/issues/46),
@@ -45,6 +50,14 @@ FIRST_WITH_NULL_BLOCK = (0, 30)
 # 0.11 (75,840 tokens in 2.30 GiB, 2.48 x 120,000; https://github.com/vllm-project/vllm/issues/28228), Falcon-H1 and
 # Zamba2 on 0.12.0 (their logs are among the shipped facts).
 FIRST_CACHING_STATES = (0, 13)
+# States are cached by default (ModelConfig.is_prefix_caching_supported says no for hybrids in 0.25.1, yes in 0.26).
+FIRST_CACHING_STATES_BY_DEFAULT = (0, 26)
+# Kernels that export a state within a prefill take one state block more: FlashKDA's (kimi_k3/nvidia/kda.py of 0.29),
+# Mamba-2's (mamba_mixer2.py of 0.32), FlashInfer's of gated delta nets (qwen_gdn_linear_attn.py of 0.33: Qwen3-Next in
+# 40 GiB for 4,096 tokens holds 731,015, before 939,739).
+FIRST_WITH_KDA_CHECKPOINTS = (0, 29)
+FIRST_WITH_MAMBA2_CHECKPOINTS = (0, 32)
+FIRST_WITH_DELTA_CHECKPOINTS = (0, 33)
 # Latent attention beside states has blocks in steps of 128 tokens; the same log of 0.11 has 960, a step of 64.
 FIRST_WITH_WIDE_LATENT_BLOCKS = (0, 12)
 # These held the cache of all layers against the memory of one pipeline rank before they started: GLM-4.7-FP8 on eight
@@ -66,6 +79,8 @@ FIRST_WITH_IN_FLIGHT_PASSES = (0, 26)
 FIRST_WITH_LARGEST_GPUS = (0, 28)
 # The second model runner is the default of all models (0.29: VllmConfig.use_v2_model_runner has no list of them).
 FIRST_WITH_V2_RUNNER = (0, 29)
+# Where NVML does not tell a card's memory CUDA is asked (platforms/cuda.py: get_device_total_memory).
+FIRST_SEEING_UNIFIED_MEMORY = (0, 33)
 LAST_V0 = (0, 7)
 # The default of gpu_memory_utilization, and the first release whose default is the higher.
 _UTILIZATION_BEFORE, _UTILIZATION = 0.9, 0.92

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from math import lcm
+from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.model import Chunked, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import entry_bytes, heads_bytes, kv_heads_per_rank, state_bytes
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
+from kvcalc.engines.vllm.compressed import COMPRESSED_BLOCK, compressed_specs, window_spec
+from kvcalc.engines.vllm.pages import Spec, not_modelled
 from kvcalc.engines.vllm.releases import (
-    FIRST_CACHING_STATES,
     FIRST_WITH_GROUPS,
     FIRST_WITH_WIDE_LATENT_BLOCKS,
     since,
 )
+from kvcalc.engines.vllm.states import block_step, caches_states, state_as_run, state_blocks
 from kvcalc.engines.windows import held_in_full
 
 if TYPE_CHECKING:
@@ -25,57 +27,27 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
     from kvcalc.engines.vllm.options import VllmOptions
 
-__all__ = ["Kind", "Spec", "configured_block_size", "draft_specs", "layer_specs"]
-
-Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state"]
+__all__ = ["configured_block_size", "draft_specs", "layer_specs"]
 
 # Tokens an attention kernel's block must be a multiple of, and the block the engine takes when none is asked for.
 _KERNEL_BLOCK = {"gpu": 16, "cpu": 32}
 _DEFAULT_BLOCK = {"gpu": 16, "cpu": 128}
 _FLASH_MLA_BLOCK = 64
-_CPU_LATENT_BLOCK = 16
-_LATENT_HYBRID_BLOCK, _LATENT_HYBRID_BLOCK_BEFORE = 128, 64
+# Tokens after which states are kept where there is no attention beside them.
 _STATE_BLOCK = 16
+_CPU_LATENT_BLOCK = 16
+_WITH_AMX = frozenset({"sapphire-rapids", "emerald-rapids", "granite-rapids"})
+_LATENT_HYBRID_BLOCK, _LATENT_HYBRID_BLOCK_BEFORE = 128, 64
 
 # What vLLM's own model classes do beside the config (vLLM 0.32, vllm/model_executor/models).
 _WINDOW_PLUS_ONE = frozenset({"cohere2"})
 _LATENT_AS_HEADS = frozenset({"minicpm3"})
+# Models of which some layers compress their entries and all are laid out as those.
+_COMPRESSING = frozenset({"deepseek_v4"})
 _NEVER_FP8 = frozenset({"falcon"})
 _WINDOW_KEEPS_BLOCK = frozenset({"mimo_v2_flash"})
-_WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba"})
-_RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32", "bailing_hybrid": "fp32"}
 # Prediction layers that read the cache of the model's own layers.
 _DRAFTS_IN_OWN_CACHE = frozenset({"gemma4_text"})
-_VARIANTS = frozenset({"mamba", "mamba2", "gated_delta", "linear", "short_conv"})
-_DRAFTS_IN_CONVOLUTION = frozenset({"mamba2", "gated_delta"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """One layer's part of the cache; layers with equal specs can share a group.
-
-    Args:
-        kind: what the layer keeps.
-        block_size: tokens of a block.
-        page_bytes: bytes of the layer's page in a block, padding included.
-        reach: tokens of the window or chunk, or of the encoder's output.
-        held_blocks: blocks of a request that do not depend on its length (states).
-        shape: heads and widths on this rank, which must be equal within a group.
-    """
-
-    kind: Kind
-    block_size: int
-    page_bytes: int
-    reach: int = 0
-    held_blocks: int = 0
-    shape: tuple[int, ...] = ()
-
-    @property
-    def family(self) -> tuple[str, int]:
-        """What layers must have in common to form one group without further ado."""
-        if self.kind in {"full", "latent", "index"}:
-            return "full", 0
-        return self.kind, self.page_bytes if self.kind == "state" else self.reach
 
 
 def layer_specs(
@@ -145,10 +117,10 @@ def configured_block_size(model: ModelProfile, formats: Formats, options: VllmOp
     """Return the tokens of an attention block after the engine has checked its options, before groups are formed.
 
     Beside state layers the block grows until one attention page holds one state: with s bytes of the largest state,
-    t bytes of a token, kernel block k and the block r asked for, a = max(k, r) (at least 128 for latent attention) and
-    block = max(r, a * ceil(s / (a * t))).
+    t bytes of a token, kernel block k and the block r asked for, a = max(k, r) (at least 128 for latent attention),
+    raised to a multiple of the tokens between exported states, and block = max(r, a * ceil(s / (a * t))).
 
-    Source: vLLM 0.32, CpuPlatform and CudaPlatform check_and_update_config, HybridAttentionMambaModelConfig.
+    Source: vLLM 0.33, ``CpuPlatform.check_and_update_config``, ``Platform._align_hybrid_block_size``.
     """
     return _maker(model, formats, options, tensor=tensor).block_size
 
@@ -172,13 +144,24 @@ class _Maker:
             return (self._state(mixer),)
         if isinstance(mixer, Latent):
             return self._latent(mixer)
+        if isinstance(mixer, Compressed):
+            return compressed_specs(mixer)
+        if isinstance(mixer, Sliding) and self.architecture in _COMPRESSING:
+            return (window_spec(mixer),)
+        if isinstance(mixer, Full) and mixer.indexer is not None:
+            return self._indexed(mixer, mixer.indexer)
         if isinstance(mixer, Full | Sliding | Chunked | Cross):
             return (self._heads(mixer),)
-        raise _not_modelled(f"{mixer.kind} attention")
+        raise not_modelled(f"{mixer.kind} attention")
+
+    def _indexed(self, mixer: Full, indexer: Indexer) -> tuple[Spec, ...]:
+        """Return keys and values, and index keys in the model's own format (MiniMax-M3)."""
+        heads = self._heads(replace(mixer, indexer=None))
+        if not indexer.stored:
+            return (heads,)
+        return heads, self._index(int(self.formats.hidden.bytes(indexer.kept_dim)))
 
     def _heads(self, mixer: Full | Sliding | Chunked | Cross) -> Spec:
-        if isinstance(mixer, Full) and mixer.indexer is not None:
-            raise _not_modelled("an indexer beside full attention")
         block, reach = self.block_size, 0
         if isinstance(mixer, Sliding):
             block, reach = self._window_block(), mixer.window
@@ -209,48 +192,44 @@ class _Maker:
         )
         if mixer.indexer is None or not mixer.indexer.stored:
             return (latent,)
-        return self._index(mixer.indexer), latent
+        return self._index(scaled_fp8_bytes(mixer.indexer.kept_dim)), latent
 
-    def _index(self, indexer: Indexer) -> Spec:
-        token = scaled_fp8_bytes(indexer.kept_dim)
+    def _index(self, token: int) -> Spec:
         return Spec(kind="index", block_size=self.block_size, page_bytes=self.block_size * token, shape=(1, token, 0))
 
     def _state(self, mixer: State) -> Spec:
         real = state_bytes(mixer, self.formats, tensor=self.tensor)
-        align = self.options.prefix_caching and self.architecture not in _WITHOUT_ATTENTION
-        align = align and since(self.options.version, FIRST_CACHING_STATES)
-        checkpoints = 1 if mixer.variant == "mamba2" else 0
-        hybrid = self.state_page_bytes is not None
+        cached = self.options.block_size or _STATE_BLOCK if self.state_page_bytes is None else self.block_size
         return Spec(
             kind="state",
-            block_size=(self.block_size if hybrid else _STATE_BLOCK) if align else self.options.max_model_len,
+            block_size=cached if caches_states(self.options) else self.options.max_model_len,
             page_bytes=max(real, self.state_page_bytes or 0),
-            held_blocks=(2 + checkpoints if align else 1) + self.options.speculative_tokens,
+            held_blocks=state_blocks(mixer, self.architecture, self.options),
             shape=(mixer.heads, mixer.key_dim, mixer.value_dim, mixer.conv_channels),
         )
 
 
 def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int) -> _Maker:
-    if model.architecture in _NEVER_FP8:
+    architecture = _served_as(model)
+    if architecture in _NEVER_FP8:
         formats = replace(formats, key=formats.hidden, value=formats.hidden)
     mixers = [
-        _as_run(mixer, model.architecture, options, tensor=tensor)
-        for block in model.block_counts
-        for mixer in block.mixers
+        _as_run(mixer, architecture, options, tensor=tensor) for block in model.block_counts for mixer in block.mixers
     ]
     states = [mixer for mixer in mixers if isinstance(mixer, State)]
     attention = next((mixer for mixer in mixers if isinstance(mixer, Full | Sliding | Chunked | Latent)), None)
-    block = _requested_block(attention, options, hybrid=bool(states))
+    block = _requested_block(attention, architecture, options, hybrid=bool(states))
     page = None
     if states and attention is not None:
         token = _token_bytes(attention, formats, tensor=tensor)
         largest = max(state_bytes(state, formats, tensor=tensor) for state in states)
         step = max(_KERNEL_BLOCK[options.platform], block)
         step = max(step, _latent_step(options)) if isinstance(attention, Latent) else step
+        step = lcm(step, block_step(states, architecture, options))
         block = max(block, step * ceil_div(largest, step * token))
         page = block * token
     return _Maker(
-        architecture=model.architecture,
+        architecture=architecture,
         formats=formats,
         options=options,
         tensor=tensor,
@@ -259,15 +238,33 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
     )
 
 
+def _served_as(model: ModelProfile) -> str:
+    """Return the architecture that decides vLLM's class: Kimi-K3's text model calls itself ``kimi_linear``, too.
+
+    Its latent attention is gated, which Kimi-Linear's is not.
+    """
+    if model.architecture != "kimi_linear":
+        return model.architecture
+    gated = any(
+        isinstance(mixer, Latent) and mixer.output_gate for block in model.block_counts for mixer in block.mixers
+    )
+    return "kimi_k3" if gated else model.architecture
+
+
 def _latent_step(options: VllmOptions) -> int:
     """Return the tokens that a block of latent attention beside states is a multiple of."""
     wide = since(options.version, FIRST_WITH_WIDE_LATENT_BLOCKS)
     return _LATENT_HYBRID_BLOCK if wide else _LATENT_HYBRID_BLOCK_BEFORE
 
 
-def _requested_block(attention: Mixer | None, options: VllmOptions, *, hybrid: bool) -> int:
-    """Return the block asked for, or the platform's: the CPU's plain latent attention takes no other than 16."""
-    plain = isinstance(attention, Latent) and attention.indexer is None
+def _requested_block(attention: Mixer | None, architecture: str, options: VllmOptions, *, hybrid: bool) -> int:
+    """Return the block asked for, or the platform's: a CPU's plain latent attention takes no other than 16 without AMX.
+
+    Source: vLLM 0.33, ``CpuPlatform.check_and_update_config``.
+    """
+    if architecture in _COMPRESSING:
+        return COMPRESSED_BLOCK
+    plain = isinstance(attention, Latent) and attention.indexer is None and options.generation not in _WITH_AMX
     if plain and options.platform == "cpu" and not hybrid:
         return _CPU_LATENT_BLOCK
     if options.block_size is not None:
@@ -286,28 +283,8 @@ def _as_run(mixer: Mixer, architecture: str, options: VllmOptions, *, tensor: in
     if isinstance(mixer, Latent) and architecture in _LATENT_AS_HEADS:
         return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=mixer.nope_dim + mixer.rope_dim)
     if isinstance(mixer, State):
-        return _state_as_run(_with_groups_of_rank(mixer, tensor), architecture, options)
+        return state_as_run(mixer, architecture, options, tensor=tensor)
     return mixer
-
-
-def _state_as_run(mixer: State, architecture: str, options: VllmOptions) -> State:
-    """Return a state with the columns and the format vLLM keeps: kernel - 1 columns, one more for each draft token."""
-    if mixer.variant not in _VARIANTS:
-        raise _not_modelled(f"the state of {mixer.variant} layers")
-    drafts = options.speculative_tokens if mixer.variant in _DRAFTS_IN_CONVOLUTION else 0
-    asked = mixer.requested_format or _RECURRENT_FORMAT.get(architecture)
-    recurrent = "fp32" if options.platform == "cpu" else asked
-    return replace(mixer, conv_window=max(0, mixer.conv_kernel - 1 + drafts), recurrent_format=recurrent)
-
-
-def _with_groups_of_rank(mixer: State, tensor: int) -> State:
-    """Return a state whose groups reach every rank: a Mamba-2 with fewer groups than ranks repeats them.
-
-    Source: vLLM 0.32, MambaStateShapeCalculator.extra_groups_for_head_shards.
-    """
-    if mixer.variant != "mamba2" or mixer.groups >= tensor:
-        return mixer
-    return replace(mixer, conv_channels=mixer.conv_channels + 2 * (tensor - mixer.groups) * mixer.key_dim)
 
 
 def _token_bytes(mixer: Full | Sliding | Chunked | Cross | Latent, formats: Formats, *, tensor: int) -> int:
@@ -319,9 +296,3 @@ def _token_bytes(mixer: Full | Sliding | Chunked | Cross | Latent, formats: Form
             return scaled_latent_bytes(mixer, formats)
         mixer = replace(mixer, indexer=None)
     return entry_bytes(mixer, formats, tensor=tensor)
-
-
-def _not_modelled(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"how vLLM lays out {what} is not modelled", hint="--engine ideal counts what the tokens need"
-    )

@@ -39,7 +39,7 @@ def explain_speculation(
     context: int | None,
 ) -> tuple[ExplainedStep, ...]:
     """Return the steps behind the first row of a speculation report, which has the first length asked for."""
-    length = default_context(target.model) if context is None else context
+    length = default_context(target.model, target.engine) if context is None else context
     asked = ask(target, draft, options)
     outcome = asked.asked_for(batch, length, options.gammas[0] if options.gammas else None)
     by_depth = options.acceptance.by_depth(outcome.gamma)

@@ -118,7 +118,7 @@ def levers_report(
         InputError: a context or batch below one, a context longer than that, or a chosen lever that has nothing to act
             on.
     """
-    usual = default_context(deployment.model)
+    usual = default_context(deployment.model, deployment.engine)
     tokens = min(usual, longest or usual) if context is None else context
     notes = list(check_context(deployment.model, tokens))
     check_batch(batch)

@@ -10,11 +10,12 @@ from kvcalc.core.errors import UnknownNameError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Full, Latent, Sliding, State
 from kvcalc.engines.vllm import VllmOptions
-from kvcalc.engines.vllm.defaults import passes_in_flight
+from kvcalc.engines.vllm.defaults import LENGTH_WITHOUT_LIMIT, caches_prefixes, has_delta_nets, passes_in_flight
 from kvcalc.engines.vllm.releases import (
     FIRST_BY_CONCURRENCY,
     FIRST_CACHING_STATES,
     FIRST_WITH_CHUNKS,
+    FIRST_WITH_DELTA_CHECKPOINTS,
     FIRST_WITH_NULL_BLOCK,
     LAST_V0,
     VERSION,
@@ -97,6 +98,7 @@ def base_setups(start_up: StartUp, model: ModelProfile) -> list[Setup]:
         _windows(start_up, model, release, first=first),
         _drafts(start_up),
         _caching(start_up, model),
+        _kernels(start_up, model),
         _in_flight(start_up, model),
     ]
     return [_changed(plain, choice, assume=True) for choice in product(*axes)]
@@ -145,15 +147,20 @@ def _kv_format(asked: str) -> str:
 def _options(start_up: StartUp, model: ModelProfile) -> VllmOptions:
     caching = start_up.flag("enable_prefix_caching")
     return VllmOptions(
-        max_model_len=start_up.count("max_model_len") or model.context_limit or _BATCHED_TOKENS[0],
+        max_model_len=start_up.count("max_model_len") or model.context_limit or LENGTH_WITHOUT_LIMIT,
         block_size=start_up.count("block_size"),
         max_num_batched_tokens=start_up.count("max_num_batched_tokens") or _BATCHED_TOKENS[0],
         max_in_flight_batches=_passes(start_up, model)[0],
-        prefix_caching=True if caching is None else caching,
+        prefix_caching=caches_prefixes(model, version=_version(start_up)) if caching is None else caching,
         platform="cpu" if "cpu" in start_up.events else "gpu",
         speculative_tokens=start_up.count("speculative_tokens") or 0,
         version=start_up.version,
     )
+
+
+def _version(start_up: StartUp) -> str:
+    """Return the version of a log, where it tells one, else the one that is described."""
+    return start_up.version if start_up.version and release_of(start_up.version) else VERSION
 
 
 def _kinds(model: ModelProfile) -> set[type[Mixer]]:
@@ -233,7 +240,18 @@ def _caching(start_up: StartUp, model: ModelProfile) -> list[Change]:
         return [("", lambda setup: setup)]
     on: Change = ("prefix caching on", lambda setup: _with_options(setup, prefix_caching=True))
     off: Change = ("prefix caching off", lambda setup: _with_options(setup, prefix_caching=False))
-    return [("", on[1])] if "align" in start_up.events else [on, off]
+    if "align" in start_up.events:
+        return [("", on[1])]
+    return [on, off] if caches_prefixes(model, version=_version(start_up)) else [off, on]
+
+
+def _kernels(start_up: StartUp, model: ModelProfile) -> list[Change]:
+    """Return the kernels of gated delta nets that the card may have, where the version takes more blocks for some."""
+    as_is: Change = ("", lambda setup: setup)
+    exporting: Change = ("a card of Hopper's or Blackwell's", lambda setup: _with_options(setup, generation="hopper"))
+    if not (since(start_up.version, FIRST_WITH_DELTA_CHECKPOINTS) and has_delta_nets(model)):
+        return [as_is]
+    return [as_is, exporting] if release_of(start_up.version) is None else [exporting, as_is]
 
 
 def _with_options(setup: Setup, **options: object) -> Setup:
@@ -257,7 +275,7 @@ def _passes(start_up: StartUp, model: ModelProfile) -> tuple[int, ...]:
         return (2, 1) if ahead else (1, 2)
     stages = start_up.count("pipeline_parallel_size") or 1
     method = start_up.text("speculative_method")
-    passes = passes_in_flight(model, version=start_up.version or VERSION, pipeline=stages, method=method)
+    passes = passes_in_flight(model, version=_version(start_up), pipeline=stages, method=method)
     # not every platform and draft is scheduled ahead
     return (passes,) if ahead or passes == 1 else (passes, 1)
 

@@ -75,7 +75,7 @@ def solve_report(
         raise InputError(f"{unknown!r} cannot be solved for", hint=hint)
     check_batch(batch)
     deployment = started(deployment, engine or deployment.served_by, options)
-    tokens = default_context(deployment.model) if context is None else context
+    tokens = default_context(deployment.model, deployment.engine) if context is None else context
     notes = check_context(deployment.model, tokens)
     if unknown == "acceptance":
         targets = replace(targets, speedup=targets.speedup or 1.0)

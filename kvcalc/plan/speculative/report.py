@@ -61,7 +61,7 @@ def speculation_report(
         InputError: no accelerator, numbers that cannot be, too many rows, or a draft whose vocabulary is another.
         UnknownNameError: no such method.
     """
-    lengths = (default_context(target.model),) if contexts is None else tuple(contexts)
+    lengths = (default_context(target.model, target.engine),) if contexts is None else tuple(contexts)
     hint = "the batches at which it pays are searched for each context without a list of them"
     check_combinations("rows of batch, context and gamma", batches, lengths, options.gammas or (None,), hint=hint)
     for batch in batches:

@@ -247,7 +247,7 @@ def test_the_default_limit_of_sequences_counts_as_the_same_limit_of_ones_own() -
 
 
 def test_newer_versions_than_described_are_told() -> None:
-    for version, told in (("0.32", False), ("0.33", True)):
+    for version, told in (("0.33", False), ("0.34", True)):
         report = kvcalc.fit(
             kvcalc.deployment("qwen3-next-80b-a3b"),
             engine="vllm",
@@ -255,7 +255,7 @@ def test_newer_versions_than_described_are_told() -> None:
             context=4096,
             kv_memory_bytes=40 * GIB,
         )
-        assert any("is newer than 0.32" in note for note in report.notes) == told
+        assert any("is newer than 0.33" in note for note in report.notes) == told
 
 
 def test_a_simulated_engine_starts_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,7 @@ def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, me
         prefix_caching=setup.options.prefix_caching,
         utilization=memory.utilization,
         platform=setup.options.platform,
+        generation=setup.options.generation,
     )
     return Attempt(
         engine="vllm",

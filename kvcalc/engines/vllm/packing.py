@@ -1,0 +1,63 @@
+"""How vLLM groups layers where blocks are outermost: pages of several sizes stand side by side in a block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import ceil_div
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.engines.vllm.pages import Spec
+
+__all__ = ["packed_groups"]
+
+
+def packed_groups(specs: Sequence[Spec]) -> list[list[Spec]]:
+    """Return the specs of each group.
+
+    Layers of a family and block form a bucket. One with as many layers of each page size repeats a pattern; the longest
+    of those with several sizes must stay whole, and the others are cut to so many repeats, or more where that wastes
+    less. A bucket that repeats nothing stays whole.
+
+    Source: vLLM 0.33, ``kv_cache_planning._get_packed_kv_cache_groups``.
+    """
+    families: dict[tuple[object, ...], list[Spec]] = {}
+    for spec in specs:
+        families.setdefault((spec.family, spec.block_size), []).append(spec)
+    buckets = [_by_page(members) for members in families.values()]
+    least = max((_repeats(pages) for pages in buckets if len(pages) > 1), default=0)
+    size = _least_wasted([_repeats(pages) for pages in buckets if _repeats(pages)], least) if least else len(specs)
+    return [part for pages in buckets for part in _dealt(pages, max(1, ceil_div(_repeats(pages), size)))]
+
+
+def _repeats(pages: Sequence[Sequence[Spec]]) -> int:
+    """Return the layers of each page size; 0 where some have more."""
+    counts = {len(layers) for layers in pages}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def _dealt(pages: Sequence[Sequence[Spec]], parts: int) -> list[list[Spec]]:
+    """Return a bucket dealt round robin, a layer of each page size at a time."""
+    return [[spec for layers in pages for spec in layers[start::parts]] for start in range(parts)]
+
+
+def _by_page(members: Sequence[Spec]) -> list[list[Spec]]:
+    pages: dict[int, list[Spec]] = {}
+    for spec in members:
+        pages.setdefault(spec.page_bytes, []).append(spec)
+    return list(pages.values())
+
+
+def _least_wasted(counts: Sequence[int], least: int) -> int:
+    """Return the size, of at least ``least``, to whose multiples the counts are rounded up with the least added.
+
+    The larger one, of several.
+
+    Source: vLLM 0.33, ``kv_cache_planning._approximate_gcd``.
+
+    >>> _least_wasted([43, 21, 20], 21)
+    22
+    """
+    return min(range(least, max(counts) + 1), key=lambda size: (sum(-count % size for count in counts), -size))

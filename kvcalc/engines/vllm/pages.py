@@ -1,0 +1,49 @@
+"""One layer's part of vLLM's cache: what it keeps, its block, and the bytes of a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcalc.core.errors import UnsupportedError
+
+__all__ = ["Kind", "Spec", "not_modelled"]
+
+Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One layer's part of the cache; layers with equal specs can share a group.
+
+    Args:
+        kind: what the layer keeps.
+        block_size: tokens of a block.
+        page_bytes: bytes of the layer's page in a block, padding included.
+        reach: tokens of the window or chunk, or of the encoder's output.
+        held_blocks: blocks of a request that do not depend on its length (states).
+        shape: heads and widths on this rank, which must be equal within a group.
+        packed: whether blocks are outermost, so that a block holds pages of several sizes (DeepSeek-V4).
+    """
+
+    kind: Kind
+    block_size: int
+    page_bytes: int
+    reach: int = 0
+    held_blocks: int = 0
+    shape: tuple[int, ...] = ()
+    packed: bool = False
+
+    @property
+    def family(self) -> tuple[str, int]:
+        """What layers must have in common to form one group without further ado."""
+        if self.kind in {"full", "latent", "index"}:
+            return "full", 0
+        return self.kind, self.page_bytes if self.kind == "state" else self.reach
+
+
+def not_modelled(what: str) -> UnsupportedError:
+    """Return the error of a layer whose layout is not known."""
+    return UnsupportedError(
+        f"how vLLM lays out {what} is not modelled", hint="--engine ideal counts what the tokens need"
+    )
