@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["REPORTS", "Figure", "figure", "figure_at", "figures_of"]
+__all__ = ["REPORTS", "Figure", "derived", "derived_of", "figure", "figure_at", "figures_of"]
 
 _KEY = "figure"
 # The class of each report whose figures can be asserted or compared; a bare name of a field is its row's.
@@ -57,10 +57,37 @@ def figure(label: str, better: str = "", *, column: str = "", digits: int | None
     return {_KEY: Figure(label=label, better=better, column=column or label, digits=digits)}
 
 
+class _Derived(property):
+    """A figure that follows from others of its row."""
+
+    figure: Figure
+
+
+def derived(label: str, better: str = "", *, column: str = "", digits: int | None = None) -> Callable[[Any], Any]:
+    """Return a decorator that makes a method of a row a figure, in tables and JSON as its fields are.
+
+    Arguments as those of `Figure`.
+    """
+
+    def decorate(method: Callable[[Any], Any]) -> Any:
+        made = _Derived(method)
+        made.figure = Figure(label=label, better=better, column=column or label, digits=digits)
+        return made
+
+    return decorate
+
+
 @lru_cache(maxsize=128)
-def figures_of(kind: type[Any]) -> Mapping[str, Figure]:
+def derived_of(kind: Any) -> Mapping[str, Figure]:
+    """Return the figures of a row that follow from its fields, by name."""
+    return {name: each.figure for name, each in vars(kind).items() if isinstance(each, _Derived)}
+
+
+@lru_cache(maxsize=128)
+def figures_of(kind: Any) -> Mapping[str, Figure]:
     """Return the figures that a report, or a part of one, declares, by the names of their fields."""
-    return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
+    declared = {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
+    return {**declared, **derived_of(kind)}
 
 
 @lru_cache(maxsize=512)
@@ -86,19 +113,22 @@ def figure_at(path: str) -> Figure | None:
             continue
         if kind is None:
             break  # a statistic, or a format, of the figure before it
-        names = {each.name for each in fields(kind)}
-        if step not in names:
-            kind = next((_part(kind, rows) for rows in _ROWS if rows in names), None)
-            if kind is None or step not in {each.name for each in fields(kind)}:
+        if step not in _names(kind):
+            kind = next((_part(kind, rows) for rows in _ROWS if rows in _names(kind)), None)
+            if kind is None or step not in _names(kind):
                 return None
         declared = figures_of(kind).get(step)
         kind = _part(kind, step)
     return declared
 
 
+def _names(kind: type[Any]) -> set[str]:
+    return {each.name for each in fields(kind)} | set(derived_of(kind))
+
+
 def _part(kind: type[Any], name: str) -> Any:
     """Return the class of a part of a report, or of its rows; none where the field is no such part."""
-    annotation = next(each.type for each in fields(kind) if each.name == name)
+    annotation = next((each.type for each in fields(kind) if each.name == name), "")
     module = vars(sys.modules[kind.__module__])
     named = (module.get(word) for word in re.findall(r"\w+", str(annotation)))
     return next((each for each in named if isinstance(each, type) and is_dataclass(each)), None)

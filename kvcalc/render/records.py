@@ -6,6 +6,8 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.figures import derived_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -37,8 +39,8 @@ _ROWS = {
 def plain(value: Any) -> Any:
     """Return a report as mappings, lists and numbers: what is absent is null, whole numbers are integers."""
     if is_dataclass(value) and not isinstance(value, type):
-        found = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {name: plain(content) for name, content in found.items()}
+        names = (*(field.name for field in fields(value)), *derived_of(type(value)))
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(key): plain(content) for key, content in value.items()}
     if isinstance(value, list | tuple):

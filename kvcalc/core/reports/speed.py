@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from kvcalc.core.figures import figure
+from kvcalc.core.figures import derived, figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class DecodeRow:
     FLOP and bytes are those of the whole step, over all sequences and GPUs. Times are bounds, and so are dollars and
     joules: the least at the speed of the bound, at the price of a GPU-hour and the power drawn, where those are known.
     The estimate is none where none was asked for or no calibration applies; its interval holds four of five
-    measurements.
+    measurements. ``columns`` are the figures of the table, from left to right.
     """
 
     batch: int
@@ -95,6 +95,15 @@ class DecodeRow:
     estimate_tokens_per_s: float | None = field(
         default=None, metadata=figure("tokens/s, estimate", "higher", column="tokens/s")
     )
+
+    columns: ClassVar = ("batch", "context", "tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "serial_s",
+                         "intensity_flop_per_byte", "memory_needed_bytes", "tokens_per_s_per_gib",
+                         "usd_per_million_tokens", "limiter")  # fmt: skip
+
+    @derived("of the bound's speed", "higher", column="of the bound")
+    def bound_share(self) -> float | None:
+        """The estimated speed as a share of the bound's; none without an estimate."""
+        return None if self.estimate_s is None else self.ideal_s / self.estimate_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +153,14 @@ class PrefillRow:
     estimate_s: float | None = field(default=None, metadata=figure("first token, estimate", "lower", column="estimate"))
     estimate_low_s: float | None = field(default=None, metadata=figure("first token, estimate, low", "lower"))
     estimate_high_s: float | None = field(default=None, metadata=figure("first token, estimate, high", "lower"))
+
+    columns: ClassVar = ("batch", "prompt", "ideal_s", "serial_s", "tokens_per_s", "flop", "intensity_flop_per_byte",
+                         "memory_needed_bytes", "usd_per_million_tokens", "limiter")  # fmt: skip
+
+    @derived("of the bound's speed", "higher", column="of the bound")
+    def bound_share(self) -> float | None:
+        """The estimated speed as a share of the bound's; none without an estimate."""
+        return None if self.estimate_s is None else self.ideal_s / self.estimate_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["parts"]
 
 _PRICE = "usd_per_million_tokens"
-_DECODE = ("batch", "context", "tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "serial_s",
-           "intensity_flop_per_byte", "memory_needed_bytes", "tokens_per_s_per_gib", _PRICE, "limiter")  # fmt: skip
-_PREFILL = ("batch", "prompt", "ideal_s", "serial_s", "tokens_per_s", "flop", "intensity_flop_per_byte",
-            "memory_needed_bytes", _PRICE, "limiter")  # fmt: skip
 # Figures that are hypothetical where the batch does not fit.
 _AT_A_SPEED = ("tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "serial_s", _PRICE)
 _HYPOTHETICAL = "does not fit: the speed is hypothetical, as if the memory were larger"
@@ -71,7 +67,7 @@ def _decode(report: DecodeReport) -> list[Part]:
         shown = _one_decode(report, report.rows[0])
         return [*_warnings(report), *shown, *_estimate_table(report), *note_lines(report.notes)]
     title = heading(_title(report, "Decode"))
-    table = figure_grid(report.rows, _columns(report, _DECODE), shown=_cell)
+    table = figure_grid(report.rows, _columns(report), shown=_cell)
     shown = [*_parts_by_row(report), *_estimate_table(report), *note_lines(report.notes)]
     return [*_warnings(report), title, table, Text(), *shown]
 
@@ -80,9 +76,9 @@ def _marked(text: str, row: DecodeRow | PrefillRow) -> str:
     return text if row.fits else f"{text} *"
 
 
-def _columns(report: DecodeReport | PrefillReport, names: Sequence[str]) -> list[str]:
+def _columns(report: DecodeReport | PrefillReport) -> list[str]:
     """Return the columns of a table; what a million tokens cost is there where the price is known."""
-    return [name for name in names if name != _PRICE or report.price_per_hour_usd is not None]
+    return [name for name in report.rows[0].columns if name != _PRICE or report.price_per_hour_usd is not None]
 
 
 def _cell(row: DecodeRow | PrefillRow, name: str, text: str) -> str:
@@ -169,7 +165,7 @@ def _estimate_table(report: DecodeReport | PrefillReport) -> list[Part]:
             number_text(getattr(row, length)),
             _marked(seconds_text(row.estimate_s), row),
             _interval(row, " to "),
-            f"{row.ideal_s / row.estimate_s:.0%}",
+            f"{row.bound_share:.0%}",
             *_estimated_rate(row),
         ]
         for row in report.rows
@@ -212,4 +208,4 @@ def _prefill(report: PrefillReport) -> list[Part]:
     parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
     title = heading(_title(report, "Prefill"))
     shown = [*parts, *_estimate_table(report), *note_lines(report.notes)]
-    return [*_warnings(report), title, figure_grid(report.rows, _columns(report, _PREFILL), shown=_cell), *shown]
+    return [*_warnings(report), title, figure_grid(report.rows, _columns(report), shown=_cell), *shown]
