@@ -1,4 +1,4 @@
-"""What a layer is made of: token mixers and MLPs.
+"""Token mixers: the kinds of attention and of recurrent state that a layer is made of, each with its traits.
 
 Sizes are element counts. *Matrix* parameters multiply the hidden state (2 FLOP each for a token); *vector* parameters
 (norms, biases, convolution kernels, gates that scale) are held and read but not counted as FLOP.
@@ -9,24 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from kvcalc.core.traits import STRAIGHT, Bends, Entry, Traits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "MIXERS",
-    "MLPS",
     "Attention",
     "Chunked",
     "Compressed",
     "Cross",
-    "Dense",
     "Full",
-    "Gated",
     "Indexer",
     "Latent",
     "Mixer",
-    "Mixture",
-    "Mlp",
     "Shared",
     "Sliding",
     "State",
@@ -67,9 +64,22 @@ class Indexer:
         """Elements kept for a token."""
         return self.head_dim if self.stored_dim is None else self.stored_dim
 
+    @property
+    def entry_dim(self) -> int:
+        """Elements that the layer itself keeps for a token: none where it follows an earlier layer's choice."""
+        return self.kept_dim if self.stored else 0
+
+
+def _indexed(indexer: Indexer | None, *, group: int = 1, window: int | None = None) -> Bends:
+    """Bends of attention that reads ``top_k`` entries at most, each of which stands for ``group`` tokens."""
+    knees = () if window is None else (window,)
+    if indexer is None:
+        return Bends(knees=knees, group=group)
+    return Bends(knees=(*knees, group * indexer.top_k), group=group, pool=indexer.pool)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Traits):
     """What every attention with stored heads has in common.
 
     Args:
@@ -100,6 +110,16 @@ class Attention:
         """Width of a value head."""
         return self.head_dim if self.value_head_dim is None else self.value_head_dim
 
+    @property
+    def entry(self) -> Entry | None:
+        """Keys and values of all KV heads, and an index key where the layer keeps one."""
+        index_dim = 0 if self.indexer is None else self.indexer.entry_dim
+        return Entry(kv_heads=self.kv_heads, key_dim=self.head_dim, value_dim=self.value_dim, index_dim=index_dim)
+
+    def splits_evenly(self, ranks: int) -> bool:
+        """Whether ranks share query heads evenly, and KV heads too or several ranks each one of these."""
+        return self.heads % ranks == 0 and (self.kv_heads % ranks == 0 or ranks % self.kv_heads == 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Full(Attention):
@@ -108,6 +128,15 @@ class Full(Attention):
     __pydantic_config__ = _STRICT
     indexer: Indexer | None = None
     kind: Literal["full"] = "full"
+
+    @property
+    def span(self) -> None:
+        """Every token is attended to."""
+
+    @property
+    def bends(self) -> Bends:
+        """Bends where the index has more tokens than it chooses."""
+        return _indexed(self.indexer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +147,16 @@ class Sliding(Attention):
     window: int
     kind: Literal["sliding"] = "sliding"
 
+    @property
+    def span(self) -> int:
+        """The window."""
+        return self.window
+
+    @property
+    def bends(self) -> Bends:
+        """Bends where the window is full."""
+        return Bends(knees=(self.window,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunked(Attention):
@@ -126,6 +165,16 @@ class Chunked(Attention):
     __pydantic_config__ = _STRICT
     chunk: int
     kind: Literal["chunked"] = "chunked"
+
+    @property
+    def span(self) -> int:
+        """The chunk."""
+        return self.chunk
+
+    @property
+    def bends(self) -> Bends:
+        """Begins anew with each chunk."""
+        return Bends(restart=self.chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +191,20 @@ class Shared(Attention):
     projects: bool = False
     kind: Literal["shared"] = "shared"
 
+    @property
+    def entry(self) -> None:
+        """Nothing: the earlier layer keeps the entries."""
+
+    @property
+    def span(self) -> int | None:
+        """The window of the earlier layer."""
+        return self.window
+
+    @property
+    def bends(self) -> Bends:
+        """Bends where the window is full."""
+        return STRAIGHT if self.window is None else Bends(knees=(self.window,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cross(Attention):
@@ -157,9 +220,22 @@ class Cross(Attention):
     encoder_inputs: int | None = None
     kind: Literal["cross"] = "cross"
 
+    @property
+    def entry(self) -> None:
+        """Nothing: the encoder's tokens are kept, however many follow."""
+
+    @property
+    def span(self) -> None:
+        """All of the encoder's tokens are attended to."""
+
+    @property
+    def bends(self) -> Bends:
+        """The same at every context."""
+        return STRAIGHT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latent:
+class Latent(Traits):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one compressed vector a token, shared by all heads.
 
     Args:
@@ -184,9 +260,28 @@ class Latent:
     indexer: Indexer | None = None
     kind: Literal["latent"] = "latent"
 
+    @property
+    def entry(self) -> Entry:
+        """One latent vector with its rotary key, the same on every rank, and an index key where the layer keeps one."""
+        index_dim = 0 if self.indexer is None else self.indexer.entry_dim
+        return Entry(kv_heads=1, key_dim=self.kv_lora_rank + self.rope_dim, value_dim=0, index_dim=index_dim)
+
+    @property
+    def span(self) -> None:
+        """Every token is attended to."""
+
+    @property
+    def bends(self) -> Bends:
+        """Bends where the index has more tokens than it chooses."""
+        return _indexed(self.indexer)
+
+    def splits_evenly(self, ranks: int) -> bool:
+        """Whether ranks share the query heads evenly."""
+        return self.heads % ranks == 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compressed:
+class Compressed(Traits):
     """Attention over a window of raw entries and one compressed entry for each ``ratio`` tokens (DeepSeek-V4).
 
     Keys and values are one vector of ``head_dim`` elements, shared by the heads.
@@ -215,9 +310,33 @@ class Compressed:
     indexer: Indexer | None = None
     kind: Literal["compressed"] = "compressed"
 
+    @property
+    def entry(self) -> Entry:
+        """One raw vector in the window; the compressed ones beside it grow by groups (`kvcalc.cost.cache`)."""
+        return Entry(kv_heads=1, key_dim=self.head_dim, value_dim=0)
+
+    @property
+    def span(self) -> int:
+        """The window of raw entries."""
+        return self.window
+
+    @property
+    def bends(self) -> Bends:
+        """Bends where the window is full and where the index has more entries than it chooses."""
+        return _indexed(self.indexer, group=self.ratio, window=self.window)
+
+    @property
+    def cache_knees(self) -> tuple[int, ...]:
+        """The full window, and the first whole group, from which on the overlap is kept."""
+        return (self.window, self.ratio) if self.overlap else (self.window,)
+
+    def splits_evenly(self, ranks: int) -> bool:
+        """Whether ranks share the query heads evenly."""
+        return self.heads % ranks == 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(Traits):
     """A recurrent layer: a constant number of bytes a sequence, however long it grows.
 
     The recurrent state is ``heads`` matrices of ``key_dim`` x ``value_dim``; the convolution state is the last
@@ -253,6 +372,24 @@ class State:
     groups: int = 1
     kind: Literal["state"] = "state"
 
+    @property
+    def entry(self) -> None:
+        """Nothing: the state has the same size at every length."""
+
+    @property
+    def span(self) -> None:
+        """The state sums up all tokens."""
+
+    @property
+    def bends(self) -> Bends:
+        """The same at every context."""
+        return STRAIGHT
+
+    def splits_evenly(self, ranks: int) -> bool:
+        """Whether a rank takes whole heads: the fullest one's share counts, so any number does."""
+        del ranks
+        return True
+
 
 Mixer = Full | Sliding | Chunked | Shared | Cross | Latent | Compressed | State
 MIXERS: Mapping[str, type[Mixer]] = {
@@ -265,63 +402,3 @@ MIXERS: Mapping[str, type[Mixer]] = {
     "compressed": Compressed,
     "state": State,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dense:
-    """An MLP of two matrices: up and down."""
-
-    __pydantic_config__ = _STRICT
-    width: int
-    shared_weights: bool = False
-    kind: Literal["dense"] = "dense"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gated:
-    """An MLP of three matrices: gate, up and down."""
-
-    __pydantic_config__ = _STRICT
-    width: int
-    shared_weights: bool = False
-    kind: Literal["gated"] = "gated"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """A mixture of experts.
-
-    Args:
-        experts: routed experts held by the layer.
-        experts_per_token: of these, how many a token is sent to.
-        width: inner width of one routed expert.
-        gated: whether an expert has three matrices or two.
-        shared_width: inner width of what every token passes beside the routed experts (0 where there is none).
-        shared_gate: whether a projection hidden -> 1 scales the shared part.
-        zero_experts: choices of the router that do nothing (they take a place among ``experts_per_token``).
-        inputs: width the experts work in; the hidden size where left out (else two projections lead there and back).
-        expert_bias: whether each expert's matrices have biases.
-        router: whether the layer has a router matrix.
-    """
-
-    __pydantic_config__ = _STRICT
-    experts: int
-    experts_per_token: int
-    width: int
-    gated: bool = True
-    shared_width: int = 0
-    shared_gate: bool = False
-    zero_experts: int = 0
-    inputs: int | None = None
-    expert_bias: bool = False
-    router: bool = True
-    kind: Literal["mixture"] = "mixture"
-
-    @property
-    def branches(self) -> int:
-        """Matrices of an expert that lead to its inner width: gate and up, or up alone."""
-        return 2 if self.gated else 1
-
-
-Mlp = Dense | Gated | Mixture
-MLPS: Mapping[str, type[Mlp]] = {"dense": Dense, "gated": Gated, "mixture": Mixture}

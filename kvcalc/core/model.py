@@ -1,8 +1,8 @@
 """What a checkpoint is, layer by layer: blocks of mixers and MLPs, tables, head, formats.
 
 A `ModelProfile` says what the model's own config says and nothing of hardware or engines. A layer is a `Block`: the
-token mixers it runs (usually one), its MLP, and what else it holds. The classes here and in `layers` are the one
-definition of the profile schema: the YAML loader validates against them, and the JSON Schema is made from them.
+token mixers it runs (usually one), its MLP, and what else it holds. The classes here, in `layers` and in `mlps` are the
+one definition of the profile schema: the YAML loader validates against them, and the JSON Schema is made from them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from kvcalc.core.formats import parse_format
 from kvcalc.core.layers import (
     MIXERS,
-    MLPS,
     Attention,
     Chunked,
     Compressed,
     Cross,
-    Dense,
     Full,
-    Gated,
     Indexer,
     Latent,
     Mixer,
-    Mixture,
-    Mlp,
     Shared,
     Sliding,
     State,
 )
+from kvcalc.core.mlps import MLPS, Dense, Gated, Mixture, Mlp
 from kvcalc.core.provenance import Source
 from kvcalc.core.same import Same
 
@@ -287,6 +283,15 @@ class ModelProfile:
     def block_counts(self) -> Mapping[Block, int]:
         """Distinct layers and how often each stands in the model, in order of first appearance."""
         return counted(self.blocks)
+
+    @cached_property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """Distinct mixers of the layers, in order of first appearance."""
+        return tuple(dict.fromkeys(mixer for block in self.block_counts for mixer in block.mixers))
+
+    def has(self, *kinds: type[Mixer]) -> bool:
+        """Whether a layer has a mixer of one of these kinds."""
+        return any(isinstance(mixer, kinds) for mixer in self.mixers)
 
     @property
     def layers(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.units import ceil_div
@@ -121,36 +121,39 @@ def mixer_work(mixer: Mixer, group: TokenGroup, formats: Formats, *, tensor: int
     >>> mixer_work(layer, decode_step(batch=2, context=100), Formats())
     AttentionWork(flop=3276800, read_bytes=819200, write_bytes=8192, reread_bytes=0)
     """
-    if isinstance(mixer, State):
-        return _state_work(mixer, group, formats, tensor)
-    if isinstance(mixer, Latent):
-        return _latent_work(mixer, group, formats, tensor)
-    if isinstance(mixer, Compressed):
-        return _compressed_work(mixer, group, formats, tensor)
-    if isinstance(mixer, Cross):
-        return _cross_work(mixer, group, formats, tensor)
-    return _attention_work(mixer, group, formats, tensor)
+    match mixer:
+        case Full() | Sliding() | Chunked() | Shared():
+            return _attention_work(mixer, group, formats, tensor)
+        case Latent():
+            return _latent_work(mixer, group, formats, tensor)
+        case Compressed():
+            return _compressed_work(mixer, group, formats, tensor)
+        case Cross():
+            return _cross_work(mixer, group, formats, tensor)
+        case State():
+            return _state_work(mixer, group, formats, tensor)
+        case _:
+            assert_never(mixer)
 
 
 def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
     query, past = group.query_tokens, group.past_tokens
-    stored = entry_bytes(mixer, formats, tensor=tensor) if isinstance(mixer, Full | Sliding | Chunked) else 0
+    stored = entry_bytes(mixer, formats, tensor=tensor)
     read, written = past_read(query, past), query
     if isinstance(mixer, Chunked):
         pairs = chunk_pairs(query, past, mixer.chunk)
         read = past_read(query, past % mixer.chunk)
         written = min(query, mixer.chunk)
-    elif isinstance(mixer, Sliding | Shared) and mixer.window is not None:
-        pairs = causal_pairs(query, past, mixer.window)
-        read = min(read, mixer.window if query == 1 else mixer.window - 1)
-        written = min(query, mixer.window)
     else:
-        pairs = causal_pairs(query, past)
+        pairs = causal_pairs(query, past, mixer.span)
+        if mixer.span is not None:
+            read = min(read, mixer.span if query == 1 else mixer.span - 1)
+            written = min(query, mixer.span)
     heads = ceil_div(mixer.heads, tensor)
     reread = read * heads_bytes(mixer, formats, tensor=tensor) if isinstance(mixer, Shared) else 0
     flop = 2 * pairs * heads * (mixer.head_dim + mixer.value_dim)
     read_bytes = read * stored
-    indexer = mixer.indexer if isinstance(mixer, Full) else None
+    indexer = mixer.indexer
     if indexer is not None:
         chosen = causal_pairs(query, past, indexer.top_k)
         flop = 2 * chosen * heads * (mixer.head_dim + mixer.value_dim)

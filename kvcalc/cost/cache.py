@@ -6,11 +6,13 @@ These are *logical* bytes: what the tokens need. What an engine reserves for the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS, parse_format
-from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Sliding, State
+from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "held_tokens",
     "index_key_bytes",
     "kv_heads_per_rank",
+    "mixer_cache_bytes",
     "state_bytes",
 ]
 
@@ -92,13 +95,7 @@ def held_tokens(mixer: Mixer, tokens: int) -> int:
     >>> held_tokens(Sliding(heads=8, kv_heads=8, head_dim=64, window=1024), 4096)
     1024
     """
-    if isinstance(mixer, Full | Latent):
-        return tokens
-    if isinstance(mixer, Sliding | Compressed):
-        return min(tokens, mixer.window)
-    if isinstance(mixer, Chunked):
-        return min(tokens, mixer.chunk)
-    return 0
+    return mixer.held_tokens(tokens)
 
 
 def entry_bytes(mixer: Mixer, formats: Formats, *, tensor: int = 1) -> int:
@@ -114,16 +111,22 @@ def entry_bytes(mixer: Mixer, formats: Formats, *, tensor: int = 1) -> int:
     >>> entry_bytes(Full(heads=64, kv_heads=8, head_dim=128), Formats())
     4096
     """
-    if isinstance(mixer, Sliding | Chunked):
-        return heads_bytes(mixer, formats, tensor=tensor)
-    if isinstance(mixer, Full):
-        return heads_bytes(mixer, formats, tensor=tensor) + index_key_bytes(mixer.indexer, formats)
-    if isinstance(mixer, Latent):
-        width = mixer.kv_lora_rank + mixer.rope_dim
-        return int(formats.key.bytes(width, head_dim=width)) + index_key_bytes(mixer.indexer, formats)
-    if isinstance(mixer, Compressed):
-        return int(formats.key.bytes(mixer.head_dim, head_dim=mixer.head_dim))
-    return 0
+    entry = mixer.entry
+    if entry is None:
+        return 0
+    kept = _keys_and_values(entry.kv_heads, entry.key_dim, entry.value_dim, formats, tensor)
+    return kept + _one_key(entry.index_dim, formats)
+
+
+def _keys_and_values(kv_heads: int, key_dim: int, value_dim: int, formats: Formats, tensor: int) -> int:
+    heads = kv_heads_per_rank(kv_heads, tensor)
+    keys = formats.key.bytes(heads * key_dim, head_dim=key_dim)
+    values = formats.value.bytes(heads * value_dim, head_dim=value_dim)
+    return int(keys + values)
+
+
+def _one_key(width: int, formats: Formats) -> int:
+    return int(formats.key.bytes(width, head_dim=width))
 
 
 def heads_bytes(mixer: Attention, formats: Formats, *, tensor: int = 1) -> int:
@@ -136,10 +139,7 @@ def heads_bytes(mixer: Attention, formats: Formats, *, tensor: int = 1) -> int:
     >>> heads_bytes(Cross(heads=16, kv_heads=16, head_dim=64, encoder_tokens=1500), Formats(), tensor=4)
     1024
     """
-    heads = kv_heads_per_rank(mixer.kv_heads, tensor)
-    keys = formats.key.bytes(heads * mixer.head_dim, head_dim=mixer.head_dim)
-    values = formats.value.bytes(heads * mixer.value_dim, head_dim=mixer.value_dim)
-    return int(keys + values)
+    return _keys_and_values(mixer.kv_heads, mixer.head_dim, mixer.value_dim, formats, tensor)
 
 
 def index_key_bytes(indexer: Indexer | None, formats: Formats) -> int:
@@ -153,14 +153,12 @@ def index_key_bytes(indexer: Indexer | None, formats: Formats) -> int:
     >>> index_key_bytes(Indexer(heads=64, head_dim=128, top_k=2048), Formats()), index_key_bytes(None, Formats())
     (256, 0)
     """
-    if indexer is None or not indexer.stored:
-        return 0
-    return int(formats.key.bytes(indexer.kept_dim, head_dim=indexer.kept_dim))
+    return 0 if indexer is None else _one_key(indexer.entry_dim, formats)
 
 
 def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
     """Bytes beside the window: compressed entries, the tokens not yet compressed, and the overlap kept for the next."""
-    index_dim = mixer.indexer.kept_dim if mixer.indexer and mixer.indexer.stored else 0
+    index_dim = 0 if mixer.indexer is None else mixer.indexer.entry_dim
     width = mixer.head_dim + index_dim
     branches = 2 if mixer.overlap else 1
     entries = (tokens // mixer.ratio) * formats.key.bytes(width, head_dim=width)
@@ -198,15 +196,34 @@ def block_cache_bytes(block: Block, tokens: int, formats: Formats, *, tensor: in
     >>> block_cache_bytes(Block(mixers=(Full(heads=64, kv_heads=8, head_dim=128),)), 10, Formats()).growing
     40960
     """
+    sizes = [mixer_cache_bytes(mixer, tokens, formats, tensor=tensor) for mixer in block.mixers]
+    return reduce(add, sizes) if sizes else CacheBytes(growing=0, state=0, cross=0)
+
+
+def mixer_cache_bytes(mixer: Mixer, tokens: int, formats: Formats, *, tensor: int = 1) -> CacheBytes:
+    """Return the bytes one mixer holds for a sequence of ``tokens`` tokens on one rank.
+
+    Source: the rule of each kind, as `entry_bytes`, `held_tokens` and `state_bytes` cite it.
+
+    >>> from kvcalc.core.workload import Formats
+    >>> mixer_cache_bytes(Chunked(heads=8, kv_heads=1, head_dim=64, chunk=4), 10, Formats()).growing
+    1024
+    """
     growing = state = cross = 0
-    for mixer in block.mixers:
-        growing += held_tokens(mixer, tokens) * entry_bytes(mixer, formats, tensor=tensor)
-        if isinstance(mixer, Compressed):
+    match mixer:
+        case Full() | Sliding() | Chunked() | Latent():
+            growing = held_tokens(mixer, tokens) * entry_bytes(mixer, formats, tensor=tensor)
+        case Compressed():
+            growing = held_tokens(mixer, tokens) * entry_bytes(mixer, formats, tensor=tensor)
             growing += _compressed_bytes(mixer, tokens, formats)
-        elif isinstance(mixer, State):
-            state += state_bytes(mixer, formats, tensor=tensor)
-        elif isinstance(mixer, Cross):
-            cross += mixer.encoder_tokens * heads_bytes(mixer, formats, tensor=tensor)
+        case State():
+            state = state_bytes(mixer, formats, tensor=tensor)
+        case Cross():
+            cross = mixer.encoder_tokens * heads_bytes(mixer, formats, tensor=tensor)
+        case Shared():
+            pass
+        case _:
+            assert_never(mixer)
     return CacheBytes(growing=growing, state=state, cross=cross)
 
 
@@ -242,14 +259,7 @@ def affine_segments(model: ModelProfile, formats: Formats) -> tuple[Segment, ...
     [(0, 0, 4), (8, 32, 0)]
     """
     mixers = [(mixer, count) for block, count in model.block_counts.items() for mixer in block.mixers]
-    knees = {0}
-    for mixer, _ in mixers:
-        if isinstance(mixer, Sliding | Compressed):
-            knees.add(mixer.window)
-        if isinstance(mixer, Chunked):
-            knees.add(mixer.chunk)
-        if isinstance(mixer, Compressed) and mixer.overlap:
-            knees.add(mixer.ratio)
+    knees = {0}.union(*(mixer.cache_knees for mixer, _ in mixers))
     state = cache_bytes(model, 0, formats).state
     return tuple(_segment(knee, state, mixers, formats) for knee in sorted(knees))
 
@@ -263,15 +273,18 @@ def _segment(start: int, state: int, mixers: list[tuple[Mixer, int]], formats: F
             slope += entry
         else:
             base += held * entry
-        if isinstance(mixer, Compressed):
-            per_ratio = _compressed_bytes(mixer, 2 * mixer.ratio, formats) - _compressed_bytes(
-                mixer, mixer.ratio, formats
-            )
-            slope += count * per_ratio / mixer.ratio
-            base += count * (
-                _compressed_bytes(mixer, start // mixer.ratio * mixer.ratio, formats) - start // mixer.ratio * per_ratio
-            )
+        group = mixer.bends.group
+        before, after = (_beside(mixer, groups * group, formats) for groups in (1, 2))
+        slope += count * (after - before) / group
+        groups = start // group
+        base += count * (_beside(mixer, groups * group, formats) - groups * (after - before))
     return Segment(from_tokens=start, base_bytes=_exact(base), bytes_per_token=_exact(slope))
+
+
+def _beside(mixer: Mixer, tokens: int, formats: Formats) -> int:
+    """Bytes beside the entries of the tokens held: what grows by whole groups of tokens."""
+    held = held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
+    return mixer_cache_bytes(mixer, tokens, formats).growing - held
 
 
 def _exact(value: float) -> float:

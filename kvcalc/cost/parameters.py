@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
-from kvcalc.core.model import Attention, Compressed, Cross, Dense, Gated, Latent, Mixture, Shared, State, counted
+from kvcalc.core.model import (
+    Attention,
+    Chunked,
+    Compressed,
+    Cross,
+    Dense,
+    Full,
+    Gated,
+    Latent,
+    Mixture,
+    Shared,
+    Sliding,
+    State,
+    counted,
+)
 from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
@@ -182,18 +196,20 @@ def _indexer_matrices(indexer: Indexer, hidden: int) -> Iterator[Matrix]:
 
 
 def _mixer_matrices(mixer: Mixer, hidden: int) -> Iterator[Matrix]:
-    if isinstance(mixer, State):
-        if mixer.matrix_parameters:
-            yield _whole("state.projections", mixer.matrix_parameters, hidden)
-    elif isinstance(mixer, Latent):
-        yield from _latent_matrices(mixer, hidden)
-    elif isinstance(mixer, Compressed):
-        yield from _compressed_matrices(mixer, hidden)
-    else:
-        yield from _attention_matrices(mixer, hidden)
-    indexer = getattr(mixer, "indexer", None)
-    if indexer is not None and indexer.stored:
-        yield from _indexer_matrices(indexer, hidden)
+    match mixer:
+        case Full() | Sliding() | Chunked() | Shared() | Cross():
+            yield from _attention_matrices(mixer, hidden)
+        case Latent():
+            yield from _latent_matrices(mixer, hidden)
+        case Compressed():
+            yield from _compressed_matrices(mixer, hidden)
+        case State():
+            if mixer.matrix_parameters:
+                yield _whole("state.projections", mixer.matrix_parameters, hidden)
+        case _:
+            assert_never(mixer)
+    if mixer.indexer is not None and mixer.indexer.stored:
+        yield from _indexer_matrices(mixer.indexer, hidden)
 
 
 def _mlp_matrices(width: int, hidden: int, *, gated: bool, stored: bool = True) -> Iterator[Matrix]:

@@ -79,13 +79,7 @@ def splits_evenly(model: ModelProfile, tensor: int) -> bool:
     >>> [tensor for tensor in range(1, 25) if splits_evenly(model, tensor)]
     [1, 2, 4, 8, 24]
     """
-    for block in model.block_counts:
-        for mixer in block.mixers:
-            heads = getattr(mixer, "heads", tensor)
-            kept = getattr(mixer, "kv_heads", heads)
-            if mixer.kind != "state" and (heads % tensor or (kept % tensor and tensor % kept)):
-                return False
-    return True
+    return all(mixer.splits_evenly(tensor) for mixer in model.mixers)
 
 
 def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], ...]:

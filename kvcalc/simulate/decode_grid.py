@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvcalc.core.cost_types import OpCost
-from kvcalc.core.model import Chunked, Compressed, Full, Latent, Mixture, Shared, Sliding
+from kvcalc.core.model import Mixture
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
@@ -103,8 +103,7 @@ def decode_costs(deployment: Deployment, *, batches: Sequence[int], contexts: Se
     bends = routed or ranks > 1
     lengths = np.array(contexts, dtype=np.int64)
     sizes = np.array(batches, dtype=np.int64)
-    mixers = tuple(dict.fromkeys(mixer for block in model.block_counts for mixer in block.mixers))
-    points = _ends(contexts, lambda context: tuple(_stretch(mixer, context) for mixer in mixers))
+    points = _ends(contexts, lambda context: tuple(_stretch(mixer, context) for mixer in model.mixers))
     held = [rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=1) for tokens in points]
     return DecodeCosts(
         batches=sizes,
@@ -135,21 +134,8 @@ def decode_blocks(
 
 
 def _stretch(mixer: Mixer, context: int) -> Hashable:
-    """Name the stretch of contexts on which what a mixer does for the next token is a straight line."""
-    if isinstance(mixer, Sliding | Shared):
-        return mixer.window is not None and context >= mixer.window
-    if isinstance(mixer, Chunked):
-        return (context - 1) // mixer.chunk, context >= mixer.chunk
-    if isinstance(mixer, Compressed):
-        return context // mixer.ratio, context >= mixer.window, _chosen(mixer, context // mixer.ratio)
-    if isinstance(mixer, Full | Latent):
-        return _chosen(mixer, context)
-    return 0
-
-
-def _chosen(mixer: Full | Latent | Compressed, entries: int) -> Hashable:
-    indexer = mixer.indexer
-    return 0 if indexer is None else (entries >= indexer.top_k, indexer.pool > 1 and entries // indexer.pool)
+    """Name the stretch of contexts on which what a mixer does for the next token, and holds, is a straight line."""
+    return mixer.bends.stretch(context), tuple(context >= knee for knee in mixer.cache_knees)
 
 
 def _ends(values: Sequence[int], stretch: Callable[[int], Hashable]) -> list[int]:
@@ -259,9 +245,7 @@ def _fits(deployment: Deployment, batches: Numbers, contexts: Numbers) -> Number
 
     Chunks and compressed entries fall back at the end of a period, so that each of their contexts is asked about.
     """
-    falls = any(
-        isinstance(mixer, Chunked | Compressed) for block in deployment.model.block_counts for mixer in block.mixers
-    )
+    falls = any(mixer.bends.period > 1 for mixer in deployment.model.mixers)
     if falls or len(contexts) <= len(batches):
         most = int(batches.max())
         largest = np.array([largest_batch(deployment, context=int(context), limit=most) for context in contexts])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.calibration import LEAST_SUM_SHARE, Calibration, kind_of
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.model import Chunked, Compressed, Cross, Full, Mixture, Shared, Sliding, counted
+from kvcalc.core.model import Attention, Cross, Mixture, counted
 from kvcalc.core.workload import TokenGroup
 from kvcalc.cost.attention import causal_pairs, mixer_work
 from kvcalc.cost.forward import forward_cost
@@ -61,9 +61,8 @@ class MixerWork:
         self.decode = tuple(zip(*self._decode_coefficients(mixer, caps, periods), strict=True))
         self.chunk: Callable[[int, int], Counts] = self._look_up
         self.of_chunk: tuple[Work, Work, Work] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
-        if isinstance(mixer, Full | Sliding | Shared) and getattr(mixer, "indexer", None) is None:
-            window = getattr(mixer, "window", None)
-            self.chunk, self.of_chunk = _counts(window), self._count_coefficients(window)
+        if isinstance(mixer, Attention) and mixer.indexer is None and mixer.bends.restart is None:
+            self.chunk, self.of_chunk = _counts(mixer.span), self._count_coefficients(mixer.span)
 
     def chunks(self, chunks: Sequence[tuple[int, int]]) -> Counts:
         """Return the sums of the three numbers over some chunks."""
@@ -77,10 +76,10 @@ class MixerWork:
         """Return, for each of a step's sums, the work that goes with it: read off at the knees and between them."""
         coefficients = [[0.0] * 3 for _ in range(2 + len(caps) + len(periods))]
         own = sorted(_knees(mixer))
-        if isinstance(mixer, Chunked):
+        if mixer.bends.restart is not None:
             first, second = self._at(1), self._at(2)
             slope = [after - before for before, after in zip(first, second, strict=True)]
-            coefficients[2 + len(caps) + periods.index(mixer.chunk)] = slope
+            coefficients[2 + len(caps) + periods.index(mixer.bends.restart)] = slope
             coefficients[0] = [value - rise for value, rise in zip(first, slope, strict=True)]
             return coefficients
         points = [1, *own, (own[-1] if own else 1) + 1]
@@ -126,11 +125,10 @@ def _counts(window: int | None) -> Callable[[int, int], Counts]:
 
 def _knees(mixer: Mixer) -> set[int]:
     """Return the contexts at which what a decode step costs in a layer changes its slope."""
-    indexer = getattr(mixer, "indexer", None)
-    if isinstance(mixer, Compressed | Cross) or (indexer is not None and indexer.pool > 1):
+    bends = mixer.bends
+    if isinstance(mixer, Cross) or bends.group > 1 or bends.pool > 1:
         raise UnsupportedError(f"serving with {mixer.kind} attention of this kind is not modelled")
-    found = {getattr(mixer, "window", None), indexer.top_k if indexer is not None else None}
-    return {knee for knee in found if knee is not None and knee > 1}
+    return {knee for knee in bends.knees if knee > 1}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -254,9 +252,9 @@ class _Reader:
         self._deployment = deployment
         self._hardware = required_hardware(deployment)
         self._link = self._hardware.link(deployment.parallel.exchange_gpus)
-        mixers = tuple(dict.fromkeys(mixer for block in model.block_counts for mixer in block.mixers))
+        mixers = model.mixers
         self.caps = tuple(sorted(set().union(*map(_knees, mixers))))
-        self.periods = tuple(sorted({mixer.chunk for mixer in mixers if isinstance(mixer, Chunked)}))
+        self.periods = tuple(sorted({restart for mixer in mixers if (restart := mixer.bends.restart) is not None}))
         self._places = {mixer: place for place, mixer in enumerate(mixers)}
         self.works = tuple(
             MixerWork(mixer, self._work_of(mixer), caps=self.caps, periods=self.periods) for mixer in mixers

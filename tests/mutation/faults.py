@@ -70,18 +70,25 @@ FAULTS = (
     ),
     Fault(
         "keys are cached for every query head",
-        "cache.py",
-        "heads = kv_heads_per_rank(mixer.kv_heads, tensor)",
-        "heads = mixer.heads",
+        "../core/layers.py",
+        "Entry(kv_heads=self.kv_heads, key_dim=self.head_dim",
+        "Entry(kv_heads=self.heads, key_dim=self.head_dim",
+        FIGURES,
     ),
     Fault(
         "latent vectors lack their rotary part",
-        "cache.py",
-        "mixer.kv_lora_rank + mixer.rope_dim",
-        "mixer.kv_lora_rank",
+        "../core/layers.py",
+        "key_dim=self.kv_lora_rank + self.rope_dim",
+        "key_dim=self.kv_lora_rank",
         FIGURES,
     ),
-    Fault("a window never fills", "cache.py", "return min(tokens, mixer.window)", "return tokens"),
+    Fault(
+        "a window never fills",
+        "../core/traits.py",
+        "tokens if self.span is None else min(tokens, self.span)",
+        "tokens",
+        FIGURES,
+    ),
     Fault("a rank has no KV head", "cache.py", "max(1, ceil_div(kv_heads, tensor))", "kv_heads // tensor"),
     Fault(
         "a rank drops the KV heads left over",
@@ -96,7 +103,9 @@ FAULTS = (
         "values = formats.value.bytes",
         "values = 2 * formats.key.bytes",
     ),
-    Fault("a knee is forgotten", "cache.py", "knees.add(mixer.window)", "knees.add(0)"),
+    Fault(
+        "a knee is forgotten", "cache.py", "(mixer.cache_knees for mixer, _ in mixers)", "(() for mixer, _ in mixers)"
+    ),
     Fault("every query sees every token", "attention.py", "query * (query + 1) // 2", "query * query", PAIRS),
     Fault(
         "a full chunk is not left",
@@ -296,10 +305,17 @@ FAULTS = (
         "return power_w / tokens_per_s",
     ),
     Fault(
-        "a grid's line goes on where a window is full",
+        "an index that has all it chooses is not noticed",
+        "../core/layers.py",
+        "(*knees, group * indexer.top_k)",
+        "(*knees, 2 * group * indexer.top_k)",
+        "tests/property/test_new_mixer_kind.py",
+    ),
+    Fault(
+        "a grid's line goes on over the end of a chunk",
         "../simulate/decode_grid.py",
-        "mixer.window is not None and context >= mixer.window",
-        "mixer.window is not None and context >= 2 * mixer.window",
+        "return mixer.bends.stretch(context), tuple",
+        "return 0, tuple",
         GRID,
     ),
     Fault(

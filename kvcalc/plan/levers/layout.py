@@ -12,7 +12,6 @@ from itertools import pairwise
 from math import lcm
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Chunked, Compressed, Full, Latent, Shared, Sliding
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.cache import CacheBytes, cache_bytes
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats, Parallel
 
 __all__ = ["Layout", "Stream", "plain_layout"]
-
-# Whose entries are the latest tokens, so that keeping fewer of them means something.
-Cappable = Full | Sliding | Latent | Compressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +165,7 @@ class Layout:
         found = 1
         for stream in self.streams:
             for mixer, _ in _by_mixer(stream.model):
-                ratio = mixer.ratio if isinstance(mixer, Compressed) else 1
-                own = mixer.chunk if isinstance(mixer, Chunked) else ratio
-                found = lcm(found, stream.every * own, stream.every * (stream.chunk or 1))
+                found = lcm(found, stream.every * mixer.bends.period, stream.every * (stream.chunk or 1))
         return found
 
     def map_model(self, change: Callable[[ModelProfile], ModelProfile]) -> Layout:
@@ -187,7 +181,7 @@ class Layout:
             streams += [
                 replace(stream, model=part, most=most if capped else stream.most)
                 for capped in (True, False)
-                if _mixers(part := _with_mixers(stream.model, lambda mixer: isinstance(mixer, Cappable) == capped))  # noqa: B023  called at once
+                if (part := _with_mixers(stream.model, lambda mixer: _cappable(mixer) == capped)).mixers  # noqa: B023  called at once
             ]
         return replace(self, streams=tuple(streams))
 
@@ -199,10 +193,10 @@ class Layout:
     def exceeds(self, entries: int) -> bool:
         """Whether some layer could hold more than so many of its latest tokens."""
         return any(
-            isinstance(mixer, Cappable) and getattr(mixer, "window", entries + 1) > entries
+            _cappable(mixer) and (mixer.span is None or mixer.span > entries)
             for stream in self.streams
             if stream.most is None or stream.most > entries
-            for mixer in _mixers(stream.model)
+            for mixer in stream.model.mixers
         )
 
 
@@ -230,9 +224,9 @@ def _caches_only(model: ModelProfile) -> ModelProfile:
     return replace(model, blocks=blocks, embeddings=(), head=None, encoder=None)
 
 
-def _mixers(model: ModelProfile) -> list[Mixer]:
-    """Return the distinct mixers, in order of first appearance."""
-    return list(dict.fromkeys(mixer for block in model.block_counts for mixer in block.mixers))
+def _cappable(mixer: Mixer) -> bool:
+    """Whether a mixer's entries are the latest tokens, so that keeping fewer of them means something."""
+    return mixer.entry is not None and mixer.bends.restart is None
 
 
 def _with_mixers(model: ModelProfile, wanted: Callable[[Mixer], bool]) -> ModelProfile:
@@ -246,30 +240,21 @@ def _with_mixers(model: ModelProfile, wanted: Callable[[Mixer], bool]) -> ModelP
 
 
 def _by_mixer(model: ModelProfile) -> list[tuple[Mixer, ModelProfile]]:
-    """Return each distinct mixer that reads a cache, with the layers that have it alone."""
+    """Return each distinct mixer with the layers that have it alone."""
     return [
         (mixer, _with_mixers(model, lambda other, mixer=mixer: other == mixer))  # type: ignore[misc]
-        for mixer in _mixers(model)
-        if not isinstance(mixer, Shared)
+        for mixer in model.mixers
     ]
 
 
 def _summed(mixer: Mixer, tokens: int, read: Callable[[int], int]) -> int:
     """Return the sum of a mixer's reads at contexts from 1 to ``tokens``."""
-    if isinstance(mixer, Chunked):
-        chunks, rest = divmod(tokens, mixer.chunk)
-        return (chunks * _stretch(1, mixer.chunk, 1, read) if chunks else 0) + _stretch(1, rest, 1, read)
-    knees, step = {0, tokens}, 1
-    if isinstance(mixer, Sliding):
-        knees.add(mixer.window)
-    if isinstance(mixer, Compressed):
-        step = mixer.ratio
-        knees.add(mixer.window)
-    indexer = getattr(mixer, "indexer", None)
-    if indexer is not None:
-        knees.add(step * indexer.top_k)
-    ends = sorted(knee for knee in knees if knee <= tokens)
-    return sum(_stretch(first + 1, last, step, read) for first, last in pairwise(ends))
+    bends = mixer.bends
+    if bends.restart is not None:
+        chunks, rest = divmod(tokens, bends.restart)
+        return (chunks * _stretch(1, bends.restart, 1, read) if chunks else 0) + _stretch(1, rest, 1, read)
+    ends = sorted(knee for knee in {0, tokens, *bends.knees} if knee <= tokens)
+    return sum(_stretch(first + 1, last, bends.group, read) for first, last in pairwise(ends))
 
 
 def _stretch(first: int, last: int, group: int, read: Callable[[int], int]) -> int:

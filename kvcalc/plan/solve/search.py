@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.model import Chunked, Compressed
 from kvcalc.core.search import largest
 from kvcalc.plan.arrangements import arrangements
 from kvcalc.plan.decode import decode_row
@@ -75,10 +74,9 @@ def _longest(holds: Callable[[int], bool], limit: int, deployment: Deployment) -
     Chunks and compressed entries come in periods, inside which costs rise and at whose end they fall back a little: the
     last period is found by its cheapest place, then the place in it.
     """
-    mixers = [mixer for block in deployment.model.block_counts for mixer in block.mixers]
-    chunks = [mixer.chunk for mixer in mixers if isinstance(mixer, Chunked)]
-    ratios = [mixer.ratio for mixer in mixers if isinstance(mixer, Compressed)]
-    period = max([*chunks, *ratios], default=1)
+    bends = [mixer.bends for mixer in deployment.model.mixers]
+    chunks = any(bend.restart is not None for bend in bends)
+    period = max((bend.period for bend in bends), default=1)
     first = 1 if chunks else 0
     if period == 1:
         return largest(holds, limit)
