@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Chunked, Compressed, Full, Latent, Sliding
+from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,10 +82,15 @@ def _keys_as_cached(mixer: Mixer, model: ModelProfile) -> Mixer:
 
 
 def _mixer_as_cached(mixer: Mixer, architecture: str) -> Mixer:
-    if isinstance(mixer, Sliding | Compressed):
-        return replace(mixer, window=max(1, mixer.window - 1))
-    if isinstance(mixer, Chunked):
-        return replace(mixer, chunk=max(1, mixer.chunk - 1))
-    if architecture == "falcon" and mixer.kind == "full" and mixer.kv_heads > 1:
-        return replace(mixer, kv_heads=mixer.heads)
-    return mixer
+    match mixer:
+        case Sliding() | Compressed():
+            return replace(mixer, window=max(1, mixer.window - 1))
+        case Chunked():
+            return replace(mixer, chunk=max(1, mixer.chunk - 1))
+        case Full():
+            broadcast = architecture == "falcon" and mixer.kv_heads > 1
+            return replace(mixer, kv_heads=mixer.heads) if broadcast else mixer
+        case Shared() | Cross() | Latent() | State():
+            return mixer
+        case _:
+            assert_never(mixer)

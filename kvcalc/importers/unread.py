@@ -102,7 +102,7 @@ class _Parts:
     @property
     def indexed(self) -> bool:
         """Whether a layer chooses tokens, or keeps them compressed."""
-        return any(getattr(mixer, "indexer", None) is not None for mixer in self.mixers) or self.has(Compressed)
+        return any(mixer.indexer is not None for mixer in self.mixers) or self.has(Compressed)
 
 
 def _blocks(shape: Shape) -> Iterable[Block]:

@@ -72,7 +72,7 @@ def _unsupported(block: Block) -> str:
 def _unsupported_mixer(mixer: Mixer) -> str:
     if not isinstance(mixer, Full | Sliding | Chunked | Latent | State):
         return f"{mixer.kind} attention"
-    if getattr(mixer, "indexer", None) is not None:
+    if mixer.indexer is not None:
         return f"{mixer.kind} attention with a sparse indexer"
     if isinstance(mixer, Attention):
         own = (mixer.inputs, mixer.projection_parameters)

@@ -86,8 +86,8 @@ def _scores_bytes(model: ModelProfile, formats: Formats, context: int) -> int:
     most = 0
     for mixer in (mixer for block in model.block_counts for mixer in block.mixers):
         if isinstance(mixer, Attention | Latent):
-            span = getattr(mixer, "window", None) or getattr(mixer, "chunk", None) or context
-            most = max(most, mixer.heads * min(context, span))
+            span = context if mixer.span is None else min(context, mixer.span)
+            most = max(most, mixer.heads * span)
     return int(2 * FORMATS["fp32"].bytes(most) + formats.hidden.bytes(most))
 
 

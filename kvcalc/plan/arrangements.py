@@ -78,7 +78,7 @@ def arrangements(model: ModelProfile) -> Iterator[Parallel]:
 
     A model with latent attention may also replicate its attention and share out its experts (attention data parallel).
     """
-    latent = any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers)
+    latent = model.has(Latent)
     sizes = [size for size in range(_NODE, 0, -1) if splits_evenly(model, size)]
     for gpus in range(1, MAX_GPUS + 1):
         for tensor in sizes:

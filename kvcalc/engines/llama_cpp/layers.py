@@ -11,7 +11,7 @@ from kvcalc.cost.cache import entry_bytes, state_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format
-    from kvcalc.core.model import Indexer, Mixer, ModelProfile
+    from kvcalc.core.model import Mixer, ModelProfile
     from kvcalc.core.workload import Formats
     from kvcalc.engines.llama_cpp.architectures import Architecture
     from kvcalc.engines.llama_cpp.options import LlamaCppOptions
@@ -71,6 +71,8 @@ def _layer(
     mixer = attentions[0]
     if len(attentions) > 1 or isinstance(mixer, Cross):
         raise UnsupportedError("llama.cpp's memory of layers with several attentions or an encoder is not described")
+    if not isinstance(mixer, Full | Sliding | Chunked | Shared | Latent | Compressed):
+        raise UnsupportedError(f"llama.cpp's memory of {mixer.kind} attention is not described")
     applied = rule.windows and rule.window_layers in (None, count)
     return Layer(
         entry=_entry(mixer, rule, options),
@@ -107,23 +109,17 @@ def _one_head(width: int, *, values: int = 0) -> Full:
 
 
 def _window(mixer: Mixer, rule: Architecture) -> int | None:
-    if isinstance(mixer, Sliding | Compressed | Shared):
-        window = mixer.window
-    else:
-        window = mixer.chunk if isinstance(mixer, Chunked) else None
-    if window is None:
-        return None
-    return rule.fixed_window or window - rule.window_excess
+    return None if mixer.span is None else rule.fixed_window or mixer.span - rule.window_excess
 
 
 def _index(mixer: Mixer) -> Full | None:
     """Return the index keys of a token; beside plain attention, unused values are allocated too."""
-    found: Indexer | None = mixer.indexer if isinstance(mixer, Full | Latent | Compressed) else None
-    if found is None:
+    indexer = mixer.indexer
+    if indexer is None:
         return None
-    if not found.stored or found.kept_dim != found.head_dim:
+    if not indexer.stored or indexer.kept_dim != indexer.head_dim:
         raise UnsupportedError("llama.cpp's memory of layers that follow another layer's index is not described")
-    return _one_head(found.head_dim, values=mixer.value_dim if isinstance(mixer, Full) else 0)
+    return _one_head(indexer.head_dim, values=mixer.value_dim if isinstance(mixer, Full) else 0)
 
 
 def _check_layers(layers: list[Layer], name: str) -> None:

@@ -143,7 +143,7 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
     """
     rule = find_architecture(model.architecture)
     layers = shape_layers(model, rule, options)
-    latent = any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers)
+    latent = model.has(Latent)
     check_types(layers, options, alike=rule.keys_only or (latent and not options.legacy_latent))
     sizes = context_sizes(options, trained=model.context_limit)
     kept = 1 + options.rollback_tokens if rule.rollback else 1
@@ -166,7 +166,7 @@ def option_notes(model: ModelProfile, options: LlamaCppOptions) -> tuple[str, ..
     if options.ubatch > options.batch:
         cut = f"ubatch {options.ubatch:,} is cut to {options.batch:,}"
         notes.append(f"{cut}: llama.cpp computes no more at once than --batch-size")
-    states = any(isinstance(mixer, State) for block in model.block_counts for mixer in block.mixers)
+    states = model.has(State)
     if options.rollback_tokens and states and not find_architecture(model.architecture).rollback:
         notes.append(f"llama.cpp keeps no earlier states of {model.architecture}: drafts cost no copies of them")
     return tuple(notes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Attention, Compressed, Cross, Latent, Shared, State
+from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import kv_heads_per_rank
 from kvcalc.plan.explain.text import share, stored
@@ -20,13 +20,17 @@ __all__ = ["cache_text", "entry_text", "heads_text", "index_key_text", "state_te
 
 def cache_text(mixer: Mixer, formats: Formats) -> tuple[str, str] | None:
     """Return formula and numbers of what a mixer keeps: an entry of a token, or its state; none where it keeps none."""
-    if isinstance(mixer, State):
-        return state_text(mixer, formats)
-    if isinstance(mixer, Shared | Cross):
-        return None
-    formula, expression = entry_text(mixer, formats)
-    keys = None if isinstance(mixer, Compressed) else index_key_text(mixer, formats)
-    return (formula, expression) if keys is None else (f"{formula} + index_head_dim x b", f"{expression} + {keys}")
+    match mixer:
+        case State():
+            return state_text(mixer, formats)
+        case Shared() | Cross():
+            return None
+        case Full() | Sliding() | Chunked() | Latent() | Compressed():
+            formula, text = entry_text(mixer, formats)
+            keys = None if isinstance(mixer, Compressed) else index_key_text(mixer, formats)
+            return (formula, text) if keys is None else (f"{formula} + index_head_dim x b", f"{text} + {keys}")
+        case _:
+            assert_never(mixer)
 
 
 def entry_text(mixer: Attention | Latent | Compressed, formats: Formats, tensor: int = 1) -> tuple[str, str]:
@@ -55,7 +59,7 @@ def heads_text(mixer: Attention, formats: Formats, tensor: int = 1) -> tuple[str
 
 def index_key_text(mixer: Mixer | Attention, formats: Formats) -> str | None:
     """Return the numbers of one token's index key, where the layer keeps one."""
-    indexer = getattr(mixer, "indexer", None)
+    indexer = mixer.indexer
     if indexer is None or not indexer.stored:
         return None
     return stored(str(indexer.kept_dim), indexer.kept_dim, formats.key, heads="1")

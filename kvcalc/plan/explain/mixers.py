@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Latent, Shared, Sliding, State
+from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.cost.attention import STATE_FLOP, past_read
 from kvcalc.plan.explain.cache import entry_text, heads_text, index_key_text, state_text
 from kvcalc.plan.explain.text import factor, share, total
@@ -23,15 +23,19 @@ __all__ = ["mixer_terms"]
 
 def mixer_terms(mixer: Mixer, group: TokenGroup, formats: Formats, tensor: int) -> Terms:
     """Return what a mixer does for one sequence of a group."""
-    if isinstance(mixer, State):
-        return _state_terms(mixer, group, formats, tensor)
-    if isinstance(mixer, Latent):
-        return _latent_terms(mixer, group, formats, tensor)
-    if isinstance(mixer, Compressed):
-        return _compressed_terms(mixer, group, formats, tensor)
-    if isinstance(mixer, Cross):
-        return _cross_terms(mixer, group, formats, tensor)
-    return _attention_terms(mixer, group, formats, tensor)
+    match mixer:
+        case Full() | Sliding() | Chunked() | Shared():
+            return _attention_terms(mixer, group, formats, tensor)
+        case Latent():
+            return _latent_terms(mixer, group, formats, tensor)
+        case Compressed():
+            return _compressed_terms(mixer, group, formats, tensor)
+        case Cross():
+            return _cross_terms(mixer, group, formats, tensor)
+        case State():
+            return _state_terms(mixer, group, formats, tensor)
+        case _:
+            assert_never(mixer)
 
 
 def _triangle(tokens: int, past: int = 0) -> str:
@@ -80,8 +84,8 @@ def _compressed_pairs(query: int, past: int, ratio: int, most: int | None = None
 
 def _attention_terms(mixer: Attention, group: TokenGroup, formats: Formats, tensor: int) -> Terms:
     query, past = group.query_tokens, group.past_tokens
-    indexer: Indexer | None = getattr(mixer, "indexer", None)
-    window = getattr(mixer, "window", None) if isinstance(mixer, Sliding | Shared) else None
+    indexer = mixer.indexer
+    window = None if isinstance(mixer, Chunked) else mixer.span
     pairs, read, written = _pairs(query, past, window), str(past_read(query, past)), str(query)
     attended = "tokens attended" if query == 1 else "pairs of tokens"
     if isinstance(mixer, Chunked):
@@ -121,7 +125,7 @@ def _entries(
     """Return cache read and written: with an index, its keys for every token and the entries of those chosen."""
     entry_formula, entry = entry_text(mixer, formats, tensor)
     bytes_formula = factor(entry_formula)
-    indexer, keys = getattr(mixer, "indexer", None), index_key_text(mixer, formats)
+    indexer, keys = mixer.indexer, index_key_text(mixer, formats)
     if indexer is None:
         return {
             "kv_read_bytes": (f"tokens read x {bytes_formula}", f"{read} * {factor(entry)}"),

@@ -158,9 +158,8 @@ def cross_layer(layout: Layout, layers: int) -> Layout:
         raise InputError(f"cross-layer sharing is of 2 layers or more, not {layers}")
 
     def follower(mixer: Mixer) -> Mixer:
-        window = getattr(mixer, "window", getattr(mixer, "chunk", None))
         kept = {name: getattr(mixer, name) for name in Attention.__dataclass_fields__}
-        return Shared(**kept, window=window)
+        return Shared(**kept, window=mixer.span)
 
     def shared(model: ModelProfile) -> ModelProfile:
         seen: dict[Mixer, int] = {}
@@ -169,7 +168,7 @@ def cross_layer(layout: Layout, layers: int) -> Layout:
             mixers: list[Mixer] = []
             for mixer in block.mixers:
                 place = seen[mixer] = seen.get(mixer, -1) + 1
-                plain = isinstance(mixer, Full | Sliding | Chunked) and getattr(mixer, "indexer", None) is None
+                plain = isinstance(mixer, Full | Sliding | Chunked) and mixer.indexer is None
                 mixers.append(follower(mixer) if plain and place % layers else mixer)
             blocks.append(replace(block, mixers=tuple(mixers)))
         return replace(model, blocks=tuple(blocks))
@@ -200,7 +199,7 @@ def recurrent(layout: Layout, _: None = None) -> Layout:
     """
 
     def state(mixer: Mixer, hidden: int) -> Mixer:
-        if isinstance(mixer, State | Cross | Shared) or not isinstance(mixer, Attention | Latent):
+        if not isinstance(mixer, Full | Sliding | Chunked | Latent):
             return mixer
         key = mixer.nope_dim + mixer.rope_dim if isinstance(mixer, Latent) else mixer.head_dim
         value = mixer.value_head_dim if isinstance(mixer, Latent) else mixer.value_dim
@@ -237,7 +236,7 @@ def hierarchy(
     """
     if not layout.own_weights:
         raise InputError(f"{layout.model.name}: this is a hierarchy already")
-    mixers = [mixer for block in layout.model.block_counts for mixer in block.mixers]
+    mixers = layout.model.mixers
     if not mixers or not all(isinstance(mixer, Full | Sliding | Chunked | Latent | Shared) for mixer in mixers):
         raise InputError(f"{layout.model.name}: a hierarchy is described for self-attention alone")
     levels, streams = len(chunks), []

@@ -114,7 +114,7 @@ def _less_bytes(setup: Setup, room: int) -> tuple[str, ...]:
 
 
 def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
-    windows = any(isinstance(mixer, Sliding | Chunked) for block in setup.model.block_counts for mixer in block.mixers)
+    windows = setup.model.has(Sliding, Chunked)
     fewer = setup.options.max_num_batched_tokens // _IN_FLIGHT_SHARE
     if not windows or fewer < 1:
         return ()

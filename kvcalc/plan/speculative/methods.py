@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
-from kvcalc.core.model import Chunked, Compressed, Full, Gated, Head, Latent, Mixture, Sliding
+from kvcalc.core.model import Gated, Head, Mixture
 from kvcalc.plan.deployment import rank_weights
 
 if TYPE_CHECKING:
@@ -197,9 +197,8 @@ def _head(model: ModelProfile) -> Head:
 
 def _attention_block(model: ModelProfile) -> Block:
     """Return the last layer that has an attention with a cache of its own."""
-    own = (Full, Sliding, Chunked, Latent, Compressed)
     for block in reversed(model.blocks):
-        if any(isinstance(mixer, own) for mixer in block.mixers):
+        if any(mixer.entry is not None for mixer in block.mixers):
             return block
     raise InputError(
         f"{model.name} has no attention layer that a head could be made of", hint="give the head as --draft"
