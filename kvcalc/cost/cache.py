@@ -17,6 +17,7 @@ from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Attention, Block, Indexer, Mixer, ModelProfile
+    from kvcalc.core.traits import Traits
     from kvcalc.core.workload import Formats
 
 __all__ = [
@@ -87,7 +88,7 @@ def kv_heads_per_rank(kv_heads: int, tensor: int) -> int:
     return max(1, ceil_div(kv_heads, tensor))
 
 
-def held_tokens(mixer: Mixer, tokens: int) -> int:
+def held_tokens(mixer: Traits, tokens: int) -> int:
     """Return how many tokens' entries a mixer holds after ``tokens`` tokens.
 
     Source: Beltagy et al. 2020, arXiv 2004.05150 (a window of W keeps the last W); 0 for what stores nothing.
@@ -98,7 +99,7 @@ def held_tokens(mixer: Mixer, tokens: int) -> int:
     return mixer.held_tokens(tokens)
 
 
-def entry_bytes(mixer: Mixer, formats: Formats, *, tensor: int = 1) -> int:
+def entry_bytes(mixer: Traits, formats: Formats, *, tensor: int = 1) -> int:
     """Return the bytes that one token adds to a mixer's cache on one rank.
 
     Full, sliding, chunked: kv_heads * (head_dim + value_head_dim) * b. Latent: (kv_lora_rank + rope_dim) * b, the same

@@ -14,6 +14,20 @@ import kvcalc
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
+MOST_FILES_OF_A_KIND = 8
+# Changes of files that there are: hunks without line numbers, of which the lines before stand exactly once.
+CHANGES = dict(re.findall(r"<!-- change: (\S+) -->\n```diff\n(.*?)```", PAGE, re.DOTALL))
+
+
+def _change(folder, name):
+    path = folder / name
+    text = path.read_text(encoding="utf-8")
+    for hunk in CHANGES[name].split("@@\n"):
+        lines = hunk.splitlines(keepends=True)
+        before, after = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
+        assert text.count(before) == 1, f"{name}: these lines stand {text.count(before)} times:\n{before}"
+        text = text.replace(before, after)
+    path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +43,16 @@ def checkout(tmp_path_factory):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    for name in CHANGES:
+        _change(folder, name)
     return folder
 
 
 def test_there_is_an_example_of_each_kind_with_its_test():
     kinds = ("model_profiles/", "hardware_profiles/", "kvcalc/importers/families/", "kvcalc/engines/")
     assert all(any(name.startswith(kind) for name in FILES) for kind in kinds)
-    assert sum("/test_" in name for name in FILES) == len(kinds)
+    assert sum("/test_" in name for name in FILES) == len(kinds) + 1  # and a kind of attention, which changes files
+    assert 1 < len(CHANGES) <= MOST_FILES_OF_A_KIND
 
 
 def test_the_templates_pass_and_none_is_skipped(checkout):
@@ -47,7 +64,7 @@ def test_the_templates_pass_and_none_is_skipped(checkout):
     assert "skipped" not in done.stdout
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".py") and "/test_" not in name])
+@pytest.mark.parametrize("name", [*CHANGES, *(name for name in FILES if name.endswith(".py") and "/test_" not in name)])
 def test_what_is_added_has_the_house_style(name, checkout):
     shutil.copy(ROOT / "pyproject.toml", checkout / "pyproject.toml")
     ruff = shutil.which("ruff")
@@ -65,3 +82,25 @@ def test_profiles_follow_the_schema(checkout):
     for name in FILES:
         if name.endswith(".yaml"):
             api.validate_profile(checkout / name, "model" if name.startswith("model") else "hardware")
+
+
+def test_the_type_checker_names_every_file_that_a_kind_of_attention_needs(tmp_path):
+    pytest.importorskip("mypy")
+    shutil.copytree(Path(kvcalc.__file__).parent, tmp_path / "kvcalc", ignore=shutil.ignore_patterns("__pycache__"))
+    declared = [name for name in CHANGES if name.startswith("kvcalc/core/")]
+    needed = [name for name in CHANGES if name not in declared]
+    for name in declared:
+        _change(tmp_path, name)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(tmp_path),
+        *needed,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = re.findall(r'^(\S+?):\d+: error: Argument 1 to "assert_never"', done.stdout, re.MULTILINE)
+    assert set(refused) == set(needed), done.stdout
