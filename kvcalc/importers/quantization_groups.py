@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kvcalc.importers.quantization_schemes import Scheme
 
 __all__ = ["compressed_tensors"]
+
+# Bits and elements that share a scale.
+_MICROSCALED = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
 
 
 def compressed_tensors(config: Config, _text: Config) -> Plan:
@@ -96,14 +100,24 @@ def _strategy(weights: Config) -> tuple[str, int | None]:
     return strategy, size
 
 
+def _activations(inputs: Config) -> str | None:
+    """Return the format that activations are quantised to; none where they are not."""
+    if inputs.data.get("num_bits") is None:
+        return None
+    kinds = {"float": {8: "fp8", 4: "nvfp4"}, "int": {8: "int8", 4: "int4"}}
+    return kinds.get(inputs.text("type", default="int"), {}).get(inputs.integer("num_bits"))
+
+
 def _group_scheme(config: Config, group: Config) -> Scheme:
     weights, inputs = group.child("weights"), group.child("input_activations")
     bits, kind = weights.integer("num_bits"), weights.text("type", default="int")
     strategy, size = _strategy(weights)
     symmetric = weights.raw("symmetric", default=True) is not False
     own = group.text("format", default="") or config.text("format", default="")
-    wide = {"float": {8: "fp8", 4: "nvfp4"}, "int": {8: "int8", 4: "int4"}}.get(inputs.text("type", default="int"), {})
-    activations = wide.get(inputs.integer("num_bits")) if inputs.data.get("num_bits") is not None else None
+    activations = _activations(inputs)
+    scaled = _MICROSCALED.get((bits, size or 0)) if kind == "float" and strategy in ("group", "tensor_group") else None
+    if scaled is not None and (scaled == "nvfp4" or scaled in own):
+        return packed(scaled, activations and (activations if scaled == "mxfp4" else scaled))
     match (kind, bits, strategy):
         case ("float", 8, "tensor"):
             return packed("fp8", activations)
@@ -114,19 +128,16 @@ def _group_scheme(config: Config, group: Config) -> Scheme:
             if not all(isinstance(side, int) and side > 0 for side in sides):
                 raise weights.bad("block_structure", sides, "two whole numbers")
             return tiled("fp8_block128" if sides == [128, 128] else "fp8", (sides[0], sides[1]), 2, activations)
-        case ("float", 4, "tensor_group") | ("float", 4, "group") if size == 16:  # noqa: PLR2004
-            return packed("nvfp4", activations)
-        case ("float", 4, "group") if size == 32 and "mxfp4" in own:  # noqa: PLR2004
-            return packed("mxfp4", activations)
         case ("int", 8, "tensor") if symmetric:
             return packed("int8", activations)
         case ("int", 8, "channel") if symmetric:
             return by_row("int8", 2, activations)
-        case ("int", 4 | 8, "group" | "channel") if own in ("", "pack-quantized") and activations is None:
+        case ("int", 2 | 3 | 4 | 5 | 6 | 8, "group" | "channel") if own in ("", "pack-quantized"):
             zero_bits = 0 if symmetric else bits
             index = 4 if strategy == "group" and _indexes_groups(weights) else 0
             width = (size or -1) if strategy == "group" else -1
-            return integer_groups(bits, width, zero_bits=zero_bits, input_bytes=index)
+            stored = integer_groups(bits, width, zero_bits=zero_bits, input_bytes=index)
+            return replace(stored, activations=activations)
         case _:
             shown = f"{kind}{bits}, strategy {strategy}, group size {size}, format {own or 'none'}"
             raise refuse_method(config, "config_groups", shown)

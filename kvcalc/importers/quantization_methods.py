@@ -26,6 +26,7 @@ from kvcalc.importers.quantization_schemes import (
     selection,
     tiled,
 )
+from kvcalc.importers.quantization_tools import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,17 +38,20 @@ __all__ = ["METHODS", "NO_BYTES"]
 
 # What files of the methods say besides, and what decides no bytes: how they were made, and by which kernels they run.
 NO_BYTES = frozenset((
-    "act_group_aware", "activation_scale_ub", "algo_config", "algorithm", "backend", "batch_size",
-    "block_name_to_quantize", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "cache_block_outputs",
-    "config_groups", "damp_auto_increment", "damp_percent", "dataset", "dequantize", "desc_act", "do_fuse",
-    "exllama_config", "export", "fmt", "format", "fuse_max_seq_len", "global_compression_ratio", "group_size",
-    "hyb_act", "kv_cache_group", "kv_cache_post_rope", "llm_int8_enable_fp32_cpu_offload",
-    "llm_int8_has_fp16_weight", "llm_int8_threshold", "max_input_length", "meta", "min_kv_scale",
-    "model_file_base_name", "model_name_or_path", "model_seqlen", "module_name_preceding_first_block",
-    "modules_to_fuse", "offload_to_disk", "pack_dtype", "pack_method", "pad_token_id", "producer", "quant_mode",
-    "quant_type", "quantization_status", "quantizer", "run_compressed", "scale_fmt", "softmax_quant_spec",
-    "static_groups", "sym", "tokenizer", "transform_config", "true_sequential", "use_cuda_fp16", "use_exllama",
-    "version", "weight_format", "zero_point",
+    "act_group_aware", "activation_scale_ub", "algo_config", "algorithm", "autoround_version", "backend",
+    "batch_size", "block_name_to_quantize", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage",
+    "cache_block_outputs", "calibration", "codebook", "config_groups", "damp_auto_increment", "damp_percent",
+    "dataset", "dequantize", "desc_act", "do_fuse", "enable_quanted_input", "exllama_config", "export", "fmt",
+    "format", "fuse_max_seq_len", "global_compression_ratio", "gradient_accumulate_steps", "group_size", "hyb_act",
+    "include_input_output_embeddings", "iters", "kv_cache_group", "kv_cache_post_rope", "linear_activation_scheme",
+    "linear_class", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "llm_int8_threshold",
+    "low_gpu_mem_usage", "lr", "max_input_length", "meta", "min_kv_scale", "minmax_lr", "model_file_base_name",
+    "model_name_or_path", "model_seqlen", "module_name_preceding_first_block", "modules_to_fuse",
+    "moe_activation_scheme", "nsamples", "offload_meta", "offload_to_disk", "out_scales", "pack_dtype",
+    "pack_method", "pad_token_id", "producer", "quant_mode", "quant_type", "quantization_status", "quantizer",
+    "rms_norm_eps", "run_compressed", "scale_fmt", "seqlen", "softmax_quant_spec", "static_groups", "sym",
+    "tokenizer", "transform_config", "true_sequential", "untie_embedding_weights", "use_cuda_fp16", "use_exllama",
+    "use_rms_norm", "version", "weight_format", "zero_point",
 ))  # fmt: skip
 
 
@@ -111,6 +115,7 @@ _ALGORITHMS: dict[str, Callable[[], Scheme]] = {
     "MXFP8": lambda: packed("mxfp8", "mxfp8"),
     "MXFP4": lambda: packed("mxfp4", "mxfp4"),
     "W4A8_MXFP4_FP8": lambda: packed("mxfp4", "fp8"),
+    "W4A8_NVFP4_FP8": lambda: packed("nvfp4", "fp8"),
 }
 
 
@@ -269,6 +274,7 @@ def _quark(config: Config, _text: Config) -> Plan:
 METHODS: dict[str, Callable[[Config, Config], Plan | None]] = {
     "aqlm": _aqlm,
     "awq": _awq,
+    "awq_marlin": _awq,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": compressed_tensors,
     "compressed_tensors": compressed_tensors,
@@ -276,10 +282,12 @@ METHODS: dict[str, Callable[[Config, Config], Plan | None]] = {
     "fbgemm_fp8": _fbgemm_fp8,
     "fp8": _fp8,
     "gptq": _gptq,
+    "gptq_marlin": _gptq,
     "mlx": mlx,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "modelopt_mixed": _modelopt,
     "mxfp4": _mxfp4,
     "quark": _quark,
+    **TOOLS,
 }

@@ -12,7 +12,7 @@ from kvcalc.core.units import ceil_div
 from kvcalc.importers.modules import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.modules import Module
@@ -25,6 +25,7 @@ __all__ = [
     "integer_groups",
     "kv_scheme",
     "method_of",
+    "named_schemes",
     "packed",
     "refuse_method",
     "selection",
@@ -116,9 +117,8 @@ def integer_groups(bits: int, group: int, *, zero_bits: int, input_bytes: int = 
         zero_bits: width of a zero point.
         input_bytes: further bytes for each input (an index of groups).
     """
-    name = {4: "int4", 8: "int8"}.get(bits, "int4")
-    if group > 0:
-        name = f"{name}-g{group}{'-zp4' if zero_bits == 4 and bits == 4 else ''}"  # noqa: PLR2004
+    zero = "" if not zero_bits else "-zp" if zero_bits == 16 else f"-zp{zero_bits}"  # noqa: PLR2004
+    name = f"int{bits}-g{group}{zero}" if group > 0 else f"int{bits}"
 
     def size(rows: int, columns: int) -> int:
         groups = ceil_div(columns, group) if group > 0 else 1
@@ -131,6 +131,22 @@ def integer_groups(bits: int, group: int, *, zero_bits: int, input_bytes: int = 
 def everywhere(scheme: Scheme, left: Selection, *, head: bool = False) -> Callable[[Module], Scheme | None]:
     """Return a rule that stores every module in one scheme but the ones left alone (and the head, unless asked for)."""
     return lambda module: None if left.picks(module) or (module.part == "head" and not head) else scheme
+
+
+def named_schemes(
+    config: Config, key: str, named: Mapping[str, Scheme | None], base: Scheme, left: Selection
+) -> Callable[[Module], Scheme | None]:
+    """Return a rule that stores modules in the scheme of the entry that names them, else in the base (head apart)."""
+    where = f"{config.where}, {config.key_path(key)}"
+    kinds = [(Selection([name], where=where), scheme) for name, scheme in named.items()]
+
+    def pick(module: Module) -> Scheme | None:
+        if left.picks(module):
+            return None
+        entries = [scheme for names, scheme in kinds if names.picks(module)]
+        return entries[0] if entries else None if module.part == "head" else base
+
+    return pick
 
 
 def selection(config: Config, *keys: str) -> Selection:

@@ -147,7 +147,7 @@ def _weight_formats(
     """Return the format of the whole and of single parts, as formats, a word or a recipe have them."""
     whole, *exceptions = text.split(",")
     word = weight_word(text)
-    form, kept = recipe or (None, {} if word is None else kept_parts(model, dtype))
+    form, kept = recipe or (None, {} if word is None else kept_parts(model, word, dtype))
     parts = dict(kept)
     for exception in exceptions:
         part, equals, name = exception.partition("=")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.cost.parameters import parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvcalc.core.formats import Format
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
@@ -29,43 +31,87 @@ class WeightWord:
     Args:
         form: format of the quantised matrices.
         activations: format they are multiplied in, where the kind quantises activations too.
+        others: formats of further parts that the kind quantises.
     """
 
     form: str
     activations: str | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
-# The usual group is 128 with a 16-bit scale; AWQ and GPTQ pack a 4-bit zero point beside it.
-# Sources: llm-compressor's schemes W4A16, W8A8, FP8 and FP8_DYNAMIC; the defaults of AutoAWQ, GPTQModel and ModelOpt.
+# The usual group is 128 with a 16-bit scale; AWQ and GPTQ pack a zero point beside it.
+# Sources: llm-compressor's schemes W4A16, W8A8, FP8, FP8_DYNAMIC, FP8_BLOCK, NVFP4, NVFP4A16 and MXFP4; the defaults of
+# AutoAWQ, GPTQModel, AutoRound, ModelOpt, HQQ (groups of 64) and bitsandbytes (blocks of 64, scales quantised again as
+# QLoRA has it); SGLang's w4afp8.
 WORDS = {
+    "autoround": WeightWord(form="int4-g128"),
     "awq": WeightWord(form="int4-g128-zp4"),
+    "bitnet": WeightWord(form="int2", activations="int8"),
+    "bnb-4bit": WeightWord(form="nf4_double"),
+    "bnb-8bit": WeightWord(form="int8"),
     "fp8": WeightWord(form="fp8"),
+    "fp8-block": WeightWord(form="fp8_block128", activations="fp8"),
     "fp8-dynamic": WeightWord(form="fp8", activations="fp8"),
     "gptq": WeightWord(form="int4-g128-zp4"),
+    "gptq-int3": WeightWord(form="int3-g128-zp3"),
+    "gptq-int8": WeightWord(form="int8-g128-zp8"),
+    "hqq": WeightWord(form="int4-g64-zp"),
     "int4": WeightWord(form="int4-g128"),
-    "nvfp4": WeightWord(form="nvfp4"),
+    "mxfp4-w4a4": WeightWord(form="mxfp4", activations="mxfp4"),
+    "mxfp8-w8a8": WeightWord(form="mxfp8", activations="mxfp8"),
+    "nvfp4": WeightWord(form="nvfp4", activations="nvfp4"),
+    "nvfp4a16": WeightWord(form="nvfp4"),
+    "torchao-int4": WeightWord(form="int4-g128-zp"),
     "w4a16": WeightWord(form="int4-g128"),
+    "w4a8": WeightWord(form="int4-g128", activations="int8"),
+    "w4afp8": WeightWord(form="int4-g128", activations="fp8"),
+    "w8a16": WeightWord(form="int8"),
     "w8a8": WeightWord(form="int8", activations="int8"),
 }
+# Other spellings of words, after blanks and underscores have become hyphens.
+_SAME = {
+    "auto-round": "autoround", "awq-4bit": "awq", "awq-g128": "awq", "awq-int4": "awq", "awq-marlin": "awq",
+    "gptq-4bit": "gptq", "gptq-8bit": "gptq-int8", "gptq-g128": "gptq", "gptq-int4": "gptq", "gptq-marlin": "gptq",
+    "hqq-4bit": "hqq", "int8-w8a8": "w8a8", "nvfp4-w4a4": "nvfp4", "w4a8-int": "w4a8", "w4a8-fp8": "w4afp8",
+    "w8a8-int8": "w8a8", "w8a8-fp8": "fp8-dynamic",
+}  # fmt: skip
+_HEAD_BITS = 6
+_MLX = ("2bit", "3bit", "4bit", "5bit", "6bit", "8bit")
 
 
 def weight_word(text: str | None) -> WeightWord | None:
     """Return what the first word of asked weights means; none where it is a format for every parameter.
 
-    >>> weight_word("int4,head=fp8"), weight_word("q4_0")
-    (WeightWord(form='int4-g128', activations=None), None)
+    MLX quantises tables too, in groups of 64 with a 16-bit scale and bias; EXL2 and EXL3 take 6 bits for the head.
+
+    Source: ``mlx.nn.quantize`` of MLX 0.29; turboderp-org/exllamav3, doc/convert.md, ``--head_bits``.
+
+    >>> weight_word("int4,head=fp8").form, weight_word("GPTQ g128").form, weight_word("q4_0")
+    ('int4-g128', 'int4-g128-zp4', None)
+    >>> weight_word("exl3-4bpw").others
+    {'head': 'exl3-6bpw'}
     """
-    return None if text is None else WORDS.get(text.partition(",")[0].strip().lower().replace("_", "-"))
+    if text is None:
+        return None
+    key = "-".join(text.partition(",")[0].lower().replace("_", "-").split())
+    method, _, bits = key.partition("-")
+    if method == "mlx" and bits in _MLX:
+        form = f"int{bits[0]}-g64-zp"
+        return WeightWord(form=form, others={"embedding": form, "head": form})
+    if method in ("exl2", "exl3") and bits.endswith("bpw"):
+        return WeightWord(form=key, others={"head": f"{method}-{_HEAD_BITS}bpw"})
+    return WORDS.get(_SAME.get(key, key))
 
 
-def kept_parts(model: ModelProfile, dtype: str) -> dict[str, Format]:
-    """Return the parts of a model that such a checkpoint leaves alone, and their format.
+def kept_parts(model: ModelProfile, word: WeightWord, dtype: str) -> dict[str, Format]:
+    """Return the parts of a model that such a checkpoint does not store as its matrices, and their formats.
 
     Args:
         model: the model.
+        word: the kind of checkpoint.
         dtype: the unquantised format that it is run in.
     """
-    return {part: parse_format(dtype) for part in parameters(model) if part not in _QUANTISED}
+    return {part: parse_format(word.others.get(part, dtype)) for part in parameters(model) if part not in _QUANTISED}
 
 
 def is_word(formats: Formats) -> bool:
@@ -82,10 +128,18 @@ def word_notes(model: ModelProfile, text: str | None, dtype: str) -> tuple[str, 
         return ()
     parts = parameters(model)
     stored = ", ".join(part for part in _QUANTISED if part in parts)
-    kept = ", ".join(part for part in kept_parts(model, dtype) if f"{part}=" not in text)
+    kept = ", ".join(
+        part for part in kept_parts(model, word, dtype) if f"{part}=" not in text and part not in word.others
+    )
+    also = "".join(
+        f", {part} in {form}" for part, form in word.others.items() if part in parts and f"{part}=" not in text
+    )
     multiplied = f", multiplied in {word.activations}," if word.activations else ""
-    told = f"--weights {text.partition(',')[0].strip()} is what checkpoints do: {stored} in {word.form}{multiplied}"
-    return (f"{told} and {kept} in {dtype} (head={word.form} after a comma quantises the head too)",)
+    told = (
+        f"--weights {text.partition(',')[0].strip()} is what checkpoints do: {stored} in {word.form}{multiplied}{also}"
+    )
+    head = "" if "head" in word.others else f" (head={word.form} after a comma quantises the head too)"
+    return (f"{told} and {kept} in {dtype}{head}",)
 
 
 def asked_recipe(model: ModelProfile, text: str | None, *, engine: str | None) -> str | None:

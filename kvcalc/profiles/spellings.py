@@ -69,8 +69,8 @@ def card_words(name: str) -> str:
     return words(text)
 
 
-def _integers(match: re.Match[str]) -> str:
-    return f"int{match['bits']}" if match["bits"] in ("4", "8") else ""
+def _exl(match: re.Match[str]) -> str:
+    return f"exl{match['kind']}-{match['bits']}bpw"
 
 
 def _recipe(match: re.Match[str]) -> str:
@@ -87,22 +87,30 @@ def _fixed(weights: str) -> Callable[[re.Match[str]], str]:
 _FORMATS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(rf"(?:^| )(?:{pattern})$"), meaning)
     for pattern, meaning in (
-        (r"nv ?fp 4 a 16", _fixed("nvfp4")),
+        (r"nv ?fp 4 ?a 16", _fixed("nvfp4a16")),
         (r"nv ?fp 4(?: qad)?(?: v \d)?|fp 4(?: v \d)?", _fixed("nvfp4")),
-        (r"w mx ?fp 4 a fp 8|mx ?fp 4(?: moe)?", _fixed("mxfp4")),
-        (r"mx ?fp 8", _fixed("mxfp8")),
+        (r"w mx ?fp 4 a fp 8|mx ?fp 4(?: moe)?", _fixed("mxfp4-w4a4")),
+        (r"mx ?fp 8", _fixed("mxfp8-w8a8")),
         (r"fp 8 block(?: 128)?", _fixed("fp8-block")),
         (r"fp 8(?: (?:dynamic|static|kv|pertensor|per tensor|e 4 m 3))*", _fixed("fp8-dynamic")),
         (r"awq(?: int)?(?: 4| 4 ?bit)?(?: marlin| g ?128)*|4bit awq", _fixed("awq")),
-        (r"gptq(?: int)? ?(?P<bits>8)(?: ?bit)?", _fixed("int8-g128")),
+        (r"gptq(?: int)? ?(?P<bits>8)(?: ?bit)?", _fixed("gptq-int8")),
         (r"gptq(?: int)?(?: 4| 4bit| 4b)?(?: marlin| g ?128| 128 ?g)*", _fixed("gptq")),
         (r"(?:w 4 a 16 |int 4 )?auto ?round(?: int 4| w 4 a 16)?", _fixed("w4a16")),
         (r"(?:int 4 )?w 4 a 16(?: g ?128)?(?: ct)?", _fixed("w4a16")),
-        (r"w 8 a 16", _fixed("int8")),
+        (r"w 8 a 16", _fixed("w8a16")),
+        (r"w 4 ?a ?fp 8|w 4 a 8 fp 8", _fixed("w4afp8")),
+        (r"w 4 a 8", _fixed("w4a8")),
         (r"(?:int 8 )?w 8 a 8(?: int 8)?", _fixed("w8a8")),
-        (r"int ?(?P<bits>[48])", _integers),
-        (r"(?:unsloth )?(?:bnb|bitsandbytes) (?:4bit|4 bit)|nf 4", _fixed("nf4")),
-        (r"(?:unsloth )?(?:bnb|bitsandbytes) (?:8bit|8 bit)", _fixed("int8")),
+        (r"int ?4", _fixed("int4")),
+        (r"int ?8", _fixed("w8a16")),
+        (r"(?:unsloth )?(?:bnb|bitsandbytes) 4 ?bit|nf 4", _fixed("bnb-4bit")),
+        (r"(?:unsloth )?(?:bnb|bitsandbytes) 8 ?bit", _fixed("bnb-8bit")),
+        (r"hqq(?: 4 ?bit)?", _fixed("hqq")),
+        (r"bit ?net", _fixed("bitnet")),
+        (r"(?:mlx )?(?P<bits>[234568]) ?bit(?: mlx)?(?: dwq)?", lambda match: f"mlx-{match['bits']}bit"),
+        (r"exl ?(?P<kind>[23]) (?P<bits>[\d.]+) ?bpw(?: h \d)?", _exl),
+        (r"(?P<bits>[\d.]+) ?bpw(?: h \d)? exl ?(?P<kind>[23])", _exl),
         (r"exl ?[23]", _fixed("")),
         (r"(?:ggml|gguf)", _fixed("")),
         (r"(?P<own>ud )?(?P<recipe>i?q \d(?: [01]| k(?: xs| s| m| l| xl)?| xxs| xs| s| m| nl)?|tq [12] 0)", _recipe),

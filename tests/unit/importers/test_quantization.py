@@ -263,7 +263,7 @@ def test_gates_of_a_delta_rule_can_stay_while_its_projections_are_quantised() ->
     ("config", "message"),
     [
         ({"quant_method": "gptqq"}, "'gptqq' is not known"),
-        ({"quant_method": "hqq"}, "'hqq' is not known"),
+        ({"quant_method": "quip"}, "'quip' is not known"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:lm_head": {}}}, "dynamic"),
         ({"quant_method": "awq", "bits": 3}, "bits 3 of the quantisation method 'awq'"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo 'W4A8_AWQ'"),

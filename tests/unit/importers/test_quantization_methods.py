@@ -27,6 +27,13 @@ LEFT_OUT = {
     "gptq": "modules_in_block_to_not_quantize",
     "quark": "exclude",
     "modelopt": "ignore",
+    "auto-round": "modules_to_not_convert",
+    "bitnet": "modules_to_not_convert",
+    "hqq": "skip_modules",
+    "torchao": "modules_to_not_convert",
+    "w4afp8": "ignored_layers",
+    "w8a8_int8": "ignore",
+    "mxfp8": "modules_to_not_convert",
 }
 
 
@@ -47,6 +54,25 @@ def _formats(**quantization: Any) -> CheckpointFormats:
 def _quark(dtype: str, scales: str, group: int | None = None, inputs: str = "", **more: Any) -> dict[str, Any]:
     whole = {"weight": {"dtype": dtype, "qscheme": scales, "group_size": group}, "input_tensors": {"dtype": inputs}}
     return {"quant_method": "quark", "global_quant_config": whole, **more}
+
+
+def _compressed(
+    bits: int,
+    kind: str,
+    strategy: str,
+    group: int,
+    *,
+    form: str = "pack-quantized",
+    inputs: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    weights = {"num_bits": bits, "type": kind, "strategy": strategy, "group_size": group, "symmetric": True}
+    only = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": form,
+        "config_groups": {"group_0": only},
+        "ignore": ["lm_head"],
+    }
 
 
 BYTES: list[tuple[dict[str, Any], float]] = [
@@ -72,6 +98,38 @@ BYTES: list[tuple[dict[str, Any], float]] = [
     (_quark("int8", "per_tensor"), ELEMENTS),
     ({"quant_method": "modelopt", "quant_algo": "FP8"}, ELEMENTS),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ELEMENTS // 2 + ELEMENTS // 16),
+    ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, ELEMENTS + ELEMENTS // 32),
+    ({"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}, ELEMENTS // 2 + ELEMENTS // 16),
+    # AutoRound packs as GPTQ without an index; entries of its own for single modules
+    ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": "auto_round:auto_gptq"},
+     ELEMENTS // 2 + ELEMENTS // 128 * 2.5),
+    ({"quant_method": "auto-round", "bits": 2, "group_size": 64}, ELEMENTS // 4 + ELEMENTS // 64 * 2.25),
+    ({"quant_method": "auto-round", "bits": 3, "group_size": 128}, ELEMENTS * 3 // 8 + ELEMENTS // 128 * 2.375),
+    ({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp", "packing_format": "auto_round:llm_compressor"},
+     ELEMENTS // 2 + ELEMENTS // 32),
+    ({"quant_method": "awq_marlin", "bits": 4, "group_size": 128}, ELEMENTS // 2 + ELEMENTS // 128 * 2.5),
+    ({"quant_method": "bitnet"}, ELEMENTS // 4),
+    ({"quant_method": "bitnet", "quantization_mode": "online"}, ELEMENTS * 2),
+    # 16 bits for each input and each output beside the trellis
+    ({"quant_method": "exl3", "bits": 4.0, "head_bits": 6}, ELEMENTS // 2 + 2 * (ROWS + COLUMNS)),
+    ({"quant_method": "exl2", "bits": 4.25, "head_bits": 6}, ELEMENTS * 17 // 32 + 2 * (ROWS + COLUMNS)),
+    # ten integers of 3 bits in a word of 32, groups padded to a multiple of ten
+    ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
+     ELEMENTS // 2 + ELEMENTS // 64 * 4),
+    ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 3, "group_size": 64}}},
+     -(-(ELEMENTS // 64) // 10) * 64 * 4 + ELEMENTS // 64 * 4),
+    ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}}},
+     ELEMENTS // 2 + ELEMENTS // 128 * 4),
+    ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, ELEMENTS + ROWS * 4),
+    ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig"}}},
+     ELEMENTS + ROWS * 4),
+    ({"quant_method": "w4afp8"}, ELEMENTS + ELEMENTS // 128**2 * 4),
+    ({"quant_method": "w8a8_int8"}, ELEMENTS + ROWS * 4),
+    ({"quant_method": "w8a8_fp8"}, ELEMENTS + ROWS * 4),
+    ({"quant_method": "mxfp8"}, ELEMENTS + ELEMENTS // 32),
+    (_compressed(4, "int", "group", 128, inputs={"num_bits": 8, "type": "float"}), ELEMENTS // 2 + ELEMENTS // 128 * 2),
+    (_compressed(3, "int", "group", 128), ELEMENTS * 3 // 8 + ELEMENTS // 128 * 2),
+    (_compressed(8, "float", "group", 32, form="mxfp8-quantized"), ELEMENTS + ELEMENTS // 32),
 ]  # fmt: skip
 
 
@@ -104,6 +162,17 @@ def test_modules_that_a_method_names_stay_as_they_were(method: str) -> None:
         (_quark("int8", "per_tensor", inputs="int8"), "int8"),
         (_quark("fp4", "per_group", 32, inputs="fp4"), "mxfp4"),
         (_quark("fp8_e4m3", "per_tensor"), None),
+        ({"quant_method": "bitnet"}, "int8"),
+        ({"quant_method": "w4afp8"}, "fp8"),
+        ({"quant_method": "w8a8_int8"}, "int8"),
+        ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, None),
+        ({"quant_method": "torchao", "quant_type": "int8_dynamic_activation_int8_weight"}, "int8"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}, "fp8"),
+        (_compressed(4, "int", "group", 128, inputs={"num_bits": 8, "type": "float"}), "fp8"),
+        (
+            _compressed(8, "float", "group", 32, form="mxfp8-quantized", inputs={"num_bits": 8, "type": "float"}),
+            "mxfp8",
+        ),
     ],
 )
 def test_activations_run_in_the_format_that_the_config_gives_them(
@@ -133,6 +202,12 @@ def test_quark_may_give_the_cache_a_format(cache: dict[str, Any], kv: str | None
     ("config", "words"),
     [
         ({"quant_method": "aqlm", "nbits_per_codebook": 12}, "nbits_per_codebook"),
+        ({"quant_method": "auto-round", "bits": 5}, "data_type"),
+        ({"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:fp8_static"}, "packing_format"),
+        ({"quant_method": "bitnet", "quantization_mode": "later"}, "quantization_mode"),
+        ({"quant_method": "hqq", "quant_config": {"self_attn.q_proj": {}}}, "quant_config"),
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 5}}}, "nbits"),
+        ({"quant_method": "torchao", "quant_type": "uintx_weight_only"}, "quant_type"),
         ({"quant_method": "gptq", "bits": 5, "group_size": 128}, "bits"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "exl2"}, "checkpoint_format"),
         ({"quant_method": "awq", "bits": 4, "version": "exllama"}, "version"),
@@ -226,3 +301,17 @@ def test_a_quantisation_that_contradicts_itself_or_the_model_is_refused(
 ) -> None:
     with pytest.raises(KvcalcError, match=named):
         _formats(**quantization)
+
+
+def test_autoround_may_name_modules_with_bits_of_their_own() -> None:
+    own = {ATTENTION[0]: {"bits": 16}, ATTENTION[1]: {"bits": 8, "group_size": 128}}
+    found = parse_format(
+        _formats(quant_method="auto-round", bits=4, group_size=128, extra_config=own).parts["attention"]
+    )
+    narrow, wide = ELEMENTS // 2 + ELEMENTS // 128 * 2.5, ELEMENTS + ELEMENTS // 128 * 3
+    assert found.bytes(4 * ELEMENTS) == 2 * ELEMENTS + wide + 2 * narrow
+
+
+def test_exllama_quantises_the_head_with_bits_of_its_own() -> None:
+    found = parse_format(_formats(quant_method="exl3", bits=4.0, head_bits=6).parts["head"])
+    assert found.bytes(8 * COLUMNS) == 8 * COLUMNS * 6 // 8 + 2 * (8 + COLUMNS)

@@ -17,7 +17,10 @@ _MATRICES = 8_030_261_248 - _EMBEDDING - _HEAD - _VECTORS
     ("word", "bits"),
     [
         ("int4", 4.125), ("w4a16", 4.125), ("awq", 4.15625), ("gptq", 4.15625), ("nvfp4", 4.5), ("fp8", 8),
-        ("fp8-dynamic", 8), ("FP8_Dynamic", 8), ("w8a8", 8),
+        ("fp8-dynamic", 8), ("FP8_Dynamic", 8), ("w8a8", 8), ("awq-int4", 4.15625), ("GPTQ g128", 4.15625),
+        ("awq_marlin", 4.15625), ("gptq-int3", 3 + 16 / 128 + 3 / 128), ("gptq-int8", 8 + 16 / 128 + 8 / 128),
+        ("auto-round", 4.125), ("hqq", 4.5), ("torchao-int4", 4.25), ("bitnet", 2), ("w4a8", 4.125), ("w4afp8", 4.125),
+        ("mxfp4-w4a4", 4.25), ("mxfp8-w8a8", 8.25), ("nvfp4a16", 4.5),
     ],
 )  # fmt: skip
 def test_a_word_quantises_matrices_and_leaves_embedding_head_and_norms(word: str, bits: float) -> None:
@@ -43,7 +46,35 @@ def test_experts_are_quantised_and_routers_and_towers_are_not() -> None:
     assert names["router"] == names["vision"] == names["head"] == "bf16"
 
 
-@pytest.mark.parametrize(("word", "activations"), [("fp8", "bf16"), ("fp8-dynamic", "fp8"), ("w8a8", "int8")])
+@pytest.mark.parametrize(
+    ("word", "form", "embedding", "head"),
+    [
+        ("exl3-4bpw", 4, 16, 6),
+        ("exl2-4.25bpw", 4.25, 16, 6),
+        # a 16-bit scale and bias for 64
+        ("mlx-4bit", 4.5, 4.5, 4.5),
+        ("mlx-3bit", 3.5, 3.5, 3.5),
+        ("mlx-6bit", 6.5, 6.5, 6.5),
+    ],
+)
+def test_a_word_may_take_head_and_embedding_too(word: str, form: float, embedding: float, head: float) -> None:
+    size = kvcalc.size(kvcalc.deployment("llama3.1-8b", weights=word))
+    bits = _MATRICES * form + _EMBEDDING * embedding + _HEAD * head + _VECTORS * 16
+    assert size.weights.total_bytes == bits / 8
+    assert any(note.startswith(f"--weights {word} is what checkpoints do") for note in size.notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "activations"),
+    [
+        ("fp8", "bf16"),
+        ("fp8-dynamic", "fp8"),
+        ("w8a8", "int8"),
+        ("nvfp4", "nvfp4"),
+        ("nvfp4a16", "bf16"),
+        ("w4afp8", "fp8"),
+    ],
+)
 def test_a_word_says_whether_activations_are_quantised_too(word: str, activations: str) -> None:
     assert kvcalc.deployment("llama3.1-8b", weights=word).formats.activations.name == activations
     assert kvcalc.deployment("llama3.1-8b", weights=word, activations="fp16").formats.activations.name == "fp16"
