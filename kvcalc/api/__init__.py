@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kvcalc.api.checks import check_files, check_schema
     from kvcalc.api.evidence import check_measured, validate
-    from kvcalc.api.loads import Load
     from kvcalc.api.logs import reconcile
     from kvcalc.api.measuring import bench, crosscheck, write_profile
     from kvcalc.api.profiles import (
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
         quants,
         validate_profile,
     )
-    from kvcalc.api.serving import Serving, find_capacity, simulate_serving
+    from kvcalc.api.serving import Load, Serving, find_capacity, simulate_serving
     from kvcalc.api.shown import chart, chart_runtime, report_data
     from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
@@ -113,7 +112,6 @@ __all__ = [
 _MODULES: dict[str, tuple[str, ...]] = {
     "api.checks": ("check_files", "check_schema"),
     "api.evidence": ("check_measured", "validate"),
-    "api.loads": ("Load",),
     "api.logs": ("reconcile",),
     "api.measuring": ("bench", "crosscheck", "write_profile"),
     "api.profiles": (
@@ -132,7 +130,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "quants",
         "validate_profile",
     ),
-    "api.serving": ("Serving", "find_capacity", "simulate_serving"),
+    "api.serving": ("Load", "Serving", "find_capacity", "simulate_serving"),
     "api.shown": ("chart", "chart_runtime", "report_data"),
     "api.steps": ("replay_steps",),
     "api.sweeps": ("Sweep", "sweep", "sweep_columns"),

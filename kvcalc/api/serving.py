@@ -3,132 +3,41 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from kvcalc.api.loads import Load
-from kvcalc.core.errors import InputError
-from kvcalc.core.ranges import check_between
-from kvcalc.core.speculation import chain
+from kvcalc.importers.traces import read_trace
+from kvcalc.questions.speculate import placed_draft
+from kvcalc.simulate import load as loads
+from kvcalc.simulate.run import Serving, ServingRun
+from kvcalc.simulate.timer import step_timer
+from kvcalc.sources import find_calibration, load_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.simulate import Capacity, SimulateReport
     from kvcalc.core.requests import Request
-    from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.plan.speculative.acceptance import Acceptance, AcceptanceForms
-    from kvcalc.simulate.runs import Observer
+    from kvcalc.simulate.observers import Observer
+    from kvcalc.simulate.timer import StepTimer
     from kvcalc.simulate.workload import FollowUps
 
-__all__ = ["Serving", "find_capacity", "simulate_serving"]
+__all__ = ["Load", "Serving", "find_capacity", "simulate_serving"]
 
-_MOST_REPLICAS = 1024
-_MOST_DRAFTS = 256
-_PREEMPTIONS = ("recompute", "swap")
 _DEFAULT_TOLERANCE = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """How requests are served.
+class Load(loads.Load):
+    """Requests that can be made again and again, and at another rate; traces are read from files.
 
-    Args:
-        options: the engine's options.
-        kv_memory_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out (see `kvcalc.fit`).
-        num_blocks: blocks of a replica's cache, the null block included, whatever the memory.
-        policy: ``fcfs`` or ``priority``.
-        preemption: ``recompute``, or ``swap``: blocks go to the host's memory and come back.
-        host_bytes_per_s: rate at which they do, of each GPU.
-        gamma: draft tokens of each verification; with it, decoding is speculative.
-        acceptance: probability that a draft is accepted, if those before it were; or counts: ``"1000:814,602"``.
-        acceptance_by_position: in its place the share of all drafts of which each position was accepted, as vLLM prints
-            it.
-        acceptance_conditional: in its place one probability for each position.
-        accepted_length: in its place the tokens of a pass on average, the target's own included.
-        draft_rate: in its place accepted over drafted tokens.
-        draft: the model that drafts; nothing where drafting takes no time. Its weights and cache are in the budget.
-        step_times: ``ideal``, ``serial``, ``estimate`` with the calibration that applies, or a duration: ``20ms``.
-        calibration: what ``estimate`` stands on in its place: a name, a file or a calibration.
-        replicas: engines that requests are dealt to, each on the deployment's GPUs.
-        routing: ``round-robin``, ``least-loaded`` or ``prefix-aware``.
-        prefill_replicas: engines that only prefill; the others then only decode.
-        transfer_bytes_per_s: rate of the link that carries the cache from one to the other, of each GPU; the
-            accelerator's network, or else its link to other accelerators, where left out.
-        exact_steps: whether to compute step after step instead of jumping over those in which nothing is decided; the
-            results are the same.
-        slo: limits such as ``ttft_p95=1s,tpot_p95=50ms``.
+    Args and errors are those of `kvcalc.simulate.load.Load`.
     """
 
-    options: EngineOptions | None = None
-    kv_memory_bytes: int | None = None
-    num_blocks: int | None = None
-    policy: Any = "fcfs"
-    preemption: Any = "recompute"
-    host_bytes_per_s: float | None = None
-    gamma: int = 0
-    acceptance: float | str | None = None
-    acceptance_by_position: str | Sequence[float] | None = None
-    acceptance_conditional: str | Sequence[float] | None = None
-    accepted_length: float | None = None
-    draft_rate: float | None = None
-    draft: str | Path | None = None
-    step_times: str = "ideal"
-    calibration: str | Path | Calibration | None = None
-    replicas: int = 1
-    routing: Any = "round-robin"
-    prefill_replicas: int = 0
-    transfer_bytes_per_s: float | None = None
-    exact_steps: bool = False
-    slo: str | None = None
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        check_between("replicas", self.replicas, 1, _MOST_REPLICAS)
-        check_between("prefill-replicas", self.prefill_replicas, 0, _MOST_REPLICAS)
-        check_between("gamma", self.gamma, 0, _MOST_DRAFTS)
-        for wrong, what, hint in self._mistakes():
-            if wrong:
-                raise InputError(what, hint=hint)
-        if self.gamma:
-            self.read_acceptance().by_depth(self.gamma)
-
-    def read_acceptance(self) -> Acceptance:
-        """Return the acceptance of drafts, in whichever form it is given.
-
-        Raises:
-            InputError: none or several of them, or numbers that cannot be.
-        """
-        from kvcalc.plan.speculative import read_acceptance
-
-        return read_acceptance(chain(self.gamma), **self._acceptance())
-
-    def _acceptance(self) -> AcceptanceForms:
-        return {
-            "acceptance": self.acceptance,
-            "acceptance_by_position": self.acceptance_by_position,
-            "acceptance_conditional": self.acceptance_conditional,
-            "accepted_length": self.accepted_length,
-            "draft_rate": self.draft_rate,
-        }
-
-    def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield what could be wrong: whether it is, what to say, and what to do."""
-        known = self.preemption in _PREEMPTIONS
-        yield not known, f"preemption {self.preemption!r} is not known", f"preemptions: {', '.join(_PREEMPTIONS)}"
-        swaps, rated = self.preemption == "swap", self.host_bytes_per_s is not None
-        yield swaps and not rated, "swapping needs the rate of the link to the host's memory", "give --host-rate 50GB/s"
-        yield rated and not swaps, "nothing goes to the host's memory", "add --preemption swap"
-        drafts, accepts = bool(self.gamma), any(form is not None for form in self._acceptance().values())
-        yield drafts and not accepts, "speculative decoding needs an acceptance", "give --acceptance 0.8"
-        yield accepts and not drafts, "an acceptance is that of drafts", "give --gamma, draft tokens of a verification"
-        yield self.draft is not None and not drafts, "a draft model drafts some tokens", "give --gamma and --acceptance"
-        unused = self.calibration is not None and self.step_times != "estimate"
-        yield unused, "a calibration is for step times that are estimated", "add --step-times estimate"
-        sends = self.transfer_bytes_per_s is not None
-        yield sends and not self.prefill_replicas, "nothing is sent to decode elsewhere", "add --prefill-replicas 1"
+    trace_reader = staticmethod(read_trace)
 
 
 def simulate_serving(
@@ -150,7 +59,7 @@ def simulate_serving(
         load: what is asked.
         serving: how it is served.
         capacity: what `find_capacity` found for them; the load is then served at that rate.
-        observers: told of every run of steps and every request.
+        observers: take in every run of steps and every request.
         save_requests: a ``.csv`` or ``.parquet`` file for a row of each request, in the order in which they finish.
         save_trace: a ``.json`` file for a trace that ui.perfetto.dev shows.
         progress: is told now and then how many requests have finished, and of how many; 0 where that is not known.
@@ -162,27 +71,30 @@ def simulate_serving(
         UnsupportedError: a model whose cache or step times are not modelled.
         OSError: a file that cannot be read or written.
     """
-    from kvcalc.api.served_files import Progress, TimeLimit, requests_file, trace_file
-    from kvcalc.api.serving_run import ServingRun
+    from kvcalc.render.perfetto import open_trace
+    from kvcalc.render.row_file import row_file
+    from kvcalc.simulate.observers import Progress, TimeLimit
+    from kvcalc.simulate.recording import REQUEST_COLUMNS, RequestRows, TimelineRecorder
 
-    run = ServingRun(deployment, serving or Serving())
+    run = _run_maker(deployment, serving or Serving())()
     if capacity is not None and isinstance(load, Load):
         load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
     with ExitStack() as files:
         watching = list(observers)
+        timeline = None
         if save_requests is not None:
-            watching.append(files.enter_context(requests_file(save_requests)))
+            watching.append(RequestRows(files.enter_context(row_file(save_requests, REQUEST_COLUMNS))))
         if save_trace is not None:
-            watching.append(files.enter_context(trace_file(save_trace)))
+            timeline = TimelineRecorder(files.enter_context(open_trace(save_trace)))
+            watching.append(timeline)
         if within_s is not None:
             watching.append(TimeLimit(within_s))
         if progress is not None:
             watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
         run.serve(load.source() if isinstance(load, Load) else load, watching)
-    report = run.report(load.text if isinstance(load, Load) else "given requests")
-    if capacity is None:
-        return report
-    return replace(report, capacity=capacity, notes=(*_capacity_notes(capacity), *report.notes))
+        if timeline is not None:
+            timeline.end()
+    return run.report(load.text if isinstance(load, Load) else "given requests", capacity=capacity)
 
 
 def find_capacity(
@@ -208,40 +120,28 @@ def find_capacity(
     Raises:
         InputError: no limits, a closed loop, or a tolerance too small.
     """
-    from kvcalc.api.serving_run import ServingRun
-    from kvcalc.core.reports.simulate import Capacity
-    from kvcalc.simulate.capacity import highest_rate
-    from kvcalc.simulate.metrics import parse_slo
+    from kvcalc.simulate import capacity
 
-    if serving.slo is None:
-        raise InputError("a search for the capacity needs limits", hint="give --slo ttft_p95=1s,tpot_p95=50ms")
-    bodies = None if load.turns is not None else load.kept_bodies()
-    limits, broken = parse_slo(serving.slo), [""]
+    make_run = _run_maker(deployment, serving)
+    return capacity.find_capacity(make_run, load, slo=serving.slo, tolerance=tolerance, progress=progress)
 
-    def holds(rate: float) -> bool:
-        run = ServingRun(deployment, serving)
-        run.serve(load.at_rate(rate).source(bodies), ())
-        wrong = [str(limit) for limit in limits if not run.metrics.kept(limit)]
-        if wrong:
-            broken.append(wrong[0])
-        if progress is not None:
-            progress(rate, not wrong)
-        return not wrong
 
-    found = highest_rate(holds, start_per_s=load.rate or 1.0, tolerance=tolerance)
-    return Capacity(
-        slo=serving.slo,
-        requests_per_s=found.rate_per_s,
-        above_requests_per_s=found.above_rate_per_s,
-        tolerance_share=tolerance,
-        runs=found.tried,
-        broken=broken[-1],
+def _run_maker(deployment: Deployment, serving: Serving) -> Callable[[], ServingRun]:
+    """Load the draft and the calibrations that a run names, and return what makes such runs."""
+    draft = None if serving.draft is None else placed_draft(deployment, serving.draft)
+    return partial(
+        ServingRun,
+        deployment,
+        serving,
+        timer=_timer(deployment, serving),
+        draft=draft,
+        draft_timer=None if draft is None else _timer(draft, serving),
     )
 
 
-def _capacity_notes(capacity: Capacity) -> tuple[str, ...]:
-    if not capacity.requests_per_s:
-        return (f"no load keeps {capacity.broken}: requests served one at a time break it",)
-    if capacity.above_requests_per_s is None:
-        return ("the limits held at every rate tried: the load is too short to find where they break",)
-    return ("a limit that breaks at one rate is taken to break at every higher one",)
+def _timer(deployment: Deployment, serving: Serving) -> StepTimer:
+    calibration = None
+    if serving.step_times == "estimate":
+        asked = serving.calibration
+        calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
+    return step_timer(deployment, serving.step_times, calibration)

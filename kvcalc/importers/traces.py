@@ -110,7 +110,7 @@ def parse_columns(text: str) -> TraceColumns:
 
 
 def read_trace(
-    path: str | Path, *, columns: TraceColumns | None = None, times: Iterable[float] | None = None
+    path: str | Path, *, columns: TraceColumns | str | None = None, times: Iterable[float] | None = None
 ) -> Iterator[Request]:  # fmt: skip
     """Yield the requests of a trace in the order of the file, one at a time.
 
@@ -118,7 +118,8 @@ def read_trace(
 
     Args:
         path: the file.
-        columns: which column holds what; found by their names for Azure's and Mooncake's traces where left out.
+        columns: which column holds what, as `parse_columns` returns or takes it; found by their names for Azure's and
+            Mooncake's traces where left out.
         times: when the requests come instead, as long as there are any; the file's times are then not looked at.
 
     Raises:
@@ -126,6 +127,7 @@ def read_trace(
         ProfileError: a file that cannot be read, or a row of more than 500,000 characters.
     """
     path = Path(path)
+    columns = parse_columns(columns) if isinstance(columns, str) else columns
     rows = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
     clock = _Clock()
     given = None if times is None else iter(times)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.speculative import SpeculationOptions
     from kvcalc.plan.speculative.acceptance import AcceptanceForms
 
-__all__ = ["Speculate", "draft_deployment", "explain_speculation", "speculate", "with_draft"]
+__all__ = ["Speculate", "draft_deployment", "explain_speculation", "placed_draft", "speculate", "with_draft"]
 
 # The keys of `kvcalc.plan.speculative.METHODS`, which is loaded only when it is needed; a test compares them.
 METHOD_NAMES = "draft-model, ngram, medusa, eagle, mtp or layer-skip"
@@ -210,9 +210,11 @@ def explain_speculation(
 
 
 def _placed(target: Deployment, draft: Deployment | str | Path | ModelProfile | None) -> Deployment | None:
+    return placed_draft(target, draft) if isinstance(draft, str | Path | ModelProfile) else draft
+
+
+def placed_draft(target: Deployment, draft: str | Path | ModelProfile) -> Deployment:
     """Return a draft on its target's accelerators, its cache in the format that the engine was asked to keep."""
-    if not isinstance(draft, str | Path | ModelProfile):
-        return draft
     return draft_deployment(target, draft, kv_dtype=target.asked.kv)
 
 

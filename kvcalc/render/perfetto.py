@@ -57,7 +57,7 @@ class TraceFile:
         """Name a group of tracks."""
         self._write({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}})
 
-    def work(self, process: int, name: str, start_s: float, end_s: float, told: Mapping[str, Any]) -> None:
+    def work(self, process: int, name: str, start_s: float, end_s: float, details: Mapping[str, Any]) -> None:
         """Put a stretch of work on the track of a process."""
         duration = microseconds(end_s - start_s)
         self._write(
@@ -68,7 +68,7 @@ class TraceFile:
                 "tid": 0,
                 "ts": microseconds(start_s),
                 "dur": duration,
-                "args": told,
+                "args": details,
             }
         )
 

@@ -7,22 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.reports.simulate import Capacity
+from kvcalc.simulate.metrics import parse_slo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["HighestRate", "highest_rate"]
+    from kvcalc.simulate.load import Load
+    from kvcalc.simulate.run import ServingRun
+
+__all__ = ["HighestRate", "capacity_note", "find_capacity", "highest_rate"]
 
 # A load at which requests come so far apart that each is served alone.
-_LEAST_RATE = 1e-6
+_MIN_RATE = 1e-6
 # A load that still holds here is taken to hold always: the whole trace comes at once.
-_MOST_RATE = 1e9
-_LEAST_TOLERANCE = 1e-4
+_MAX_RATE = 1e9
+_MIN_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """What a search found.
+    """The result of a search.
 
     Args:
         rate_per_s: the highest rate that held; 0 where even requests served alone broke a limit.
@@ -52,8 +57,8 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
     >>> highest_rate(lambda rate: rate <= 5, start_per_s=1.0, tolerance=0.5)
     HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
     """
-    if not _LEAST_TOLERANCE <= tolerance < math.inf:
-        raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_LEAST_TOLERANCE:g} or more")
+    if not _MIN_TOLERANCE <= tolerance < math.inf:
+        raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_MIN_TOLERANCE:g} or more")
     if not 0 < start_per_s < math.inf:
         raise InputError(f"a search cannot start at {start_per_s:g} requests a second")
     tried = 0
@@ -65,7 +70,7 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
 
     low, high = _around(tell, start_per_s)
     if not low:
-        return HighestRate(rate_per_s=0.0, above_rate_per_s=_LEAST_RATE, tried=tried)
+        return HighestRate(rate_per_s=0.0, above_rate_per_s=_MIN_RATE, tried=tried)
     while low * (1 + tolerance) < high < math.inf:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if tell(middle) else (low, middle)
@@ -76,16 +81,71 @@ def _around(holds: Callable[[float], bool], start: float) -> tuple[float, float]
     """Return a rate that holds, 0 if none does, and one that does not, infinity if all do."""
     if holds(start):
         low = start
-        while 2 * low <= _MOST_RATE:
+        while 2 * low <= _MAX_RATE:
             if not holds(2 * low):
                 return low, 2 * low
             low *= 2
         return low, math.inf
-    if not holds(_LEAST_RATE):
-        return 0.0, _LEAST_RATE
+    if not holds(_MIN_RATE):
+        return 0.0, _MIN_RATE
     high = start
-    while high / 2 > _LEAST_RATE:
+    while high / 2 > _MIN_RATE:
         if holds(high / 2):
             return high / 2, high
         high /= 2
-    return _LEAST_RATE, high
+    return _MIN_RATE, high
+
+
+def find_capacity(
+    make_run: Callable[[], ServingRun],
+    load: Load,
+    *,
+    slo: str | None,
+    tolerance: float,
+    progress: Callable[[float, bool], None] | None = None,
+) -> Capacity:
+    """Search for the highest rate of a load at which all limits hold.
+
+    Args:
+        make_run: makes a run that has served nothing.
+        load: requests; the search starts at their rate.
+        slo: the limits.
+        tolerance: how far the rate may be below the lowest that breaks a limit, as a share.
+        progress: takes each rate tried and whether it held.
+
+    Raises:
+        InputError: no limits, a closed loop, or a tolerance too small.
+    """
+    if slo is None:
+        raise InputError("a search for the capacity needs limits", hint="give --slo ttft_p95=1s,tpot_p95=50ms")
+    bodies = None if load.turns is not None else load.kept_bodies()
+    limits, broken = parse_slo(slo), [""]
+
+    def holds(rate: float) -> bool:
+        run = make_run()
+        run.serve(load.at_rate(rate).source(bodies), ())
+        wrong = [str(limit) for limit in limits if not run.metrics.kept(limit)]
+        if wrong:
+            broken.append(wrong[0])
+        if progress is not None:
+            progress(rate, not wrong)
+        return not wrong
+
+    highest = highest_rate(holds, start_per_s=load.rate or 1.0, tolerance=tolerance)
+    return Capacity(
+        slo=slo,
+        requests_per_s=highest.rate_per_s,
+        above_requests_per_s=highest.above_rate_per_s,
+        tolerance_share=tolerance,
+        runs=highest.tried,
+        broken=broken[-1],
+    )
+
+
+def capacity_note(capacity: Capacity) -> str:
+    """Say what the result of a search stands on."""
+    if not capacity.requests_per_s:
+        return f"no load keeps {capacity.broken}: requests served one at a time break it"
+    if capacity.above_requests_per_s is None:
+        return "the limits held at every rate tried: the load is too short to find where they break"
+    return "a limit that breaks at one rate is taken to break at every higher one"

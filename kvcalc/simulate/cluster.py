@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kvcalc.core.errors import InputError, did_you_mean
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import check_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.core.requests import Request
-    from kvcalc.simulate.runs import Run, Served
+    from kvcalc.simulate.observers import Run, Served
     from kvcalc.simulate.serving import Replica
     from kvcalc.simulate.workload import FollowUps
 

@@ -19,7 +19,7 @@ from kvcalc.simulate.stretches import StretchCache, Writers
 if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.cache import CountingCache
-    from kvcalc.simulate.runs import Observer
+    from kvcalc.simulate.observers import Observer
     from kvcalc.simulate.serving import ServingSetup
 
 __all__ = ["GatheredReplica"]

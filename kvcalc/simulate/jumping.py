@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from kvcalc.simulate.advancing import steps_before
 from kvcalc.simulate.gathered import GatheredReplica
-from kvcalc.simulate.runs import Run
+from kvcalc.simulate.observers import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
     from kvcalc.simulate.jobs import Job
-    from kvcalc.simulate.runs import Observer
+    from kvcalc.simulate.observers import Observer
     from kvcalc.simulate.serving import ServingSetup
 
 __all__ = ["JumpingReplica", "replica"]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.simulate import ServingSummary
 from kvcalc.core.units import GIB, parse_seconds
+from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.quantiles import Quantiles
-from kvcalc.simulate.runs import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvcalc.core.requests import Request
-    from kvcalc.simulate.runs import Run, Served
+    from kvcalc.simulate.observers import Run, Served
 
 __all__ = ["LATENCIES", "Limit", "Metrics", "latencies", "parse_slo"]
 

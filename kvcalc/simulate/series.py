@@ -6,12 +6,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.simulate import SeriesRow
-from kvcalc.simulate.runs import Waits
+from kvcalc.simulate.observers import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.simulate.runs import Run, Served
+    from kvcalc.simulate.observers import Run, Served
 
 __all__ = ["Series"]
 

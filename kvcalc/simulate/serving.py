@@ -13,7 +13,7 @@ from kvcalc.core.requests import Segment
 from kvcalc.core.units import counted
 from kvcalc.simulate.cache import GroupedCache, PagedCache
 from kvcalc.simulate.jobs import Job
-from kvcalc.simulate.runs import Observer, Run, Served
+from kvcalc.simulate.observers import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits, Scheduler
 from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, sums_of, ticks
 

@@ -11,6 +11,7 @@ from operator import mul
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.units import parse_seconds
 from kvcalc.simulate.step_terms import step_terms
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "Line",
     "RooflineTimer",
     "StepTimer",
+    "step_timer",
     "sums_of",
     "ticks",
 ]
@@ -39,6 +41,7 @@ SECONDS_PER_TICK = 2.0**-100
 NEVER = 2**250
 # A line that holds for as many steps as anybody asks for.
 _ALWAYS = 2**62
+_BOUNDS: dict[str, Literal["ideal", "serial"]] = {"ideal": "ideal", "serial": "serial"}
 
 
 def ticks(seconds: float) -> int:
@@ -336,3 +339,31 @@ class EstimateTimer:
         if rise > slope:
             steps = min(steps, (first - other) // (rise - slope) + 1)
         return first, slope, steps, limiter
+
+
+def step_timer(deployment: Deployment, step_times: str, calibration: Calibration | None = None) -> StepTimer:
+    """Return the timer that an option names.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes.
+        step_times: ``ideal`` or ``serial`` bounds, ``estimate``, or a duration: ``20ms``.
+        calibration: what an estimate stands on.
+
+    Raises:
+        InputError: another name, or an estimate without a calibration.
+    """
+    if step_times in _BOUNDS:
+        return RooflineTimer(deployment, kind=_BOUNDS[step_times])
+    if step_times == "estimate":
+        if calibration is None:
+            raise InputError("no calibration applies to this deployment", hint="ideal gives the bound alone")
+        return EstimateTimer(deployment, calibration)
+    try:
+        step_s = parse_seconds(step_times)
+    except InputError:
+        raise InputError(
+            f"step times {step_times!r} are not known",
+            hint="ideal, serial, estimate, or a duration such as 20ms",
+            parameter="step-times",
+        ) from None
+    return ConstantTimer(step_s=step_s)

@@ -16,7 +16,7 @@ from kvcalc import api
 from kvcalc.core.requests import Request
 from kvcalc.engines.options import EngineOptions
 from kvcalc.simulate.jumping import replica
-from kvcalc.simulate.runs import Observer, Run
+from kvcalc.simulate.observers import Observer, Run
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.timer import RooflineTimer
 

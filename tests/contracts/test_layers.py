@@ -5,8 +5,12 @@ The layers themselves are import-linter's contracts (pyproject.toml), which CI r
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+
+import kvcalc
 
 HEAVY = ("pydantic", "rich", "typer", "click", "yaml", "numpy", "torch", "plotille", "gguf", "huggingface_hub")
 
@@ -52,3 +56,58 @@ def test_nothing_is_imported_before_it_is_needed(code, unwanted):
 
 def test_a_missing_library_would_be_noticed():
     assert {"yaml", "pydantic"} <= _imported_after("import yaml, pydantic")
+
+
+def _floors():
+    """Each package's floor in the contract "Imports go down the layers", the lowest 0."""
+    content = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = next(each for each in content["tool"]["importlinter"]["contracts"] if each["type"] == "layers")
+    layers = [[name.strip() for name in layer.split("|")] for layer in reversed(contract["layers"])]
+    return {name: floor for floor, layer in enumerate(layers) for name in layer}
+
+
+def _calls_upward(run):
+    """The calls of functions on a higher floor while something runs, as names of modules and functions."""
+    floors, calls = _floors(), set()
+
+    def floor(frame):
+        return floors.get(".".join(frame.f_globals.get("__name__", "").split(".")[:2]))
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_back is not None and frame.f_code.co_name != "<module>":
+            above, below = floor(frame), floor(frame.f_back)
+            if above is not None and below is not None and above > below:
+                calls.add(
+                    f"{frame.f_back.f_globals['__name__']} -> {frame.f_globals['__name__']}.{frame.f_code.co_name}"
+                )
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_simulation_calls_nothing_above_it(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,20\n1,2000000,20\n2,300,10\n", encoding="utf-8")
+    served = kvcalc.deployment("llama3.1-8b", gpu="h200")
+    options = {"gamma": 2, "acceptance": 0.8, "draft": "llama3.2-1b", "slo": "ttft_p95=10s", "step_times": "estimate"}
+    serving = kvcalc.Serving(replicas=2, prefill_replicas=1, **options)
+    load = kvcalc.Load(trace=trace, columns="time=TIMESTAMP,prompt=ContextTokens,output=GeneratedTokens", rate=1.0)
+    saved = {"save_requests": tmp_path / "requests.csv", "save_trace": tmp_path / "steps.json"}
+
+    def run():
+        kvcalc.simulate_serving(served, load, serving=kvcalc.Serving(**options), within_s=60.0, **saved)
+        capacity = kvcalc.find_capacity(served, load, serving=serving, tolerance=0.5)
+        kvcalc.simulate_serving(served, load, serving=serving, capacity=capacity)
+
+    assert not _calls_upward(run)
+
+
+def test_a_call_upward_would_be_noticed():
+    served = kvcalc.deployment("llama2-7b")
+    below = {"__name__": "kvcalc.simulate.invented", "size": kvcalc.size, "served": served}
+    exec("def ask(): size(served)", below)  # noqa: S102
+    assert any(call.startswith("kvcalc.simulate.invented -> ") for call in _calls_upward(below["ask"]))

@@ -14,7 +14,7 @@ from kvcalc import api
 from kvcalc.core.requests import Request, Segment
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.jumping import JumpingReplica
-from kvcalc.simulate.runs import Observer, Run, Served
+from kvcalc.simulate.observers import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Replica, ServingSetup
 from kvcalc.simulate.timer import ConstantTimer, RooflineTimer

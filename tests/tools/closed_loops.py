@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from kvcalc import api
 from kvcalc.core.errors import KvcalcError
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.observers import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcalc.simulate.runs import Served
+    from kvcalc.simulate.observers import Served
 
 GPUS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200"}
 TURNS = 3

@@ -109,7 +109,7 @@ def test_a_trace_whose_requests_all_come_at_once_has_no_rate(tmp_path: Path) -> 
 def test_more_requests_than_are_kept_are_refused(
     trace: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvcalc.api.loads._MOST_KEPT", 1)
+    monkeypatch.setattr("kvcalc.simulate.load._MAX_KEPT", 1)
     with pytest.raises(InputError, match="more than 1 requests, which would all be kept"):
         list(kvcalc.Load(trace=trace, **options).source())
     first = kvcalc.Load(trace=trace, requests=1, arrival="ramp", rate=1.0, last_rate=2.0)

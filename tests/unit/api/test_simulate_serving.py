@@ -3,7 +3,9 @@
 import pytest
 
 import kvcalc
+from kvcalc.api import serving
 from kvcalc.core.requests import Request
+from kvcalc.simulate.timer import ConstantTimer
 
 ALONE = Request(name="a", arrival_s=3.0, prompt_tokens=1000, output_tokens=2)
 
@@ -43,3 +45,19 @@ def test_a_load_describes_itself():
     assert load.text == "100 in, uniform:5-9 out, gamma arrivals at 2.50 requests/s, seed 0"
     assert len(list(load.source())) == 4
     assert load.at_rate(5.0).rate == 5.0
+
+
+def test_a_draft_is_timed_with_the_cache_that_the_engine_was_asked_to_keep(monkeypatch):
+    """Its memory is counted in that format, and its steps read no other bytes."""
+    timed = []
+    monkeypatch.setattr(
+        serving, "step_timer", lambda deployment, *_: timed.append(deployment) or ConstantTimer(step_s=1.0)
+    )
+    target = kvcalc.deployment("llama3.1-8b", gpu="h200", kv_dtype="fp8")
+    load = kvcalc.Load(prompt="8", output_tokens="4", rate=1.0, requests=1)
+    drafting = kvcalc.Serving(gamma=2, acceptance=0.5, draft="llama3.2-1b")
+    kvcalc.simulate_serving(target, load, serving=drafting)
+    assert [(each.model.name, each.formats.key.name) for each in timed] == [
+        ("llama3.1-8b", "fp8"),
+        ("llama3.2-1b", "fp8"),
+    ]

@@ -11,7 +11,7 @@ from kvcalc.core.requests import Request, Segment
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.cluster import ROUTINGS, Cluster, Disaggregated, Pending, Transfer, serve
 from kvcalc.simulate.jumping import JumpingReplica
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Replica, ServingSetup
 from kvcalc.simulate.timer import ConstantTimer

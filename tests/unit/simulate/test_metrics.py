@@ -7,7 +7,7 @@ import pytest
 from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Request
 from kvcalc.simulate.metrics import LATENCIES, Metrics, latencies, parse_slo
-from kvcalc.simulate.runs import Run, Served
+from kvcalc.simulate.observers import Run, Served
 from kvcalc.simulate.series import Series
 
 

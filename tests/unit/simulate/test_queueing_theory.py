@@ -16,7 +16,7 @@ from kvcalc.core.requests import Request
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.jumping import JumpingReplica
 from kvcalc.simulate.metrics import Metrics
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import ServingSetup
 from kvcalc.simulate.timer import ConstantTimer

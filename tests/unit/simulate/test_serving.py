@@ -13,7 +13,7 @@ from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.speculative import read_acceptance
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.jumping import JumpingReplica, replica
-from kvcalc.simulate.runs import Observer
+from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Drafting, Replica, ServingSetup
 from kvcalc.simulate.setup import serving_setup

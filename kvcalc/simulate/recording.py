@@ -1,28 +1,22 @@
-"""Observers of a serving run that write down what happens: a row for each request, and a trace for Perfetto."""
+"""Observers of a serving run that record it: a row for each request, and spans and counters on a timeline."""
 
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kvcalc.core.errors import InputError
-from kvcalc.render.perfetto import TraceFile, open_trace
-from kvcalc.render.row_file import row_file
 from kvcalc.simulate.metrics import latencies
-from kvcalc.simulate.runs import Observer, Waits
+from kvcalc.simulate.observers import Observer, Waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.requests import Request
-    from kvcalc.simulate.runs import Run, Served
+    from kvcalc.simulate.observers import Run, Served
 
-__all__ = ["Progress", "TimeLimit", "requests_file", "trace_file"]
+__all__ = ["REQUEST_COLUMNS", "RequestRows", "TimelineRecorder"]
 
-_COLUMNS: dict[str, type] = {
+REQUEST_COLUMNS: dict[str, type] = {
     "request": str,
     "arrival_s": float,
     "admitted_s": float,
@@ -38,39 +32,28 @@ _COLUMNS: dict[str, type] = {
     "e2e_s": float,
     "refused": str,
 }
-_TOLD_EVERY = 256
 # The process of a trace that holds the requests; the engines come after it.
 _REQUESTS = 0
 
 
-@contextmanager
-def requests_file(path: str | Path) -> Iterator[Observer]:
-    """Give an observer that writes a row for each request to a ``.csv`` or ``.parquet`` file.
+class Timeline(Protocol):
+    """Takes spans and counters; a trace for Perfetto, for one."""
 
-    Raises:
-        InputError: another ending, or Parquet without pyarrow.
-        OSError: a folder that cannot be written to.
-    """
-    with row_file(path, _COLUMNS) as add:
-        yield _Rows(add)
+    def process(self, process: int, name: str) -> None:
+        """Name a group of tracks."""
 
+    def span(self, process: int, track: str, name: str, start_s: float, end_s: float) -> None:
+        """Add a span to a track that may hold several at once."""
 
-@contextmanager
-def trace_file(path: str | Path) -> Iterator[Observer]:
-    """Give an observer that writes a trace for Perfetto to a ``.json`` file.
+    def work(self, process: int, name: str, start_s: float, end_s: float, details: Mapping[str, Any]) -> None:
+        """Add a span to the track of work, with details."""
 
-    Raises:
-        InputError: another ending.
-        OSError: a folder that cannot be written to.
-    """
-    with open_trace(path) as file:
-        trace = _Trace(file)
-        yield trace
-        trace.end()
+    def count(self, process: int, name: str, at_s: float, values: Mapping[str, float]) -> None:
+        """Add the values that a counter has from now on."""
 
 
-class _Rows(Observer):
-    """Writes a row for each request when it has finished or was refused."""
+class RequestRows(Observer):
+    """Hands on a row of `REQUEST_COLUMNS` for each request when it has finished or was refused."""
 
     def __init__(self, add: Callable[[Sequence[Any]], None]) -> None:
         self._add = add
@@ -105,10 +88,10 @@ class _Rows(Observer):
         self._add((request.name, request.arrival_s, *unknown[:3], request.prompt_tokens, 0, 0, 0, *unknown, reason))
 
 
-class _Trace(Waits):
+class TimelineRecorder(Waits):
     """Writes the stretches of each request and the length of all queues, and has each engine's steps written."""
 
-    def __init__(self, file: TraceFile) -> None:
+    def __init__(self, file: Timeline) -> None:
         super().__init__()
         self._file = file
         self._changes: list[tuple[float, int]] = []
@@ -143,62 +126,15 @@ class _Trace(Waits):
 class _Engine(Observer):
     """Writes an engine's runs of steps and counters, on tracks of its own."""
 
-    def __init__(self, file: TraceFile, number: int) -> None:
+    def __init__(self, file: Timeline, number: int) -> None:
         self._file, self._process = file, _REQUESTS + 1 + number
         file.process(self._process, f"engine {number}")
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Write runs of steps."""
         for run in runs:
-            told = {"steps": run.steps, "prefill_tokens": run.prefill_tokens, "limiter": run.limiter}
+            details = {"steps": run.steps, "prefill_tokens": run.prefill_tokens, "limiter": run.limiter}
             name = f"{run.running} running"
-            self._file.work(self._process, name, run.start_s, run.end_s, told)
+            self._file.work(self._process, name, run.start_s, run.end_s, details)
             self._file.count(self._process, "requests", run.start_s, {"running": run.running})
             self._file.count(self._process, "blocks", run.start_s, {"used": run.blocks})
-
-
-class Progress(Observer):
-    """Tells now and then how many requests have finished."""
-
-    def __init__(self, tell: Callable[[int, int], None], of: int) -> None:
-        self._tell, self._of, self._done = tell, of, 0
-
-    def finished(self, served: Served) -> None:
-        """Count a request."""
-        del served
-        self._done += 1
-        if not self._done % _TOLD_EVERY:
-            self._tell(self._done, self._of)
-
-
-class TimeLimit(Observer):
-    """Ends a simulation that takes longer than it may."""
-
-    def __init__(self, within_s: float) -> None:
-        self._within_s, self._end_s = within_s, monotonic() + within_s
-
-    def runs(self, runs: Sequence[Run]) -> None:
-        """Look at the clock when runs are handed on, which is seldom."""
-        del runs
-        self._look()
-
-    def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
-        """Look at the clock at each admission."""
-        del request, at_s, cached_tokens
-        self._look()
-
-    def preempted(self, request: Request, at_s: float) -> None:
-        """Look at the clock at each preemption."""
-        del request, at_s
-        self._look()
-
-    def _look(self) -> None:
-        """Look at the clock.
-
-        Raises:
-            InputError: it is late.
-        """
-        if monotonic() > self._end_s:
-            raise InputError(
-                f"the simulation takes longer than {self._within_s:g} s", hint="ask for fewer requests or tokens"
-            )

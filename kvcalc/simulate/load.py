@@ -1,4 +1,4 @@
-"""What a server is asked: traces and synthetic load, as often as they are wanted."""
+"""A load: requests of a trace or made ones, which can be made again and again, and at another rate."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ import math
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.units import number_text, seconds_text
+from kvcalc.simulate.workload import (
+    Arrivals,
+    ClosedLoop,
+    Conversations,
+    Talk,
+    arrival_times,
+    parse_lengths,
+    retimed,
+    synthetic,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kvcalc.core.requests import Request
-    from kvcalc.simulate.workload import Arrivals, FollowUps, Lengths
+    from kvcalc.simulate.workload import FollowUps, Lengths
 
 __all__ = ["Load"]
 
 _MANY_REQUESTS = 1000
-_MOST_REQUESTS = 100_000_000
+_MAX_REQUESTS = 100_000_000
 # Requests that are kept to be served again, or because their number decides their times: some 250 bytes each.
-_MOST_KEPT = 2_000_000
+_MAX_KEPT = 2_000_000
 _PROCESSES = ("trace", "closed", "poisson", "gamma", "constant", "ramp")
 
 
@@ -52,6 +62,9 @@ class Load:
     Raises:
         InputError: options that contradict each other, or are out of range.
     """
+
+    # Yields the requests of a file, with their own times or others; a class that reads traces has one.
+    trace_reader: ClassVar[Callable[..., Iterator[Request]]]
 
     trace: str | Path | None = None
     columns: str | None = None
@@ -148,11 +161,11 @@ class Load:
         yield "think", not 0 <= self.think_s < math.inf, f"a time to think of {self.think_s:g} s", "it is 0 or more"
         rated = self._needs_rate and self.rate is None
         yield "rate", rated, f"{process} arrivals need a rate", "give --rate, in requests a second"
-        few = self.requests is not None and not 1 <= self.requests <= _MOST_REQUESTS
+        few = self.requests is not None and not 1 <= self.requests <= _MAX_REQUESTS
         yield (
             "requests",
             few,
-            f"requests must be from 1 to {_MOST_REQUESTS:,}, not {self.requests}",
+            f"requests must be from 1 to {_MAX_REQUESTS:,}, not {self.requests}",
             "it is a number of requests",
         )
         slow = self.rate is not None and not 0 < self.rate < math.inf
@@ -173,24 +186,24 @@ class Load:
 
     @property
     def text(self) -> str:
-        """What is asked, in words."""
-        what = (
+        """A description in words."""
+        requests = (
             f"trace {Path(self.trace).name}"
             if self.trace is not None
             else f"{self.prompt} in, {self.output_tokens} out"
         )
         if self.turns is not None:
-            what = f"conversations of {self.turns} turns, {self.system_tokens} system tokens, {what}"
+            requests = f"conversations of {self.turns} turns, {self.system_tokens} system tokens, {requests}"
         if self.process == "closed":
             thinking = f" who think for {seconds_text(self.think_s)}" if self.think_s else ""
-            return f"{what}, {self.users} users{thinking}"
+            return f"{requests}, {self.users} users{thinking}"
         when = "its own times" if self.process == "trace" else f"{self.process} arrivals"
         rate = "" if self.rate is None else f" at {number_text(self.rate)} requests/s"
         last = "" if self.last_rate is None else f" to {number_text(self.last_rate)}"
         seed = f", seed {self.seed}" if self.process != "trace" else ""
-        return f"{what}, {when}{rate}{last}{seed}"
+        return f"{requests}, {when}{rate}{last}{seed}"
 
-    def at_rate(self, rate: float) -> Load:
+    def at_rate(self, rate: float) -> Self:
         """Return the same load at another rate; a ramp's last rate grows with its first.
 
         Raises:
@@ -203,18 +216,13 @@ class Load:
 
     def bodies(self, times: Iterable[float] | None = None) -> Iterator[Request]:
         """Yield the requests with the trace's times, or with others; synthetic ones without others come at time 0."""
-        from kvcalc.simulate.workload import retimed, synthetic
-
         if self.trace is None:
             prompt, output = self._lengths("prompt"), self._lengths("output_tokens")
-            found = islice(synthetic(prompt=prompt, output=output, seed=self.seed), self._many)
-            return found if times is None else retimed(found, times)
-        from kvcalc.importers.traces import parse_columns, read_trace
-
-        columns = None if self.columns is None else parse_columns(self.columns)
+            made = islice(synthetic(prompt=prompt, output=output, seed=self.seed), self._many)
+            return made if times is None else retimed(made, times)
         if times is None and self.process != "trace":
             times = repeat(0.0)
-        return islice(read_trace(self.trace, columns=columns, times=times), self.requests)
+        return islice(self.trace_reader(self.trace, columns=self.columns, times=times), self.requests)
 
     def kept_bodies(self) -> tuple[Request, ...]:
         """Return the requests of `bodies` as a tuple, all kept in memory.
@@ -222,10 +230,10 @@ class Load:
         Raises:
             InputError: more requests than are kept.
         """
-        kept = tuple(islice(self.bodies(), _MOST_KEPT + 1))
-        if len(kept) > _MOST_KEPT:
-            hint = f"--requests {_MOST_KEPT} takes the first of them"
-            raise InputError(f"more than {_MOST_KEPT:,} requests, which would all be kept in memory", hint=hint)
+        kept = tuple(islice(self.bodies(), _MAX_KEPT + 1))
+        if len(kept) > _MAX_KEPT:
+            hint = f"--requests {_MAX_KEPT} takes the first of them"
+            raise InputError(f"more than {_MAX_KEPT:,} requests, which would all be kept in memory", hint=hint)
         return kept
 
     def source(self, bodies: Sequence[Request] | None = None) -> Iterable[Request] | FollowUps:
@@ -234,8 +242,6 @@ class Load:
         Args:
             bodies: what `bodies` yields, where it has been kept.
         """
-        from kvcalc.simulate.workload import ClosedLoop, Conversations, Talk, arrival_times, retimed
-
         if self.turns is not None:
             talk = Talk(
                 turns=self._lengths("turns"),
@@ -247,8 +253,8 @@ class Load:
             times = arrival_times(self._arrivals(), seed=self.seed, requests=self._many)
             return Conversations(times, talk=talk, requests=self._many, seed=self.seed)
         if self.process == "closed":
-            found = self.bodies() if bodies is None else bodies
-            return ClosedLoop(found, users=self.users or 1, think_s=self.think_s, seed=self.seed)
+            asked = self.bodies() if bodies is None else bodies
+            return ClosedLoop(asked, users=self.users or 1, think_s=self.think_s, seed=self.seed)
         if self.process == "trace" and self.rate is None:
             return self.bodies() if bodies is None else bodies
         if self.process in ("trace", "ramp"):
@@ -259,15 +265,13 @@ class Load:
         times = arrival_times(self._arrivals(), seed=self.seed, requests=number)
         return self.bodies(times) if bodies is None else retimed(bodies, times)
 
-    def _stretched(self, found: Sequence[Request]) -> Iterator[Request]:
+    def _stretched(self, bodies: Sequence[Request]) -> Iterator[Request]:
         """Yield a trace's requests with their times stretched so that as many come in a second as asked for."""
-        from kvcalc.simulate.workload import retimed
-
-        last_s = found[-1].arrival_s
+        last_s = bodies[-1].arrival_s
         if not last_s:
             raise InputError("all requests of the trace come at once: they have no rate", hint="give --arrival poisson")
-        stretch = len(found) / (last_s * (self.rate or 1.0))
-        return retimed(found, (request.arrival_s * stretch for request in found))
+        stretch = len(bodies) / (last_s * (self.rate or 1.0))
+        return retimed(bodies, (request.arrival_s * stretch for request in bodies))
 
     @property
     def _many(self) -> int:
@@ -278,13 +282,9 @@ class Load:
 
     @staticmethod
     def _read_lengths(text: str, name: str) -> Lengths:
-        from kvcalc.simulate.workload import parse_lengths
-
         return parse_lengths(text, what=name)
 
     def _arrivals(self) -> Arrivals:
-        from kvcalc.simulate.workload import Arrivals
-
         process: Any = self.process
         return Arrivals(
             process=process, rate_per_s=self.rate or 0.0, variation=self.variation, last_rate_per_s=self.last_rate

@@ -1,4 +1,4 @@
-"""What the serving engine tells while it runs: runs of steps, and what became of each request.
+"""Observers of a serving run, which take in its runs of steps and what became of each request.
 
 A run is a stretch of steps in which the same sequences run and each step takes a constant longer than the one before.
 An observer gets them as they happen, so that a simulation of a million requests needs no list of its steps.
@@ -6,14 +6,21 @@ An observer gets them as they happen, so that a simulation of a million requests
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvcalc.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvcalc.core.requests import Request
 
-__all__ = ["Observer", "Run", "Served", "Waits"]
+__all__ = ["CompositeObserver", "Observer", "Progress", "Refusals", "Run", "Served", "TimeLimit", "Waits"]
+
+# Requests after which progress is reported.
+_REPORTED_EVERY = 256
 
 
 class Run(NamedTuple):
@@ -121,3 +128,85 @@ class Waits(Observer):
 
     def waited(self, start_s: float, end_s: float) -> None:
         """Take in a time in the queue."""
+
+
+class CompositeObserver(Observer):
+    """Several observers as one; what none of them takes in costs nothing."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        for name in ("runs", "admitted", "preempted", "gap", "finished", "refused"):
+            methods = [getattr(each, name) for each in observers]
+            overridden = [each for each in methods if getattr(each, "__func__", None) is not getattr(Observer, name)]
+            setattr(self, name, overridden[0] if len(overridden) == 1 else partial(_call_all, overridden))
+
+
+def _call_all(methods: Sequence[Callable[..., None]], *arguments: Any) -> None:
+    for method in methods:
+        method(*arguments)
+
+
+class Refusals(Observer):
+    """Keeps the first request that can never run, and counts the others."""
+
+    def __init__(self) -> None:
+        self._first, self._count = "", 0
+
+    def refused(self, request: Request, at_s: float, reason: str) -> None:
+        """Take in a request that can never run."""
+        del at_s
+        self._count += 1
+        self._first = self._first or f"{request.name} can never run: {reason}"
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know."""
+        if not self._count:
+            return ()
+        several = f"; {self._count:,} requests cannot" if self._count > 1 else ""
+        return (f"request {self._first}{several}",)
+
+
+class Progress(Observer):
+    """Reports now and then how many requests have finished."""
+
+    def __init__(self, report: Callable[[int, int], None], of: int) -> None:
+        self._report, self._of, self._done = report, of, 0
+
+    def finished(self, served: Served) -> None:
+        """Count a request."""
+        del served
+        self._done += 1
+        if not self._done % _REPORTED_EVERY:
+            self._report(self._done, self._of)
+
+
+class TimeLimit(Observer):
+    """Ends a simulation that takes longer than it may."""
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s, self._end_s = within_s, monotonic() + within_s
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Look at the clock when runs are handed on, which is seldom."""
+        del runs
+        self._look()
+
+    def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
+        """Look at the clock at each admission."""
+        del request, at_s, cached_tokens
+        self._look()
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Look at the clock at each preemption."""
+        del request, at_s
+        self._look()
+
+    def _look(self) -> None:
+        """Look at the clock.
+
+        Raises:
+            InputError: it is late.
+        """
+        if monotonic() > self._end_s:
+            raise InputError(
+                f"the simulation takes longer than {self._within_s:g} s", hint="ask for fewer requests or tokens"
+            )
