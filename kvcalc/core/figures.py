@@ -122,7 +122,7 @@ def figure_at(path: str) -> Figure | None:
     return declared
 
 
-def _names(kind: type[Any]) -> set[str]:
+def _names(kind: Any) -> set[str]:
     return {each.name for each in fields(kind)} | set(derived_of(kind))
 
 

@@ -72,7 +72,8 @@ def figure_grid(
         left: how many columns stand left.
         shown: returns what a cell shows in place of a text, from the row, the field's name and the text.
     """
-    figures = figures_of(type(rows[0])) if rows else {}
+    kind: Any = type(rows[0]) if rows else None
+    figures = figures_of(kind) if rows else {}
 
     def cell(row: Any, name: str) -> str:
         text = figure_text(name, getattr(row, name), figures[name].digits if name in figures else None)
