@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from kvcalc.api.checks import check_files, check_schema
     from kvcalc.api.evidence import check_measured, validate
     from kvcalc.api.logs import reconcile
-    from kvcalc.api.measuring import bench, crosscheck, write_profile
     from kvcalc.api.profiles import (
         catalogue,
         catalogue_hardware,
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
     from kvcalc.demo.paging import demo_paging
     from kvcalc.demo.speculation import demo_speculate
     from kvcalc.questions import ask
+    from kvcalc.questions.bench import bench, write_profile
     from kvcalc.questions.compare import compare, side, side_labels
+    from kvcalc.questions.crosscheck import crosscheck
     from kvcalc.questions.decode import decode
     from kvcalc.questions.deployments import deployment, engine_options, served
     from kvcalc.questions.explaining import explain
@@ -113,7 +114,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "api.checks": ("check_files", "check_schema"),
     "api.evidence": ("check_measured", "validate"),
     "api.logs": ("reconcile",),
-    "api.measuring": ("bench", "crosscheck", "write_profile"),
     "api.profiles": (
         "catalogue",
         "catalogue_hardware",
@@ -139,7 +139,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "demo.paging": ("demo_paging",),
     "demo.speculation": ("demo_speculate",),
     "questions": ("ask",),
+    "questions.bench": ("bench", "write_profile"),
     "questions.compare": ("compare", "side", "side_labels"),
+    "questions.crosscheck": ("crosscheck",),
     "questions.decode": ("decode",),
     "questions.deployments": ("deployment", "engine_options", "served"),
     "questions.explaining": ("explain",),

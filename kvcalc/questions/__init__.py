@@ -27,6 +27,8 @@ QUESTIONS = {
     "speculate": "Speculate",
     "traffic": "Traffic",
     "levers": "Levers",
+    "bench": "Bench",
+    "crosscheck": "Crosscheck",
 }
 
 

@@ -15,6 +15,7 @@ from kvcalc.core.errors import InputError, about, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.readers import Reader
     from kvcalc.core.reports.common import ExplainedStep
@@ -96,12 +97,16 @@ class Answer(NamedTuple):
         explained: returns the formulas behind it; none where there are none.
         hardware: the accelerator that it is about, where there is one.
         remarks: what was assumed in place of what was not given.
+        passed: whether what was checked holds.
+        profiles: profiles to write once all is printed, each with its file; a profile that was not made is none.
     """
 
     report: Any
     explained: Callable[[], Sequence[ExplainedStep]] | None = None
     hardware: HardwareProfile | None = None
     remarks: tuple[str, ...] = ()
+    passed: bool = True
+    profiles: tuple[tuple[HardwareProfile | Calibration | None, str | None], ...] = ()
 
 
 class Question:
@@ -109,11 +114,16 @@ class Question:
 
     ``params`` holds the parameters by attribute: the question's own first, then those of its groups in the order of the
     bases. ``has_chart`` and ``explains`` say whether its report can be drawn and its numbers be traced to formulas.
+    ``progress`` is told how far the answer is, where it takes long.
     """
 
     params: ClassVar[Mapping[str, Param]] = {}
     has_chart: ClassVar[bool] = False
     explains: ClassVar[bool] = False
+
+    @staticmethod
+    def progress(*done: Any) -> None:
+        """Take no notice of how far the answer is; a front end puts its own function in place."""
 
     def __init_subclass__(cls) -> None:
         """Collect the parameters."""

@@ -1,4 +1,4 @@
-"""What this machine reaches, and predictions held against a real decode loop. Both run PyTorch."""
+"""Do predictions hold here: ``kvcalc crosscheck``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.formats import parse_format
 from kvcalc.core.ranges import check_combinations
+from kvcalc.core.readers import counts, flag, memory, names, number, whole
+from kvcalc.questions.bench import Measured, check_rounds, format_names, found_device
+from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.groups import BATCHES, CALIBRATION, Run
 from kvcalc.sources import load_calibration, load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -17,53 +20,76 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports.measure import BenchReport, CrosscheckReport, MeasuredSpeculation
+    from kvcalc.core.reports.measure import CrosscheckReport, MeasuredSpeculation
     from kvcalc.measure.library import Device
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["bench", "crosscheck", "write_profile"]
+__all__ = ["Crosscheck", "crosscheck"]
 
-_LEAST_ROUNDS, _MOST_ROUNDS = 1, 1000
-_MOST_GAMMA = 64
-_MOST_STEPS = 10_000
+_MAX_GAMMA = 64
+_MAX_STEPS = 10_000
 
 
-def bench(
-    *,
-    device: str = "auto",
-    formats: Sequence[str] = ("bf16", "fp32"),
-    gpu: str | Path | HardwareProfile | None = None,
-    rounds: int = 20,
-    small_sets: bool = True,
-    progress: Callable[[str], None] = lambda _: None,
-) -> BenchReport:
-    """Return what this machine reaches: bandwidth, rates of matrices and attention, and what calls and layers take.
+class Crosscheck(Measured):
+    """Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.
 
-    Args:
-        device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.
-        formats: of bf16, fp16 and fp32.
-        gpu: ceilings that bounds and calibration stand on; those reached here where left out.
-        rounds: repetitions of each benchmark; a third of them for matrices and attention.
-        small_sets: whether working sets that caches may hold are measured as well.
-        progress: told what is measured next.
-
-    Raises:
-        InputError: torch is not installed, the device is not there, or too little memory is free.
+    Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
     """
-    _check_rounds(rounds)
-    against = None if gpu is None else load_hardware(gpu)
-    found = _device(device)
-    from kvcalc.measure.bench import bench_report
-    from kvcalc.measure.library import torch_dtype
-    from kvcalc.measure.machine import Plan
 
-    names = _format_names(formats)
-    if not names:
-        raise InputError("no format is given", hint="give --weights bf16,fp32")
-    for name in names:
-        torch_dtype(name)
-    plan = Plan.asked(names, rounds, small_sets=small_sets)
-    return bench_report(found, plan, progress=progress, against=against)
+    model: tuple[str, ...] = param(
+        "--model", "-m", help="Models: catalogue names, files, or a list of them.", read=names, is_required=True
+    )
+    engine: str | None = param(
+        "--engine", help="Run this engine in place of the loop: vllm or llama.cpp, where installed."
+    )
+    weights: tuple[str, ...] | None = param(
+        "--weights", help="Formats of weights, cache and activations: bf16, fp16, fp32 or a list.", read=names
+    )
+    batch: tuple[int, ...] = BATCHES
+    context: tuple[int, ...] = param(
+        "--context",
+        help="Tokens attended: one, a list or a range (1024-33792+1024).",
+        read=counts,
+        default="512",
+    )
+    layers: int | None = param("--layers", help="Cut each model to so many layers.", read=whole)
+    fit_memory: int | None = param("--fit-memory", help="Cut each model to what fits: 2GiB.", read=memory)
+    calibration: str | None = CALIBRATION
+    draft: str | None = param("--draft", help="Measure speculative decoding of the first model with this one.")
+    gamma: int = param("--gamma", help="Proposals for each pass of the target.", read=whole, default=4)
+    acceptance: float = param("--acceptance", help="How often a proposal is made right.", read=number, default=0.8)
+    check: bool = param(
+        "--check/--no-check",
+        help="Hold cached decoding against full recomputation first.",
+        read=flag,
+        default=True,
+    )
+    settings: tuple[str, ...] = Run.params["settings"]  # type: ignore[assignment]
+    has_chart = True
+
+    def answer(self) -> Answer:
+        """Return the predictions beside what was measured."""
+        report = crosscheck(
+            self.model,
+            engine=self.engine,
+            device=self.device,
+            formats=self.weights,
+            batches=self.batch,
+            contexts=self.context,
+            layers=self.layers,
+            fit_memory_bytes=self.fit_memory,
+            gpu=self.gpu,
+            calibration=self.calibration,
+            draft=self.draft,
+            gamma=self.gamma,
+            acceptance=self.acceptance,
+            rounds=self.rounds,
+            check=self.check,
+            settings=self.settings,
+            progress=self.progress,
+        )
+        profiles = ((report.ceilings, self.write_gpu), (report.calibration, self.write_calibration))
+        return Answer(report, passed=report.passed, profiles=profiles)
 
 
 def crosscheck(
@@ -112,23 +138,23 @@ def crosscheck(
         UnsupportedError: a layer that the loop does not build, or a model that the engine is not given.
         KvcalcError: a model, accelerator or calibration that cannot be found.
     """
-    _check_rounds(rounds)
+    check_rounds(rounds)
     if not models:
         raise InputError("no model is given", hint="give --model, for example --model llama3.2-1b")
     hint = "each of them is run: take larger steps"
-    check_combinations("steps of model, batch and context", models, batches, contexts, most=_MOST_STEPS, hint=hint)
+    check_combinations("steps of model, batch and context", models, batches, contexts, most=_MAX_STEPS, hint=hint)
     hardware = None if gpu is None else load_hardware(gpu)
     fitted = None if calibration is None else load_calibration(calibration)
     profiles = [load_model(model, settings=settings) for model in models]
     if engine is not None:
         engine = _engine(engine, draft)
-    found = _device(device)
+    found = found_device(device)
     from kvcalc.measure.crosscheck import Questions, crosscheck_report
 
     def deployed(model: ModelProfile, name: str | None) -> Deployment:
         return _cut(model, name, layers, fit_memory_bytes, batch=max(batches), context=max(contexts))
 
-    deployments = tuple(deployed(model, name) for model in profiles for name in _format_names(formats or ()) or (None,))
+    deployments = tuple(deployed(model, name) for model in profiles for name in format_names(formats or ()) or (None,))
     speculation = None
     if draft is not None:
         _check_speculation(gamma, acceptance)
@@ -158,12 +184,6 @@ def crosscheck(
     return crosscheck_report(found, asked, progress=progress, speculation=speculation)
 
 
-def _device(name: str) -> Device:
-    from kvcalc.measure.library import find_device
-
-    return find_device(name)
-
-
 def _engine(engine: str, draft: object) -> str:
     from kvcalc.measure.engines.installed import require_engine
 
@@ -173,18 +193,9 @@ def _engine(engine: str, draft: object) -> str:
     return name
 
 
-def _format_names(formats: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(parse_format(name).name for name in formats))
-
-
-def _check_rounds(rounds: int) -> None:
-    if not _LEAST_ROUNDS <= rounds <= _MOST_ROUNDS:
-        raise InputError(f"--rounds must be from {_LEAST_ROUNDS} to {_MOST_ROUNDS:,}, not {rounds}")
-
-
 def _check_speculation(gamma: int, acceptance: float) -> None:
-    if not 1 <= gamma <= _MOST_GAMMA:
-        raise InputError(f"--gamma must be from 1 to {_MOST_GAMMA}, not {gamma}")
+    if not 1 <= gamma <= _MAX_GAMMA:
+        raise InputError(f"--gamma must be from 1 to {_MAX_GAMMA}, not {gamma}")
     if not 0 <= acceptance <= 1:
         raise InputError(f"--acceptance is a probability, not {acceptance}")
 
@@ -226,15 +237,3 @@ def _speculation(
         raise InputError(f"the draft {draft.model.name} knows {drafted:,} tokens and {target.model.name} {known:,}")
     check_room(target, draft, device, gamma=gamma)
     return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
-
-
-def write_profile(profile: HardwareProfile | Calibration, path: str | Path) -> None:
-    """Write ceilings or a calibration as a profile file, whole or not at all.
-
-    Raises:
-        OSError: a folder that does not exist or cannot be written to.
-    """
-    from kvcalc.profiles.writer import profile_yaml
-    from kvcalc.render.files import write_whole
-
-    write_whole(path, profile_yaml(profile).encode())
