@@ -130,28 +130,73 @@ Engine = Annotated[
 # What engines are started with; the names are the fields of `kvcalc.engines.options.EngineOptions`.
 _ENGINE: dict[str, Any] = {
     "version": Annotated[
-        str | None, Option("--engine-version", help="vLLM, transformers: the version whose rules are used.")
+        str | None, Option("--engine-version", help="vLLM, SGLang, transformers: the version whose rules are used.")
     ],
     "max_model_len": Annotated[
-        str | None, Option("--max-model-len", help="Longest sequence the engine is started for.")
+        str | None,
+        Option("--max-model-len", "--context-length", help="Longest sequence the engine is started for."),
     ],
     "block_size": Annotated[
-        int | None, Option("--block-size", help="vLLM, SGLang: tokens of a block (SGLang: of a page).")
+        int | None, Option("--block-size", "--page-size", help="vLLM: tokens of a block. SGLang: of a page.")
     ],
-    "max_num_batched_tokens": Annotated[str | None, Option("--max-num-batched-tokens", help="vLLM: tokens of a pass.")],
+    "max_num_batched_tokens": Annotated[
+        str | None,
+        Option(
+            "--max-num-batched-tokens", "--chunked-prefill-size", help="vLLM: tokens of a pass. SGLang: of a prefill."
+        ),
+    ],
     "max_in_flight_batches": Annotated[
         int | None, Option("--max-in-flight-batches", help="vLLM: passes under way at once.")
     ],
-    "max_num_seqs": Annotated[int | None, Option("--max-num-seqs", help="vLLM: sequences of a pass.")],
+    "max_num_seqs": Annotated[
+        int | None,
+        Option("--max-num-seqs", "--max-running-requests", help="vLLM: sequences of a pass. SGLang: requests at once."),
+    ],
     "prefix_caching": Annotated[
-        bool | None, Option("--prefix-caching/--no-prefix-caching", help="vLLM: keep blocks for later prompts.")
+        bool | None,
+        Option(
+            "--prefix-caching/--no-prefix-caching",
+            " /--disable-radix-cache",
+            help="vLLM, SGLang: keep blocks for later prompts.",
+        ),
+    ],
+    "utilization": Annotated[
+        float | None,
+        Option("--utilization", "--mem-fraction-static", help="Share of a GPU's memory it may use."),
     ],
     "gdn_prefill_backend": Annotated[
         str | None,
         Option("--gdn-prefill-backend", help="vLLM: kernel of gated delta nets: auto, flashinfer or triton."),
     ],
-    "utilization": Annotated[float | None, Option("--utilization", help="Share of a GPU's memory it may use.")],
     "platform": Annotated[str | None, Option("--platform", help="vLLM: gpu or cpu.")],
+    "swa_full_tokens_ratio": Annotated[
+        float | None,
+        Option("--swa-full-tokens-ratio", help="SGLang: tokens of the windowed layers' pool for each of the others'."),
+    ],
+    "mamba_full_memory_ratio": Annotated[
+        float | None, Option("--mamba-full-memory-ratio", help="SGLang: memory of states for that of tokens.")
+    ],
+    "max_total_tokens": Annotated[
+        int | None, Option("--max-total-tokens", help="SGLang: tokens that its pool is capped at.")
+    ],
+    "max_mamba_cache_size": Annotated[
+        int | None, Option("--max-mamba-cache-size", help="SGLang: slots of recurrent states.")
+    ],
+    "mamba_radix_cache_strategy": Annotated[
+        str | None,
+        Option("--mamba-radix-cache-strategy", help="SGLang: auto, no_buffer, extra_buffer or extra_buffer_lazy."),
+    ],
+    "mamba_ssm_dtype": Annotated[
+        str | None, Option("--mamba-ssm-dtype", help="SGLang: recurrent states in float32, bfloat16 or float16.")
+    ],
+    "overlap_schedule": Annotated[
+        bool | None,
+        Option("--overlap-schedule/--disable-overlap-schedule", help="SGLang: schedule a step while one runs."),
+    ],
+    "hybrid_swa_memory": Annotated[
+        bool | None,
+        Option("--hybrid-swa-memory/--disable-hybrid-swa-memory", help="SGLang: a pool for windowed layers alone."),
+    ],
     "parallel": Annotated[int | None, Option("--parallel", help="llama.cpp: sequences.")],
     "kv_unified": Annotated[
         bool | None, Option("--kv-unified/--no-kv-unified", help="llama.cpp: one buffer for all sequences.")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.engines import sglang_memory, vllm
+from kvcalc.engines import vllm
+from kvcalc.engines.sglang.budget import taken_before
+from kvcalc.engines.sglang.defaults import default_share
 from kvcalc.engines.terms import NOTHING, Interval, activation_peak, runtime_overhead
 from kvcalc.engines.vllm import budget as vllm_budget
 from kvcalc.engines.vllm.positions import position_tables
@@ -54,11 +56,14 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
     if engine == "vllm":
         return _vllm(start, rocm=hardware.vendor == "amd")
     if engine == "sglang":
-        share = sglang_memory.default_share(start.model, hardware, parallel, start.options) if asked is None else asked
-        return EngineBudget(
-            utilization=share,
-            overhead=sglang_memory.taken_before(start.model, share=share, ranks=parallel.tensor * parallel.data),
+        share = default_share(start.model, hardware, parallel, start.options) if asked is None else asked
+        taken = taken_before(
+            start.model,
+            share=share,
+            ranks=parallel.tensor * parallel.data,
+            generation=hardware.architecture,
         )
+        return EngineBudget(utilization=share, overhead=taken)
     share = 1.0 if asked is None else asked
     if engine == "ideal":
         return EngineBudget(utilization=share)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
 
-__all__ = ["check_split", "default_engine", "has_gguf_formats", "run_dtype"]
+__all__ = ["cache_dtype", "check_split", "default_engine", "has_gguf_formats", "run_dtype"]
 
 _WIDE = ("fp32", "tf32", "fp64")
 # Tensor ranks that a hint names at most.
@@ -58,6 +58,21 @@ def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile
         return "bf16" if model.architecture.startswith("gemma") else "fp16"
     faster = engine is None and hardware is not None and hardware.peak("fp16") > hardware.peak("bf16")
     return "fp16" if faster else "bf16"
+
+
+def cache_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile | None = None) -> str | None:
+    """Return the cache format that an engine takes where none is asked for; none where it is that of the model.
+
+    SGLang keeps DeepSeek-V4 and Muse-Spark in fp8, and sparse latent attention where Blackwell's kernels read it.
+
+    Source: SGLang 0.5.23, ``arg_groups/overrides.py`` (``_deepseek_v4_kv_cache_dtype``, ``_muse_spark_overrides``,
+    ``_dsa_kv_cache_dtype_default``); vLLM and others take what the checkpoint declares.
+    """
+    if engine != "sglang":
+        return model.kv_dtype
+    from kvcalc.engines.sglang.defaults import cache_format  # with SGLang's rules, which few questions need
+
+    return cache_format(model, "" if hardware is None else hardware.architecture)
 
 
 def check_split(model: ModelProfile, tensor: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,15 +16,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.fit import PoolBuffer
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.cost.cache import CacheBytes
     from kvcalc.engines.drafts import Draft
     from kvcalc.engines.vllm import Layout
 
-__all__ = ["MOST_SEQUENCES", "Held", "Paged", "Plain", "Pool", "Preallocated", "Static", "Tokens"]
+__all__ = [
+    "MOST_SEQUENCES",
+    "ByBytes",
+    "Held",
+    "HeldPools",
+    "Paged",
+    "Plain",
+    "Pool",
+    "Preallocated",
+    "Static",
+    "TokenPools",
+]
 
 # No engine's limit: where the search for the largest batch stops.
 MOST_SEQUENCES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPools:
+    """Pools that an engine makes when it starts, of one data-parallel copy.
+
+    Args:
+        window_tokens: tokens of the windowed layers' pool; none without one.
+        state_slots: slots of recurrent states; none without such layers.
+        requests: most running requests.
+        buffers: the buffers of the fullest rank.
+        table_bytes: the table of requests, which counts to no budget.
+        refusal: why the engine does not start with that memory; empty where it does.
+    """
+
+    window_tokens: int | None
+    state_slots: int | None
+    requests: int
+    buffers: tuple[PoolBuffer, ...]
+    table_bytes: int
+    refusal: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +71,7 @@ class Held:
         block_size: tokens of a block.
         starts: whether the engine starts with it.
         needed_bytes: bytes it needs to start.
+        pools: the pools that it makes of them, for engines that make several.
     """
 
     tokens: int
@@ -45,6 +80,7 @@ class Held:
     block_size: int | None
     starts: bool
     needed_bytes: int
+    pools: HeldPools | None = None
 
 
 class Pool(Protocol):
@@ -69,6 +105,9 @@ class Pool(Protocol):
     def bytes_for(self, *, context: int, batch: int) -> int:
         """Return the bytes that must be there on the fullest rank for a batch of sequences of that length."""
 
+    def holds(self, kv_bytes: int, *, context: int, batch: int) -> bool:
+        """Whether that memory on the fullest rank holds a batch of sequences of that length."""
+
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Return the bytes that the batch itself takes on the fullest rank, keys and values apart from states."""
 
@@ -76,8 +115,22 @@ class Pool(Protocol):
         """Return what that memory holds when the engine is started for sequences of that length."""
 
 
+class ByBytes:
+    """A cache that holds whatever needs no more bytes than there are."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def bytes_for(self, *, context: int, batch: int) -> int:
+        """Return what `Pool.bytes_for` does."""
+
+    def holds(self, kv_bytes: int, *, context: int, batch: int) -> bool:
+        """Return what `Pool.holds` does."""
+        return self.bytes_for(context=context, batch=batch) <= kv_bytes
+
+
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(ByBytes):
     """An engine that allocates as sequences grow: nothing is refused before it is full."""
 
     name: str
@@ -138,7 +191,7 @@ class Static(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class Paged(ByBytes):
     """VLLM: blocks drawn from one pool."""
 
     name: str
@@ -184,49 +237,61 @@ class Paged:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """SGLang: one pool of tokens for all layers of a rank, in pages."""
+class TokenPools:
+    """SGLang: pools of tokens, of windows and of states, sized from the memory before any request comes."""
 
     name: str
-    stages: tuple[sglang.TokenBytes, ...]
+    pools: sglang.RankPools
     parallel: Parallel
-    page_size: int
     starts_whole: bool = False
     most_sequences: int = MOST_SEQUENCES
     notes: tuple[str, ...] = ()
 
-    def _rows(self, context: int, batch: int) -> int:
-        sequences = ceil_div(batch, self.parallel.data)
-        return sequences * ceil_div(context, self.page_size) * self.page_size
-
-    @property
-    def _fullest(self) -> sglang.TokenBytes:
-        return max(self.stages, key=lambda stage: stage.total)
+    def _need(self, context: int, batch: int) -> sglang.Need:
+        return self.pools.need(context=context, sequences=ceil_div(batch, self.parallel.data))
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         """Return what `Pool.bytes_for` does."""
-        return self._rows(context, batch) * self._fullest.total
+        return self.pools.least_memory(self._need(context, batch))
+
+    def holds(self, kv_bytes: int, *, context: int, batch: int) -> bool:
+        """Return what `Pool.holds` does."""
+        return self.pools.sizes(kv_bytes).hold(self._need(context, batch))
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Return what `Pool.reserved` does."""
-        return _reserved(self.name, self.bytes_for(context=context, batch=batch), 0)
+        need = self._need(context, batch)
+        tokens = need.tokens * self.pools.token_bytes + need.window_tokens * self.pools.window_bytes
+        states = need.requests * self.pools.options.slots_per_request * self.pools.slot_bytes
+        return _reserved(self.name, int(tokens), states)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         """Return what `Pool.held` does."""
-        tokens = sglang.max_total_tokens(self._fullest, memory_bytes=kv_bytes, page_size=self.page_size)
-        one = self.bytes_for(context=max_model_len, batch=1)
+        sizes, page = self.pools.sizes(kv_bytes), self.pools.options.page_size
+        one = self.pools.need(context=max_model_len, sequences=1)
+        shares = [sizes.tokens / max_model_len, float(sizes.requests)]
+        if sizes.window_tokens is not None:
+            shares.append(sizes.window_tokens / one.window_tokens)
         return Held(
-            tokens=tokens,
-            concurrency=tokens / max_model_len,
-            num_blocks=tokens // self.page_size if self.page_size > 1 else None,
-            block_size=self.page_size if self.page_size > 1 else None,
-            starts=one <= kv_bytes,
-            needed_bytes=one,
+            tokens=sizes.tokens,
+            concurrency=min(shares),
+            num_blocks=sizes.tokens // page if page > 1 else None,
+            block_size=page if page > 1 else None,
+            starts=sizes.hold(one),
+            needed_bytes=self.pools.least_memory(one),
+            pools=HeldPools(
+                window_tokens=sizes.window_tokens,
+                state_slots=sizes.state_slots,
+                requests=sizes.requests,
+                buffers=self.pools.buffers(sizes),
+                table_bytes=self.pools.table_bytes(sizes),
+                refusal=sizes.refusal,
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Preallocated:
+class Preallocated(ByBytes):
     """llama.cpp: every cell is allocated when the context is made, for ``slots`` sequences of ``length`` tokens."""
 
     name: str

@@ -7,7 +7,19 @@ from typing import Literal
 
 from kvcalc.core.errors import InputError
 
-__all__ = ["EngineOptions"]
+__all__ = ["STATE_FORMATS", "EngineOptions"]
+
+_COUNTS = (
+    "max_model_len",
+    "block_size",
+    "max_num_batched_tokens",
+    "max_in_flight_batches",
+    "max_num_seqs",
+    "max_total_tokens",
+    "max_mamba_cache_size",
+)
+# SGLang's names of formats for recurrent states.
+STATE_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +35,7 @@ class EngineOptions:
         max_num_seqs: sequences of one pass at most.
         prefix_caching: whether blocks are kept for later prompts; as the engine does by itself where left out.
         gdn_prefill_backend: vLLM: kernel of gated delta nets' prefill.
-        generation: generation of the accelerator, which a start fills in: some of vLLM's kernels are built for few.
+        generation: generation of the accelerator, which a start fills in: some kernels are built for few.
         utilization: share of the GPU's memory it may use.
         platform: whether it runs on GPUs or on a CPU.
         parallel: llama.cpp: sequences.
@@ -36,6 +48,14 @@ class EngineOptions:
         ubatch: llama.cpp: tokens computed at once; no more than a batch (``n_ubatch``).
         n_rs_seq: llama.cpp: past tokens for which recurrent states are kept too, as drafts of a head ask for them.
         flash_attn: llama.cpp: flash attention.
+        swa_full_tokens_ratio: SGLang: tokens of the windowed layers' pool for each of the others'.
+        mamba_full_memory_ratio: SGLang: memory of recurrent states for that of tokens.
+        max_total_tokens: SGLang: tokens that the pool is capped at.
+        max_mamba_cache_size: SGLang: slots of recurrent states.
+        mamba_radix_cache_strategy: SGLang: how states are kept for prefixes.
+        mamba_ssm_dtype: SGLang: format of recurrent states.
+        overlap_schedule: SGLang: whether the next step is scheduled while one runs.
+        hybrid_swa_memory: SGLang: whether windowed layers have a pool of their own.
         mmproj: llama.cpp: whether the file of towers and projector is loaded too.
         imatrix: llama.cpp: whether a recipe's file was made with an importance matrix.
     """
@@ -63,9 +83,23 @@ class EngineOptions:
     flash_attn: Literal["auto", "on", "off"] = "auto"
     mmproj: bool = False
     imatrix: bool = False
+    swa_full_tokens_ratio: float | None = None
+    mamba_full_memory_ratio: float | None = None
+    max_total_tokens: int | None = None
+    max_mamba_cache_size: int | None = None
+    mamba_radix_cache_strategy: str | None = None
+    mamba_ssm_dtype: str | None = None
+    overlap_schedule: bool = True
+    hybrid_swa_memory: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "block_size", "max_num_batched_tokens", "max_in_flight_batches", "max_num_seqs"):
+        for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name.replace('_', '-')} must be 1 or more, not {value}")
+        for name in ("swa_full_tokens_ratio", "mamba_full_memory_ratio"):
+            ratio = getattr(self, name)
+            if ratio is not None and not 0 < ratio < float("inf"):
+                raise InputError(f"{name.replace('_', '-')} must be above 0, not {ratio}")
+        if self.mamba_ssm_dtype not in (None, *STATE_FORMATS):
+            raise InputError(f"mamba-ssm-dtype is one of {', '.join(STATE_FORMATS)}, not {self.mamba_ssm_dtype!r}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
 from kvcalc.core.same import Same
-from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_split
-from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, Tokens
+from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
 from kvcalc.engines.vllm.defaults import PASS_TOKENS, with_defaults
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ _VLLM_CACHES = (
     "int4_per_token_head",
     "nvfp4",
 )
-_SGLANG_CACHES = ("bf16", "fp16", "fp32", "fp8", "fp8_e4m3", "fp8_e5m2")
 _VLLM_GPU_BLOCK = 16
 
 
@@ -170,24 +167,15 @@ def _transformers(
 def _sglang(
     model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
 ) -> Pool:
-    _check_caches("SGLang", formats, _SGLANG_CACHES)
     check_split(model, parallel.tensor)
-    stages = tuple(
-        sglang.token_bytes(replace(model, blocks=blocks), formats, tensor=parallel.tensor)
-        for blocks in stage_blocks(model, parallel.pipeline)
-    )
-    if draft is not None and draft.cached is not None:
-        drafting = draft.cached.layers
-        layers = [len(blocks) for blocks in stage_blocks(model, parallel.pipeline)]
-        stages = tuple(
-            stage.with_draft(layers=count, drafting=drafting) for stage, count in zip(stages, layers, strict=True)
-        )
-    return Tokens(
-        f"sglang {sglang.VERSIONS}",
-        stages,
+    pools = sglang.rank_pools(model, formats, parallel, options, draft=draft)
+    asked = options.max_num_seqs
+    return TokenPools(
+        f"sglang {sglang.VERSION}",
+        pools,
         parallel,
-        options.block_size or 1,
-        most_sequences=_most_sequences(options, parallel),
+        most_sequences=MOST_SEQUENCES if asked is None else max(1, asked // parallel.data) * parallel.data,
+        notes=sglang.version_notes(options.version),
     )
 
 

@@ -113,13 +113,21 @@ def engine_start(
     if engine == "vllm":
         asked = replace(options, max_model_len=options.max_model_len or max_model_len)
         return _vllm_start(model, formats, parallel, hardware, asked, draft)
+    tokens, generation = _PASS_TOKENS, ""
+    if engine == "sglang":
+        from kvcalc.engines.sglang.defaults import chunk_tokens
+        from kvcalc.engines.vllm.defaults import generation_of
+
+        tokens, generation = chunk_tokens(hardware), options.generation or generation_of(hardware)
     return EngineStart(
         engine=engine,
         model=model,
         formats=formats,
         parallel=parallel,
         hardware=hardware,
-        options=replace(options, max_num_batched_tokens=options.max_num_batched_tokens or _PASS_TOKENS),
+        options=replace(
+            options, max_num_batched_tokens=options.max_num_batched_tokens or tokens, generation=generation
+        ),
         pass_sequences=options.max_num_seqs or options.parallel,
         draft=draft,
     )

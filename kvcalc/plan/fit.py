@@ -91,7 +91,7 @@ def fit_report(
         fewest = fewest_gpus(deployment, lambda at: holds_batch(at, longest=longest, tokens=tokens, batch=batch))
     formats, parallel = deployment.formats, deployment.parallel
     reserved = _reserved_bytes(here, options, tokens=tokens, batch=batch)
-    reason = here.reason(context=tokens, batch=batch)
+    reason, pools = here.reason(context=tokens, batch=batch), here.held.pools
     return FitReport(
         model=model.name,
         engine=here.pool.name,
@@ -115,6 +115,11 @@ def fit_report(
         max_concurrency=here.held.concurrency,
         num_blocks=here.held.num_blocks,
         block_size=here.held.block_size,
+        max_running_requests=None if pools is None else pools.requests,
+        window_capacity_tokens=None if pools is None else pools.window_tokens,
+        state_slots=None if pools is None else pools.state_slots,
+        pool_buffers=() if pools is None else pools.buffers,
+        request_table_bytes=None if pools is None else pools.table_bytes,
         max_batch=here.max_batch(tokens),
         max_context=largest(
             lambda length: here.holds(context=length, batch=batch),

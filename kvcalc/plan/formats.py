@@ -11,7 +11,7 @@ from kvcalc.core.model import Part
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
 from kvcalc.cost.parameters import parameters
-from kvcalc.engines.checkpoint import run_dtype
+from kvcalc.engines.checkpoint import cache_dtype, run_dtype
 from kvcalc.plan.weight_words import WORDS, asked_recipe, is_word, kept_parts, recipe_formats, weight_word
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def run_formats(
     word = weight_word(weights)
     own = model.activation_dtype if weights is None else word.activations if word is not None else None
     with about("kv-dtype"):
-        keys, values = cache_formats(_first(kv, model.kv_dtype, dtype))
+        keys, values = cache_formats(_first(kv, cache_dtype(model, engine, hardware), dtype))
         keys = keys if key is None else parse_format(key)
         values = values if value is None else parse_format(value)
     with about("activations"):

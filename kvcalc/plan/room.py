@@ -95,7 +95,9 @@ class Room:
     def max_sequences(self) -> int:
         """Sequences it takes at once, whatever the memory; vLLM's default for the card is a limit like any other."""
         most, start = self.pool.most_sequences, self.start
-        return min(most, start.pass_sequences * start.parallel.data) if start.engine == "vllm" else most
+        if start.engine == "vllm":
+            return min(most, start.pass_sequences * start.parallel.data)
+        return most if self.held.pools is None else min(most, self.held.pools.requests * start.parallel.data)
 
     @property
     def refusal(self) -> str:
@@ -111,13 +113,20 @@ class Room:
     @property
     def starts(self) -> bool:
         """Whether the engine starts: some want room for one sequence of the longest length."""
-        return self.kv_bytes > 0 and not self.refusal and (not self.pool.starts_whole or self.held.starts)
+        if self.kv_bytes <= 0 or self.refusal or self._pools_refusal:
+            return False
+        return not self.pool.starts_whole or self.held.starts
+
+    @property
+    def _pools_refusal(self) -> str:
+        """Why the engine does not start with so much memory for its pools; empty where it does."""
+        return "" if self.held.pools is None else self.held.pools.refusal
 
     def holds(self, *, context: int, batch: int, beside_bytes: int = 0) -> bool:
         """Whether the cache holds a batch beside other bytes; the engine's start is another question."""
         if batch > self.max_sequences:
             return False
-        return self.pool.bytes_for(context=context, batch=batch) + beside_bytes <= self.kv_bytes
+        return self.pool.holds(self.kv_bytes - beside_bytes, context=context, batch=batch)
 
     def max_batch(self, context: int) -> int:
         """Return the sequences of that length it holds at once; none if it does not start."""
@@ -127,8 +136,8 @@ class Room:
         """Say why a batch does not fit; nothing where it does."""
         if self.kv_bytes <= 0:
             return "weights and overhead leave nothing for the cache"
-        if self.refusal:
-            return self.refusal
+        if self.refusal or self._pools_refusal:
+            return self.refusal or self._pools_refusal
         if not self.starts:
             return f"the cache does not hold one sequence of max-model-len {self.max_model_len:,}"
         if batch > self.max_sequences:

@@ -65,36 +65,92 @@ class Engine(Question):
 
     version: str | None = param(
         "--engine-version",
-        help="vLLM, transformers: the version whose rules are used.",
-        engines=("vllm", "transformers"),
+        help="vLLM, SGLang, transformers: the version whose rules are used.",
+        engines=("vllm", "sglang", "transformers"),
     )
-    max_model_len: int | None = param("--max-model-len", help="Longest sequence the engine is started for.", read=count)
+    max_model_len: int | None = param(
+        "--max-model-len", "--context-length", help="Longest sequence the engine is started for.", read=count
+    )
     block_size: int | None = param(
         "--block-size",
-        help="vLLM, SGLang: tokens of a block (SGLang: of a page).",
+        "--page-size",
+        help="vLLM: tokens of a block. SGLang: of a page.",
         read=whole,
         engines=("vllm", "sglang"),
     )
     max_num_batched_tokens: int | None = param(
-        "--max-num-batched-tokens", help="vLLM: tokens of a pass.", read=count, engines=("vllm",)
+        "--max-num-batched-tokens",
+        "--chunked-prefill-size",
+        help="vLLM: tokens of a pass. SGLang: of a prefill.",
+        read=count,
+        engines=("vllm", "sglang"),
     )
     max_in_flight_batches: int | None = param(
         "--max-in-flight-batches", help="vLLM: passes under way at once.", read=whole, engines=("vllm",)
     )
-    max_num_seqs: int | None = param("--max-num-seqs", help="vLLM: sequences of a pass.", read=whole, engines=("vllm",))
+    max_num_seqs: int | None = param(
+        "--max-num-seqs",
+        "--max-running-requests",
+        help="vLLM: sequences of a pass. SGLang: requests at once.",
+        read=whole,
+        engines=("vllm", "sglang"),
+    )
     prefix_caching: bool | None = param(
         "--prefix-caching/--no-prefix-caching",
-        help="vLLM: keep blocks for later prompts.",
+        " /--disable-radix-cache",
+        help="vLLM, SGLang: keep blocks for later prompts.",
         read=flag,
-        engines=("vllm",),
+        engines=("vllm", "sglang"),
     )
     gdn_prefill_backend: str | None = param(
         "--gdn-prefill-backend",
         help="vLLM: kernel of gated delta nets: auto, flashinfer or triton.",
         engines=("vllm",),
     )
-    utilization: float | None = param("--utilization", help="Share of a GPU's memory it may use.", read=number)
+    utilization: float | None = param(
+        "--utilization", "--mem-fraction-static", help="Share of a GPU's memory it may use.", read=number
+    )
     platform: str | None = param("--platform", help="vLLM: gpu or cpu.", engines=("vllm",))
+    swa_full_tokens_ratio: float | None = param(
+        "--swa-full-tokens-ratio",
+        help="SGLang: tokens of the windowed layers' pool for each of the others'.",
+        read=number,
+        engines=("sglang",),
+    )
+    mamba_full_memory_ratio: float | None = param(
+        "--mamba-full-memory-ratio",
+        help="SGLang: memory of states for that of tokens.",
+        read=number,
+        engines=("sglang",),
+    )
+    max_total_tokens: int | None = param(
+        "--max-total-tokens", help="SGLang: tokens that its pool is capped at.", read=count, engines=("sglang",)
+    )
+    max_mamba_cache_size: int | None = param(
+        "--max-mamba-cache-size", help="SGLang: slots of recurrent states.", read=whole, engines=("sglang",)
+    )
+    mamba_radix_cache_strategy: str | None = param(
+        "--mamba-radix-cache-strategy",
+        help="SGLang: auto, no_buffer, extra_buffer or extra_buffer_lazy.",
+        engines=("sglang",),
+    )
+    mamba_ssm_dtype: str | None = param(
+        "--mamba-ssm-dtype",
+        help="SGLang: recurrent states in float32, bfloat16 or float16.",
+        engines=("sglang",),
+    )
+    overlap_schedule: bool | None = param(
+        "--overlap-schedule/--disable-overlap-schedule",
+        help="SGLang: schedule a step while one runs.",
+        read=flag,
+        engines=("sglang",),
+    )
+    hybrid_swa_memory: bool | None = param(
+        "--hybrid-swa-memory/--disable-hybrid-swa-memory",
+        help="SGLang: a pool for windowed layers alone.",
+        read=flag,
+        engines=("sglang",),
+    )
     parallel: int | None = param("--parallel", help="llama.cpp: sequences.", read=whole, engines=("llama.cpp",))
     kv_unified: bool | None = param(
         "--kv-unified/--no-kv-unified",

@@ -20,7 +20,7 @@ import kvcalc
 from kvcalc.core.reports.fit import Budget
 from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.options import EngineOptions
-from kvcalc.engines.sglang_memory import default_share, mem_fraction_static, vision_factor
+from kvcalc.engines.sglang.defaults import default_share, mem_fraction_static, vision_factor
 
 HERE = Path(__file__).parent
 SHARE_HELD = 0.95

@@ -88,7 +88,7 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
     r"|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records"
-    r"|violations)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
+    r"|violations|slots)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )
 # Ratios and distances without a unit, and what says which one of several.

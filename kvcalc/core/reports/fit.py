@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["Budget", "FitReport", "FittingDeployment"]
+__all__ = ["Budget", "FitReport", "FittingDeployment", "PoolBuffer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,14 @@ class FittingDeployment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolBuffer:
+    """A buffer of an engine's pools, over all layers of the fullest rank: the engine's name of it and its bytes."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitReport:
     """Whether a model, its cache and an engine's overhead fit, and what else would.
 
@@ -87,6 +95,11 @@ class FitReport:
         max_concurrency: sequences of ``max_model_len`` tokens that it holds.
         num_blocks: blocks, for engines that page.
         block_size: tokens of a block.
+        max_running_requests: requests that one copy runs at once, however short, for engines whose pools limit them.
+        window_capacity_tokens: tokens of a pool for windowed layers alone.
+        state_slots: slots of recurrent states.
+        pool_buffers: the buffers of the fullest GPU, for engines that size several.
+        request_table_bytes: a table that the engine allocates beside its pools, outside of the budget.
         max_batch: most sequences of ``context`` tokens, over all copies; none where the engine does not start.
         max_context: longest sequence at this batch, up to the model's limit or the max-model-len that was asked for; an
             engine that does not start for ``max_model_len`` tokens would for so many.
@@ -128,4 +141,9 @@ class FitReport:
     assumed: str = ""
     method: str = ""
     gamma: int = 0
+    max_running_requests: int | None = None
+    window_capacity_tokens: int | None = None
+    state_slots: int | None = None
+    pool_buffers: tuple[PoolBuffer, ...] = ()
+    request_table_bytes: int | None = None
     notes: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """The lines of SGLang's start-up (0.3 to 0.5).
 
 Wording from public logs: "Load weight end." with and without "mem usage" (2024-12, 2025-08), "elapsed" first (2026-03);
-"KV Cache is allocated." with K and V (0.4, 0.5), with one size for latent attention, with the type (2026).
+"KV Cache is allocated." with K and V (0.4, 0.5), with one size for latent attention, with the type (2026); "Full" and
+"SWA" before it where there are two pools (2025-12).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _OPTIONS = assigned(
         "speculative_algorithm",
         "speculative_num_draft_tokens",
         "disable_radix_cache",
+        "mamba_ssm_dtype",
     )
 )
 _SIZES = re.compile(rf"\b(K|V|KV)(?: size)?: ?({NUMBER}) ?GB|\b(K|V) ({NUMBER}) ?GB")
@@ -50,6 +52,7 @@ _USED = re.compile(rf"mem usage=({NUMBER}) ?GB")
 _LEFT = re.compile(rf"avail mem=({NUMBER}) ?GB")
 _TYPE = re.compile(r"(?:Using KV cache dtype|dtype): ?(?:torch\.)?([A-Za-z0-9_]{2,40})")
 _STATES = re.compile(rf"(conv|ssm)_state(?: size)?:? ?({NUMBER}) ?GB")
+_SLOTS = re.compile(r"max_mamba_cache_size: ?(\d{1,15})")
 _REPLICA = re.compile(r"^.{0,120}?\b(DP\d{1,4})\b")
 
 
@@ -66,10 +69,11 @@ def _allocated(line: Line, into: Builder) -> None:
     tokens = _TOKENS.search(line.text)
     if not tokens:
         return
-    into.put("pool_tokens", whole(tokens[1], line.number))
+    prefix = "window_" if "SWA KV Cache" in line.text else ""
+    into.put("window_tokens" if prefix else "pool_tokens", whole(tokens[1], line.number))
     for match in _SIZES.finditer(line.text):
         name, size = match[1] or match[3], match[2] or match[4]
-        into.put(f"{name.lower()}_gib", printed(size, line.number, decimals=2))
+        into.put(f"{prefix}{name.lower()}_gib", printed(size, line.number, decimals=2))
     _stored_as(line, into)
 
 
@@ -103,6 +107,9 @@ def _loaded(line: Line, into: Builder) -> None:
 
 def _states(line: Line, into: Builder) -> None:
     into.events.add("states")
+    slots = _SLOTS.search(line.text)
+    if slots:
+        into.put("state_slots", whole(slots[1], line.number))
     for match in _STATES.finditer(line.text):
         into.put(f"{match[1]}_state_gib", printed(match[2], line.number, decimals=2))
 

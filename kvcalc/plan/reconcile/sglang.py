@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Latent
+from kvcalc.core.model import Latent, State
 from kvcalc.core.units import GIB
 from kvcalc.cost.sharding import stage_blocks
-from kvcalc.engines.sglang import buffers, token_bytes
+from kvcalc.engines.options import STATE_FORMATS
+from kvcalc.engines.sglang.architectures import find_architecture
+from kvcalc.engines.sglang.layers import rank_layers
 from kvcalc.plan.formats import run_formats
 from kvcalc.plan.reconcile.findings import Finding, row_of
 
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import ReconcileRow
     from kvcalc.core.workload import Formats
     from kvcalc.engines.logs import Printed, StartUp
-    from kvcalc.engines.sglang import Buffers
+    from kvcalc.engines.sglang.layers import RankLayers, TokenBuffer
 
-__all__ = ["attention_ranks", "reconcile_sglang", "sglang_formats", "stage_models"]
+__all__ = ["attention_ranks", "rank_buffers", "reconcile_sglang", "sglang_formats", "stage_models"]
 
 _FLOATS = {"float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 _SPARSE_PAGE = 64
@@ -37,13 +39,11 @@ def reconcile_sglang(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileR
         UnsupportedError: the model's pools are not described.
         UnknownNameError: the log names a cache format that is not known.
     """
-    if "states" in start_up.events:
-        raise UnsupportedError(f"SGLang's pools of states beside attention, as in {model.name}, are not described")
     formats = sglang_formats(start_up, model)
     stages = stage_models(start_up, model)
-    found = _best(start_up, stages, formats)
+    found = _best(start_up, model, stages, formats)
     other = parse_format("bf16" if formats.key.unit == "fp8" else "fp8")
-    changed = _best(start_up, stages, replace(formats, key=other, value=other))
+    changed = _best(start_up, model, stages, replace(formats, key=other, value=other))
     why = "none of the terms tried explains it"
     if all(finding.agrees for finding in changed):
         why = f"agrees with KV kept in {other.name}, not {formats.key.name}"
@@ -64,9 +64,9 @@ def stage_models(start_up: StartUp, model: ModelProfile) -> list[ModelProfile]:
     return [replace(model, blocks=blocks) for blocks in dict.fromkeys(stage_blocks(model, stages))]
 
 
-def _best(start_up: StartUp, stages: list[ModelProfile], formats: Formats) -> list[Finding]:
+def _best(start_up: StartUp, model: ModelProfile, stages: list[ModelProfile], formats: Formats) -> list[Finding]:
     """Return the findings of the stage that agrees best: which of them printed the numbers is not told."""
-    tried = [list(_findings(start_up, stage, formats)) for stage in stages]
+    tried = [list(_findings(start_up, model, stage, formats)) for stage in stages]
     return max(tried, key=lambda found: sum(finding.agrees for finding in found))
 
 
@@ -84,28 +84,89 @@ def attention_ranks(start_up: StartUp) -> int:
     return max(1, tensor // data) if start_up.flag("enable_dp_attention") else tensor
 
 
-def _findings(start_up: StartUp, model: ModelProfile, formats: Formats) -> Iterator[Finding]:
+def rank_buffers(start_up: StartUp, model: ModelProfile, stage: ModelProfile, formats: Formats) -> RankLayers:
+    """Return the buffers of a stage's layers; one pool for all where the log prints none for windows.
+
+    Raises:
+        UnsupportedError: a model whose pools are not described, or not in logs.
+    """
+    architecture = find_architecture(model)
+    if architecture.pools == "compressed":
+        raise UnsupportedError(f"SGLang's pools of compressed attention, as in {model.name}, are not described in logs")
+    states = any(isinstance(mixer, State) for block in model.block_counts for mixer in block.mixers)
+    if "states" in start_up.events and not states:
+        raise UnsupportedError(f"SGLang's pools of states beside attention are not those of {model.name}")
+    asked = start_up.text("mamba_ssm_dtype")
+    return rank_layers(
+        stage,
+        formats,
+        architecture,
+        tensor=attention_ranks(start_up),
+        windows=start_up.first("window_tokens") is not None,
+        state_format=None if asked is None else parse_format(STATE_FORMATS.get(asked, asked)),
+    )
+
+
+def _findings(start_up: StartUp, model: ModelProfile, stage: ModelProfile, formats: Formats) -> Iterator[Finding]:
     tokens, total = start_up.first("pool_tokens"), start_up.first("max_total_num_tokens")
     if tokens is not None and total is not None:
         reason = "the tokens of the pool"
         yield Finding(
             quantity="max_total_num_tokens", printed=total, least=tokens.value, most=tokens.value, reason=reason
         )
-    tokens = tokens or total
+    layers = rank_buffers(start_up, model, stage, formats)
+    page = start_up.count("page_size")
+    pages = (page, page) if page else _pages(stage)
+    if (tokens or total) is not None:
+        yield from _pool_findings(start_up, layers.full, tokens or total, pages, prefix="")
+    yield from _pool_findings(start_up, layers.windows, start_up.first("window_tokens"), pages, prefix="window_")
+    slots = start_up.first("state_slots")
+    if layers.slot is not None and slots is not None:
+        reason = f"{int(slots.value):,} slots and one of padding, {{:,}} B each"
+        for quantity, taken in (
+            ("conv_state_gib", sum(layers.slot.conv_bytes)),
+            ("ssm_state_gib", layers.slot.recurrent_bytes),
+        ):
+            printed = start_up.first(quantity)
+            if printed is not None:
+                size = (int(slots.value) + 1) * taken / GIB
+                yield Finding(quantity=quantity, printed=printed, least=size, most=size, reason=reason.format(taken))
+
+
+def _pool_findings(
+    start_up: StartUp,
+    buffers: tuple[TokenBuffer, ...],
+    tokens: Printed | None,
+    pages: tuple[int, int],
+    *,
+    prefix: str,
+) -> Iterator[Finding]:
+    """Return the printed sizes of one pool: its tokens and a page, times what each of them takes."""
     if tokens is None:
         return
-    token = token_bytes(model, formats, tensor=attention_ranks(start_up))
-    page = start_up.count("page_size")
-    pages = (page, page) if page else _pages(model)
-    reserved = [buffers(token, tokens=int(tokens.value), page_size=size) for size in pages]
-    reason = f"{int(tokens.value):,} tokens and a page, {{}} B a token"
-    for quantity, each, field in (("k_gib", token.keys, "key_bytes"), ("v_gib", token.values, "value_bytes")):
-        printed = start_up.first(quantity)
+    rows = tuple(int(tokens.value) + page for page in pages)
+    for name in ("k", "v"):
+        printed = start_up.first(f"{prefix}{name}_gib")
         if printed is not None:
-            yield _size(quantity, printed, reserved, (field,), reason.format(f"{each:,}"))
-    printed = start_up.first("kv_gib")
+            taken = sum(each.token_bytes for each in buffers if each.name.endswith(f"{name}_buffer"))
+            yield _size(f"{prefix}{name}_gib", printed, rows, taken)
+    printed = start_up.first(f"{prefix}kv_gib")
     if printed is not None:
-        yield _whole(printed, reserved, indexed=token.index > 0, reason=reason.format(f"{token.total:,}"))
+        index = sum(each.token_bytes for each in buffers if "index" in each.name)
+        whole = _size(f"{prefix}kv_gib", printed, rows, sum(each.token_bytes for each in buffers))
+        plain = _size(f"{prefix}kv_gib", printed, rows, sum(each.token_bytes for each in buffers) - index)
+        if not index:
+            yield whole
+        elif whole.agrees:
+            yield replace(whole, reason=f"{whole.reason}, the index keys included")
+        else:  # before 2025-10 it left out the keys of an indexer
+            yield replace(plain, reason=f"{plain.reason}, less the index keys, which are not printed")
+
+
+def _size(quantity: str, printed: Printed, rows: tuple[int, ...], token_bytes: int) -> Finding:
+    sizes = [each * token_bytes / GIB for each in rows]
+    reason = f"{rows[0]:,} tokens with a page of padding, {token_bytes:,} B a token"
+    return Finding(quantity=quantity, printed=printed, least=min(sizes), most=max(sizes), reason=reason)
 
 
 def _pages(model: ModelProfile) -> tuple[int, int]:
@@ -113,19 +174,3 @@ def _pages(model: ModelProfile) -> tuple[int, int]:
     mixers = [mixer for block in model.block_counts for mixer in block.mixers]
     sparse = any(isinstance(mixer, Latent) and mixer.indexer is not None for mixer in mixers)
     return (_SPARSE_PAGE, _SPARSE_PAGE) if sparse else (1, _SPARSE_PAGE)
-
-
-def _size(quantity: str, printed: Printed, reserved: list[Buffers], fields: tuple[str, ...], reason: str) -> Finding:
-    sizes = [sum(getattr(size, field) for field in fields) / GIB for size in reserved]
-    return Finding(quantity=quantity, printed=printed, least=min(sizes), most=max(sizes), reason=reason)
-
-
-def _whole(printed: Printed, reserved: list[Buffers], *, indexed: bool, reason: str) -> Finding:
-    """Return the one size printed for latent attention; before 2025-10 it left out the keys of an indexer."""
-    plain = _size("kv_gib", printed, reserved, ("key_bytes", "value_bytes"), reason)
-    if not indexed:
-        return plain
-    with_index = _size("kv_gib", printed, reserved, ("key_bytes", "value_bytes", "index_bytes"), reason)
-    if with_index.agrees:
-        return replace(with_index, reason=f"{reason}, the index keys included")
-    return replace(plain, reason=f"{reason}, less the index keys, which are not printed")

@@ -9,10 +9,9 @@ from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Sliding
 from kvcalc.core.reports.reconcile import MemoryPart
 from kvcalc.core.units import GIB, MIB, bytes_text
-from kvcalc.engines.sglang import token_bytes
 from kvcalc.plan.reconcile.layouts import checked_stage, largest_length, setup_layout
 from kvcalc.plan.reconcile.pool import memory_range
-from kvcalc.plan.reconcile.sglang import attention_ranks, sglang_formats, stage_models
+from kvcalc.plan.reconcile.sglang import rank_buffers, sglang_formats, stage_models
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
@@ -128,14 +127,21 @@ def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
 def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
     """Return what would give more tokens."""
     formats = sglang_formats(start_up, model)
-    ranks = attention_ranks(start_up)
-    tokens = [(token_bytes(stage, formats, tensor=ranks), stage) for stage in stage_models(start_up, model)]
-    token, fullest = max(tokens, key=lambda entry: entry[0].total)
-    said = [f"a token takes {token.total:,} B on each rank; each GiB more holds {GIB / token.total:,.0f} tokens"]
+    stages = stage_models(start_up, model)
+    fullest = max(stages, key=lambda stage: rank_buffers(start_up, model, stage, formats).full_bytes)
+    layers = rank_buffers(start_up, model, fullest, formats)
+    taken = layers.full_bytes
+    if not taken:
+        return ()
+    each = f"a token takes {taken:,} B on each rank"
+    if layers.windows:
+        said = [f"{each}, and {layers.window_bytes:,} B in the pool for windows"]
+    else:
+        said = [f"{each}; each GiB more holds {GIB / taken:,.0f} tokens"]
     if formats.key.unit != "fp8" and start_up.refusal is None:
         fp8 = parse_format("fp8")
-        halved = token_bytes(fullest, replace(formats, key=fp8, value=fp8), tensor=ranks)
-        said.append(f"--kv-cache-dtype fp8_e4m3 would hold {token.total / halved.total:.2f} times as many tokens")
+        halved = rank_buffers(start_up, model, fullest, replace(formats, key=fp8, value=fp8)).full_bytes
+        said.append(f"--kv-cache-dtype fp8_e4m3 would hold {taken / halved:.2f} times as many tokens")
     return tuple(said)
 
 

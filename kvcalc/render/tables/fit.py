@@ -75,8 +75,15 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
         ("needed by the batch, reserved", bytes_text(report.reserved_kv_bytes)),
         ("capacity in whole sequences" if whole else "capacity", counted(report.kv_capacity_tokens, "token")),
     ]
+    if report.window_capacity_tokens is not None:
+        rows.append(("  of windowed layers", counted(report.window_capacity_tokens, "token")))
     if report.num_blocks is not None and report.block_size is not None:
         rows.append(("  in blocks", f"{number_text(report.num_blocks)} of {counted(report.block_size, 'token')}"))
+    if report.max_running_requests is not None:
+        slots = "" if report.state_slots is None else f"by {counted(report.state_slots, 'slot')} of recurrent states"
+        rows.append(("requests at once, however short", number_text(report.max_running_requests), slots))
+    if report.request_table_bytes:
+        rows.append(("table of requests, outside", bytes_text(report.request_table_bytes)))
     longest = number_text(report.max_model_len)
     rows.append((f"sequences of {longest} at once", f"{report.max_concurrency:.2f}"))
     rows.append((f"most sequences of {number_text(report.context)}", number_text(report.max_batch)))

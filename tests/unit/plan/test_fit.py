@@ -72,9 +72,32 @@ def test_sglang_divides_its_memory_by_the_bytes_of_a_token(page: int) -> None:
     assert report.reserved_kv_bytes == per_token * -(-8000 // page) * page
 
 
-def test_sglang_refuses_windows_that_its_model_does_not_describe() -> None:
-    with pytest.raises(kvcalc.UnsupportedError, match="sliding"):
-        kvcalc.fit(kvcalc.deployment("gemma-3-27b"), engine="sglang", kv_memory_bytes=GIB)
+def test_sglang_keeps_every_token_in_windowed_layers_too() -> None:
+    # 62 layers, of which 10 have no window: 16 heads of 128, keys and values, in 16 bits
+    report = kvcalc.fit(kvcalc.deployment("gemma-3-27b"), engine="sglang", kv_memory_bytes=24 * GIB)
+    assert report.kv_capacity_tokens == 24 * GIB // (62 * 16 * 2 * 128 * 2) == 50_737
+
+
+def test_sglang_runs_out_of_states_before_it_runs_out_of_tokens() -> None:
+    report = kvcalc.fit(kvcalc.deployment("qwen3-next-80b-a3b"), engine="sglang", kv_memory_bytes=24 * GIB, batch=32)
+    assert (report.kv_capacity_tokens, report.state_slots, report.max_running_requests) == (554_968, 156, 31)
+    assert (report.fits, report.max_batch) == (False, 31)
+    assert report.reason == "the engine takes at most 31 sequences at once"
+    assert report.request_table_bytes == 32 * (262_144 + 4) * 4
+
+
+def test_a_pool_that_sglang_does_not_start_with_says_why() -> None:
+    deployment = kvcalc.deployment("nemotron-h-56b")
+    report = kvcalc.fit(deployment, engine="sglang", kv_memory_bytes=8 * GIB)
+    assert (report.fits, report.max_batch, report.kv_capacity_tokens) == (False, 0, 0)
+    assert report.reason == "3 slots of recurrent states, 5 a request, hold no request"
+
+
+def test_sglang_shares_the_requests_asked_for_among_copies() -> None:
+    options = EngineOptions(max_num_seqs=256)
+    deployment = kvcalc.deployment("deepseek-v3", tensor_parallel=1, data_parallel=8)
+    report = kvcalc.fit(deployment, engine="sglang", options=options, kv_memory_bytes=24 * GIB, context=1024)
+    assert (report.max_running_requests, report.max_batch) == (32, 256)
 
 
 def test_transformers_cached_latent_attention_as_heads_before_version_5() -> None:

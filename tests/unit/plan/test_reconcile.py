@@ -300,9 +300,38 @@ def test_sglang_keeps_the_layers_of_a_pipeline_stage(stages, layers):
         api.reconcile(log.replace(f"pp_size={stages}", "pp_size=40"))
 
 
-def test_sglang_with_windows_is_refused_by_name():
-    with pytest.raises(UnsupportedError, match="gemma-3-27b"):
-        api.reconcile("KV Cache is allocated. #tokens: 9, K size: 1.00 GB, V size: 1.00 GB", model="gemma-3-27b")
+def test_sglang_keeps_every_token_of_gemmas_windows():
+    # 62 layers x 16 heads x 128 x 2 B for keys, and as much for values
+    size = (50_737 + 1) * 62 * 16 * 128 * 2 / 2**30
+    log = f"KV Cache is allocated. #tokens: 50737, K size: {size:.2f} GB, V size: {size:.2f} GB"
+    assert all(row.agrees for row in rows(log, model="gemma-3-27b").values())
+
+
+# A public log of MiMo-V2-Flash on 4 GPUs (https://github.com/sgl-project/sglang/pull/18039).
+TWO_POOLS = """\
+server_args=ServerArgs(model_path='XiaomiMiMo/MiMo-V2-Flash', tp_size=4, page_size=64)
+Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 375360, K size: 1.21 GB, V size: 0.81 GB
+SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB
+"""
+
+
+def test_sglang_prints_a_pool_for_windows_beside_the_other():
+    found = rows(TWO_POOLS)
+    assert set(found) == {"k_gib", "v_gib", "window_k_gib", "window_v_gib"}
+    assert all(row.agrees for row in found.values())
+    assert not rows(TWO_POOLS.replace("8.38", "8.40"))["window_k_gib"].agrees
+
+
+def test_sglang_prints_slots_of_states():
+    log = (
+        "server_args=ServerArgs(model_path='Qwen/Qwen3-Next-80B-A3B-Instruct', tp_size=1)\n"
+        "Mamba Cache is allocated. max_mamba_cache_size: 156, conv_state size: 0.26GB, ssm_state size: 11.04GB\n"
+        "KV Cache is allocated. #tokens: 554968, K size: 6.35 GB, V size: 6.35 GB\n"
+    )
+    found = rows(log)
+    assert set(found) == {"k_gib", "v_gib", "conv_state_gib", "ssm_state_gib"}
+    assert all(row.agrees for row in found.values())
+    assert not rows(log.replace("156", "150"))["ssm_state_gib"].agrees
 
 
 LLAMA_CPP = """\

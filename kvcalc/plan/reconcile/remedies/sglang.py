@@ -9,7 +9,7 @@ from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.options import EngineOptions
-from kvcalc.engines.sglang_memory import default_share
+from kvcalc.engines.sglang.defaults import default_share
 from kvcalc.plan.reconcile.findings import bytes_of_gib
 from kvcalc.plan.reconcile.remedies.attempt import (
     NO_GPU,

@@ -1,10 +1,8 @@
-"""SGLang (0.5.23): the share of a GPU's memory that it gives weights and cache, and what it leaves outside of it.
+"""SGLang (0.5.23): what it takes where nothing is asked for: a share of the memory, chunks of prefills, a cache format.
 
-``mem_fraction_static`` follows from what graphs and activations will need, by tables over the card's memory. The share
-is taken of what is free after the CUDA context, before the weights are loaded.
+``mem_fraction_static`` follows from what graphs and activations will need, by tables over the card's memory.
 
-Source: SGLang 0.5.23, ``arg_groups/memory_hook.py`` (reserve and tables) and
-``KVCacheConfigurator._profile_available_bytes`` (what it is a share of).
+Source: SGLang 0.5.23, ``arg_groups/memory_hook.py`` (reserve and tables).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB, MIB
-from kvcalc.engines.terms import Interval
+from kvcalc.engines.sglang.options import BLACKWELL
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Parallel
     from kvcalc.engines.options import EngineOptions
 
-__all__ = ["default_share", "mem_fraction_static", "taken_before", "vision_factor"]
+__all__ = ["cache_format", "chunk_tokens", "default_share", "is_multimodal", "mem_fraction_static", "vision_factor"]
 
 # Up to which memory a card takes which chunk of a prefill, and graphs of which batch below and from tensor parallel 4
 # on.
@@ -34,6 +32,8 @@ _CARDS = (
     (float("inf"), 16384, 512, 512),
 )
 _MANY_RANKS = 4
+_HOPPER_CHUNK = 8192
+_CACHED_IN_FP8 = ("deepseek_ref", "deepseek_v4", "muse_spark_text")
 # Shapes of a prefill for which graphs are captured, by chunk, 8 MiB each; latent attention has its own reserve.
 _PREFILL_SHAPES = {2048: 42, 4096: 50, 8192: 58, 16384: 74}
 _SHAPE_BYTES, _LATENT_SHAPES_BYTES = 8 * MIB, 1536 * MIB
@@ -48,11 +48,6 @@ _VISION = (24, 1024)
 # Text models that it serves without their image encoder, and those for whose prefills it captures graphs beside one.
 _TEXT_ALONE = ("gemma3_text", "inkling", "llama4", "step3_text")
 _CAPTURED_BESIDE_IMAGES = ("cohere2", "glm5_next", "kimi_k2", "kimi_k3", "minimax_m3", "muse_", "qwen3_5")
-# Embeddings of images that it keeps, with the features on the GPU where Qwen3-VL runs on Hopper.
-_IMAGES = Interval(least=100 * MIB, most=GIB)
-# CUDA's context and libraries, allocated before the share is taken.
-_CONTEXT = Interval(least=300 * MIB, most=GIB)
-_LINKS = Interval(least=0, most=2 * GIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +106,11 @@ def mem_fraction_static(
     return fraction if vision is None else fraction * vision
 
 
+def chunk_tokens(hardware: HardwareProfile | None) -> int:
+    """Return the tokens of a chunk of a prefill (``--chunked-prefill-size``) on a card; Hopper's without one."""
+    return _HOPPER_CHUNK if hardware is None else _card(hardware.driver_memory_bytes, 1).chunk_tokens
+
+
 def _shapes(chunk: int) -> int:
     """Shapes that graphs of prefills are captured for: those of the largest chunk of the table that is not above it."""
     known = [shapes for tokens, shapes in _PREFILL_SHAPES.items() if tokens <= chunk]
@@ -130,7 +130,7 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
     Copies of the attention part are SGLang's data-parallel attention: its ``--tp-size`` counts the ranks of all.
     A card that the rule leaves nothing of has a share of 0.
     """
-    multimodal = _multimodal(model)
+    multimodal = is_multimodal(model)
     share = mem_fraction_static(
         hardware.driver_memory_bytes,
         tensor=parallel.tensor * parallel.data,
@@ -144,7 +144,25 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
     return max(0.0, share)
 
 
-def _multimodal(model: ModelProfile) -> bool:
+def cache_format(model: ModelProfile, generation: str) -> str | None:
+    """Return the format of keys and values where none is asked for; none where it is the model's own.
+
+    Args:
+        model: the model.
+        generation: the accelerator's architecture; Hopper where left out.
+    """
+    if model.architecture in _CACHED_IN_FP8:
+        return "fp8_e4m3"
+    sparse = any(
+        isinstance(mixer, Latent) and mixer.indexer is not None
+        for block in model.block_counts
+        for mixer in block.mixers
+    )
+    return "fp8_e4m3" if sparse and generation in BLACKWELL else model.kv_dtype
+
+
+def is_multimodal(model: ModelProfile) -> bool:
+    """Whether SGLang serves a model with its towers for images or sound."""
     return bool(model.towers) and not model.architecture.startswith(_TEXT_ALONE)
 
 
@@ -155,14 +173,3 @@ def _vision(model: ModelProfile) -> float | None:
     if tower is None:
         return None
     return vision_factor(layers=tower.layers or layers, hidden_size=tower.hidden_size or hidden_size)
-
-
-def taken_before(model: ModelProfile, *, share: float, ranks: int) -> Interval:
-    """Return what the budget lacks: of contexts and links between ranks the share, and what images will need.
-
-    The share is taken of free memory. 0.5 to 0.6 GiB of an H100 are not free at start-up; with 0.93 of four H100s,
-    weights of 55.2 and a cache of 16.5 GiB leave 2.1 (https://github.com/vllm-project/vllm/issues/21348).
-    """
-    context = _CONTEXT if ranks == 1 else _CONTEXT.plus(_LINKS)
-    taken = Interval(least=int(share * context.least), most=int(share * context.most))
-    return taken.plus(_IMAGES) if _multimodal(model) else taken
