@@ -15,7 +15,7 @@ from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
 from kvcalc.simulate.capacity import capacity_note
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
-from kvcalc.simulate.jumping import replica
+from kvcalc.simulate.fast.forward import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
 from kvcalc.simulate.observers import CompositeObserver, Observer, Refusals
 from kvcalc.simulate.quantiles import RELATIVE_ERROR

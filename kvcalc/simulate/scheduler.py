@@ -1,7 +1,7 @@
 """Continuous batching: which tokens of which sequences run in the next step.
 
 The policy is that of vLLM 0.32 (v1/core/sched/scheduler.py), step by step. It reads as the policy and touches every
-sequence in every step; `kvcalc.simulate.jumping` jumps over the steps in which nothing is decided.
+sequence in every step; `kvcalc.simulate.fast.forward` jumps over the steps in which nothing is decided.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from kvcalc.core.errors import InputError
-from kvcalc.simulate.sequences import Heap, Line, S
+from kvcalc.simulate.sequences import FifoQueue, PriorityQueue, S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +118,7 @@ class Scheduler(Generic[S]):
         self.limits = limits
         self.cache = cache
         self.running: list[S] = []
-        self.waiting: Queue[S] = Heap() if limits.policy == "priority" else Line()
+        self.waiting: Queue[S] = PriorityQueue() if limits.policy == "priority" else FifoQueue()
 
     def submit(self, sequence: S) -> None:
         """Put a new request into the queue.

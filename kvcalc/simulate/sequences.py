@@ -7,13 +7,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kvcalc.simulate.blocks import block_keys
+from kvcalc.simulate.timer import ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from random import Random
 
-    from kvcalc.core.requests import Segment
+    from kvcalc.core.requests import Request, Segment
 
-__all__ = ["Heap", "Line", "Queue", "S", "ServedSequence"]
+__all__ = ["FifoQueue", "Job", "PriorityQueue", "PrivateBlocks", "Queue", "S", "ServedSequence"]
 
 
 class ServedSequence:
@@ -79,6 +81,59 @@ class ServedSequence:
         return self._keys[:full]
 
 
+class PrivateBlocks:
+    """Blocks without an owner that only one sequence could ask for; the last of them is taken first."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+
+
+class Job(ServedSequence):
+    """A request in a replica, with the ticks at which things happened to it.
+
+    Attributes:
+        decoding: whether it got a token since it was admitted last.
+        end: tokens it has when it finishes.
+        base: where a replica that jumps keeps its computed tokens: less the clock.
+        position: in the running list there; another one each time it is admitted, and negative when it left.
+        joined: the clock when it got its first token there.
+        left: the blocks of its own that it left when it lost them, there.
+    """
+
+    __slots__ = (
+        "admitted",
+        "arrival",
+        "base",
+        "cached",
+        "decoding",
+        "end",
+        "first_token",
+        "joined",
+        "last_token",
+        "left",
+        "position",
+        "random",
+        "request",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, *, order: int, content: tuple[Segment, ...]) -> None:
+        prompt, output = request.prompt_tokens, request.output_tokens
+        super().__init__(request.name, order, prompt, output, request.priority, content)
+        self.request = request
+        self.arrival = ticks(request.arrival_s)
+        self.admitted: int | None = None
+        self.first_token: int | None = None
+        self.last_token = 0
+        self.cached = 0
+        self.decoding = False
+        self.end = 0
+        self.base = self.position = self.joined = 0
+        self.left: PrivateBlocks | None = None
+        self.random: Random | None = None
+
+
 S = TypeVar("S", bound=ServedSequence)
 
 
@@ -106,7 +161,7 @@ class Queue(Protocol[S]):
         """Take out a sequence."""
 
 
-class Line(deque[S]):
+class FifoQueue(deque[S]):
     """First come, first served; who lost its blocks goes to the front."""
 
     @property
@@ -119,7 +174,7 @@ class Line(deque[S]):
     remove_head = deque.popleft
 
 
-class Heap(Generic[S]):
+class PriorityQueue(Generic[S]):
     """Lower priority values first, then earlier arrivals."""
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Segment
 from kvcalc.core.units import counted
 from kvcalc.simulate.cache import GroupedCache, PagedCache
-from kvcalc.simulate.jobs import Job
 from kvcalc.simulate.observers import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits, Scheduler
+from kvcalc.simulate.sequences import Job
 from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, sums_of, ticks
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ __all__ = [
     "NEVER",
     "SECONDS_PER_TICK",
     "TICKS_PER_S",
+    "AffineRun",
     "ConstantTimer",
     "EstimateTimer",
-    "Line",
     "RooflineTimer",
     "StepTimer",
     "step_timer",
@@ -51,7 +51,7 @@ def ticks(seconds: float) -> int:
 
 # Durations of steps that follow each other: ticks of the first, how much each takes more than the one before, for how
 # many steps this holds, and the limiter: ``memory``, ``compute`` or ``interconnect``, or empty where it is not told.
-Line = tuple[int, int, int, str]
+AffineRun = tuple[int, int, int, str]
 
 
 class StepTimer(Protocol):
@@ -72,7 +72,7 @@ class StepTimer(Protocol):
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
-    ) -> Line:
+    ) -> AffineRun:
         """Return the duration of a step, and of those that follow while the same sequences advance.
 
         Args:
@@ -115,7 +115,7 @@ class ConstantTimer:
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
-    ) -> Line:
+    ) -> AffineRun:
         """Return the one duration."""
         del tokens, logits, sums, slopes, chunks
         return ticks(self.step_s), 0, _ALWAYS, ""
@@ -180,7 +180,7 @@ def _firsts(
     return firsts
 
 
-def _largest(terms: Sequence[_Term], firsts: Sequence[int], slopes: Sequence[int]) -> Line:
+def _largest(terms: Sequence[_Term], firsts: Sequence[int], slopes: Sequence[int]) -> AffineRun:
     """Return the largest of some terms, and for how many steps it stays the largest."""
     rises = [slopes[1] * term.per_context + sum(map(mul, term.capped, slopes[2:])) for term in terms]
     first, slope, index = max(zip(firsts, rises, range(len(terms)), strict=True))
@@ -199,7 +199,7 @@ class _Straight:
         self._decoding: dict[int, list[tuple[int, int, int, str]]] = {}
         self._mixed: dict[tuple[int, int], list[tuple[int, int, _Term]]] = {}
 
-    def line(self, count: int, contexts: int) -> Line:
+    def line(self, count: int, contexts: int) -> AffineRun:
         """Return the duration of a step in which some sequences decode, and of those that follow."""
         known = self._decoding.get(count)
         if known is None:
@@ -220,7 +220,7 @@ class _Straight:
                 steps = min(steps, (first - base - contexts * per_context) // (rise - slope) + 1)
         return first, slope, steps, limiter
 
-    def step(self, tokens: int, logits: int, sums: Sequence[int], works: Sequence[Counts]) -> Line:
+    def step(self, tokens: int, logits: int, sums: Sequence[int], works: Sequence[Counts]) -> AffineRun:
         """Return the duration of a step with chunks."""
         count, contexts = sums
         known = self._mixed.get((count, logits))
@@ -270,7 +270,7 @@ class RooflineTimer:
 
     def line(
         self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
-    ) -> Line:
+    ) -> AffineRun:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
         straight = self._straight
         works: list[Counts] = []
@@ -330,7 +330,7 @@ class EstimateTimer:
         sums: Sequence[int],
         slopes: Sequence[int],
         chunks: Sequence[tuple[int, int]],
-    ) -> Line:
+    ) -> AffineRun:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
         bound, rise, bound_steps, limiter = self._bound.line(tokens, logits, sums, slopes, chunks)
         reached, slope, steps, _ = self._reached.line(tokens, logits, sums, slopes, chunks)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kvcalc import api
 from kvcalc.core.requests import Request
 from kvcalc.engines.options import EngineOptions
-from kvcalc.simulate.jumping import replica
+from kvcalc.simulate.fast.forward import replica
 from kvcalc.simulate.observers import Observer, Run
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.timer import RooflineTimer

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcalc.simulate.advancing import NEVER, Contexts
+from kvcalc.simulate.fast.sums import NEVER, Contexts
 
 
 @dataclass(eq=False)
 class Sequence:
     base: int
-    place: int
+    position: int
 
 
 def _summed(sequences, clock, caps, periods):
@@ -35,12 +35,12 @@ def test_the_sums_are_those_of_all_sequences_at_every_step(caps, periods, steps)
     contexts, there = Contexts(caps, periods), []
     for clock, (change, which, tokens) in enumerate(steps):
         if change == "join":
-            there.append(Sequence(base=tokens - clock, place=clock + 1))
+            there.append(Sequence(base=tokens - clock, position=clock + 1))
             contexts.add(there[-1], clock)
         elif change == "leave" and there:
             leaving = there.pop(which % len(there))
             contexts.remove(leaving, clock)
-            leaving.place = -1
+            leaving.position = -1
         assert contexts.sums(clock) == _summed(there, clock, caps, periods)
         assert contexts.computed(clock) == sum(sequence.base + clock for sequence in there)
 
@@ -48,7 +48,7 @@ def test_the_sums_are_those_of_all_sequences_at_every_step(caps, periods, steps)
 @given(limits, limits, st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_the_slopes_hold_up_to_the_next_knee_and_change_there(caps, periods, tokens):
     contexts = Contexts(caps, periods)
-    there = [Sequence(base=size, place=place) for place, size in enumerate(tokens, 1)]
+    there = [Sequence(base=size, position=position) for position, size in enumerate(tokens, 1)]
     for sequence in there:
         contexts.add(sequence, 0)
     clock = 0

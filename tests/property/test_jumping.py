@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvcalc import api
 from kvcalc.core.requests import Request, Segment
 from kvcalc.simulate.cache import BlockGroup
-from kvcalc.simulate.jumping import JumpingReplica
+from kvcalc.simulate.fast.forward import FastForwardReplica
 from kvcalc.simulate.observers import Observer, Run, Served
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Replica, ServingSetup
@@ -109,7 +109,7 @@ def served_by(kind: type[Replica], setup: ServingSetup, load: list[Request]) -> 
 
 
 def held_equal(setup: ServingSetup, load: list[Request]) -> Kept:
-    stepped, jumped = served_by(Replica, setup, load), served_by(JumpingReplica, setup, load)
+    stepped, jumped = served_by(Replica, setup, load), served_by(FastForwardReplica, setup, load)
     assert jumped.served == stepped.served
     assert jumped.events == stepped.events
     assert sum(run.steps for run in jumped.steps) == len(stepped.steps)

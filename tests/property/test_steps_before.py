@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcalc.simulate.advancing import steps_before
+from kvcalc.simulate.fast.sums import steps_before
 
 EXACT = 2**100  # ticks of a second
 

@@ -5,14 +5,21 @@ A round is one pass of the target over a drafted chain or tree. How it decides i
 `speculate_batch` for several whose acceptance differs.
 """
 
-from kvcalc.simulate.speculative.generate import decode, speculate, speculate_batch
-from kvcalc.simulate.speculative.rounds import BatchRun, Round, Run, Tokens
+from kvcalc.simulate.speculative.rounds import (
+    BatchRun,
+    NextToken,
+    Round,
+    Run,
+    Tokens,
+    Verify,
+    decode,
+    speculate,
+    speculate_batch,
+)
 from kvcalc.simulate.speculative.verify import (
     Candidates,
     Choose,
     NextDistribution,
-    NextToken,
-    Verify,
     by_chance,
     greedy,
     greedy_tree,

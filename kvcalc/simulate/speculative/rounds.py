@@ -1,16 +1,23 @@
-"""What speculative decoding did: rounds of one sequence, and of a batch."""
+"""Speculative decoding round after round, of one sequence or of a batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-if TYPE_CHECKING:
-    from kvcalc.core.speculation import DraftTree
+from kvcalc.core.errors import InputError
+from kvcalc.core.speculation import DraftTree
 
-__all__ = ["BatchRun", "Round", "Run", "Tokens"]
+__all__ = ["BatchRun", "NextToken", "Round", "Run", "Tokens", "Verify", "decode", "speculate", "speculate_batch"]
+
+_MAX_TOKENS = 1_000_000
 
 Tokens = tuple[int, ...]
+# The next token of a context.
+NextToken = Callable[[Tokens], int]
+# One round: the tokens so far and the shape of the draft.
+Verify = Callable[[Tokens, DraftTree], "Round"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +119,71 @@ class BatchRun:
         """Tokens that a sequence took over in a pass on average; 0 without a pass."""
         kept = [tokens for taken in self.passes for tokens in taken if tokens is not None]
         return sum(kept) / len(kept) if kept else 0.0
+
+
+def decode(target: NextToken, prompt: Sequence[int], *, tokens: int) -> Tokens:
+    """Return what the target alone generates, one token a pass."""
+    context = tuple(prompt)
+    for _ in range(_checked(tokens)):
+        context = (*context, target(context))
+    return context[len(prompt) :]
+
+
+def _checked(tokens: int) -> int:
+    if not 0 <= tokens <= _MAX_TOKENS:
+        raise InputError(f"tokens to generate must be from 0 to {_MAX_TOKENS:,}, not {tokens}")
+    return tokens
+
+
+def speculate(verify: Verify, prompt: Sequence[int], *, tokens: int, tree: DraftTree) -> Run:
+    """Generate a sequence by speculation.
+
+    Args:
+        verify: how a round decides.
+        prompt: tokens to begin with; may be empty.
+        tokens: how many to generate; 0 takes no pass.
+        tree: the shape of each draft; without nodes it is plain decoding, a token a pass.
+
+    Raises:
+        InputError: a negative number of tokens, or what ``verify`` refuses.
+    """
+    return speculate_batch([verify], [prompt], tokens=tokens, tree=tree).runs[0]
+
+
+def speculate_batch(
+    verify: Sequence[Verify],
+    prompts: Sequence[Sequence[int]],
+    *,
+    tokens: int,
+    tree: DraftTree,
+    aligned: bool = False,
+) -> BatchRun:
+    """Generate sequences by speculation, each with its own acceptance.
+
+    Args:
+        verify: how a round of each sequence decides.
+        prompts: the sequences' prompts.
+        tokens: how many to generate for each.
+        tree: the shape of each draft.
+        aligned: whether the sequences stay equally long: a pass then gives each of them only what the worst one got, as
+            in implementations without ragged batches.
+
+    Raises:
+        InputError: a negative number of tokens, not one ``verify`` for each prompt, or what one of them refuses.
+    """
+    wanted = _checked(tokens)
+    if len(verify) != len(prompts):
+        raise InputError(f"{len(verify)} ways to verify for {len(prompts)} prompts")
+    contexts = [tuple(prompt) for prompt in prompts]
+    left = [wanted] * len(contexts)
+    rounds: list[list[Round]] = [[] for _ in contexts]
+    while any(left):
+        found = {place: verify[place](contexts[place], tree) for place, rest in enumerate(left) if rest}
+        most = min(len(taken.yielded) for taken in found.values()) if aligned else wanted
+        for place, taken in found.items():
+            kept = min(len(taken.yielded), most, left[place])
+            rounds[place].append(replace(taken, kept=kept))
+            contexts[place] += rounds[place][-1].emitted
+            left[place] -= kept
+    runs = (Run(prompt=tuple(p), rounds=tuple(done)) for p, done in zip(prompts, rounds, strict=True))
+    return BatchRun(runs=tuple(runs))

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.speculation import DraftTree
-from kvcalc.simulate.speculative.rounds import Round, Tokens
+from kvcalc.simulate.speculative.rounds import NextToken, Round, Tokens, Verify
 
 __all__ = [
     "Candidates",
     "Choose",
     "NextDistribution",
-    "NextToken",
-    "Verify",
     "by_chance",
     "greedy",
     "greedy_tree",
@@ -23,14 +21,11 @@ __all__ = [
     "seeded",
 ]
 
-# The next token of a context; several of them, best first; the probability of each token of the vocabulary.
-NextToken = Callable[[Tokens], int]
+# Several next tokens of a context, best first; the probability of each token of the vocabulary.
 Candidates = Callable[[Tokens, int], Sequence[int]]
 NextDistribution = Callable[[Tokens], Sequence[float]]
 # Takes weights that add up to 1 and returns the place of the one that chance picked.
 Choose = Callable[[Sequence[float]], int]
-# One round: the tokens so far and the shape of the draft.
-Verify = Callable[[Tokens, DraftTree], Round]
 
 # How far siblings may exceed 1, and a distribution be from it, by rounding; a softmax in 32 bits is within the second.
 _MOST_EXCESS = 1e-9

@@ -10,7 +10,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Request, Segment
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.cluster import ROUTINGS, Cluster, Disaggregated, Pending, Transfer, serve
-from kvcalc.simulate.jumping import JumpingReplica
+from kvcalc.simulate.fast.forward import FastForwardReplica
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Replica, ServingSetup
@@ -67,14 +67,14 @@ class Both(Observer):
             setattr(self, name, lambda *told, name=name: [getattr(each, name)(*told) for each in observers])
 
 
-def _cluster(requests, number=2, routing="round-robin", kind=JumpingReplica, **options):
+def _cluster(requests, number=2, routing="round-robin", kind=FastForwardReplica, **options):
     seen, own = Seen(), [Seen() for _ in range(number)]
     cluster = Cluster([kind(_setup(**options), Both(seen, each)) for each in own], routing=routing)
     serve(cluster, Pending(requests))
     return cluster, seen, [len(each.served) for each in own]
 
 
-def _apart(requests, prefills=1, decodes=2, transfer=None, kind=JumpingReplica, **options):
+def _apart(requests, prefills=1, decodes=2, transfer=None, kind=FastForwardReplica, **options):
     seen, replicas = Seen(), []
 
     def make(number, observer):
@@ -112,7 +112,7 @@ def _check(requests, seen, replicas):
 @given(lengths=LENGTHS, routing=st.sampled_from(ROUTINGS), number=st.integers(1, 3), caching=st.booleans())
 def test_a_cluster_answers_or_refuses_each_request_once(lengths, routing, number, caching):
     requests = _requests(lengths)
-    kind = Replica if caching else JumpingReplica
+    kind = Replica if caching else FastForwardReplica
     cluster, seen, _ = _cluster(requests, number, routing, kind, caching=caching)
     if requests:
         _check(requests, seen, cluster.replicas)
@@ -130,7 +130,7 @@ def test_prefill_and_decode_apart_answer_each_request_once(lengths, prefills, de
 def test_prefill_and_decode_apart_jump_as_they_step(lengths, decodes, caching):
     requests = _requests(lengths)
     jumped, stepped = (
-        _apart(requests, 1, decodes, kind=kind, caching=caching)[1] for kind in (JumpingReplica, Replica)
+        _apart(requests, 1, decodes, kind=kind, caching=caching)[1] for kind in (FastForwardReplica, Replica)
     )
     assert jumped.served == stepped.served
     assert jumped.gaps == stepped.gaps
@@ -140,7 +140,7 @@ def test_prefill_and_decode_apart_jump_as_they_step(lengths, decodes, caching):
 def test_a_cluster_of_one_is_the_replica(lengths):
     requests = _requests(lengths)
     alone, cluster = Seen(), _cluster(requests, 1)[1]
-    JumpingReplica(_setup(), alone).serve(requests)
+    FastForwardReplica(_setup(), alone).serve(requests)
     assert cluster.served == alone.served
 
 
@@ -154,7 +154,7 @@ def test_a_crowd_at_one_replica_is_refused():
 def test_a_crowd_at_the_link_is_refused():
     requests = _requests([(10.0 * number, 10, 3) for number in range(30)])
     server = Disaggregated(
-        lambda _, observer: JumpingReplica(_setup(max_waiting=20), observer),
+        lambda _, observer: FastForwardReplica(_setup(max_waiting=20), observer),
         prefills=1,
         decodes=1,
         routing="round-robin",
@@ -222,7 +222,7 @@ def test_a_closed_loop_over_replicas_keeps_its_users_busy():
     bodies = _requests([(0.0, 10, 4)] * 40)
     seen = Seen()
     pending = Pending(ClosedLoop(bodies, users=4, think_s=0.0, seed=0))
-    serve(Cluster([JumpingReplica(_setup(), Both(seen, pending)) for _ in range(2)]), pending)
+    serve(Cluster([FastForwardReplica(_setup(), Both(seen, pending)) for _ in range(2)]), pending)
     assert len(seen.served) == 40
     # each user is answered every four steps of a quarter of a second, and asks at once
     assert max(served.finish_s for served in seen.served) == pytest.approx(10.0)

@@ -14,7 +14,7 @@ import pytest
 
 from kvcalc.core.requests import Request
 from kvcalc.simulate.cache import BlockGroup
-from kvcalc.simulate.jumping import JumpingReplica
+from kvcalc.simulate.fast.forward import FastForwardReplica
 from kvcalc.simulate.metrics import Metrics
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
@@ -53,7 +53,7 @@ def _served(output, load, requests=MANY, sequences=1):
     times = arrival_times(Arrivals(process="poisson", rate_per_s=load / mean_s), seed=1)
     bodies = islice(synthetic(prompt=ONE, output=output, seed=1), requests)
     waits = Waits()
-    JumpingReplica(_setup(sequences), waits).serve(retimed(bodies, times))
+    FastForwardReplica(_setup(sequences), waits).serve(retimed(bodies, times))
     return waits
 
 
@@ -97,7 +97,7 @@ def test_the_sum_of_stays_is_the_area_under_those_that_run():
     times = arrival_times(Arrivals(process="gamma", rate_per_s=8.0, variation=3.0), seed=3)
     waits, metrics = Waits(), Metrics(usable_blocks=99_999, block_size=16)
     both = _Both(waits, metrics)
-    JumpingReplica(_setup(sequences=16), both).serve(retimed(bodies, times))
+    FastForwardReplica(_setup(sequences=16), both).serve(retimed(bodies, times))
     found = metrics.summary(gpus=1, memory_bytes=1)
     # Little's law over a run that begins and ends empty holds for every single run: L T = sum of times in service
     assert found.mean_running_requests * found.makespan_s == pytest.approx(math.fsum(waits.services), rel=1e-9)
@@ -122,6 +122,6 @@ class _Both(Observer):
 def test_a_request_alone_takes_the_steps_it_needs():
     waits = Waits()
     request = Request(name="a", arrival_s=2.5, prompt_tokens=25_000, output_tokens=7)
-    JumpingReplica(_setup(), waits).serve([request])
+    FastForwardReplica(_setup(), waits).serve([request])
     # three steps of at most 10,000 prompt tokens, the last of which gives the first token, and six more
     assert waits.stays == [pytest.approx(9 * STEP_S)]

@@ -12,7 +12,7 @@ from kvcalc.core.requests import Request
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.speculative import read_acceptance
 from kvcalc.simulate.cache import BlockGroup
-from kvcalc.simulate.jumping import JumpingReplica, replica
+from kvcalc.simulate.fast.forward import FastForwardReplica, replica
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Drafting, Replica, ServingSetup
@@ -150,7 +150,7 @@ def test_a_deployment_becomes_the_replica_that_the_engine_would_be():
     told = api.fit(deployment, engine="vllm")
     assert (made.num_blocks, made.groups[0].block_size) == (told.num_blocks, told.block_size)
     assert made.limits.prefix_caching
-    assert isinstance(replica(made, Kept()), JumpingReplica)
+    assert isinstance(replica(made, Kept()), FastForwardReplica)
     assert type(replica(made, Kept(), exact_steps=True)) is Replica
 
 

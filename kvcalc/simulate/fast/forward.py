@@ -10,27 +10,27 @@ from __future__ import annotations
 from operator import add
 from typing import TYPE_CHECKING
 
-from kvcalc.simulate.advancing import steps_before
-from kvcalc.simulate.gathered import GatheredReplica
+from kvcalc.simulate.fast.batched import BatchedReplica
+from kvcalc.simulate.fast.sums import steps_before
 from kvcalc.simulate.observers import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
-    from kvcalc.simulate.jobs import Job
     from kvcalc.simulate.observers import Observer
+    from kvcalc.simulate.sequences import Job
     from kvcalc.simulate.serving import ServingSetup
 
-__all__ = ["JumpingReplica", "replica"]
+__all__ = ["FastForwardReplica", "replica"]
 
 
-class JumpingReplica(GatheredReplica):
+class FastForwardReplica(BatchedReplica):
     """A replica that takes the same decisions at the same ticks as one that is stepped.
 
     Args:
         setup: what it is made of.
-        observer: who is told what happens.
+        observer: takes in what happens.
     """
 
     def _move(self, end: int) -> None:
@@ -271,4 +271,4 @@ class JumpingReplica(GatheredReplica):
 def replica(setup: ServingSetup, observer: Observer, *, exact_steps: bool = False) -> Replica:
     """Return a replica; one that jumps, unless every step is asked for or speculation makes every step a decision."""
     stepped = exact_steps or setup.limits.speculative_tokens > 0
-    return (Replica if stepped else JumpingReplica)(setup, observer)
+    return (Replica if stepped else FastForwardReplica)(setup, observer)

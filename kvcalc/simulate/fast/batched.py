@@ -1,4 +1,4 @@
-"""A replica whose decoding sequences are kept together: none of them is touched while they advance.
+"""A replica that advances its decoding sequences together: none of them is touched meanwhile.
 
 The replica counts steps with a clock; what a sequence has computed is its base plus that count. When the policy must
 think about a step, every sequence is brought up to date, and they are gathered again after it.
@@ -10,11 +10,11 @@ import heapq
 from typing import TYPE_CHECKING
 
 from kvcalc.core.requests import Segment
-from kvcalc.simulate.advancing import BlockClock, Contexts
 from kvcalc.simulate.cache import GroupedCache
-from kvcalc.simulate.jobs import Job
+from kvcalc.simulate.fast.cache import PrefixCache, Writers
+from kvcalc.simulate.fast.sums import BlockClock, Contexts
+from kvcalc.simulate.sequences import Job
 from kvcalc.simulate.serving import Replica
-from kvcalc.simulate.stretches import StretchCache, Writers
 
 if TYPE_CHECKING:
     from kvcalc.core.requests import Request
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from kvcalc.simulate.observers import Observer
     from kvcalc.simulate.serving import ServingSetup
 
-__all__ = ["GatheredReplica"]
+__all__ = ["BatchedReplica"]
 
 
-class GatheredReplica(Replica):
+class BatchedReplica(Replica):
     """A replica that knows of its decoding sequences what they add up to, and when the next of them finishes.
 
     Args:
         setup: what it is made of.
-        observer: who is told what happens.
+        observer: takes in what happens.
     """
 
     cache: CountingCache
@@ -54,7 +54,7 @@ class GatheredReplica(Replica):
     def _make_cache(self) -> CountingCache:
         if not self.limits.prefix_caching:
             return GroupedCache(num_blocks=self.setup.num_blocks, groups=self.setup.groups)
-        return StretchCache(
+        return PrefixCache(
             num_blocks=self.setup.num_blocks,
             block_size=self.setup.groups[0].block_size,
             before_lookup=self._register_published,
@@ -129,7 +129,7 @@ class GatheredReplica(Replica):
 
     def _number(self, job: Job) -> None:
         self._admissions += 1
-        job.place = self._admissions
+        job.position = self._admissions
 
     def _join(self, job: Job) -> None:
         """Let a sequence that got its first token, or the first after a preemption, advance with the others."""
@@ -139,7 +139,7 @@ class GatheredReplica(Replica):
         self._blocks.add(job, clock, self.cache.held_by(job) if self._blocks.moving else 0)
         if job.request.output_stream is not None and self.limits.prefix_caching:
             self._writers.add(job)
-        heapq.heappush(self._ends, (clock + job.end - job.known, job.place, job))
+        heapq.heappush(self._ends, (clock + job.end - job.known, job.position, job))
 
     def _leave(self, yielding: list[Job]) -> None:
         """Let those finish that got their last token, in the order of the running list, and the others join."""
@@ -161,13 +161,13 @@ class GatheredReplica(Replica):
         if not finished:
             return
         self._blocked = False
-        for job in sorted(finished, key=_place) if len(finished) > 1 else finished:
+        for job in sorted(finished, key=_position) if len(finished) > 1 else finished:
             self.running.remove(job)
             job.running = job.decoding = False
-            job.place = -1
+            job.position = -1
             self.cache.deallocate(job)
             self._note_finish(job)
 
 
-def _place(job: Job) -> int:
-    return job.place
+def _position(job: Job) -> int:
+    return job.position

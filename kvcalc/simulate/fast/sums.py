@@ -1,4 +1,4 @@
-"""What many sequences that advance together add up to, without touching each of them.
+"""Running sums over all decoding sequences, updated in O(1) for each step.
 
 In every step each of them computes one token. With a clock that counts steps, a sequence that joins with some computed
 tokens keeps ``base`` = computed - clock, and has computed base + clock ever after.
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
     from kvcalc.simulate.cache import BlockGroup
 
-__all__ = ["NEVER", "Advancing", "BlockClock", "Contexts", "steps_before"]
+__all__ = ["NEVER", "BlockClock", "Contexts", "DecodingSequence", "steps_before"]
 
 # A clock that is never reached.
 NEVER = 2**62
 
 
-class Advancing(Protocol):
-    """A sequence that advances.
+class DecodingSequence(Protocol):
+    """A sequence that computes one token in each step.
 
     Attributes:
         base: its computed tokens less the clock.
-        place: its place in the running list; another one each time it is admitted, and negative when it has left.
+        position: in the running list; another one each time it is admitted, and negative when it has left.
     """
 
     base: int
-    place: int
+    position: int
 
 
 class Contexts:
@@ -55,13 +55,13 @@ class Contexts:
         self._below = [0] * len(caps)
         self._below_bases = [0] * len(caps)
         self._passed = [0] * len(periods)
-        self._knees: list[tuple[int, int, int, Advancing]] = []
+        self._knees: list[tuple[int, int, int, DecodingSequence]] = []
 
     def clear(self) -> None:
         """Forget all sequences."""
         self.__init__(self._caps, self._periods)  # type: ignore[misc]
 
-    def add(self, sequence: Advancing, clock: int) -> None:
+    def add(self, sequence: DecodingSequence, clock: int) -> None:
         """Let a sequence join."""
         self.count += 1
         self._bases += sequence.base
@@ -72,15 +72,15 @@ class Contexts:
             if context < cap:
                 self._below[index] += 1
                 self._below_bases[index] += sequence.base
-                heapq.heappush(self._knees, (cap - 1 - sequence.base, sequence.place, index, sequence))
+                heapq.heappush(self._knees, (cap - 1 - sequence.base, sequence.position, index, sequence))
         for index, period in enumerate(self._periods):
             passed = (context - 1) // period * period
             self._passed[index] += passed
             knee = passed + period - sequence.base
-            heapq.heappush(self._knees, (knee, sequence.place, len(self._caps) + index, sequence))
+            heapq.heappush(self._knees, (knee, sequence.position, len(self._caps) + index, sequence))
 
-    def remove(self, sequence: Advancing, clock: int) -> None:
-        """Let a sequence leave; its place becomes negative after that."""
+    def remove(self, sequence: DecodingSequence, clock: int) -> None:
+        """Let a sequence leave; its position becomes negative after that."""
         self.count -= 1
         self._bases -= sequence.base
         if self.straight:
@@ -124,9 +124,9 @@ class Contexts:
     def _ripen(self, clock: int) -> None:
         """Take account of sequences that have reached a cap or the end of a period."""
         knees = self._knees
-        while knees and (knees[0][0] <= clock or knees[0][1] != knees[0][3].place):
-            knee, place, index, sequence = heapq.heappop(knees)
-            if place != sequence.place:
+        while knees and (knees[0][0] <= clock or knees[0][1] != knees[0][3].position):
+            knee, position, index, sequence = heapq.heappop(knees)
+            if position != sequence.position:
                 continue
             if index < len(self._caps):
                 self._below[index] -= 1
@@ -134,11 +134,11 @@ class Contexts:
             else:
                 period = self._periods[index - len(self._caps)]
                 self._passed[index - len(self._caps)] += period
-                heapq.heappush(knees, (knee + period, place, index, sequence))
+                heapq.heappush(knees, (knee + period, position, index, sequence))
 
 
 class _Phases:
-    """Blocks that change owner at fixed places of the cycle of a block's tokens."""
+    """Blocks that change owner at fixed points of the cycle of a block's tokens."""
 
     __slots__ = ("blocks", "of", "size", "times")
 
@@ -158,8 +158,8 @@ class _Phases:
         whole, rest = divmod(steps, self.size)
         start = clock % self.size
         end = start + rest
-        found = whole * self.blocks + sum(self.of[start:end])
-        return found + sum(self.of[: end - self.size]) if end > self.size else found
+        blocks = whole * self.blocks + sum(self.of[start:end])
+        return blocks + sum(self.of[: end - self.size]) if end > self.size else blocks
 
 
 class BlockClock:
@@ -178,7 +178,7 @@ class BlockClock:
         moving = Counter(group for group in groups if group.moves)
         self._takes = [_Phases(size, times) for size, times in growing.items()]
         self._moving = [(group, _Phases(group.block_size, times)) for group, times in moving.items()]
-        self._events: list[tuple[int, int, int, Advancing]] = []
+        self._events: list[tuple[int, int, int, DecodingSequence]] = []
         self._ripe = 0
         # given back in the next step, by sequences that joined or reached the end of a chunk
         self._once = 0
@@ -188,7 +188,7 @@ class BlockClock:
         """Forget all sequences."""
         self.__init__(self._groups)  # type: ignore[misc]
 
-    def add(self, sequence: Advancing, clock: int, held: int) -> None:
+    def add(self, sequence: DecodingSequence, clock: int, held: int) -> None:
         """Let a sequence join that holds some blocks."""
         for phases in self._takes:
             phases.shift(-sequence.base, phases.times)
@@ -206,7 +206,7 @@ class BlockClock:
                 # what it gives back in its first step is counted already
                 self._once -= phases.times if (computed - group.first_release) % phases.size == 0 else 0
 
-    def remove(self, sequence: Advancing) -> None:
+    def remove(self, sequence: DecodingSequence) -> None:
         """Let a sequence leave."""
         for phases in self._takes:
             phases.shift(-sequence.base, -phases.times)
@@ -218,9 +218,9 @@ class BlockClock:
         """Return the clock up to which nothing but the phases counts."""
         self._ripe = clock
         events = self._events
-        while events and (events[0][0] <= clock or events[0][1] != events[0][3].place):
-            _, place, index, sequence = heapq.heappop(events)
-            if place != sequence.place:
+        while events and (events[0][0] <= clock or events[0][1] != events[0][3].position):
+            _, position, index, sequence = heapq.heappop(events)
+            if position != sequence.position:
                 continue
             group, phases = self._moving[index]
             if group.chunk is None:
@@ -278,8 +278,8 @@ class BlockClock:
     def _given(self, clock: int, steps: int) -> int:
         return sum(phases.total(clock, steps) for _, phases in self._moving)
 
-    def _expect(self, computed: int, index: int, sequence: Advancing) -> None:
-        heapq.heappush(self._events, (computed - sequence.base, sequence.place, index, sequence))
+    def _expect(self, computed: int, index: int, sequence: DecodingSequence) -> None:
+        heapq.heappush(self._events, (computed - sequence.base, sequence.position, index, sequence))
 
 
 def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
@@ -297,9 +297,9 @@ def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
     if first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) < gap:
         return steps
     linear = 2.0 * first - slope
-    found = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
-    while first * found + slope * (found * (found - 1) // 2) < gap:
-        found += 1
-    while found > 1 and first * (found - 1) + slope * ((found - 1) * (found - 2) // 2) >= gap:
-        found -= 1
-    return found
+    begun = int(4.0 * gap / (linear + sqrt(linear * linear + 8.0 * slope * gap)))
+    while first * begun + slope * (begun * (begun - 1) // 2) < gap:
+        begun += 1
+    while begun > 1 and first * (begun - 1) + slope * ((begun - 1) * (begun - 2) // 2) >= gap:
+        begun -= 1
+    return begun

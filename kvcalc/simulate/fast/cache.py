@@ -1,8 +1,8 @@
-"""A cache that keeps prefixes, for a replica that jumps: blocks that nobody else can ask for are kept as stretches.
+"""A cache that keeps prefixes, for a replica that jumps: blocks that nobody else can ask for are counted together.
 
 It decides as `kvcalc.simulate.blocks.BlockPool` does. What it does without: numbers for blocks, an order among those
 that hold nothing reusable, and an entry for each block that only its own sequence could ask for again. A sequence that
-lost its blocks leaves one stretch of those in the order of reuse, eaten up from its end.
+lost its blocks leaves them as one entry in the order of reuse, eaten up from its end.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcalc.simulate.sequences import PrivateBlocks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kvcalc.simulate.jobs import Job
+    from kvcalc.simulate.sequences import Job
 
-__all__ = ["Hit", "Stretch", "StretchCache", "Writers"]
+__all__ = ["Hit", "PrefixCache", "Writers"]
 
 
 class _Block:
@@ -28,17 +30,8 @@ class _Block:
         self.owners = 1
 
 
-class Stretch:
-    """Blocks without an owner that only one sequence could ask for; the last of them is taken first."""
-
-    __slots__ = ("blocks",)
-
-    def __init__(self, blocks: int) -> None:
-        self.blocks = blocks
-
-
 class _Table:
-    """What a sequence holds.
+    """The blocks of a sequence.
 
     Attributes:
         held: blocks.
@@ -55,7 +48,7 @@ class _Table:
 
 
 class Hit(NamedTuple):
-    """What a waiting sequence could take up: findable blocks, and blocks of the stretch that it left."""
+    """Blocks that a waiting sequence could take up: findable ones, and private ones that it left."""
 
     blocks: Sequence[_Block] = ()
     own: int = 0
@@ -64,7 +57,7 @@ class Hit(NamedTuple):
 _NOTHING = Hit()
 
 
-class StretchCache:
+class PrefixCache:
     """A cache of one group of layers that keeps prefixes.
 
     Args:
@@ -79,10 +72,10 @@ class StretchCache:
         self._before_lookup = before_lookup
         self._tables: dict[Job, _Table] = {}
         # blocks without an owner that are kept, the first to be taken in front
-        self._kept: OrderedDict[_Block | Stretch, None] = OrderedDict()
+        self._kept: OrderedDict[_Block | PrivateBlocks, None] = OrderedDict()
         self._cached: dict[int, dict[_Block, None]] = {}
-        # the stretch at the end of that order, if nobody comes back for it
-        self._last: Stretch | None = None
+        # the private blocks at the end of that order, if nobody comes back for them
+        self._last: PrivateBlocks | None = None
 
     def find_prefix(self, sequence: Job) -> tuple[Hit, int]:
         """Return what a waiting sequence could take up, and how many tokens that is."""
@@ -157,11 +150,11 @@ class StretchCache:
             self._take_kept()
 
     def _take_kept(self) -> None:
-        """Take of those that are kept what there is not."""
+        """Evict cached blocks to make up for the missing free ones."""
         kept, self._fresh = -self._fresh, 0
         while kept:
             first = next(iter(self._kept))
-            if isinstance(first, Stretch):
+            if isinstance(first, PrivateBlocks):
                 if first.blocks > kept:
                     first.blocks -= kept
                     return
@@ -207,10 +200,10 @@ class StretchCache:
             self.hash_blocks(sequence, tokens=sequence.computed)
 
     def _keep(self, sequence: Job, own: int) -> None:
-        """Keep blocks of its own; those of sequences that do not come back form one stretch."""
+        """Keep blocks of its own; those of sequences that do not come back are one entry."""
         if sequence.known < sequence.end:
             self._last = None
-            sequence.left = Stretch(own)
+            sequence.left = PrivateBlocks(own)
             self._kept[sequence.left] = None
         elif not self._kept:
             # they are the next to be taken after those that hold nothing, and as good
@@ -218,7 +211,7 @@ class StretchCache:
         elif self._last is not None and self._last.blocks:
             self._last.blocks += own
         else:
-            self._last = Stretch(own)
+            self._last = PrivateBlocks(own)
             self._kept[self._last] = None
 
     def _forget(self, block: _Block) -> None:
