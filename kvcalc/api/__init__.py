@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvcalc.api.checks import check_files, check_schema
-    from kvcalc.api.evidence import check_measured, validate
+    from kvcalc.api.evidence import validate
     from kvcalc.api.logs import reconcile
     from kvcalc.api.profiles import (
         catalogue,
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
         quants,
         validate_profile,
     )
-    from kvcalc.api.serving import Load, Serving, find_capacity, simulate_serving
-    from kvcalc.api.shown import chart, chart_runtime, report_data
-    from kvcalc.api.steps import replay_steps
     from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
     from kvcalc.demo.drift import demo_drift
     from kvcalc.demo.kv_cache import demo_kv_cache
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from kvcalc.demo.speculation import demo_speculate
     from kvcalc.questions import ask
     from kvcalc.questions.bench import bench, write_profile
+    from kvcalc.questions.check import check_files, check_measured, check_schema
     from kvcalc.questions.compare import compare, side, side_labels
     from kvcalc.questions.crosscheck import crosscheck
     from kvcalc.questions.decode import decode
@@ -43,7 +40,10 @@ if TYPE_CHECKING:
     from kvcalc.questions.fit import fit
     from kvcalc.questions.levers import levers
     from kvcalc.questions.prefill import prefill
+    from kvcalc.questions.replay import replay_steps
     from kvcalc.questions.roofline import roofline
+    from kvcalc.questions.shown import chart, chart_runtime, report_data
+    from kvcalc.questions.simulate import Load, Serving, find_capacity, simulate_serving
     from kvcalc.questions.size import size
     from kvcalc.questions.solve import solve
     from kvcalc.questions.speculate import draft_deployment, explain_speculation, speculate, with_draft
@@ -111,8 +111,7 @@ __all__ = [
 
 # Each module, below kvcalc, and its functions, loaded when they are called for.
 _MODULES: dict[str, tuple[str, ...]] = {
-    "api.checks": ("check_files", "check_schema"),
-    "api.evidence": ("check_measured", "validate"),
+    "api.evidence": ("validate",),
     "api.logs": ("reconcile",),
     "api.profiles": (
         "catalogue",
@@ -130,9 +129,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "quants",
         "validate_profile",
     ),
-    "api.serving": ("Load", "Serving", "find_capacity", "simulate_serving"),
-    "api.shown": ("chart", "chart_runtime", "report_data"),
-    "api.steps": ("replay_steps",),
     "api.sweeps": ("Sweep", "sweep", "sweep_columns"),
     "demo.drift": ("demo_drift",),
     "demo.kv_cache": ("demo_kv_cache",),
@@ -140,6 +136,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "demo.speculation": ("demo_speculate",),
     "questions": ("ask",),
     "questions.bench": ("bench", "write_profile"),
+    "questions.check": ("check_files", "check_measured", "check_schema"),
     "questions.compare": ("compare", "side", "side_labels"),
     "questions.crosscheck": ("crosscheck",),
     "questions.decode": ("decode",),
@@ -148,7 +145,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.fit": ("fit",),
     "questions.levers": ("levers",),
     "questions.prefill": ("prefill",),
+    "questions.replay": ("replay_steps",),
     "questions.roofline": ("roofline",),
+    "questions.shown": ("chart", "chart_runtime", "report_data"),
+    "questions.simulate": ("Load", "Serving", "find_capacity", "simulate_serving"),
     "questions.size": ("size",),
     "questions.solve": ("solve",),
     "questions.speculate": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),

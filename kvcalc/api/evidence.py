@@ -8,32 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.validate import ValidateReport
-    from kvcalc.plan.deployment import Deployment
 
-__all__ = ["check_measured", "validate"]
-
-
-def check_measured(
-    deployment: Deployment, measured: str, *, phase: str = "decode", batch: int = 1, tokens: int | None = None
-) -> CheckReport:
-    """Return whether a measured speed is possible at all, and how near it comes to the bound.
-
-    Args:
-        deployment: model, accelerator, formats and parallel sizes.
-        measured: tokens/s over all sequences (``3000tok/s``; ``50tok/s/user`` is of each), or a time (``12ms``): of a
-            decode step, or to the first token.
-        phase: ``decode`` or ``prefill``.
-        batch: sequences at once.
-        tokens: context of the decode step, or length of the prompt.
-
-    Raises:
-        InputError: a figure that cannot be read, another phase, or no accelerator.
-    """
-    from kvcalc.evidence.plausible import plausibility
-
-    return plausibility(deployment, measured=measured, phase=phase, batch=batch, tokens=tokens)
+__all__ = ["validate"]
 
 
 def validate(*, suites: Sequence[str] = (), records: str | Path | None = None) -> ValidateReport:

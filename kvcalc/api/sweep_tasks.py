@@ -141,8 +141,8 @@ def _speculate(work: Work, task: SweepTask) -> Columns:
 
 def _simulate(work: Work, task: SweepTask) -> Columns:
     """Run one simulation; what is given goes to where there is a field of that name."""
-    from kvcalc.api.serving import Load, Serving, simulate_serving
     from kvcalc.engines.options import EngineOptions
+    from kvcalc.questions.simulate import Load, Serving, simulate_serving
 
     given = _given(work, task)
     load, serving, options = (

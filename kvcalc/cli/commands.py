@@ -23,7 +23,7 @@ _CHARTS = {
     "html": "Write the chart as a page without network.",
 }
 # Questions that take long, or write files on the way, and the module whose ``run`` asks them.
-_OWN_RUNS = {"bench": "measuring", "crosscheck": "measuring"}
+_OWN_RUNS = {"simulate": "simulate", "check": "check", "bench": "measuring", "crosscheck": "measuring"}
 
 
 def question_command(name: str) -> TyperCommand:

@@ -72,7 +72,7 @@ def command_output(output: str, *, json: bool) -> str:
 
 def emit(report: Any, output: str, explained: Callable[[], Sequence[ExplainedStep]] | None = None) -> None:
     """Print a report to standard output, with where its profiles came from."""
-    from kvcalc.api.shown import with_origins
+    from kvcalc.questions.shown import with_origins
     from kvcalc.render.output import render
 
     steps = explained() if explained else ()

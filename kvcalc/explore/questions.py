@@ -15,7 +15,6 @@ from kvcalc.explore.fields import Values, of_field
 from kvcalc.questions import QUESTIONS as DECLARED
 from kvcalc.questions import question
 from kvcalc.questions.declared import Answer
-from kvcalc.questions.groups import Engine, OnGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,7 +36,11 @@ _MAX_MEMORY_TOKENS = 1_000_000
 _DEFAULT_CONFIG = "config.json"
 # Each setting of speculation takes a search.
 _MAX_SEARCHED = 8
-_LOOKED_UP = {"model": api.catalogue_model, "gpu": api.catalogue_hardware, "draft": api.catalogue_model}
+_LOOKED_UP: dict[str, Callable[[str], Any]] = {
+    "model": api.catalogue_model,
+    "gpu": api.catalogue_hardware,
+    "draft": api.catalogue_model,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,22 +156,20 @@ def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
 
 
 def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
-    run = asked_question(OnGpu, values.read, pasted)
-    run.engine = "vllm"
-    deployment = run.deployment()
-    with of_field("requests"):
-        if values.get("requests", 1) > _MAX_REQUESTS:
-            raise InputError(f"requests must be at most {_MAX_REQUESTS:,} here", hint="kvcalc simulate takes more")
-    with of_field("replicas"):
-        if values.get("replicas", 1) > _MAX_REPLICAS:
-            raise InputError(f"replicas must be at most {_MAX_REPLICAS} here", hint="kvcalc simulate takes more")
-    with of_field("arrival"):
-        if values.get("arrival") == "trace":
-            raise InputError("traces are files, which a page cannot name", hint="kvcalc simulate reads them")
-    load = api.Load(**values.some(*_LOAD))
-    served = values.some("replicas", "slo", "step-times") | {"kv_memory_bytes": values.get("kv-memory")}
-    serving = api.Serving(options=api.engine_options("vllm", run.given(Engine)), **served)
-    return Answer(api.simulate_serving(deployment, load, serving=serving, within_s=_MAX_SIMULATED_S))
+    asked: Any = asked_question(question("simulate"), values.read, pasted)
+    for name, most in (("requests", _MAX_REQUESTS), ("replicas", _MAX_REPLICAS)):
+        if (getattr(asked, name) or 1) > most:
+            raise InputError(f"{name} must be at most {most:,} here", hint="kvcalc simulate takes more", parameter=name)
+    if values.get("arrival") == "trace":
+        what = "traces are files, which a page cannot name"
+        raise InputError(what, hint="kvcalc simulate reads them", parameter="arrival")
+    if asked.gpu is None:
+        raise InputError("choose an accelerator", parameter="gpu")
+    if asked.model is None:
+        raise InputError("choose a model", parameter="model")
+    asked.within_s = _MAX_SIMULATED_S
+    answer: Answer = asked.answer()
+    return answer
 
 
 def _bounded(values: Values, most: Mapping[str, int], spelled: Mapping[str, str]) -> dict[str, Any]:
@@ -220,17 +221,15 @@ _READERS: dict[str, Reader] = {
     "seed": count_from_zero,
     "kv-memory": memory,
 }  # fmt: skip
-_LOAD = ("arrival", "rate", "requests", "prompt", "output-tokens", "users", "seed")
-# The lengths of a load may be distributions.
-_LOAD_READERS = {name: each for name, each in _READERS.items() if name in ("requests", "users", "replicas", "rate",
-                                                                          "seed", "kv-memory")}  # fmt: skip
-_SERVING = ("replicas", "slo", "step-times", "kv-memory")
 
 
-def _declared(name: str, *, views: tuple[str, ...] = ("",)) -> Question:
+_LIMITED = {"fit": _fit, "simulate": _simulate}
+
+
+def _declared(name: str, *, views: tuple[str, ...] = ("",), slow: bool = False) -> Question:
     """Return a declared question as a page asks it, with every parameter that needs no file."""
-    ask = _fit if name == "fit" else partial(_ask, name)
-    return Question(command=name, fields=tuple(page_params(question(name))), ask=ask, views=views)
+    ask = _LIMITED.get(name) or partial(_ask, name)
+    return Question(command=name, fields=tuple(page_params(question(name))), ask=ask, views=views, slow=slow)
 
 
 QUESTIONS: dict[str, Question] = {
@@ -242,10 +241,7 @@ QUESTIONS: dict[str, Question] = {
     "speculate": _declared("speculate"),
     "levers": _declared("levers"),
     "traffic": _declared("traffic"),
-    "simulate": Question(
-        command="simulate", fields=(*page_params(OnGpu), *_LOAD, *_SERVING),
-        ask=_simulate, slow=True, readers=_LOAD_READERS,
-    ),
+    "simulate": _declared("simulate", slow=True),
     "demo/kv-cache": Question(
         command="demo kv-cache", fields=("prompt", "output-tokens", "batch", "layers", "heads", "kv-heads", "seed"),
         ask=_demo_kv_cache, readers=_READERS,

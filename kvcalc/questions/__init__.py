@@ -27,6 +27,8 @@ QUESTIONS = {
     "speculate": "Speculate",
     "traffic": "Traffic",
     "levers": "Levers",
+    "simulate": "Simulate",
+    "check": "Checks",
     "bench": "Bench",
     "crosscheck": "Crosscheck",
 }

@@ -113,8 +113,8 @@ class Question:
     """A question with its parameters' values as attributes.
 
     ``params`` holds the parameters by attribute: the question's own first, then those of its groups in the order of the
-    bases. ``has_chart`` and ``explains`` say whether its report can be drawn and its numbers be traced to formulas.
-    ``progress`` is told how far the answer is, where it takes long.
+    bases; ``named`` are those that were given. ``has_chart`` and ``explains`` say whether its report can be drawn and
+    its numbers be traced to formulas. ``progress`` is told how far the answer is, where it takes long.
     """
 
     params: ClassVar[Mapping[str, Param]] = {}
@@ -142,6 +142,8 @@ class Question:
         if unknown is not None:
             hint = did_you_mean(unknown, self.params) or f"parameters: {', '.join(self.params)}"
             raise InputError(f"there is no parameter {unknown!r}", hint=hint)
+        self.named = tuple(name for name, value in given.items()
+                           if value not in (None, (), []) and str(value) != str(self.params[name].default))  # fmt: skip
         for name, each in self.params.items():
             value = each.value(given.get(name))
             if each.is_required and value is None:

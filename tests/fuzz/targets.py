@@ -15,7 +15,6 @@ import yaml
 
 import kvcalc
 from kvcalc import api
-from kvcalc.cli.runner import Runner, report_names
 from kvcalc.engines.logs import read_log
 from kvcalc.evidence.log_text import log_of
 from kvcalc.evidence.read import read_records
@@ -252,7 +251,7 @@ def checks(random: Random, folder: Path) -> None:
     document = yaml.safe_load(CHECKS)
     text = damaged_text(CHECKS, random) if random.random() < 0.5 else json.dumps(damaged_document(document, random))
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    api.check_files([path], Runner(), report_names())
+    api.check_files([path])
 
 
 RECORDS = {

@@ -86,7 +86,7 @@ def test_what_is_not_damaged_is_read(tmp_path: Path) -> None:
         columns = targets.parse_columns("time=when:ms,prompt=in,output=out") if name == "own.csv" else None
         assert name == "own.tsv" or len(list(targets.read_trace(tmp_path / name, columns=columns))) == 2
     (tmp_path / "c.yaml").write_text(targets.CHECKS, encoding="utf-8")
-    assert targets.api.check_files([tmp_path / "c.yaml"], targets.Runner(), targets.report_names()).checks
+    assert targets.api.check_files([tmp_path / "c.yaml"]).checks
 
 
 def test_the_same_seed_damages_in_the_same_way() -> None:

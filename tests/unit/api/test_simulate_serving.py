@@ -3,8 +3,8 @@
 import pytest
 
 import kvcalc
-from kvcalc.api import serving
 from kvcalc.core.requests import Request
+from kvcalc.questions import simulate as serving
 from kvcalc.simulate.timer import ConstantTimer
 
 ALONE = Request(name="a", arrival_s=3.0, prompt_tokens=1000, output_tokens=2)

@@ -1,0 +1,303 @@
+"""What becomes of a load on an engine: ``kvcalc simulate``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.readers import count, duration, flag, memory, number, rate, whole
+from kvcalc.importers.traces import read_trace
+from kvcalc.questions.declared import Answer, Question, param
+from kvcalc.questions.deployments import engine_options
+from kvcalc.questions.groups import GPU_OR_NONE, Acceptance, Engine, Run
+from kvcalc.questions.speculate import placed_draft
+from kvcalc.simulate import load as loads
+from kvcalc.simulate.run import Serving, ServingRun
+from kvcalc.simulate.timer import step_timer
+from kvcalc.sources import find_calibration, load_calibration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from kvcalc.core.reports.simulate import Capacity, SimulateReport
+    from kvcalc.core.requests import Request
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.observers import Observer
+    from kvcalc.simulate.timer import StepTimer
+    from kvcalc.simulate.workload import FollowUps
+
+__all__ = ["Load", "LoadOptions", "Serving", "ServingOptions", "Simulate", "find_capacity", "simulate_serving"]
+
+_DEFAULT_TOLERANCE = 0.01
+
+
+class LoadOptions(Question):
+    """What is asked of a server; the names are the fields of `kvcalc.Load`."""
+
+    trace: str | None = param(
+        "--trace", help="Requests: Azure's CSV, Mooncake's JSON lines, or any with --columns.", on_page=False
+    )
+    columns: str | None = param(
+        "--columns", help="Columns of the trace: time=ts:ms,prompt=in,output=out.", on_page=False
+    )
+    arrival: str | None = param("--arrival", help="trace, poisson, gamma, constant, ramp or closed.")
+    rate: float | None = param("--rate", help="Requests a second; of a ramp, at its beginning.", read=number)
+    last_rate: float | None = param("--last-rate", help="ramp: requests a second at its end.", read=number)
+    variation: float | None = param("--variation", help="gamma: coefficient of variation of the gaps (2).", read=number)
+    requests: int | None = param("--requests", help="How many; all of a trace, or 1,000.", read=count)
+    prompt: str | None = param("--prompt", help="Tokens of prompts: 512, uniform:128-2048, lognormal:1020,0.9 …")
+    output_tokens: str | None = param("--output-tokens", help="Tokens of outputs, likewise.")
+    users: int | None = param("--users", help="closed: users who ask again after each answer.", read=whole)
+    think_s: float | None = param(
+        "--think", help="closed, conversations: mean time between answer and question: 5s.", read=duration
+    )
+    turns: str | None = param("--turns", help="Conversations of so many turns: 4, uniform:1-8 …")
+    system_tokens: int | None = param(
+        "--system-tokens", help="Tokens of a system prompt that all conversations share.", read=count
+    )
+    seed: int | None = param("--seed", help="Of all random numbers (0).", read=whole)
+
+
+class ServingOptions(Acceptance):
+    """How a load is served; the names are the fields of `kvcalc.Serving`."""
+
+    kv_memory_bytes: int | None = param(
+        "--kv-memory", help="Memory for the cache on each GPU; skips the budget.", read=memory
+    )
+    policy: str | None = param("--policy", help="Who is served first: fcfs or priority.")
+    preemption: str | None = param(
+        "--preemption", help="recompute, or swap: blocks go to the host's memory and come back."
+    )
+    host_bytes_per_s: float | None = param(
+        "--host-rate", help="swap: link to the host's memory, of each GPU: 50GB/s.", read=rate
+    )
+    gamma: int | None = param("--gamma", help="Speculative decoding: draft tokens of each verification.", read=whole)
+    draft: str | None = param("--draft", help="Model that drafts; left out, drafting takes no time (n-grams).")
+    step_times: str | None = param(
+        "--step-times", help="Time of a step: ideal, serial, estimate, or a duration such as 20ms."
+    )
+    calibration: str | None = param(
+        "--calibration", help="What estimate stands on: a calibration's name or file.", on_page=False
+    )
+    replicas: int | None = param("--replicas", help="Engines that requests are dealt to, each on --gpus.", read=whole)
+    routing: str | None = param("--routing", help="round-robin, least-loaded or prefix-aware.")
+    prefill_replicas: int | None = param(
+        "--prefill-replicas", help="Engines that only prefill; the others then only decode.", read=whole
+    )
+    transfer_bytes_per_s: float | None = param(
+        "--transfer-rate", help="Link from prefill to decode, of each GPU: 50GB/s.", read=rate
+    )
+    exact_steps: bool | None = param(
+        "--exact-steps", help="No jumps over steps: the same decisions and times, more slowly.", read=flag
+    )
+    slo: str | None = param("--slo", help="Limits: ttft_p95=1s,tpot_p95=50ms.")
+
+
+class Simulate(Engine, Run, ServingOptions, LoadOptions):
+    """A serving run under load: TTFT, TPOT, throughput, the cache, and the highest load that holds.
+
+    Example: kvcalc simulate --model llama3.1-8b --gpu h200 --prompt lognormal:1020,0.9 --output-tokens 200 --rate 4
+    """
+
+    model: Any = param(
+        "--model",
+        "-m",
+        help="Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors.",
+    )
+    gpu: str | None = GPU_OR_NONE
+    engine: str = param(
+        "--engine", help="vllm: the engine whose scheduler and cache are simulated.", default="vllm", on_page=False
+    )
+    steps: str | None = param(
+        "--steps", help="Replay a recorded scenario on a step clock.", metavar="FILE", on_page=False
+    )
+    find_capacity: bool = param(
+        "--find-capacity",
+        help="Search for the highest rate at which all of --slo holds.",
+        read=flag,
+        default=False,
+        on_page=False,
+    )
+    tolerance: float = param(
+        "--tolerance",
+        help="--find-capacity: how close, as a share of the rate.",
+        read=number,
+        default=_DEFAULT_TOLERANCE,
+        on_page=False,
+    )
+    save_requests: str | None = param(
+        "--save-requests", help="Write a row for each request: .csv or .parquet.", metavar="FILE", on_page=False
+    )
+    save_trace: str | None = param(
+        "--save-trace", help="Write what happened when, for Perfetto: .json.", metavar="FILE", on_page=False
+    )
+    has_chart = True
+
+    # how long the simulation itself may take, and what is told of each rate that is tried
+    within_s: float | None = None
+    tried: Callable[[float, bool], None] | None = None
+
+    def answer(self) -> Answer:
+        """Return what becomes of the load, or of a recorded scenario."""
+        if self.steps is not None:
+            return self._replayed(self.steps)
+        for name, example in (("model", "llama3.1-8b"), ("gpu", "h200")):
+            if getattr(self, name) is None:
+                raise InputError(f"--{name} is missing", hint=f"for example --{name} {example}", parameter=name)
+        load = Load(**self.given(LoadOptions))
+        serving = self._serving()
+        deployment = self.deployment()
+        capacity = None
+        if self.find_capacity:
+            capacity = find_capacity(deployment, load, serving=serving, tolerance=self.tolerance, progress=self.tried)
+        report = simulate_serving(
+            deployment,
+            load,
+            serving=serving,
+            capacity=capacity,
+            save_requests=self.save_requests,
+            save_trace=self.save_trace,
+            progress=self.progress,
+            within_s=self.within_s,
+        )
+        return Answer(report, hardware=deployment.hardware)
+
+    def deployment(self) -> Deployment:
+        """Return the model on its accelerators; the engine starts it as the run is set up."""
+        from kvcalc.questions.deployments import placed
+
+        return placed(self.model, {}, gpu=self.gpu, **self.given(Run))
+
+    def _serving(self) -> Serving:
+        if self.engine != "vllm":
+            what = f"the scheduler of engine {self.engine!r} is not modelled"
+            raise InputError(what, hint="leave out --engine: it is vllm", parameter="engine")
+        return Serving(options=engine_options(self.engine, self.given(Engine)), **self.given(ServingOptions))
+
+    def _replayed(self, path: str) -> Answer:
+        from kvcalc.questions.replay import replay_steps
+
+        if set(self.named) - {"steps"}:
+            raise InputError("a replay takes all it needs from its file", hint="beside --steps give --json or --output")
+        return Answer(replay_steps(path))
+
+
+class Load(loads.Load):
+    """Requests that can be made again and again, and at another rate; traces are read from files.
+
+    Args and errors are those of `kvcalc.simulate.load.Load`.
+    """
+
+    __slots__ = ()
+
+    trace_reader = staticmethod(read_trace)
+
+
+def simulate_serving(
+    deployment: Deployment,
+    load: Load | Iterable[Request] | FollowUps,
+    *,
+    serving: Serving | None = None,
+    capacity: Capacity | None = None,
+    observers: Sequence[Observer] = (),
+    save_requests: str | Path | None = None,
+    save_trace: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    within_s: float | None = None,
+) -> SimulateReport:
+    """Return what becomes of a load on an engine: latencies, throughput, the cache.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes of one replica.
+        load: what is asked.
+        serving: how it is served.
+        capacity: what `find_capacity` found for them; the load is then served at that rate.
+        observers: take in every run of steps and every request.
+        save_requests: a ``.csv`` or ``.parquet`` file for a row of each request, in the order in which they finish.
+        save_trace: a ``.json`` file for a trace that ui.perfetto.dev shows.
+        progress: is told now and then how many requests have finished, and of how many; 0 where that is not known.
+        within_s: how long the simulation itself may take.
+
+    Raises:
+        InputError: options that contradict each other, a load without requests, requests out of order, or a simulation
+            that takes longer than it may.
+        UnsupportedError: a model whose cache or step times are not modelled.
+        OSError: a file that cannot be read or written.
+    """
+    from kvcalc.render.perfetto import open_trace
+    from kvcalc.render.row_file import row_file
+    from kvcalc.simulate.observers import Progress, TimeLimit
+    from kvcalc.simulate.recording import REQUEST_COLUMNS, RequestRows, TimelineRecorder
+
+    run = _run_maker(deployment, serving or Serving())()
+    if capacity is not None and isinstance(load, Load):
+        load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
+    with ExitStack() as files:
+        watching = list(observers)
+        timeline = None
+        if save_requests is not None:
+            watching.append(RequestRows(files.enter_context(row_file(save_requests, REQUEST_COLUMNS))))
+        if save_trace is not None:
+            timeline = TimelineRecorder(files.enter_context(open_trace(save_trace)))
+            watching.append(timeline)
+        if within_s is not None:
+            watching.append(TimeLimit(within_s))
+        if progress is not None:
+            watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
+        run.serve(load.source() if isinstance(load, Load) else load, watching)
+        if timeline is not None:
+            timeline.end()
+    return run.report(load.text if isinstance(load, Load) else "given requests", capacity=capacity)
+
+
+def find_capacity(
+    deployment: Deployment,
+    load: Load,
+    *,
+    serving: Serving,
+    tolerance: float = _DEFAULT_TOLERANCE,
+    progress: Callable[[float, bool], None] | None = None,
+) -> Capacity:
+    """Return the highest rate at which all limits hold.
+
+    A limit that breaks at one rate is taken to break at every higher one. Rates scale the load's arrivals and leave the
+    requests as they are, so that the answer is that of this load, of this length.
+
+    Args:
+        deployment: model, accelerator, formats and parallel sizes of one replica.
+        load: what is asked; the search starts at its rate.
+        serving: how it is served, with limits.
+        tolerance: how far the rate found may be below the lowest that breaks a limit, as a share.
+        progress: is told of each rate tried and whether it held.
+
+    Raises:
+        InputError: no limits, a closed loop, or a tolerance too small.
+    """
+    from kvcalc.simulate import capacity
+
+    make_run = _run_maker(deployment, serving)
+    return capacity.find_capacity(make_run, load, slo=serving.slo, tolerance=tolerance, progress=progress)
+
+
+def _run_maker(deployment: Deployment, serving: Serving) -> Callable[[], ServingRun]:
+    """Load the draft and the calibrations that a run names, and return what makes such runs."""
+    draft = None if serving.draft is None else placed_draft(deployment, serving.draft)
+    return partial(
+        ServingRun,
+        deployment,
+        serving,
+        timer=_timer(deployment, serving),
+        draft=draft,
+        draft_timer=None if draft is None else _timer(draft, serving),
+    )
+
+
+def _timer(deployment: Deployment, serving: Serving) -> StepTimer:
+    calibration = None
+    if serving.step_times == "estimate":
+        asked = serving.calibration
+        calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
+    return step_timer(deployment, serving.step_times, calibration)
