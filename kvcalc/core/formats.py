@@ -85,6 +85,8 @@ _PLAIN = (
     ("fp8_block128", 128 * 128, 128 * 128 + 4, "fp8"),
     # bitsandbytes: an fp32 scale for 64 elements; double quantisation: an 8-bit one, and an fp32 for 256 of these
     ("nf4", 64, 36, "fp4"), ("nf4_double", 64 * 256, 32 * 256 + 256 + 4, "fp4"),
+    # index keys beside packed latent vectors: one fp32 scale for 128 elements
+    ("fp8_scaled", 128, 132, "fp8"),
     # latent vectors of 512 elements beside a rotary key of 64 in bf16: fp8 with four fp32 scales, and nvfp4
     ("fp8_ds_mla", 576, 512 + 4 * 4 + 128, "fp8"), ("nvfp4_ds_mla", 576, 352, "fp4"),
 )  # fmt: skip

@@ -116,7 +116,7 @@ def entry_bytes(mixer: Traits, formats: Formats, *, tensor: int = 1) -> int:
     if entry is None:
         return 0
     kept = _keys_and_values(entry.kv_heads, entry.key_dim, entry.value_dim, formats, tensor)
-    return kept + _one_key(entry.index_dim, formats)
+    return kept + _index_key(entry.index_dim, formats)
 
 
 def _keys_and_values(kv_heads: int, key_dim: int, value_dim: int, formats: Formats, tensor: int) -> int:
@@ -126,8 +126,10 @@ def _keys_and_values(kv_heads: int, key_dim: int, value_dim: int, formats: Forma
     return int(keys + values)
 
 
-def _one_key(width: int, formats: Formats) -> int:
-    return int(formats.key.bytes(width, head_dim=width))
+def _index_key(width: int, formats: Formats) -> int:
+    """Bytes of an index key: beside packed latent vectors it is in fp8 with an fp32 scale for 128 elements."""
+    key = FORMATS["fp8_scaled"] if formats.key.name.endswith("_ds_mla") else formats.key
+    return int(key.bytes(width, head_dim=width))
 
 
 def heads_bytes(mixer: Attention, formats: Formats, *, tensor: int = 1) -> int:
@@ -154,7 +156,7 @@ def index_key_bytes(indexer: Indexer | None, formats: Formats) -> int:
     >>> index_key_bytes(Indexer(heads=64, head_dim=128, top_k=2048), Formats()), index_key_bytes(None, Formats())
     (256, 0)
     """
-    return 0 if indexer is None else _one_key(indexer.entry_dim, formats)
+    return 0 if indexer is None else _index_key(indexer.entry_dim, formats)
 
 
 def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
@@ -162,7 +164,8 @@ def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
     index_dim = 0 if mixer.indexer is None else mixer.indexer.entry_dim
     width = mixer.head_dim + index_dim
     branches = 2 if mixer.overlap else 1
-    entries = (tokens // mixer.ratio) * formats.key.bytes(width, head_dim=width)
+    entry = entry_bytes(mixer, formats) + index_key_bytes(mixer.indexer, formats)
+    entries = (tokens // mixer.ratio) * entry
     waiting = (tokens % mixer.ratio) * formats.state.bytes(2 * branches * width)
     kept = mixer.overlap and tokens >= mixer.ratio
     overlap = mixer.ratio * (formats.state.bytes(width) + FORMATS["fp32"].bytes(width)) if kept else 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.engines.start import EngineStart
 
-__all__ = ["EngineBudget", "Interval", "engine_budget"]
+__all__ = ["EngineBudget", "Interval", "engine_budget", "vllm_overhead"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +85,26 @@ def _vllm(start: EngineStart, *, rocm: bool) -> EngineBudget:
     peak = vllm_budget.activation_peak(
         model, start.formats, tokens=start.pass_tokens, sequences=sequences, parallel=parallel, version=version
     )
-    outside = vllm_budget.outside_memory(model, parallel=parallel, version=version, rocm=rocm)
-    graphs = vllm_budget.graph_memory(model, sequences=sequences, parallel=parallel, version=version, rocm=rocm)
     return EngineBudget(
         utilization=vllm.default_utilization(options.version) if options.utilization is None else options.utilization,
         activations=peak,
-        overhead=outside.plus(graphs).plus(position_tables(start.model, start.formats)),
+        overhead=vllm_overhead(start, rocm=rocm),
     )
+
+
+def vllm_overhead(start: EngineStart, *, rocm: bool) -> Interval:
+    """Return what vLLM takes off its share beside weights and pass: libraries, graphs and tables of positions.
+
+    Args:
+        start: vLLM as it is started.
+        rocm: whether it runs on ROCm.
+
+    Raises:
+        InputError: not a version.
+    """
+    model, parallel, version = start.model, start.parallel, start.options.version or vllm.VERSION
+    outside = vllm_budget.outside_memory(model, parallel=parallel, version=version, rocm=rocm)
+    graphs = vllm_budget.graph_memory(
+        model, sequences=start.pass_sequences, parallel=parallel, version=version, rocm=rocm
+    )
+    return outside.plus(graphs).plus(position_tables(model, start.formats))

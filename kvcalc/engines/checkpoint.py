@@ -63,16 +63,22 @@ def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile
 def cache_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile | None = None) -> str | None:
     """Return the cache format that an engine takes where none is asked for; none where it is that of the model.
 
-    SGLang keeps DeepSeek-V4 and Muse-Spark in fp8, and sparse latent attention where Blackwell's kernels read it.
+    vLLM and SGLang keep DeepSeek-V4's cache in fp8, and some sparse latent attention where Blackwell's kernels read it.
 
     Source: SGLang 0.5.23, ``arg_groups/overrides.py`` (``_deepseek_v4_kv_cache_dtype``, ``_muse_spark_overrides``,
-    ``_dsa_kv_cache_dtype_default``); vLLM and others take what the checkpoint declares.
+    ``_dsa_kv_cache_dtype_default``); vLLM as `own_cache_format` cites it; others take what the checkpoint declares.
     """
-    if engine != "sglang":
-        return model.kv_dtype
-    from kvcalc.engines.sglang.defaults import cache_format  # with SGLang's rules, which few questions need
+    generation = "" if hardware is None else hardware.architecture
+    # each engine's rules are loaded where it is asked about
+    if engine == "vllm":
+        from kvcalc.engines.vllm.cache_formats import own_cache_format
 
-    return cache_format(model, "" if hardware is None else hardware.architecture)
+        return model.kv_dtype or own_cache_format(model, generation)
+    if engine == "sglang":
+        from kvcalc.engines.sglang.defaults import cache_format
+
+        return cache_format(model, generation)
+    return model.kv_dtype
 
 
 def check_split(model: ModelProfile, tensor: int) -> None:

@@ -10,6 +10,7 @@ from kvcalc.core.same import Same
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_split
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
+from kvcalc.engines.vllm.cache_formats import check_cache_format
 from kvcalc.engines.vllm.defaults import PASS_TOKENS, with_defaults
 
 if TYPE_CHECKING:
@@ -25,31 +26,11 @@ __all__ = ["ENGINES", "Held", "Pool", "check_vllm", "pool", "vllm_options"]
 
 # What is kept for who asks again with other batches and contexts.
 _MOST_POOLS, _MOST_LAYOUTS = 256, 512
-# Cache formats that an engine has; the compressed ones are its own, with scales as their names say.
-_VLLM_CACHES = (
-    "bf16",
-    "fp16",
-    "fp32",
-    "fp8",
-    "fp8_e4m3",
-    "fp8_e5m2",
-    "fp8_per_token_head",
-    "int8_per_token_head",
-    "int4_per_token_head",
-    "nvfp4",
-)
 _VLLM_GPU_BLOCK = 16
 
 
 def _most_sequences(options: EngineOptions, parallel: Parallel) -> int:
     return MOST_SEQUENCES if options.max_num_seqs is None else options.max_num_seqs * parallel.data
-
-
-def _check_caches(engine: str, formats: Formats, known: tuple[str, ...]) -> None:
-    for found in (formats.key.name, formats.value.name):
-        if found not in known:
-            hint = f"its formats are {', '.join(known)}"
-            raise InputError(f"{engine} keeps no cache in {found}", hint=hint, parameter="kv-dtype")
 
 
 def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> None:
@@ -58,7 +39,7 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
     Raises:
         InputError: it does not.
     """
-    _check_caches("vLLM", formats, _VLLM_CACHES)
+    check_cache_format(model, formats, version=options.version or vllm.VERSION, generation=options.generation)
     check_split(model, parallel.tensor)
     if options.platform == "gpu" and (options.block_size or _VLLM_GPU_BLOCK) % _VLLM_GPU_BLOCK:
         raise InputError(f"vLLM's blocks on a GPU are multiples of {_VLLM_GPU_BLOCK} tokens, not {options.block_size}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.units import ceil_div
-from kvcalc.cost.cache import entry_bytes, heads_bytes, kv_heads_per_rank, state_bytes
-from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
+from kvcalc.cost.cache import kv_heads_per_rank, state_bytes
+from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes
+from kvcalc.engines.vllm.cache_formats import boundary_layers, token_bytes
 from kvcalc.engines.vllm.compressed import COMPRESSED_BLOCK, compressed_specs, window_spec
 from kvcalc.engines.vllm.pages import Spec, not_modelled
 from kvcalc.engines.vllm.releases import (
@@ -77,12 +78,17 @@ def layer_specs(
     """
     maker = _maker(model, formats, options, tensor=tensor)
     layers = model.blocks if blocks is None else blocks
+    boundary = boundary_layers(model, formats)
+    if boundary and len(layers) != model.layers:
+        raise not_modelled("a packed cache on pipeline stages")
+    makers = {False: maker, True: replace(maker, formats=_unpacked(formats))}
     # layers of a kind are one object: its specs are made once
+    kinds = [(index in boundary, block) for index, block in enumerate(layers)]
     made = {
-        id(block): tuple(spec for mixer in block.mixers for spec in maker.of(mixer))
-        for block in {id(block): block for block in layers}.values()
+        (unpacked, id(block)): tuple(spec for mixer in block.mixers for spec in makers[unpacked].of(mixer))
+        for unpacked, block in {(unpacked, id(block)): (unpacked, block) for unpacked, block in kinds}.values()
     }
-    return tuple(spec for block in layers for spec in made[id(block)])
+    return tuple(spec for unpacked, block in kinds for spec in made[unpacked, id(block)])
 
 
 def draft_specs(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1) -> tuple[Spec, ...]:
@@ -172,7 +178,7 @@ class _Maker:
         return Spec(
             kind=mixer.kind,
             block_size=block,
-            page_bytes=block * _token_bytes(mixer, self.formats, tensor=self.tensor),
+            page_bytes=block * token_bytes(mixer, self.formats, tensor=self.tensor),
             reach=reach,
             shape=(kv_heads_per_rank(mixer.kv_heads, self.tensor), mixer.head_dim, mixer.value_dim),
         )
@@ -185,7 +191,7 @@ class _Maker:
         return kernel
 
     def _latent(self, mixer: Latent) -> tuple[Spec, ...]:
-        token = _token_bytes(mixer, self.formats, tensor=self.tensor)
+        token = token_bytes(mixer, self.formats, tensor=self.tensor, generation=self.options.generation)
         width = mixer.kv_lora_rank + mixer.rope_dim
         latent = Spec(
             kind="latent", block_size=self.block_size, page_bytes=self.block_size * token, shape=(1, width, 0)
@@ -212,7 +218,7 @@ class _Maker:
 def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int) -> _Maker:
     architecture = _served_as(model)
     if architecture in _NEVER_FP8:
-        formats = replace(formats, key=formats.hidden, value=formats.hidden)
+        formats = _unpacked(formats)
     mixers = [
         _as_run(mixer, architecture, options, tensor=tensor) for block in model.block_counts for mixer in block.mixers
     ]
@@ -221,13 +227,15 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
     block = _requested_block(attention, architecture, options, hybrid=bool(states))
     page = None
     if states and attention is not None:
-        token = _token_bytes(attention, formats, tensor=tensor)
+        token = token_bytes(attention, formats, tensor=tensor, generation=options.generation)
         largest = max(state_bytes(state, formats, tensor=tensor) for state in states)
         step = max(_KERNEL_BLOCK[options.platform], block)
         step = max(step, _latent_step(options)) if isinstance(attention, Latent) else step
         step = lcm(step, block_step(states, architecture, options))
         block = max(block, step * ceil_div(largest, step * token))
         page = block * token
+    if attention is not None and boundary_layers(model, formats):
+        block = _covering(block, attention, formats, tensor=tensor)
     return _Maker(
         architecture=architecture,
         formats=formats,
@@ -236,6 +244,21 @@ def _maker(model: ModelProfile, formats: Formats, options: VllmOptions, *, tenso
         block_size=block,
         state_page_bytes=page,
     )
+
+
+def _covering(block: int, mixer: Full | Sliding | Chunked | Latent, formats: Formats, *, tensor: int) -> int:
+    """Return the tokens of a block whose packed page covers one of the model's own format, of the smallest block.
+
+    Source: vLLM 0.33, ``Platform._align_heterogeneous_kv_block_size``.
+    """
+    plain = token_bytes(mixer, _unpacked(formats), tensor=tensor)
+    smallest = _KERNEL_BLOCK["gpu"]
+    step = max(smallest, block)
+    return step * ceil_div(smallest * plain, step * token_bytes(mixer, formats, tensor=tensor))
+
+
+def _unpacked(formats: Formats) -> Formats:
+    return replace(formats, key=formats.hidden, value=formats.hidden)
 
 
 def _served_as(model: ModelProfile) -> str:
@@ -285,14 +308,3 @@ def _as_run(mixer: Mixer, architecture: str, options: VllmOptions, *, tensor: in
     if isinstance(mixer, State):
         return state_as_run(mixer, architecture, options, tensor=tensor)
     return mixer
-
-
-def _token_bytes(mixer: Full | Sliding | Chunked | Cross | Latent, formats: Formats, *, tensor: int) -> int:
-    """Return the bytes of a token in a layer's page."""
-    if isinstance(mixer, Cross):
-        return heads_bytes(mixer, formats, tensor=tensor)
-    if isinstance(mixer, Latent) and mixer.indexer is not None:
-        if formats.key.unit == "fp8":
-            return scaled_latent_bytes(mixer, formats)
-        mixer = replace(mixer, indexer=None)
-    return entry_bytes(mixer, formats, tensor=tensor)

@@ -7,7 +7,7 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnknownNameError
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import cache_formats, parse_format
 from kvcalc.core.model import Chunked, Full, Latent, Sliding, State
 from kvcalc.engines.vllm import VllmOptions
 from kvcalc.engines.vllm.defaults import LENGTH_WITHOUT_LIMIT, caches_prefixes, has_delta_nets, passes_in_flight
@@ -134,14 +134,13 @@ def _formats(start_up: StartUp, model: ModelProfile) -> Formats:
 
 def _kv_format(asked: str) -> str:
     name = asked.removeprefix("torch.")
-    if name == "fp8_ds_mla":
-        return "fp8"
     try:
-        return parse_format(name).name
+        cache_formats(name)
     except UnknownNameError as unknown:
         raise UnknownNameError(
             f"the log's kv_cache_dtype {asked!r} is not a format that kvcalc knows", hint=unknown.hint
         ) from None
+    return name
 
 
 def _options(start_up: StartUp, model: ModelProfile) -> VllmOptions:

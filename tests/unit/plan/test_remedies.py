@@ -1,6 +1,7 @@
 """Start-up refusals: the reason, what took the memory, and flags that would start by an independent reading of the rules."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,13 +11,14 @@ from kvcalc import api
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.units import GIB
-from kvcalc.core.workload import Formats
+from kvcalc.core.workload import Formats, Parallel
 from kvcalc.engines.llama_cpp import LlamaCppOptions
 from kvcalc.engines.llama_cpp import layout as llama_cpp_layout
 from kvcalc.engines.logs import StartUp
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.vllm import VllmOptions, memory_to_start
-from kvcalc.plan.reconcile.remedies.vllm_memory import printed_memory
+from kvcalc.plan.reconcile.remedies.attempt import Attempt
+from kvcalc.plan.reconcile.remedies.vllm_memory import PrintedMemory, printed_memory
 from kvcalc.plan.reconcile.setups import Setup
 
 ENGINE = (
@@ -618,3 +620,25 @@ def test_a_gpu_that_contradicts_the_log_is_told_and_not_used():
     assert not any("contradicts" in note for note in (*alone.notes, *same.notes))
     assert other.memory == alone.memory
     assert any("h100-sxm contradicts" in note for note in api.reconcile(CUT.format(mib=18432), gpu="h100-sxm").notes)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_beside_a_smaller_pass_the_engine_takes_what_fit_says(ranks):
+    # 4 GiB of the pass that did not fit, a quarter of them for a quarter of its tokens
+    spread = Parallel(tensor=ranks)
+    printed = PrintedMemory(
+        total=80 * GIB,
+        free=None,
+        left=None,
+        utilization=0.9,
+        ranks=spread,
+        used=20 * GIB,
+        loaded=16 * GIB,
+        pass_tokens=8192,
+    )
+    options = EngineOptions(version="0.32", max_num_batched_tokens=2048)
+    model, card = api.load_model("llama3.1-8b"), api.load_hardware("h100-sxm")
+    attempt = Attempt(engine="vllm", model=model, length=4096, options=options, parallel=spread, hardware=card)
+    budget = attempt.room(None).budget
+    assert printed.of(attempt) == int(0.9 * 80 * GIB) - 17 * GIB - budget.overhead_bytes
+    assert printed.of(replace(attempt, hardware=None)) == printed.of(attempt)

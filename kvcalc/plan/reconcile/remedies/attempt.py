@@ -11,6 +11,7 @@ from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.search import largest
 from kvcalc.core.units import GIB, bytes_text
 from kvcalc.core.workload import Parallel
+from kvcalc.engines.budget import vllm_overhead
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.reconcile.weights import stored_otherwise
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, room
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.drafts import Draft
     from kvcalc.engines.logs import StartUp
     from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.room import Room
 
 __all__ = [
@@ -118,6 +120,24 @@ class Attempt:
         """Return it on so many tensor-parallel ranks."""
         return replace(self, parallel=replace(self.parallel, tensor=tensor), flags=(*self.flags, flag))
 
+    @property
+    def _deployment(self) -> Deployment:
+        deployment = deploy(
+            self.model,
+            hardware=self.hardware,
+            parallel=self.parallel,
+            kv=self.kv,
+            engine=self.engine,
+            options=replace(self.options, max_model_len=self.length),
+        )
+        return replace(deployment, draft=self.draft)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of a rank that vLLM takes beside weights and pass at most, by the rule of `fit`."""
+        rocm = self.hardware is not None and self.hardware.vendor == "amd"
+        return vllm_overhead(self._deployment.start(), rocm=rocm).most
+
     def room(self, kv_bytes: int | None) -> Room | None:
         """Return its memory; none where the engine refuses the options, or where the memory is not known.
 
@@ -128,15 +148,7 @@ class Attempt:
             return None
         terms = NO_TERMS if kv_bytes is None else BudgetTerms(kv_bytes=kv_bytes)
         try:
-            deployment = deploy(
-                self.model,
-                hardware=self.hardware,
-                parallel=self.parallel,
-                kv=self.kv,
-                engine=self.engine,
-                options=replace(self.options, max_model_len=self.length),
-            )
-            deployment = replace(deployment, draft=self.draft)
+            deployment = self._deployment
             found = room(deployment, max_model_len=self.length, terms=terms)
             if found.budget is not None and self.loaded is not None:
                 left = found.kv_bytes + found.budget.weight_bytes - self.loaded.of(self.parallel)

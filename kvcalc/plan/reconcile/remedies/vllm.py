@@ -113,7 +113,7 @@ def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, me
         length=setup.options.max_model_len,
         options=options,
         parallel=memory.ranks,
-        kv=setup.formats.key.name,
+        kv="/".join(dict.fromkeys((setup.formats.key.name, setup.formats.value.name))),
         hardware=hardware,
         draft=_draft(start_up, setup),
     )

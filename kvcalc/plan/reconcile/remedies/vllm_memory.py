@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.engines.logs.refusals import PROFILING
-from kvcalc.engines.terms import runtime_overhead
 from kvcalc.engines.vllm.defaults import batch_defaults
 from kvcalc.engines.vllm.releases import VERSION, default_utilization, release_of
 from kvcalc.plan.reconcile.findings import bytes_of_gib
@@ -75,7 +74,7 @@ class PrintedMemory:
             return None
         tokens = attempt.options.max_num_batched_tokens or self.pass_tokens
         peak = (self.used - self.loaded) * tokens // self.pass_tokens
-        return int(share * self.total) - self.loaded - peak - runtime_overhead(ranks=attempt.parallel.gpus).most
+        return int(share * self.total) - self.loaded - peak - attempt.overhead_bytes
 
 
 def printed_memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None) -> PrintedMemory:
