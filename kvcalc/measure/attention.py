@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kvcalc.core.model import Chunked, Sliding
+from kvcalc.measure.kernels import Plain, causal_mask, heads_apart, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from kvcalc.measure.library import Device
     from kvcalc.measure.weights import Linear, WeightMaker
 
-__all__ = ["GroupedAttention", "HeadsCache", "Pass", "attend", "causal_mask", "normalised"]
+__all__ = ["GroupedAttention", "HeadsCache", "Pass", "Reading"]
 
 _ROTARY_BASE = 10_000.0
-_LEAST_SQUARE = 1e-6
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +31,9 @@ class Pass:
         start: position of the first new token: tokens in the cache.
         tokens: new tokens of each sequence.
         device: where it runs.
+        position: the same as ``start``, as a number on the device; where it is given, ``start`` is not looked at, so
+            that a graph of the pass runs at any position.
+        kernels: the variant of the layers' small operations.
         rotates: whether positions are rotary (else they were added to the embeddings).
         touched: for each mixture, the experts that were used; filled only where the list is given.
         projected: tokens whose keys and values were projected, over all layers.
@@ -39,86 +42,84 @@ class Pass:
     start: int
     tokens: int
     device: Device
+    position: Any = None
+    kernels: Plain = field(default_factory=Plain)
     rotates: bool = True
     touched: list[int] | None = None
     projected: int = 0
-    _angles: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    _shared: dict[object, Any] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         """Tokens in the cache after the pass."""
         return self.start + self.tokens
 
+    @property
+    def on_device(self) -> bool:
+        """Whether the position stands on the device."""
+        return self.position is not None
+
+    @property
+    def positions(self) -> Any:
+        """Positions of the new tokens, on the device."""
+        if "positions" not in self._shared:
+            if self.on_device:
+                self._shared["positions"] = self.position + torch.arange(self.tokens, device=self.device.kind)
+            else:
+                self._shared["positions"] = torch.arange(self.start, self.end, device=self.device.kind)
+        return self._shared["positions"]
+
+    def slots(self, places: int) -> Any:
+        """Where the new tokens' entries stand in a cache of so many places that are used in turn."""
+        if ("slots", places) not in self._shared:
+            self._shared["slots", places] = self.positions % places
+        return self._shared["slots", places]
+
+    def mask(self, places: int, *, window: int | None = None, chunk: int | None = None) -> Any:
+        """Which of a cache's places each new token sees (tokens x places), once the new entries are in it."""
+        key = ("mask", places, window, chunk)
+        if key not in self._shared:
+            last = self.positions[-1]
+            entries = last - (last - torch.arange(places, device=self.device.kind)) % places
+            self._shared[key] = causal_mask(self.positions, entries, window=window, chunk=chunk) & (entries >= 0)
+        return self._shared[key]
+
+    def angles(self, width: int, dtype: Any) -> tuple[Any, Any]:
+        """Cosines and sines of the new tokens' positions (tokens x half the width), for vectors of a width."""
+        key = ("angles", width)
+        if key not in self._shared:
+            exponents = torch.arange(0, width, 2, device=self.device.kind, dtype=torch.float32) / width
+            angles = self.positions.float()[:, None] * _ROTARY_BASE**-exponents
+            self._shared[key] = (angles.cos().to(dtype), angles.sin().to(dtype))
+        pair: tuple[Any, Any] = self._shared[key]
+        return pair
+
     def rotate(self, heads: Any) -> Any:
         """Turn vectors (… x tokens x width) by their positions (rotary embedding, halves paired)."""
         if not self.rotates:
             return heads
-        width = heads.shape[-1]
-        if width not in self._angles:
-            exponents = torch.arange(0, width, 2, device=heads.device, dtype=torch.float32) / width
-            positions = torch.arange(self.start, self.end, device=heads.device, dtype=torch.float32)
-            angles = positions[:, None] * _ROTARY_BASE**-exponents
-            self._angles[width] = (angles.cos().to(heads.dtype), angles.sin().to(heads.dtype))
-        cos, sin = self._angles[width]
+        cos, sin = self.angles(heads.shape[-1], heads.dtype)
         first, second = heads.chunk(2, dim=-1)
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
-def normalised(vectors: Any, weight: Any, bias: Any = None) -> Any:
-    """Return vectors scaled to a mean square of one (RMSNorm), or with a bias centred first (LayerNorm).
-
-    A weight shorter than the vectors is for pieces of them, each normalised on its own.
-    """
-    if weight is None:
-        return torch.nn.functional.layer_norm(vectors, vectors.shape[-1:])
-    if bias is not None:
-        return torch.nn.functional.layer_norm(vectors, vectors.shape[-1:], weight, bias, _LEAST_SQUARE)
-    width = weight.shape[0]
-    if width == vectors.shape[-1]:
-        return torch.nn.functional.rms_norm(vectors, (width,), weight, _LEAST_SQUARE)
-    pieces = vectors.unflatten(-1, (-1, width))
-    return torch.nn.functional.rms_norm(pieces, (width,), weight, _LEAST_SQUARE).flatten(-2)
-
-
-def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: float, sinks: Any = None) -> Any:
-    """Return what queries read from a cache, the query heads of one KV head taken as rows of one matrix.
-
-    The cache is so read once for each KV head, not once for each query head.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a layer's attention reads of its cache, and with which weights.
 
     Args:
-        queries: sequences x heads x tokens x width.
-        keys: sequences x KV heads x entries x width.
-        values: sequences x KV heads x entries x value width.
-        mask: tokens x entries, true where a token sees an entry; none where all do.
         scale: factor of the scores.
-        sinks: for each head a score that takes part in the softmax and reads nothing, where a model has them.
-
-    Returns:
-        sequences x tokens x (heads * value width).
+        window: tokens that a window lets a token see, itself included.
+        chunk: tokens of a chunk, which a token sees its own of.
+        sinks: for each head a score that reads nothing.
+        device: where it runs.
     """
-    sequences, heads, tokens, width = queries.shape
-    kv_heads = keys.shape[1]
-    rows = (queries * scale).reshape(sequences, kv_heads, heads // kv_heads * tokens, width)
-    scores = torch.matmul(rows, keys.transpose(-1, -2)).float()
-    if mask is not None:
-        apart = scores.unflatten(2, (-1, tokens))
-        scores = apart.masked_fill(~mask, -math.inf).flatten(2, 3)
-    if sinks is not None:
-        beside = sinks.float().view(1, kv_heads, -1, 1).repeat_interleave(tokens, dim=2)
-        scores = torch.cat((scores, beside.expand(sequences, -1, -1, -1)), dim=-1)
-    shares = torch.softmax(scores, dim=-1)[..., : keys.shape[2]]
-    read = torch.matmul(shares.to(values.dtype), values)
-    return read.reshape(sequences, heads, tokens, -1).transpose(1, 2).flatten(2)
 
-
-def causal_mask(queries: Any, entries: Any, *, window: int | None = None, chunk: int | None = None) -> Any:
-    """Return which entries each query sees, from their positions: none later, none outside its window or chunk."""
-    seen = entries[None, :] <= queries[:, None]
-    if window is not None:
-        seen &= entries[None, :] > queries[:, None] - window
-    if chunk is not None:
-        seen &= entries[None, :] // chunk == queries[:, None] // chunk
-    return seen
+    scale: float
+    window: int | None
+    chunk: int | None
+    sinks: Any
+    device: Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +160,11 @@ class GroupedAttention:
         self.output: Linear = make.linear(mixer.heads * mixer.value_dim, hidden, vectors.get("output_bias"))
 
     def new_cache(self, batch: int, tokens: int, dtype: Any, device: str) -> HeadsCache:
-        """Return empty places for the tokens that the layer keeps of so many."""
+        """Return places, all zero, for the tokens that the layer keeps of so many."""
         mixer = self.mixer
         places = min(tokens, self.window or self.chunk or tokens)
-        keys = torch.empty(batch, mixer.kv_heads, places, mixer.head_dim, dtype=dtype, device=device)
-        values = torch.empty(batch, mixer.kv_heads, places, mixer.value_dim, dtype=dtype, device=device)
+        keys = torch.zeros(batch, mixer.kv_heads, places, mixer.head_dim, dtype=dtype, device=device)
+        values = torch.zeros(batch, mixer.kv_heads, places, mixer.value_dim, dtype=dtype, device=device)
         return HeadsCache(keys=keys, values=values)
 
     def __call__(self, hidden: Any, cache: HeadsCache, run: Pass) -> Any:
@@ -178,39 +179,42 @@ class GroupedAttention:
         if "query_norm" in self.vectors:
             queries = normalised(queries, self.vectors["query_norm"])
             keys = normalised(keys, self.vectors["key_norm"])
-        queries = run.rotate(_heads(queries, mixer.heads))
-        keys, values = run.rotate(_heads(keys, mixer.kv_heads)), _heads(values, mixer.kv_heads)
-        read = self._read(queries, keys, values, cache, run)
+        reading = Reading(
+            scale=1 / math.sqrt(mixer.head_dim),
+            window=self.window,
+            chunk=self.chunk,
+            sinks=self.vectors.get("sinks"),
+            device=run.device,
+        )
+        if run.tokens == 1 or run.on_device:
+            turned = run.kernels.store(queries, keys, values, cache, run)
+            read = run.kernels.read(turned, cache, run, reading)
+        else:
+            queries = run.rotate(heads_apart(queries, mixer.heads))
+            keys, values = run.rotate(heads_apart(keys, mixer.kv_heads)), heads_apart(values, mixer.kv_heads)
+            read = self._read_prompt(queries, keys, values, cache, run, reading)
         if gate is not None:
             read = (read.unflatten(-1, (mixer.heads, -1)) * torch.sigmoid(gate)).flatten(-2)
         return self.output(read)
 
-    def _read(self, queries: Any, keys: Any, values: Any, cache: HeadsCache, run: Pass) -> Any:
-        scoring: dict[str, Any] = {"scale": 1 / math.sqrt(self.mixer.head_dim), "sinks": self.vectors.get("sinks")}
+    def _read_prompt(self, queries: Any, keys: Any, values: Any, cache: HeadsCache, run: Pass, reading: Reading) -> Any:
         places = cache.keys.shape[2]
-        if run.tokens == 1:
-            place = run.start % places
-            cache.keys[:, :, place], cache.values[:, :, place] = keys[:, :, 0], values[:, :, 0]
-            held = place + 1 if self.chunk else min(run.end, places)
-            return attend(queries, cache.keys[:, :, :held], cache.values[:, :, :held], **scoring)
-        new = torch.arange(run.start, run.end, device=queries.device)
+        new = run.positions
         if run.end <= places:
             cache.keys[:, :, run.start : run.end], cache.values[:, :, run.start : run.end] = keys, values
             entries = torch.arange(run.end, device=queries.device)
             mask = causal_mask(new, entries, window=self.window, chunk=self.chunk)
-            return attend(queries, cache.keys[:, :, : run.end], cache.values[:, :, : run.end], mask, **scoring)
-        held = min(run.start, places)
-        kept = torch.arange(held, device=queries.device)
+            seen = cache.keys[:, :, : run.end], cache.values[:, :, : run.end]
+            return run.kernels.read_prompt(queries, *seen, mask, reading)
+        before = min(run.start, places)
+        kept = torch.arange(before, device=queries.device)
         kept = run.start - 1 - (run.start - 1 - kept) % places
         mask = causal_mask(new, torch.cat((kept, new)), window=self.window, chunk=self.chunk)
-        seen_keys = torch.cat((cache.keys[:, :, :held], keys), dim=2)
-        seen_values = torch.cat((cache.values[:, :, :held], values), dim=2)
+        seen = (
+            torch.cat((cache.keys[:, :, :before], keys), dim=2),
+            torch.cat((cache.values[:, :, :before], values), dim=2),
+        )
         last = new[-places:]
         cache.keys[:, :, last % places] = keys[:, :, -places:]
         cache.values[:, :, last % places] = values[:, :, -places:]
-        return attend(queries, seen_keys, seen_values, mask, **scoring)
-
-
-def _heads(vectors: Any, heads: int) -> Any:
-    """Return sequences x heads x tokens x width of sequences x tokens x (heads * width)."""
-    return vectors.unflatten(-1, (heads, -1)).transpose(1, 2)
+        return run.kernels.read_prompt(queries, *seen, mask, reading)

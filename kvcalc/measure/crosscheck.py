@@ -11,17 +11,27 @@ from kvcalc.measure.bench import measured_probes
 from kvcalc.measure.calibrate import calibration_of, ceilings, drift, noise_notes, today
 from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.crossover import crossings
+from kvcalc.measure.library import check_format
+from kvcalc.measure.loop import LoopRun
 from kvcalc.measure.machine import Plan, joined, reading
 from kvcalc.measure.scale import check_memory
-from kvcalc.measure.steps import Step, timed_steps
-from kvcalc.measure.verdicts import abs_errors, bound_checks, byte_checks, growth, step_row
+from kvcalc.measure.steps import Step, longest, timed_steps
+from kvcalc.measure.verdicts import (
+    abs_errors,
+    bound_checks,
+    byte_checks,
+    graph_checks,
+    growth,
+    loop_row,
+    step_row,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.core.reports.measure import CrosscheckRow, MeasuredSpeculation
+    from kvcalc.core.reports.measure import CrosscheckRow, MeasuredLoop, MeasuredSpeculation
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Probe
     from kvcalc.plan.deployment import Deployment
@@ -44,6 +54,8 @@ class Questions:
         hardware: ceilings; none for those that a bench reaches here.
         calibration: what estimates stand on; none for the one that the bench fits, if there is a bench.
         check: whether the loop itself is checked first.
+        kernels: variants of the loop's kernels, each measured.
+        loops: numbers of tokens that are decoded in a row, beside the single step.
     """
 
     deployments: tuple[Deployment, ...]
@@ -53,6 +65,8 @@ class Questions:
     hardware: HardwareProfile | None = None
     calibration: Calibration | None = None
     check: bool = True
+    kernels: tuple[str, ...] = ("plain",)
+    loops: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +77,7 @@ class _Measured:
     after: Sequence[Probe] = ()
     steps: list[Step] = field(default_factory=list)
     beside: list[Probe] = field(default_factory=list)
+    loops: list[LoopRun] = field(default_factory=list)
     speculation: MeasuredSpeculation | None = None
     interrupted: bool = False
 
@@ -91,11 +106,12 @@ def crosscheck_report(
         KeyboardInterrupt: before a step was measured.
     """
     for deployment in asked.deployments:
+        check_format(deployment.formats.weights.name, device)
         check_memory(
             deployment.model,
             deployment.formats,
             batch=max(asked.batches),
-            context=max(asked.contexts),
+            context=longest(asked.contexts, asked.loops),
             free_bytes=device.free_bytes(),
             device=device.kind,
         )
@@ -105,8 +121,14 @@ def crosscheck_report(
     hardware = asked.hardware or ceilings(device, [*probes, *found.beside])
     calibration = asked.calibration or (calibration_of(device, hardware, probes) if probes else None)
     rows = [step_row(step, hardware, calibration) for step in found.steps]
-    spoken = found.speculation
-    checks += [*byte_checks(rows), *bound_checks(rows), *(_spoken_check(spoken) if spoken is not None else ())]
+    loops = [loop_row(run, hardware) for run in found.loops]
+    speculated = found.speculation
+    checks += [
+        *byte_checks(rows),
+        *bound_checks(rows, loops),
+        *(graph_checks(rows, loops) if device.kind == "cuda" else ()),
+        *(_speculation_check(speculated) if speculated is not None else ()),
+    ]
     return whole_report(
         device,
         rows,
@@ -114,9 +136,10 @@ def crosscheck_report(
         deployments=asked.deployments,
         hardware=hardware,
         calibration=calibration,
-        speculation=spoken,
+        speculation=speculated,
+        loops=loops,
         interrupted=found.interrupted,
-        notes=_notes(device, found, probes),
+        notes=_notes(found, probes),
     )
 
 
@@ -132,6 +155,7 @@ def whole_report(
     engine: str = "",
     engine_versions: Mapping[str, str] | None = None,
     speculation: MeasuredSpeculation | None = None,
+    loops: Sequence[MeasuredLoop] = (),
     interrupted: bool = False,
 ) -> CrosscheckReport:
     """Return the report on measured steps: with what they say together, and where they were measured."""
@@ -151,6 +175,7 @@ def whole_report(
         crossings=tuple(crossings(rows, [replace(each, hardware=hardware) for each in deployments])),
         growth=tuple(growth(rows)),
         speculation=speculation,
+        loops=tuple(loops),
         median_abs_error={name: off[len(off) // 2] for name, off in errors.items()},
         p90_abs_error={name: off[int(_NINE_TENTHS * (len(off) - 1) + 0.5)] for name, off in errors.items()},
         passed=all(check.passed for check in checks),
@@ -165,15 +190,16 @@ def _loop_checks(device: Device, asked: Questions, progress: Callable[[str], Non
     checks = []
     for name, model in models.items():
         progress(f"{name}: cached decoding against full recomputation")
-        checks += check_loop(model, device)
+        checks += check_loop(model, device, kernels=asked.kernels)
     return checks
 
 
-def _spoken_check(spoken: MeasuredSpeculation) -> list[LoopCheck]:
+def _speculation_check(measured: MeasuredSpeculation) -> list[LoopCheck]:
     words = (
-        f"{spoken.target} with {spoken.draft}: greedy speculative decoding gives the tokens of plain decoding, in fp32"
+        f"{measured.target} with {measured.draft}: greedy speculative decoding gives the tokens of plain decoding, "
+        "in fp32"
     )
-    return [LoopCheck(name=words, passed=spoken.identical, detail=f"{spoken.tokens_per_pass:.2f} tokens a pass")]
+    return [LoopCheck(name=words, passed=measured.identical, detail=f"{measured.tokens_per_pass:.2f} tokens a pass")]
 
 
 def _measured(
@@ -192,19 +218,7 @@ def _measured(
         raise KeyboardInterrupt
     try:
         for deployment in asked.deployments:
-            for timed in timed_steps(
-                deployment,
-                device,
-                batches=asked.batches,
-                contexts=asked.contexts,
-                rounds=asked.rounds,
-                progress=progress,
-                beside=(reading(device),) if asked.hardware is None else (),
-            ):
-                if isinstance(timed, Step):
-                    found.steps.append(timed)
-                else:
-                    found.beside.append(timed)
+            _time_steps(found, deployment, device, asked, progress)
         if speculation is not None:
             progress("speculative decoding")
             found.speculation = speculation()
@@ -217,7 +231,30 @@ def _measured(
     return found
 
 
-def _notes(device: Device, found: _Measured, probes: Sequence[Probe]) -> tuple[str, ...]:
+def _time_steps(
+    found: _Measured, deployment: Deployment, device: Device, asked: Questions, progress: Callable[[str], None]
+) -> None:
+    """Note down what is timed of one model, as it is done."""
+    for timed in timed_steps(
+        deployment,
+        device,
+        batches=asked.batches,
+        contexts=asked.contexts,
+        rounds=asked.rounds,
+        progress=progress,
+        beside=(reading(device),) if asked.hardware is None else (),
+        kernels=asked.kernels,
+        loops=asked.loops,
+    ):
+        if isinstance(timed, Step):
+            found.steps.append(timed)
+        elif isinstance(timed, LoopRun):
+            found.loops.append(timed)
+        else:
+            found.beside.append(timed)
+
+
+def _notes(found: _Measured, probes: Sequence[Probe]) -> tuple[str, ...]:
     notes = list(noise_notes(probes))
     moved = drift(found.before, found.after)
     if moved > _MOST_DRIFT:
@@ -229,8 +266,6 @@ def _notes(device: Device, found: _Measured, probes: Sequence[Probe]) -> tuple[s
     ]
     built = {step.deployment.model.name: step.layers for step in found.steps}
     notes += [f"{name}: {layers} layers were built" for name, layers in built.items()]
-    if device.kind == "cuda" and not all(step.in_graph for step in found.steps):
-        notes.append("some steps could not be recorded as a graph: their times include the host's")
     if found.interrupted:
         notes.append("interrupted: the rows that were done")
     return tuple(notes)

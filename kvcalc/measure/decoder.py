@@ -6,7 +6,9 @@ name.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,16 +16,17 @@ import torch
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Attention, Chunked, Full, Latent, Mixture, Sliding, State
-from kvcalc.measure.attention import GroupedAttention, Pass, normalised
+from kvcalc.measure.attention import GroupedAttention, HeadsCache, Pass
+from kvcalc.measure.kernels import Plain, kernels_of, normalised
 from kvcalc.measure.latent import LatentAttention
 from kvcalc.measure.library import torch_dtype
 from kvcalc.measure.mlp import Experts, PlainMlp
-from kvcalc.measure.state import StateLayer, check_state
+from kvcalc.measure.state import StateCache, StateLayer, check_state
 from kvcalc.measure.vectors import final_layout, vector_layout
 from kvcalc.measure.weights import WeightMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.model import Block, Mixer, Mlp, ModelProfile
     from kvcalc.measure.library import Device
@@ -92,12 +95,15 @@ class Cache:
         batch: sequences.
         capacity: tokens of each sequence.
         length: tokens of each sequence that are in it.
+        position: the same as a number on the device, where passes are to run at any position; then ``length`` is not
+            looked at.
     """
 
     layers: tuple[tuple[Any, ...], ...]
     batch: int
     capacity: int
     length: int = 0
+    position: Any = None
 
     @property
     def tensors(self) -> list[Any]:
@@ -108,6 +114,31 @@ class Cache:
     def allocated_bytes(self) -> int:
         """Bytes of the tensors' storage."""
         return sum(tensor.untyped_storage().nbytes() for tensor in self.tensors)
+
+    def advance(self, tokens: int) -> None:
+        """Count so many new tokens of each sequence, or take the latest back where the number is below zero."""
+        self.length += tokens
+        if self.position is not None:
+            self.position.add_(tokens)
+
+    def snapshot(self, *, rings: bool = False) -> Callable[[], None]:
+        """Remember states and position, and return a call that puts them back: a pass moves them on in place.
+
+        Args:
+            rings: whether places that are used in turn are remembered as well, for passes at several positions.
+        """
+        moving = [] if self.position is None else [self.position]
+        for cache in (cache for layer in self.layers for cache in layer):
+            ring = isinstance(cache, HeadsCache) and cache.keys.shape[2] < self.capacity
+            if isinstance(cache, StateCache) or (rings and ring):
+                moving += cache.tensors
+        copies = [tensor.clone() for tensor in moving]
+
+        def restore() -> None:
+            for tensor, copy in zip(moving, copies, strict=True):
+                tensor.copy_(copy)
+
+        return restore
 
     def fill(self, make: WeightMaker) -> None:
         """Fill the cache with random entries up to one token below its capacity, as a prompt would have."""
@@ -135,30 +166,56 @@ class _Layer:
             return GroupedAttention(mixer, hidden, make, self.vectors)
         raise UnsupportedError(f"the decoder builds no {mixer.kind} attention")
 
-    def _norm(self, vectors: Any, place: int) -> Any:
-        name = f"norm_{place}"
-        return normalised(vectors, self.vectors.get(name), self.vectors.get(f"{name}_bias"))
+    def _normed(self, stream: _Stream, number: int) -> Any:
+        name = f"norm_{number}"
+        return stream.normed(self.vectors.get(name), self.vectors.get(f"{name}_bias"))
 
-    def _after(self, vectors: Any, place: int) -> Any:
-        weight = self.vectors.get(f"post_norm_{place}")
+    def _after(self, vectors: Any, number: int) -> Any:
+        weight = self.vectors.get(f"post_norm_{number}")
         return vectors if weight is None else normalised(vectors, weight)
 
-    def __call__(self, hidden: Any, caches: Sequence[Any], run: Pass) -> Any:
-        """Return the hidden states after the layer."""
+    def __call__(self, stream: _Stream, caches: Sequence[Any], run: Pass) -> None:
+        """Run the layer and add what it makes to the hidden states."""
         if self.block.parallel:
-            inputs = self._norm(hidden, 0)
-            beside = self._norm(hidden, 1) if "norm_1" in self.vectors else inputs
-            return hidden + self._mix(inputs, caches, run) + (0 if self.mlp is None else self.mlp(beside, run))
-        place = 0
+            inputs = self._normed(stream, 0)
+            beside = self._normed(stream, 1) if "norm_1" in self.vectors else inputs
+            mixed = self._mix(inputs, caches, run)
+            stream.add(mixed if self.mlp is None else mixed + self.mlp(beside, run))
+            return
+        number = 0
         if self.mixers:
-            hidden = hidden + self._after(self._mix(self._norm(hidden, place), caches, run), place)
-            place += 1
+            stream.add(self._after(self._mix(self._normed(stream, number), caches, run), number))
+            number += 1
         if self.mlp is not None:
-            hidden = hidden + self._after(self.mlp(self._norm(hidden, place), run), place)
-        return hidden
+            stream.add(self._after(self.mlp(self._normed(stream, number), run), number))
 
     def _mix(self, inputs: Any, caches: Sequence[Any], run: Pass) -> Any:
-        return sum(mixer(inputs, cache, run) for mixer, cache in zip(self.mixers, caches, strict=True))
+        mixed = (mixer(inputs, cache, run) for mixer, cache in zip(self.mixers, caches, strict=True))
+        return reduce(operator.add, mixed)
+
+
+class _Stream:
+    """The hidden states between layers; an update waits for the next norm, which one kernel may add it in."""
+
+    def __init__(self, hidden: Any, kernels: Plain) -> None:
+        self._hidden, self._update, self._kernels = hidden, None, kernels
+
+    def add(self, update: Any) -> None:
+        if self._update is not None:
+            self._hidden = self._hidden + self._update
+        self._update = update
+
+    def normed(self, weight: Any, bias: Any) -> Any:
+        if self._update is None:
+            return normalised(self._hidden, weight, bias)
+        self._hidden, normed = self._kernels.add_norm(self._hidden, self._update, weight, bias)
+        self._update = None
+        return normed
+
+    def keep_last(self, tokens: int) -> None:
+        """Go on with the last tokens alone."""
+        self._hidden = self._hidden[:, -tokens:]
+        self._update = None if self._update is None else self._update[:, -tokens:]
 
 
 def _mlp(mlp: Mlp | None, hidden: int, make: WeightMaker, vectors: Mapping[str, Any], device: Device) -> Any:
@@ -193,15 +250,26 @@ class Decoder:
         device: where it runs.
         seed: of the weights.
         pack: whether matrices are prepacked where torch can.
+        kernels: the variant of the layers' small operations: plain, sdpa or fused.
 
     Raises:
         UnsupportedError: a kind of layer that it does not build.
-        InputError: a format that it does not run in.
+        InputError: a format that it does not run in, or kernels that do not run here.
     """
 
-    def __init__(self, model: ModelProfile, *, weights: str, device: Device, seed: int = 0, pack: bool = True) -> None:
+    def __init__(
+        self,
+        model: ModelProfile,
+        *,
+        weights: str,
+        device: Device,
+        seed: int = 0,
+        pack: bool = True,
+        kernels: str = "plain",
+    ) -> None:
         check_supported(model)
         self.model, self.device, self.weights = model, device, weights
+        self.kernels = kernels_of(kernels, device)
         self.dtype = torch_dtype(weights)
         self.make = make = WeightMaker(self.dtype, device, seed=seed, pack=pack)
         head = model.head
@@ -246,18 +314,32 @@ class Decoder:
         if run is None:
             run = self.new_pass(tokens, cache)
         with torch.inference_mode():
-            hidden = self.tokens[tokens]
-            if self.positions is not None:
-                hidden = hidden + self.positions[run.start : run.end]
-            for layer, caches in zip(self.layers, cache.layers, strict=True):
-                hidden = layer(hidden, caches, run)
-            last = normalised(hidden[:, -logits:], self.final.get("norm"), self.final.get("norm_bias"))
-            return self.head(last)
+            return self._forward(tokens, cache, logits, run)
 
-    def new_pass(self, tokens: Any, cache: Cache, *, touched: list[int] | None = None) -> Pass:
-        """Return what a pass over these tokens is told and notes down."""
-        rotates = self.positions is None
-        return Pass(start=cache.length, tokens=tokens.shape[1], device=self.device, rotates=rotates, touched=touched)
+    def _forward(self, tokens: Any, cache: Cache, logits: int, run: Pass) -> Any:
+        hidden = self.tokens[tokens]
+        if self.positions is not None:
+            hidden = hidden + self.positions[run.positions]
+        stream = _Stream(hidden, run.kernels)
+        for layer, caches in zip(self.layers, cache.layers, strict=True):
+            layer(stream, caches, run)
+        if logits < run.tokens:
+            stream.keep_last(logits)
+        return self.head(stream.normed(self.final.get("norm"), self.final.get("norm_bias")))
+
+    def new_pass(
+        self, tokens: Any, cache: Cache, *, touched: list[int] | None = None, kernels: Plain | None = None
+    ) -> Pass:
+        """Return what a pass over these tokens is given and notes down; ``kernels`` for others than the decoder's."""
+        return Pass(
+            start=cache.length,
+            tokens=tokens.shape[1],
+            position=cache.position,
+            device=self.device,
+            kernels=kernels or self.kernels,
+            rotates=self.positions is None,
+            touched=touched,
+        )
 
 
 def prefill(decoder: Decoder, tokens: Any, cache: Cache, *, chunk: int = _PREFILL_CHUNK) -> Any:
@@ -265,14 +347,14 @@ def prefill(decoder: Decoder, tokens: Any, cache: Cache, *, chunk: int = _PREFIL
     logits = None
     for piece in tokens.split(chunk, dim=1):
         logits = decoder.forward(piece, cache)
-        cache.length += piece.shape[1]
+        cache.advance(piece.shape[1])
     return logits
 
 
 def decode_one_token(decoder: Decoder, tokens: Any, cache: Cache) -> Any:
     """Take one token of each sequence (sequences) into the cache and return the logits after it (sequences x rows)."""
     logits = decoder.forward(tokens[:, None], cache)
-    cache.length += 1
+    cache.advance(1)
     return logits[:, 0]
 
 
@@ -291,5 +373,5 @@ def verify(decoder: Decoder, tokens: Any, cache: Cache) -> Any:
     Tokens that are then refused are forgotten by moving the cache's length back, where every layer keeps all tokens.
     """
     logits = decoder.forward(tokens, cache, logits=tokens.shape[1])
-    cache.length += tokens.shape[1]
+    cache.advance(tokens.shape[1])
     return logits

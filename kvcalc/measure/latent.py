@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvcalc.measure.attention import attend, causal_mask, normalised
+from kvcalc.measure.kernels import attend, causal_mask, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,9 +55,9 @@ class LatentAttention:
         self.output = make.linear(heads * mixer.value_head_dim, hidden)
 
     def new_cache(self, batch: int, tokens: int, dtype: Any, device: str) -> LatentCache:
-        """Return empty places for so many tokens."""
+        """Return places, all zero, for so many tokens."""
         width = self.mixer.kv_lora_rank + self.mixer.rope_dim
-        return LatentCache(entries=torch.empty(batch, tokens, width, dtype=dtype, device=device))
+        return LatentCache(entries=torch.zeros(batch, tokens, width, dtype=dtype, device=device))
 
     def __call__(self, hidden: Any, cache: LatentCache, run: Pass) -> Any:
         """Return the mixed hidden states of new tokens (sequences x tokens x width), and append their entries."""
@@ -65,19 +65,14 @@ class LatentAttention:
         entries = self.latent(hidden)
         run.projected += hidden.shape[0] * hidden.shape[1]
         compressed = normalised(entries[..., :rank], self.vectors.get("latent_norm"))
-        cache.entries[:, run.start : run.end, :rank] = compressed
-        cache.entries[:, run.start : run.end, rank:] = run.rotate(entries[..., rank:])
+        self._store(compressed, run.rotate(entries[..., rank:]), cache, run)
         inputs = hidden
         if self.query_down is not None:
             inputs = normalised(self.query_down(hidden), self.vectors.get("query_latent_norm"))
         queries = self.query(inputs).unflatten(-1, (mixer.heads, -1)).transpose(1, 2)
         plain, rotary = queries.split((mixer.nope_dim, mixer.rope_dim), dim=-1)
         queries = torch.cat((torch.matmul(plain, self.key_up), run.rotate(rotary)), dim=-1)
-        seen = cache.entries[:, None, : run.end]
-        mask = None
-        if run.tokens > 1:
-            new = torch.arange(run.start, run.end, device=hidden.device)
-            mask = causal_mask(new, torch.arange(run.end, device=hidden.device))
+        seen, mask = self._seen(cache, run)
         scale = 1 / math.sqrt(mixer.nope_dim + mixer.rope_dim)
         read = attend(queries, seen, seen[..., :rank], mask, scale=scale)
         read = read.unflatten(-1, (mixer.heads, rank)).transpose(1, 2)
@@ -86,3 +81,20 @@ class LatentAttention:
             gate = self.gate(hidden)
             values = values * torch.sigmoid(gate.repeat_interleave(values.shape[-1] // gate.shape[-1], dim=-1))
         return self.output(values)
+
+    def _store(self, compressed: Any, rotary: Any, cache: LatentCache, run: Pass) -> None:
+        if run.on_device:
+            cache.entries.index_copy_(1, run.positions, torch.cat((compressed, rotary), dim=-1))
+            return
+        rank = self.mixer.kv_lora_rank
+        cache.entries[:, run.start : run.end, :rank] = compressed
+        cache.entries[:, run.start : run.end, rank:] = rotary
+
+    def _seen(self, cache: LatentCache, run: Pass) -> tuple[Any, Any]:
+        """The entries that a pass attends to (sequences x 1 x entries x width), and a mask where it takes one."""
+        if run.on_device:
+            return cache.entries[:, None], run.mask(cache.entries.shape[1])
+        mask = None
+        if run.tokens > 1:
+            mask = causal_mask(run.positions, torch.arange(run.end, device=cache.entries.device))
+        return cache.entries[:, None, : run.end], mask

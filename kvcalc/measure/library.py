@@ -18,7 +18,16 @@ from kvcalc.core.units import bytes_text, parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FORMATS_MEASURED", "RESIDENT_TIMES", "Device", "find_device", "require_torch", "told_memory", "torch_dtype"]
+__all__ = [
+    "FORMATS_MEASURED",
+    "RESIDENT_TIMES",
+    "Device",
+    "check_format",
+    "find_device",
+    "require_torch",
+    "told_memory",
+    "torch_dtype",
+]
 
 INSTALL = "pip install 'kvcalc[torch]'"
 FORMATS_MEASURED = ("bf16", "fp16", "fp32")
@@ -35,6 +44,8 @@ _CPU_MEMORY = Path("/proc/meminfo")
 _CPU_NAME = Path("/proc/cpuinfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _IDLE_LOAD = 0.25
+# The first generation of GPUs, by the major number of its compute capability, that multiplies bf16.
+_BF16_MAJOR = 8
 _CONTAINER_USE = Path("/sys/fs/cgroup/memory.current")
 
 
@@ -93,6 +104,19 @@ def torch_dtype(name: str) -> Any:
     return kinds[name]
 
 
+def check_format(name: str, device: Device) -> None:
+    """Refuse a format that a GPU does not multiply itself: torch would widen each number first.
+
+    Raises:
+        InputError: bf16 on a generation before sm_80.
+
+    Source: CUDA C++ Programming Guide, "Arithmetic Instructions": bfloat16 from compute capability 8.0 on.
+    """
+    generation = re.fullmatch(r"sm_(\d+)\d", device.architecture)
+    if name == "bf16" and generation is not None and int(generation[1]) < _BF16_MAJOR:
+        raise InputError(f"{device.title} ({device.architecture}) does not multiply bf16", hint="give --weights fp16")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """What is measured.
@@ -135,9 +159,22 @@ class Device:
         if self.kind == "cuda":
             require_torch().cuda.synchronize()
 
-    def allocated_bytes(self) -> int | None:
-        """Return the bytes that torch's allocator has handed out, where it tells."""
-        return require_torch().cuda.memory_allocated() if self.kind == "cuda" else None
+    def requested_bytes(self) -> int | None:
+        """Bytes that torch's allocator was asked for and still holds, before it rounds them up; none on a CPU."""
+        if self.kind != "cuda":
+            return None
+        requested: int = require_torch().cuda.memory_stats()["requested_bytes.all.current"]
+        return requested
+
+    def peak_bytes(self, *, reset: bool = False) -> int | None:
+        """The most that torch's allocator had handed out since the last ``reset``, in bytes; none on a CPU."""
+        if self.kind != "cuda":
+            return None
+        cuda = require_torch().cuda
+        peak: int = cuda.max_memory_allocated()
+        if reset:
+            cuda.reset_peak_memory_stats()
+        return peak
 
     def release(self) -> None:
         """Give cached memory back."""

@@ -18,11 +18,10 @@ from kvcalc.core.workload import decode_step
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.linear import matrix_cost
 from kvcalc.cost.parameters import Matrix
-from kvcalc.measure.attention import attend
-from kvcalc.measure.clock import Timing, in_turn
+from kvcalc.measure.clock import Timing, in_turn, recorded
 from kvcalc.measure.decoder import Decoder
-from kvcalc.measure.graphs import recorded
-from kvcalc.measure.library import WIDEST, torch_dtype
+from kvcalc.measure.kernels import attend
+from kvcalc.measure.library import WIDEST, check_format, torch_dtype
 from kvcalc.measure.scale import all_in
 from kvcalc.measure.weights import WeightMaker
 
@@ -34,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Case", "Plan", "Probe", "joined", "probe_all", "reading"]
 
 _STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
-_ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 768 * MIB}
+_ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 4 * GIB}
+# No working set takes more than this share of what is free on a small card.
+_WORKING_SHARE = 1 / 8
 _SMALL_SETS = tuple(MIB * 4**power for power in range(5))
-_SQUARE = {"cpu": 2048, "cuda": 8192}
+_SQUARE = {"cpu": 2048, "cuda": 16384}
 _LEAST_SQUARE, _LONG_S = 256, 2.0
 
 # Shapes of the matrices and heads of models from 60 million parameters to some billions.
@@ -44,7 +45,7 @@ _MATRICES = {
     "cpu": ((512, 2048), (2048, 8192), (8192, 2048), (2048, 32768)),
     "cuda": ((4096, 6144), (4096, 28672), (14336, 4096), (8192, 57344)),
 }
-_BATCHES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+_BATCHES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)}
 _HEADS = {"cpu": ((8, 8, 64), (32, 8, 64), (32, 8, 128)), "cuda": ((32, 8, 128), (64, 8, 128))}
 _CACHES = {
     "cpu": ((1, 256), (1, 2048), (4, 512), (16, 256), (16, 1024)),
@@ -145,6 +146,8 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
             f"a bench needs {bytes_text(needed)} of memory on {device.kind}, where {bytes_text(free)} are free",
             hint="end other programs, or give --gpu and --calibration to crosscheck",
         )
+    for name in plan.formats:
+        check_format(name, device)
     with torch.inference_mode():
         progress("memory bandwidth")
         yield from _timed(_streams(device, streamed), device, plan.stream_rounds)
@@ -168,21 +171,27 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
 
 
 def _large(sizes: Mapping[str, int], device: Device) -> int:
-    """Return the size of a working set on a device, no smaller than its caches are left behind by.
+    """The size of a working set on a device: what a small card has room for, but more than its caches hold.
 
     >>> from kvcalc.measure.library import Device
     >>> names = {"kind": "cpu", "title": "x", "architecture": "x", "memory_bytes": 1, "threads": 1, "versions": {}}
     >>> [_large({"cpu": 512}, Device(last_level_cache_bytes=size, **names)) for size in (32, 256)]
     [512, 1024]
     """
-    return max(sizes[device.kind], device.resident_bytes)
+    room = int(_WORKING_SHARE * device.free_bytes())
+    return max(min(sizes[device.kind], room), device.resident_bytes)
 
 
 def _timed(cases: Sequence[Case], device: Device, rounds: int) -> Iterator[Probe]:
-    calls = [recorded(case.call, device)[0] for case in cases]
+    calls = [recorded(partial(_run, case.call), device)[0] for case in cases]
     for case, timing in zip(cases, in_turn(calls, rounds=rounds, device=device), strict=True):
         yield case.probe(Timing(samples_s=tuple(sample / case.times for sample in timing.samples_s)))
     device.release()
+
+
+def _run(call: Callable[[], object]) -> None:
+    """Make a call and keep nothing of what it gives back."""
+    call()
 
 
 def reading(device: Device) -> Case:
@@ -192,11 +201,11 @@ def reading(device: Device) -> Case:
 
 def _streams(device: Device, size: int) -> list[Case]:
     """Reading, writing and copying through a working set; small ones several times in a call."""
-    width = FORMATS["fp32"].block_bytes
-    numbers = torch.ones(size // width, device=device.kind)
+    make = WeightMaker(torch.float32, device)
+    numbers = make.tensor(size // FORMATS["fp32"].block_bytes // 2048, 2048, scale=1.0)
+    square, numbers = numbers, numbers.view(-1)
     other = torch.empty_like(numbers)
-    square = numbers.view(-1, 2048)
-    vector = torch.ones(2048, device=device.kind)
+    vector = make.tensor(2048, scale=1.0)
     times = max(1, _SMALL_SETS[-1] // 4 // size)
 
     def case(kind: str, name: str, work: Callable[[], object], moved: int, held: int) -> Case:
@@ -221,7 +230,8 @@ def _matrix_op(name: str, inputs: int, outputs: int, batch: int) -> OpCost:
 
 def _square(device: Device, name: str) -> Case:
     side = _side(device, torch_dtype(name))
-    one, other = (torch.ones(side, side, device=device.kind, dtype=torch_dtype(name)) for _ in range(2))
+    make = WeightMaker(torch_dtype(name), device)
+    one, other = (make.tensor(side, side, scale=1.0) for _ in range(2))
     op = _matrix_op(name, side, side, side)
 
     def made(timing: Timing) -> Probe:
@@ -233,8 +243,10 @@ def _square(device: Device, name: str) -> Case:
 
 
 def _side(device: Device, dtype: Any) -> int:
-    """Return how large a square is multiplied: smaller where a CPU multiplies a format one number after another."""
+    """How large a square is multiplied: smaller on a small card, or where a CPU multiplies one number after another."""
     side = _SQUARE[device.kind]
+    while side**2 * FORMATS[WIDEST].block_bytes > _WORKING_SHARE * device.free_bytes() and side > _LEAST_SQUARE:
+        side //= 2
     while device.kind == "cpu" and side > _LEAST_SQUARE:
         piece = torch.ones(side // 4, side // 4, dtype=dtype)
         timing = in_turn([lambda piece=piece: torch.mm(piece, piece)], rounds=2, device=device)[0]  # type: ignore[misc]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own convention
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.measure.attention import normalised
+from kvcalc.measure.kernels import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kvcalc.cost.cache import cache_bytes
-from kvcalc.measure.clock import Stopped, Timing, in_turn
+from kvcalc.measure.clock import Stopped, Timing, back_to_back_s, in_turn, recorded
 from kvcalc.measure.decoder import Decoder
-from kvcalc.measure.graphs import recorded
+from kvcalc.measure.kernels import kernels_of
 from kvcalc.measure.library import told_memory
+from kvcalc.measure.loop import LoopRun, timed_loop
 from kvcalc.measure.scale import check_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kvcalc.measure.decoder import Cache
+    from kvcalc.measure.kernels import Plain
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Case, Probe
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["Step", "timed_steps"]
+__all__ = ["Memory", "Step", "longest", "timed_steps"]
 
 # Share of the free memory that caches of steps timed in turn may take together.
 _ROOM = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What torch's allocator says, in bytes.
+
+    Args:
+        weights: asked of it for the weights.
+        cache: asked of it for the cache.
+        peak: the most it had handed out for weights, cache and the step together.
+    """
+
+    weights: int
+    cache: int
+    peak: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +57,15 @@ class Step:
         batch: sequences.
         context: tokens attended.
         kv_bytes: bytes of the cache's tensors.
-        allocator_bytes: what torch's allocator gave out for them, where it tells.
         weight_bytes: bytes of the weight tensors.
+        memory: what torch's allocator says of them, where it does.
         copied_bytes: of these, what is held a second time, prepacked.
         timing: the repetitions.
         experts: experts used in all mixtures, where there are any.
+        kernels: the variant of the loop's kernels.
         in_graph: whether it was replayed from a graph.
+        replay_error: how far a replay's logits are from the step's own, as a share of the largest; none on a CPU.
+        back_to_back_s: time of one among many in a row; none on a CPU.
     """
 
     deployment: Deployment
@@ -51,12 +73,15 @@ class Step:
     batch: int
     context: int
     kv_bytes: int
-    allocator_bytes: int | None
     weight_bytes: int
     copied_bytes: int
     timing: Timing
     experts: int | None
-    in_graph: bool
+    memory: Memory | None = None
+    kernels: str = "plain"
+    in_graph: bool = False
+    replay_error: float | None = None
+    back_to_back_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +89,12 @@ class _Prepared:
     batch: int
     context: int
     cache: Cache
-    allocator_bytes: int | None
+    kernels: Plain
+    memory: Memory | None
     experts: int | None
-    call: Callable[[], object]
+    call: Callable[[], Any]
     in_graph: bool
+    replay_error: float | None
 
 
 def timed_steps(
@@ -79,8 +106,10 @@ def timed_steps(
     rounds: int,
     progress: Callable[[str], None],
     beside: Sequence[Case] = (),
-) -> Iterator[Step | Probe]:
-    """Yield the decode steps of one model, and what was timed in turn with them.
+    kernels: Sequence[str] = ("plain",),
+    loops: Sequence[int] = (),
+) -> Iterator[Step | Probe | LoopRun]:
+    """Yield the decode steps of one model, what was timed in turn with them, and tokens decoded in a row.
 
     Steps whose caches find room together are timed in turn.
 
@@ -94,6 +123,8 @@ def timed_steps(
         rounds: repetitions.
         progress: told what is done next.
         beside: benchmarks that are timed in turn with the steps.
+        kernels: variants of the loop's kernels, each timed.
+        loops: numbers of tokens that are decoded in a row, at the shortest context.
 
     Raises:
         InputError: the largest of them needs more memory than is free.
@@ -103,18 +134,21 @@ def timed_steps(
         model,
         formats,
         batch=max(batches),
-        context=max(contexts),
+        context=longest(contexts, loops),
         free_bytes=device.free_bytes(),
         device=device.kind,
     )
     name = formats.weights.name
     with told_memory(f"{model.name} in {name} with {max(batches)} x {max(contexts):,} tokens", device):
         progress(f"{model.name}: weights in {name}")
+        before = device.requested_bytes()
         decoder = Decoder(model, weights=name, device=device)
+        held = None if before is None else (device.requested_bytes() or 0) - before - decoder.make.pool_bytes
+        variants = [kernels_of(variant, device) for variant in kernels]
         cells = [(batch, context) for context in contexts for batch in batches]
-        for group in _groups(deployment, cells, int(_ROOM * device.free_bytes())):
-            progress(f"{model.name} in {name}: {len(group)} steps, {rounds} rounds")
-            prepared = [_prepare(decoder, batch, context, device) for batch, context in group]
+        for group in _groups(deployment, cells, int(_ROOM * device.free_bytes()) // len(variants)):
+            progress(f"{model.name} in {name}: {len(group) * len(variants)} steps, {rounds} rounds")
+            prepared = [_prepare(decoder, *cell, variant, device, held) for cell in group for variant in variants]
             calls = [*(cell.call for cell in prepared), *(case.call for case in beside)]
             stopped = None
             try:
@@ -122,7 +156,7 @@ def timed_steps(
             except Stopped as interruption:
                 timings, stopped = interruption.timings, interruption
             for cell, timing in zip(prepared, timings, strict=False):
-                yield _step(deployment, decoder, cell, timing)
+                yield _step(deployment, decoder, cell, timing, device)
             for case, timing in zip(beside, timings[len(prepared) :], strict=True):
                 yield case.probe(timing)
             if stopped is not None:
@@ -130,6 +164,19 @@ def timed_steps(
             # the calls hold their caches, which the next group needs the room of
             del prepared, cell, calls
             device.release()
+        for batch, tokens, variant in product(batches, loops, variants):
+            progress(f"{model.name} in {name}: {tokens} tokens in a row at batch {batch}, {variant.name}")
+            yield timed_loop(deployment, decoder, variant, batch=batch, context=min(contexts), tokens=tokens)
+            device.release()
+
+
+def longest(contexts: Sequence[int], loops: Sequence[int]) -> int:
+    """Tokens in the fullest cache of steps at these contexts and of loops after the shortest of them.
+
+    >>> longest((8, 24), ()), longest((8, 24), (64,))
+    (24, 71)
+    """
+    return max(*contexts, min(contexts) + max(loops, default=1) - 1)
 
 
 def _groups(deployment: Deployment, cells: Sequence[tuple[int, int]], room: int) -> Iterator[list[tuple[int, int]]]:
@@ -152,38 +199,62 @@ def _cache_size(deployment: Deployment, batch: int, context: int) -> int:
     return batch * (held.growing + held.state)
 
 
-def _prepare(decoder: Decoder, batch: int, context: int, device: Device) -> _Prepared:
-    before = device.allocated_bytes()
+def _prepare(
+    decoder: Decoder, batch: int, context: int, kernels: Plain, device: Device, weights: int | None
+) -> _Prepared:
+    before = device.requested_bytes()
+    device.peak_bytes(reset=True)
+    start = device.peak_bytes()
     cache = decoder.new_cache(batch=batch, capacity=context)
-    after = device.allocated_bytes()
+    after = device.requested_bytes()
     cache.fill(decoder.make)
     generator = torch.Generator().manual_seed(batch * context)
     tokens = torch.randint(0, decoder.vocabulary, (batch, 1), generator=generator).to(device.kind)
-    run = decoder.new_pass(tokens, cache, touched=[])
-    decoder.forward(tokens, cache, run=run)
-    call, in_graph = recorded(lambda: decoder.forward(tokens, cache), device)
+    restore = cache.snapshot()
+    run = decoder.new_pass(tokens, cache, touched=[], kernels=kernels)
+    eager = decoder.forward(tokens, cache, run=run)
+    memory, peak = None, device.peak_bytes()
+    if weights is not None and before is not None and after is not None and peak is not None and start is not None:
+        memory = Memory(weights=weights, cache=after - before, peak=weights + peak - start)
+    call, in_graph = recorded(
+        lambda: decoder.forward(tokens, cache, run=decoder.new_pass(tokens, cache, kernels=kernels)),
+        device,
+        reset=restore,
+    )
+    restore()
     return _Prepared(
         batch=batch,
         context=context,
         cache=cache,
-        allocator_bytes=None if before is None or after is None else after - before,
+        kernels=kernels,
+        memory=memory,
         experts=sum(run.touched) if run.touched else None,
         call=call,
         in_graph=in_graph,
+        replay_error=_apart(call(), eager) if in_graph else None,
     )
 
 
-def _step(deployment: Deployment, decoder: Decoder, cell: _Prepared, timing: Timing) -> Step:
+def _apart(logits: Any, reference: Any) -> float:
+    """How far logits are from a reference, as a share of its largest; infinite where one is no number."""
+    apart = float((logits - reference).abs().max() / reference.abs().max())
+    return apart if math.isfinite(apart) else math.inf
+
+
+def _step(deployment: Deployment, decoder: Decoder, cell: _Prepared, timing: Timing, device: Device) -> Step:
     return Step(
         deployment=deployment,
         layers=len(decoder.layers),
         batch=cell.batch,
         context=cell.context,
         kv_bytes=cell.cache.allocated_bytes,
-        allocator_bytes=cell.allocator_bytes,
         weight_bytes=decoder.weight_bytes,
         copied_bytes=decoder.copied_bytes,
         timing=timing,
         experts=cell.experts,
+        memory=cell.memory,
+        kernels=cell.kernels.name,
         in_graph=cell.in_graph,
+        replay_error=cell.replay_error,
+        back_to_back_s=back_to_back_s(cell.call, device),
     )

@@ -78,6 +78,11 @@ class WeightMaker:
         self.held_bytes = 0
         self.packed_bytes = 0
 
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the random numbers themselves, held beside the weights."""
+        return int(self._pool.nbytes)
+
     def fill(self, tensor: Any, *, scale: float = 1.0) -> None:
         """Fill a tensor with normal numbers of a standard deviation."""
         flat, done = tensor.view(-1), 0

@@ -19,6 +19,7 @@ __all__ = [
     "CrosscheckReport",
     "CrosscheckRow",
     "LoopCheck",
+    "MeasuredLoop",
     "MeasuredSpeculation",
 ]
 
@@ -120,9 +121,12 @@ class CrosscheckRow:
         context: tokens attended, the new one included.
         predicted_kv_bytes: cache and states by the formula.
         allocated_kv_bytes: bytes of the tensors that the loop keeps them in.
-        allocator_kv_bytes: what torch's allocator gave out for them, where it tells (rounded up to its blocks).
+        allocator_kv_bytes: what torch's allocator was asked for them, where it tells.
         predicted_weight_bytes: weights by the formula.
         allocated_weight_bytes: bytes of the weight tensors.
+        allocator_weight_bytes: what torch's allocator was asked for them, where it tells.
+        run_bytes: memory that was asked for beforehand: weights, cache, and what lies beside them.
+        peak_bytes: the most that was allocated for this step, where the allocator tells.
         bound_s: the least time, everything overlapped.
         serial_s: operator after operator.
         estimate_s: by the calibration.
@@ -130,6 +134,10 @@ class CrosscheckRow:
         least_s: the fastest repetition, which the bound is held against.
         median_s: the middle one.
         samples_s: all of them, in order.
+        back_to_back_s: of one among many in a row, where a GPU ran them.
+        in_graph: whether it was replayed from a graph.
+        replay_error: how far a replay's logits are from the step's own, as a share of the largest; none without one.
+        kernels: the variant of the loop's kernels.
         ratio: measured over bound.
         serial_ratio: measured over serial.
         estimate_error: estimate over measured, less one.
@@ -163,6 +171,13 @@ class CrosscheckRow:
     touched_experts: int | None
     cache_resident: bool
     cause: str
+    kernels: str = "plain"
+    in_graph: bool = False
+    replay_error: float | None = None
+    back_to_back_s: float | None = None
+    allocator_weight_bytes: int | None = None
+    run_bytes: int | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +219,39 @@ class ContextGrowth:
     bound_s_per_token: float
     estimate_s_per_token: float | None
     measured_s_per_token: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLoop:
+    """Greedy decoding of many tokens in a row: each fed back, each one further on.
+
+    Args:
+        model: its name.
+        format: of weights, cache and activations.
+        kernels: the variant of the loop's kernels.
+        batch: sequences.
+        context: tokens that the first step attends to, the new one included.
+        tokens: decoded by each sequence.
+        in_graph: whether every token was a replay of one graph.
+        identical: whether its tokens are those of the same kernels started one by one.
+        bound_s: the least time of all its steps.
+        measured_s: of the fastest repetition.
+        tokens_per_s: over all sequences.
+        ratio: measured over bound.
+    """
+
+    model: str
+    format: str
+    kernels: str
+    batch: int
+    context: int
+    tokens: int
+    in_graph: bool
+    identical: bool
+    bound_s: float
+    measured_s: float
+    tokens_per_s: float
+    ratio: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +308,7 @@ class CrosscheckReport:
         crossings: where compute takes over from memory.
         growth: what context adds.
         speculation: where it was measured.
+        loops: tokens decoded in a row, where that was asked for.
         median_abs_error: of the estimates, by format.
         p90_abs_error: nine of ten estimates are closer, by format.
         passed: whether every check does.
@@ -281,6 +330,7 @@ class CrosscheckReport:
     crossings: tuple[BatchCrossing, ...] = ()
     growth: tuple[ContextGrowth, ...] = ()
     speculation: MeasuredSpeculation | None = None
+    loops: tuple[MeasuredLoop, ...] = ()
     median_abs_error: Mapping[str, float]
     p90_abs_error: Mapping[str, float]
     passed: bool

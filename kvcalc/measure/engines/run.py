@@ -208,12 +208,10 @@ def _rows(
             batch=step["batch"],
             context=step["context"],
             kv_bytes=found.get("kv_bytes", started.kv_bytes if printed else 0),
-            allocator_bytes=None,
             weight_bytes=found["weight_bytes"],
             copied_bytes=0,
             timing=Timing(samples_s=tuple(step["samples_s"])),
             experts=None,
-            in_graph=False,
         )
         rows.append(replace(step_row(measured, hardware, calibration), predicted_kv_bytes=started.kv_bytes))
     return rows

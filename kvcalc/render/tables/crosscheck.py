@@ -21,6 +21,8 @@ def parts(report: CrosscheckReport) -> list[Part]:
     shown: list[Part] = [heading(f"Measured: {machine_text(report)}"), *_ceilings(report), Text()]
     shown += [heading("Checks"), *_checks(report), Text()]
     shown += [heading("Decode steps: bytes"), _bytes(report), Text(), heading("Decode steps: time"), _times(report)]
+    if report.loops:
+        shown += [Text(), heading("Tokens in a row"), _loops(report)]
     if report.median_abs_error:
         shown += [Text(), heading("Error of the estimates"), _errors(report)]
     if report.crossings:
@@ -49,7 +51,8 @@ def _checks(report: CrosscheckReport) -> list[Part]:
 
 
 def _where(row: CrosscheckRow) -> list[str]:
-    return [row.model, row.format, number_text(row.batch), number_text(row.context)]
+    variant = row.format if row.kernels == "plain" else f"{row.format}, {row.kernels}"
+    return [row.model, variant, number_text(row.batch), number_text(row.context)]
 
 
 def _bytes(report: CrosscheckReport) -> Part:
@@ -88,6 +91,28 @@ def _times(report: CrosscheckReport) -> Part:
         "off", "reason",
     ]  # fmt: skip
     return grid(columns, rows, left=2)
+
+
+def _loops(report: CrosscheckReport) -> Part:
+    rows = [
+        [
+            loop.model,
+            loop.format,
+            loop.kernels,
+            number_text(loop.batch),
+            number_text(loop.context),
+            number_text(loop.tokens),
+            seconds_text(loop.bound_s),
+            seconds_text(loop.measured_s),
+            f"{loop.ratio:.2f}",
+            f"{loop.tokens_per_s:,.1f}",
+        ]
+        for loop in report.loops
+    ]
+    columns = [
+        "model", "format", "kernels", "batch", "context", "tokens", "bound", "measured", "x bound", "tokens/s",
+    ]  # fmt: skip
+    return grid(columns, rows, left=3)
 
 
 def _errors(report: CrosscheckReport) -> Part:

@@ -13,3 +13,6 @@ else:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
 
 torch.set_num_threads(1)
+
+# Triton's kernels run on the CPU, one program after another.
+os.environ["TRITON_INTERPRET"] = "1"

@@ -14,7 +14,7 @@ from kvcalc.cli.main import main
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.hardware import HardwareProfile
-from kvcalc.measure import attention, library, steps
+from kvcalc.measure import attention, kernels, library, steps
 from kvcalc.measure.bench import bench_report
 from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
@@ -97,7 +97,7 @@ def test_bytes_that_differ_fail():
 
 @pytest.mark.parametrize("name", ["GQA", "MLA", "sliding window"])
 def test_a_loop_that_reads_its_cache_wrongly_is_found(name, monkeypatch):
-    right = attention.attend
+    right = kernels.attend
 
     def wrong(queries, keys, values, mask=None, **scoring):
         if mask is None and keys.shape[2] > 1:
@@ -105,7 +105,7 @@ def test_a_loop_that_reads_its_cache_wrongly_is_found(name, monkeypatch):
         return right(queries, keys, values, mask, **scoring)
 
     assert all(check.passed for check in check_loop(MODELS[name], DEVICE))
-    monkeypatch.setattr("kvcalc.measure.attention.attend", wrong)
+    monkeypatch.setattr("kvcalc.measure.kernels.attend", wrong)
     monkeypatch.setattr("kvcalc.measure.latent.attend", wrong)
     assert not check_loop(MODELS[name], DEVICE)[0].passed
 

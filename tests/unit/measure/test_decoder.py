@@ -168,17 +168,25 @@ def test_kinds_differ():
 @pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped multiplication")
 @pytest.mark.parametrize("kind", ["experts", "experts, a shared one, biases"])
 def test_grouped_experts_are_experts_one_by_one(kind):
-    experts = decoder_of(MODELS[kind], pack=False).layers[0].mlp
+    decoder = decoder_of(MODELS[kind], pack=False)
+    experts, run = decoder.layers[0].mlp, decoder.new_pass(prompts(), decoder.new_cache(batch=1, capacity=1))
     tokens = torch.randn(7, HIDDEN, generator=torch.Generator().manual_seed(2))
-    shares, chosen = torch.softmax(experts.router(tokens), -1).topk(experts.mixture.experts_per_token, -1)
-    wanted = experts._one_by_one(tokens, chosen, shares)  # noqa: SLF001  both ways stand behind one call
-    experts.ups, experts.downs = (torch.stack([one.weight for one in held]) for held in (experts.ups, experts.downs))
-    torch.testing.assert_close(experts._grouped(tokens, chosen, shares), wanted)  # noqa: SLF001
+    chosen, shares = experts.routed(tokens)
+    wanted = experts.mixed(tokens, chosen, shares, run, grouped=False)
+    experts.stacks = [torch.stack([one.weight for one in matrices]) for matrices in (experts.ups, experts.downs)]
+    torch.testing.assert_close(experts.mixed(tokens, chosen, shares, run, grouped=True), wanted)
 
 
 @pytest.mark.parametrize(
     ("dtype", "capability", "groups"),
-    [(torch.bfloat16, (9, 0), True), (torch.bfloat16, (8, 0), False), (torch.float32, (9, 0), False)],
+    [
+        (torch.bfloat16, (9, 0), True),
+        (torch.bfloat16, (10, 0), True),
+        (torch.bfloat16, (12, 0), False),
+        (torch.bfloat16, (12, 1), False),
+        (torch.bfloat16, (8, 0), False),
+        (torch.float32, (9, 0), False),
+    ],
 )
 def test_experts_are_grouped_where_there_is_a_kernel_for_it(dtype, capability, groups, monkeypatch):
     monkeypatch.setattr(torch, "_grouped_mm", None, raising=False)

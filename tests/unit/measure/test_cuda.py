@@ -1,0 +1,264 @@
+"""Every branch that is a GPU's, on one that is the CPU: graphs, clock, allocator, small and old cards, fallbacks."""
+
+import gc
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kvcalc.core.errors import InputError
+from kvcalc.measure import clock, machine
+from kvcalc.measure.bench import bench_report
+from kvcalc.measure.clock import back_to_back_s, in_turn, recorded
+from kvcalc.measure.correctness import check_loop
+from kvcalc.measure.crosscheck import Questions, crosscheck_report
+from kvcalc.measure.decoder import Decoder, decode_n_tokens, prefill
+from kvcalc.measure.library import find_device
+from kvcalc.measure.loop import Loop, on_device
+from kvcalc.measure.machine import Plan
+from kvcalc.plan.deployment import deploy
+
+from .fake_cuda import GIB, FakeCuda
+from .models import MODELS, model_of
+from .test_crosscheck import FAST, HALF, failed
+
+FAST_BF16 = replace(FAST, peak_flop_per_s={"bf16": 1e18, "fp16": 1e18, "fp32": 1e18})
+
+
+@pytest.fixture
+def gpu_of(monkeypatch):
+    """Install a GPU with these properties and give it back with its device."""
+    installed = []
+
+    def install(**properties):
+        clock._side_stream.cache_clear()  # noqa: SLF001  a stream of another GPU
+        gpu = FakeCuda(**properties)
+        entered = gpu.installed(monkeypatch)
+        entered.__enter__()
+        installed.append(entered)
+        return gpu, find_device("cuda")
+
+    yield install
+    for entered in reversed(installed):
+        entered.__exit__(None, None, None)
+    clock._side_stream.cache_clear()  # noqa: SLF001
+
+
+def asked(*models, weights="bf16", batches=(2,), contexts=(8,), **more):
+    return Questions(
+        deployments=tuple(deploy(model, weights=weights, kv=weights, activations=weights) for model in models),
+        batches=batches, contexts=contexts, rounds=2, hardware=FAST_BF16, calibration=HALF, **more,
+    )  # fmt: skip
+
+
+def crosschecked(device, *models, **more):
+    return crosscheck_report(device, asked(*models, **more), progress=lambda _: None)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_every_kind_of_layer_is_replayed_as_it_is(model, gpu_of):
+    """Replays equal the step, advancing tokens those started one by one, bytes what the allocator was asked for."""
+    gpu, device = gpu_of()
+    report = crosschecked(device, model, kernels=("plain", "sdpa"), loops=(4,))
+    assert failed(report) == []
+    assert {check.name.partition(":")[0] for check in report.checks} >= {"graphs", "cache", "weights", "memory"}
+    assert all(row.in_graph and row.replay_error == 0 and row.back_to_back_s > 0 for row in report.rows)
+    assert [loop.kernels for loop in report.loops] == ["plain", "sdpa"]
+    assert len(gpu.streams) == 1
+
+
+def test_experts_that_wait_for_the_host_are_not_captured_and_that_fails(gpu_of):
+    gpu, device = gpu_of()
+    report = crosschecked(device, MODELS["experts"], weights="fp16", check=False)
+    assert failed(report) == ["graphs: every step was replayed from one"]
+    assert gpu.graphs == []
+    assert not report.rows[0].in_graph
+
+
+def test_experts_are_not_grouped_where_there_is_no_kernel(gpu_of):
+    _, device = gpu_of(capability=(12, 0), name="NVIDIA GeForce RTX 5090")
+    report = crosschecked(device, MODELS["experts"], check=False)
+    assert failed(report) == ["graphs: every step was replayed from one"]
+
+
+def test_grouped_experts_are_checked_against_experts_one_by_one(gpu_of, monkeypatch):
+    _, device = gpu_of()
+    assert [check.passed for check in check_loop(MODELS["experts"], device)] == [True] * 4
+    right = torch._grouped_mm  # noqa: SLF001  no public name yet
+    monkeypatch.setattr(torch, "_grouped_mm", lambda rows, stack, offs: right(rows, stack.flip(0), offs=offs))
+    assert [check.passed for check in check_loop(MODELS["experts"], device)] == [True] * 3 + [False]
+
+
+def test_a_replay_that_is_not_the_step_fails(gpu_of, monkeypatch):
+    _, device = gpu_of()
+    monkeypatch.setattr("kvcalc.measure.clock._replay", lambda *recording: recording[-1])
+    report = crosschecked(device, MODELS["GQA"], check=False, loops=(4,))
+    assert "graphs: a replay is the step itself" in failed(report)
+
+
+def test_a_capture_that_fails_is_an_error(gpu_of):
+    _, device = gpu_of()
+    number = torch.ones(1)
+    calls = []
+
+    def call():
+        calls.append(1)
+        if len(calls) > 4:  # after the warm-up
+            raise RuntimeError("capture failed")
+        return number + 1
+
+    with pytest.raises(RuntimeError, match="capture failed"):
+        recorded(call, device)
+
+
+def test_an_error_of_the_warm_up_is_no_wait_for_the_host(gpu_of):
+    _, device = gpu_of()
+    for error in (RuntimeError("shapes differ"), torch.OutOfMemoryError("CUDA out of memory")):
+        calls = []
+
+        def call(error=error, calls=calls):
+            calls.append(1)
+            if len(calls) == 4:  # the one that must not wait
+                raise error
+
+        with pytest.raises(type(error), match=str(error)):
+            recorded(call, device)
+
+
+def test_memory_that_runs_out_is_told(gpu_of):
+    _, device = gpu_of(free=2**20)
+    with pytest.raises(InputError, match="are free"):
+        crosschecked(device, MODELS["GQA"])
+
+
+def test_a_call_is_queued_behind_a_wait_and_timed_alone(gpu_of):
+    gpu, device = gpu_of()
+    in_turn([lambda: gpu.events.append("call")], rounds=2, device=device, warm_up=0)
+    assert gpu.events == ["wait", "event", "call", "event"] * 2
+
+
+def test_calls_in_a_row_fill_some_milliseconds(gpu_of, monkeypatch):
+    gpu, device = gpu_of()
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: Clock())
+
+    class Clock:
+        def record(self):
+            self.at = calls.count("call")
+
+        def elapsed_time(self, end):
+            return 1.0 * (end.at - self.at)  # a millisecond a call
+
+    calls = gpu.events
+    assert back_to_back_s(lambda: gpu.events.append("call"), device) == pytest.approx(1e-3)
+    assert gpu.events.count("call") == 1 + 5
+
+
+def test_nothing_is_in_a_row_on_a_cpu():
+    assert back_to_back_s(lambda: None, find_device("cpu")) is None
+
+
+SMALL = {"_MATRICES": ((64, 128),), "_BATCHES": (1, 8), "_HEADS": ((4, 2, 16),), "_CACHES": ((1, 8), (2, 16))}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    for name, value in SMALL.items():
+        monkeypatch.setattr(machine, name, {"cuda": value})
+    monkeypatch.setattr(machine, "_SMALL_SETS", (2**13, 2**14))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_bench_runs_on_a_gpu_and_takes_what_a_small_card_has(gpu_of):
+    gpu, device = gpu_of(free=128 * 2**20, memory=8 * GIB)
+    report = bench_report(device, Plan(formats=("bf16",), stream_rounds=2, rounds=1), progress=lambda _: None)
+    assert {row.kind for row in report.rows} >= {"read", "matrix", "attention", "layer"}
+    assert max(row.working_set_bytes for row in report.rows) <= 2 * gpu.free / 8
+    assert len(gpu.streams) == 1
+
+
+@pytest.mark.parametrize(("free", "stream"), [(139 * GIB, 4 * GIB), (8 * GIB, GIB), (GIB // 2, 240 * 2**20)])
+def test_working_sets_fit_the_card_and_not_its_cache(free, stream, gpu_of):
+    _, device = gpu_of(free=free, l2=60 * 2**20)
+    assert machine._large(machine._STREAM_BYTES, device) == stream  # noqa: SLF001  its own test
+
+
+def test_no_bench_refuses_a_card_of_8_gib(gpu_of, monkeypatch):
+    _, device = gpu_of(free=7 * GIB, memory=8 * GIB, l2=32 * 2**20)
+    monkeypatch.setattr(machine, "_streams", lambda *_: pytest.skip("begun"))
+    with pytest.raises(pytest.skip.Exception, match="begun"):
+        bench_report(device, Plan(formats=("bf16",)), progress=lambda _: None)
+
+
+def test_streams_and_squares_are_of_random_numbers(gpu_of):
+    _, device = gpu_of()
+    read = machine.reading(replace(device, kind="cpu"))
+    assert read.call()[0].abs() != 512 * 2**20 / 4  # not a sum of ones
+
+
+def test_bf16_is_refused_where_it_is_not_multiplied(gpu_of):
+    _, device = gpu_of(capability=(7, 5), name="Tesla T4")
+    with pytest.raises(InputError, match=r"Tesla T4 \(sm_75\) does not multiply bf16") as error:
+        bench_report(device, Plan(formats=("bf16",)), progress=lambda _: None)
+    assert "fp16" in error.value.hint
+    with pytest.raises(InputError, match="does not multiply bf16"):
+        crosschecked(device, MODELS["GQA"])
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_a_loop_with_its_position_on_the_device_gives_the_tokens_of_the_hosts(model):
+    """Windows and chunks are passed over, and a second run from the beginning is the first."""
+    decoder = Decoder(model, weights="fp32", device=find_device("cpu"))
+    prompt = torch.randint(0, 211, (2, 9), generator=torch.Generator().manual_seed(5))
+    caches = [decoder.new_cache(batch=2, capacity=30) for _ in range(2)]
+    first, _ = (prefill(decoder, prompt, cache)[:, -1].argmax(-1) for cache in caches)
+    on_device(caches[1], "cpu")
+    loop = Loop(decoder, caches[1], first)
+    wanted = decode_n_tokens(decoder, first, caches[0], count=20)
+    assert len(wanted.unique()) > 2
+    assert loop.run(20).equal(wanted)
+    assert loop.run(20).equal(wanted)
+
+
+def test_what_a_step_was_recorded_with_is_given_back(gpu_of):
+    """Two crosschecks in a row need the memory of one."""
+    gpu, device = gpu_of()
+    crosschecked(device, MODELS["GQA"], check=False)
+    gpu.graphs.clear()
+    gc.collect()
+    before = gpu.allocator.requested
+    crosschecked(device, MODELS["GQA"], check=False)
+    gpu.graphs.clear()
+    gc.collect()
+    assert gpu.allocator.requested <= before
+
+
+def kernels_of_a_layer(device, gpu, name):
+    counts = []
+    for layers in (1, 2):
+        gpu.graphs.clear()
+        crosschecked(device, model_of(*[MODELS["GQA"].blocks[0]] * layers), kernels=(name,), check=False)
+        counts.append(len(gpu.graphs[-1].kernels))
+    return counts[1] - counts[0]
+
+
+@pytest.mark.parametrize(("name", "kernels"), [("plain", 32), ("sdpa", 27), ("fused", 10)])
+def test_kernels_of_a_dense_layer(name, kernels, gpu_of, monkeypatch):
+    """Ten: four matrices, two norms with what they add, rotation with the cache's entries, two of attention, the gate.
+
+    Torch's attention counts as one here; on a GPU it is two.
+    """
+    gpu, device = gpu_of()
+    if name == "fused":
+        fused = pytest.importorskip("kvcalc.measure.fused")
+        monkeypatch.setattr(fused, "launch", gpu.launch(fused.launch))
+    assert kernels_of_a_layer(device, gpu, name) == kernels
+
+
+@pytest.mark.parametrize("kind", ["GQA", "MLA"])
+def test_fused_kernels_are_replayed_at_every_position(kind, gpu_of, monkeypatch):
+    gpu, device = gpu_of()
+    fused = pytest.importorskip("kvcalc.measure.fused")
+    monkeypatch.setattr(fused, "launch", gpu.launch(fused.launch))
+    report = crosschecked(device, MODELS[kind], weights="fp16", kernels=("fused",), loops=(4,))
+    assert failed(report) == []
+    assert [row.kernels for row in report.rows] == ["fused"]
