@@ -21,9 +21,9 @@ __all__ = ["Stopped", "Timing", "back_to_back_s", "in_turn", "recorded"]
 _LOW_SHARE = 0.1
 _WARM_UPS = 3
 # Clock cycles that a GPU is kept busy for, some tenths of a millisecond, while the host queues what is timed.
-_QUEUEING_CYCLES = 1_000_000
+_QUEUEING_CYCLES = 800_000
 # Replays in a row last at least so long, and are at most so many.
-_ROW_S, _ROW_CALLS = 0.005, 1000
+_ROW_S, _ROW_CALLS = 0.005, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

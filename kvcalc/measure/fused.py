@@ -24,7 +24,7 @@ _LEAST_SQUARE = 1e-6
 _ENTRIES, _LEAST_ENTRIES = 64, 256
 # Programs that keep a card busy, on one of 132 processors; and the most that one result is put together from.
 _PROGRAMS, _MOST_PARTS = 264, 64
-_COLUMNS = 1024
+_COLUMNS = 2048
 # Rows of the smallest product that tensor cores make.
 _LEAST_ROWS = 16
 
