@@ -54,7 +54,7 @@ checks:
 def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: dict[str, str | None]) -> None:
     """Check, and print the report; exit code 1 where something does not hold."""
     from kvcalc.cli.shared import emit, tell_gpu
-    from kvcalc.render.files import check_writable
+    from kvcalc.files import check_writable
 
     del charts
     checks: Any = asked(**given)
@@ -74,8 +74,8 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
 
 def _hand_over(report: ChecksReport, *, junit: str | None, github: bool) -> None:
     """Write what CI systems read."""
+    from kvcalc.files import write_whole
     from kvcalc.render.ci import github_annotations, junit_xml, markdown_summary
-    from kvcalc.render.files import write_whole
 
     if junit is not None:
         write_whole(junit, junit_xml(report).encode())
@@ -94,7 +94,7 @@ def _print_schema() -> None:
 
 
 def _write_example() -> None:
-    from kvcalc.render.files import write_whole
+    from kvcalc.files import write_whole
 
     if CHECKS_FILE.exists():
         raise InputError(f"{CHECKS_FILE} is there already", hint="remove it, or edit it")

@@ -22,7 +22,7 @@ _INTERRUPTED = 130
 
 def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: Mapping[str, str | None]) -> None:
     """Measure, write the files that were asked for, print the report; 130 interrupted, 1 a check failed."""
-    from kvcalc.render.files import check_writable
+    from kvcalc.files import check_writable
 
     question: Any = asked(**given)
     check_writable((question.write_gpu, question.write_calibration))

@@ -31,7 +31,7 @@ def import_(source: Source, target: Target = None, settings: Set = None) -> None
     """
     from kvcalc import api
     from kvcalc.cli.shared import tell_origins
-    from kvcalc.render.files import check_writable, write_whole
+    from kvcalc.files import check_writable, write_whole
 
     check_writable([target])
     text = api.profile_text(api.load_model(source, settings=settings or ()))
@@ -50,7 +50,7 @@ def lint(source: Linted, json: Json = False) -> None:
     Example: kvcalc models lint ./checkpoint/config.json
     """
     from kvcalc import api
-    from kvcalc.render.lint import lint_text
+    from kvcalc.render.output import lint_text
 
     sys.stdout.write(lint_text(api.lint_config(source), json=json))
 

@@ -27,7 +27,7 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
 
     def show_list(search: str, *, json: bool) -> None:
         from kvcalc import api
-        from kvcalc.render.lists import names_text
+        from kvcalc.render.output import names_text
 
         found = [name for name in api.profile_names(kind) if search.lower() in name]
         sys.stdout.write(names_text(plural, found, json=json))
@@ -45,7 +45,7 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
     def show(name: Name, json: Json = False) -> None:
         from kvcalc import api
         from kvcalc.cli.shared import tell_origins
-        from kvcalc.render.lists import profile_json
+        from kvcalc.render.output import profile_json
 
         profile = api.load_model(name) if kind == "model" else api.load_hardware(name)
         tell_origins()

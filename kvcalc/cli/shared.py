@@ -101,8 +101,8 @@ def check_charts(files: dict[str, str | None]) -> None:
         KvcalcError: a file that cannot be written, or nothing that draws.
     """
     if any(path is not None for path in files.values()):
+        from kvcalc.files import check_writable
         from kvcalc.render.charts import require_drawing
-        from kvcalc.render.files import check_writable
 
         check_writable(files.values())
         require_drawing()
@@ -124,8 +124,8 @@ def draw(report: Any, files: dict[str, str | None]) -> None:
     if not wanted:
         return
     from kvcalc.child import Child, ChildEndedError
+    from kvcalc.files import write_whole
     from kvcalc.render.charts import chart_spec
-    from kvcalc.render.files import write_whole
 
     spec = chart_spec(report)
     child = Child(_picture)

@@ -15,7 +15,7 @@ __all__ = ["run"]
 def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: dict[str, str | None]) -> None:
     """Simulate, and print the report."""
     from kvcalc.cli.shared import draw, emit, progress, tell_gpu, tell_rates
-    from kvcalc.render.files import check_writable
+    from kvcalc.files import check_writable
 
     question: Any = asked(**given)
     check_writable((question.save_requests, question.save_trace))

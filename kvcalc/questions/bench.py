@@ -124,7 +124,7 @@ def write_profile(profile: HardwareProfile | Calibration, path: str | Path) -> N
     Raises:
         OSError: a folder that does not exist or cannot be written to.
     """
+    from kvcalc.files import write_whole
     from kvcalc.profiles.writer import profile_yaml
-    from kvcalc.render.files import write_whole
 
     write_whole(path, profile_yaml(profile).encode())

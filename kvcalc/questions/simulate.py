@@ -228,7 +228,7 @@ def simulate_serving(
         OSError: a file that cannot be read or written.
     """
     from kvcalc.render.perfetto import open_trace
-    from kvcalc.render.row_file import row_file
+    from kvcalc.render.rows import row_file
     from kvcalc.simulate.observers import Progress, TimeLimit
     from kvcalc.simulate.recording import REQUEST_COLUMNS, RequestRows, TimelineRecorder
 

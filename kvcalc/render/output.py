@@ -1,4 +1,4 @@
-"""One way out for every report: table, JSON, JSON lines, CSV or Markdown."""
+"""Text for every report, as table, JSON, JSON lines, CSV or Markdown, and for profiles and their names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import ExplainedStep
 
-__all__ = ["OUTPUTS", "check_output", "render"]
+__all__ = ["OUTPUTS", "check_output", "lint_text", "names_text", "profile_json", "render"]
 
 OUTPUTS = ("table", "json", "jsonl", "csv", "md")
+# Of a value in the list of a config's keys.
+_MAX_CHARACTERS = 60
 
 
 def check_output(output: str) -> str:
@@ -49,37 +51,54 @@ def render(
     from kvcalc.render.records import records, report_data
 
     if output == "json":
-        import json
-
-        return json.dumps(report_data(report, explained, source), indent=2) + "\n"
+        return _json(report_data(report, explained, source), indent=2)
     rows = records(report)
     if output == "jsonl":
-        import json
+        return "".join(map(_json, rows))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[row.get(name) for name in names] for row in rows]
+    if output == "csv":
+        from kvcalc.render.rows import csv_text
 
-        return "".join(json.dumps(row) + "\n" for row in rows)
-    return _csv(rows) if output == "csv" else _markdown(rows)
-
-
-def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+        return csv_text(names, cells)
+    escaped = [["" if value is None else str(value).replace("|", "\\|") for value in row] for row in cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (names, ["---"] * len(names), *escaped))
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value).replace("|", "\\|")
+def _json(data: Any, *, indent: int | None = None) -> str:
+    import json
+
+    return json.dumps(data, indent=indent) + "\n"
 
 
-def _markdown(rows: list[dict[str, Any]]) -> str:
-    columns = _columns(rows)
-    lines = [columns, ["---"] * len(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def names_text(what: str, names: Sequence[str], *, json: bool) -> str:
+    """Return names, one a line, or as a JSON object."""
+    if json:
+        return _json({"schema": f"kvcalc.{what}/1", what: list(names)}, indent=2)
+    return "".join(f"{name}\n" for name in names)
+
+
+def profile_json(profile: Any) -> str:
+    """Return a profile as a JSON object, its layers one by one."""
+    from kvcalc.render.records import plain
+
+    return _json({"schema": "kvcalc.profile/1", **plain(profile)}, indent=2)
+
+
+def lint_text(uses: Sequence[Any], *, json: bool) -> str:
+    """Return a config's keys with value, use and reason; in the table, those that decide nothing are only counted."""
+    if json:
+        keys = [{"key": use.key, "use": use.use, "value": use.value, "why": use.why} for use in uses]
+        return _json({"schema": "kvcalc.lint/1", "keys": keys}, indent=2)
+    shown = [use for use in uses if use.use != "ignored" or "relevant" in use.why]
+    width = max((len(use.key) for use in shown), default=0)
+    lines = [
+        f"{use.use:<10} {use.key:<{width}}  {_short(use.value)}{f'   ({use.why})' if use.why else ''}" for use in shown
+    ]
+    lines.append(f"{len(uses) - len(shown)} further keys decide neither memory nor compute")
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: Any) -> str:
+    text = _json(value).rstrip("\n")
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."

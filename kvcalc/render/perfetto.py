@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import microseconds
-from kvcalc.render.files import whole_file
+from kvcalc.files import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from kvcalc.core.errors import InputError, KvcalcError
-from kvcalc.render.files import check_writable, whole_file, write_whole
-from kvcalc.render.rows import block_text
+from kvcalc.files import check_writable, whole_file, write_whole
+from kvcalc.render.rows import block_text, parquet, write_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["SavedRows", "parquet", "saved_kind"]
+__all__ = ["SavedRows"]
 
 _KINDS = ("csv", "jsonl", "parquet")
 _NOTE, _LOCK = "run.json", "lock"
@@ -33,7 +33,7 @@ _PART = re.compile(r"(\d{9,})-(\d+)-(\d+)-[0-9a-f]{64}\.(?:csv|jsonl|parquet)")
 _STARTS_AS_PART = re.compile(r"\d{9}")
 
 
-def saved_kind(path: str | Path) -> str:
+def _kind_of(path: str | Path) -> str:
     """Return the format that a file's ending names: ``csv``, ``jsonl`` or ``parquet``.
 
     Raises:
@@ -46,19 +46,6 @@ def saved_kind(path: str | Path) -> str:
     if kind == "parquet":
         parquet()
     return kind
-
-
-def parquet() -> Any:
-    """Return pyarrow's Parquet module.
-
-    Raises:
-        InputError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("Parquet needs pyarrow", hint="pip install 'kvcalc[parquet]'") from None
-    return pyarrow.parquet
 
 
 class SavedRows:
@@ -78,7 +65,7 @@ class SavedRows:
     def __init__(self, path: str | Path, *, run: Mapping[str, Any], resume: bool) -> None:
         self.path = Path(path)
         check_writable([path])
-        self._kind = saved_kind(path)
+        self._kind = _kind_of(path)
         self._folder = self.path.with_name(f"{self.path.name}.parts")
         self._note = json.dumps(run, sort_keys=True, indent=1, default=str).encode()
         self._parts: dict[int, Path] = {}
@@ -224,15 +211,14 @@ def _join_csv(file: IO[bytes], parts: Sequence[Path], content: Callable[[Path], 
             headers.append(next(csv.reader(text), []))
     names = list(dict.fromkeys(name for header in headers for name in header))
     whole = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.DictWriter(whole, names, lineterminator="\n")
-    writer.writeheader()
+    write_csv(whole, [names])
     for part, header in zip(parts, headers, strict=True):
         rows = io.StringIO(content(part).decode(), newline="")
         if header == names:
             rows.readline()
             shutil.copyfileobj(rows, whole)
         else:
-            writer.writerows(csv.DictReader(rows))
+            write_csv(whole, ([row.get(name) for name in names] for row in csv.DictReader(rows)))
     whole.detach()
 
 

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from kvcalc.core.errors import InputError
-from kvcalc.render.files import check_writable, whole_file, write_whole
+from kvcalc.files import check_writable, whole_file, write_whole
 from kvcalc.render.perfetto import open_trace
-from kvcalc.render.row_file import row_file
+from kvcalc.render.rows import row_file
 
 
 @pytest.fixture
