@@ -51,7 +51,8 @@ def load_command(name: str) -> Any:
     if name not in {**COMMANDS, **ALIASES}:
         hint = did_you_mean(name, {**COMMANDS, **ALIASES}) or f"commands: {', '.join(COMMANDS)}"
         raise KvcalcError(f"unknown command {name!r}", hint=hint)
-    found: Any = question_command(name) if name in QUESTIONS else _written_command(name)
+    own = ALIASES.get(name, name)
+    found: Any = question_command(own) if own in QUESTIONS else _written_command(own)
     for command in (found, *getattr(found, "commands", {}).values()):
         for parameter in command.params:
             if parameter.type.name == "float" and parameter.callback is None:
@@ -63,7 +64,7 @@ def load_command(name: str) -> Any:
 
 def _written_command(name: str) -> Any:
     """Return the command of the module of its name."""
-    module = import_module(f"kvcalc.cli.{ALIASES.get(name, name)}")
+    module = import_module(f"kvcalc.cli.{name}")
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(**_PLAIN)

@@ -23,7 +23,13 @@ _CHARTS = {
     "html": "Write the chart as a page without network.",
 }
 # Questions that take long, or write files on the way, and the module whose ``run`` asks them.
-_OWN_RUNS = {"simulate": "simulate", "check": "check", "bench": "measuring", "crosscheck": "measuring"}
+_OWN_RUNS = {
+    "simulate": "simulate",
+    "sweep": "sweep",
+    "check": "check",
+    "bench": "measuring",
+    "crosscheck": "measuring",
+}
 
 
 def question_command(name: str) -> TyperCommand:
@@ -73,8 +79,8 @@ def _option(name: str, *flags: str, help: str, metavar: str | None = None, flag:
 def _parameter(name: str, each: Param) -> TyperOption | TyperArgument:
     if each.is_argument:
         return TyperArgument(
-            param_decls=[name], type=str, nargs=-1, metavar=each.metavar, help=each.help, required=False,
-            show_default=False,
+            param_decls=[name], type=str, nargs=-1 if each.repeats else 1, metavar=each.metavar, help=each.help,
+            required=each.is_required, show_default=False,
         )  # fmt: skip
     is_flag = each.kind == "flag"
     return TyperOption(

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import kvcalc
-from kvcalc.api import Sweep, sweep, sweep_inputs
-from kvcalc.api.sweep_inputs import input_digests
-from kvcalc.api.sweep_tasks import Work, columns_of
+from kvcalc.api import Sweep, sweep
 from kvcalc.core.errors import InputError, KvcalcError, UnknownNameError
+from kvcalc.questions.sweep import inputs as sweep_inputs
+from kvcalc.questions.sweep.inputs import input_digests
+from kvcalc.questions.sweep.tasks import Work, columns_of
 from kvcalc.render.records import records
 
 DECODE = Sweep(
@@ -242,14 +243,14 @@ def test_a_trace_that_cannot_be_read_again_and_again_is_refused_before_anything_
 def test_another_version_of_kvcalc_does_not_go_on_with_a_sweep(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sweep(FIT, save=tmp_path / "rows.csv", progress=_stop)
-    monkeypatch.setattr("kvcalc.api.sweep_inputs.__version__", "0.0.1")
+    monkeypatch.setattr("kvcalc.questions.sweep.inputs.__version__", "0.0.1")
     with pytest.raises(InputError, match="kvcalc's version changed since"):
         sweep(FIT, save=tmp_path / "rows.csv", resume=True)
 
 
 def test_digests_are_the_same_in_every_process():
     script = (
-        "from kvcalc.api import Sweep, profile_names; from kvcalc.api.sweep_inputs import input_digests\n"
+        "from kvcalc.api import Sweep, profile_names; from kvcalc.questions.sweep.inputs import input_digests\n"
         "axes = {'model': profile_names('model')[::4], 'gpu': profile_names('hardware')}\n"
         "print(input_digests(Sweep(axes=axes, options={'step_times': 'estimate'})))"
     )

@@ -1,8 +1,11 @@
-"""Predictions held against what others measured."""
+"""Do predictions hold: ``kvcalc validate``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from kvcalc.core.readers import texts
+from kvcalc.questions.declared import Answer, Question, param
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -10,7 +13,27 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.validate import ValidateReport
 
-__all__ = ["validate"]
+__all__ = ["Validate", "validate"]
+
+
+class Validate(Question):
+    """Predictions held against published measurements: none may beat its bound.
+
+    Example: kvcalc validate --suite decode
+    """
+
+    suite: tuple[str, ...] = param(
+        "--suite", help="A suite by name; may be repeated. All of them if left out.", read=texts, repeats=True
+    )
+    records: str | None = param(
+        "--records", help="Records in place of the shipped: YAML, or a known CSV table.", metavar="FILE"
+    )
+    has_chart = True
+
+    def answer(self) -> Answer:
+        """Return the predictions beside the measurements."""
+        report = validate(suites=self.suite, records=self.records)
+        return Answer(report, passed=report.holds)
 
 
 def validate(*, suites: Sequence[str] = (), records: str | Path | None = None) -> ValidateReport:

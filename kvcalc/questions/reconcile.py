@@ -1,26 +1,88 @@
-"""What engines print, held against the prediction."""
+"""Does the engine's own log agree: ``kvcalc reconcile``."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcalc.api.profiles import profile_names
 from kvcalc.core.errors import InputError, UnknownNameError
+from kvcalc.core.readers import flag
+from kvcalc.questions.declared import Answer, Question, param
+from kvcalc.questions.groups import Run
+from kvcalc.questions.profiles import profile_names
 from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.engines.logs import StartUp
 
-__all__ = ["reconcile"]
+__all__ = ["Reconcile", "reconcile"]
+
+# A server prints its start within some hundred kB; what it prints while it serves may be long.
+_MAX_BYTES = 32 * 2**20
 
 # Drivers and their versions differ by less in what they leave of the same memory.
 _SAME_MEMORY = 0.1
+
+
+class Reconcile(Question):
+    """An engine's start-up log against the prediction, or why it did not start (also called why).
+
+    Each printed number is computed again by the rules of the engine's version. Where the engine did not start, the
+    reason is given, what took the memory, and one line of flags with which it would start, checked by the same rules.
+
+    Example: kvcalc reconcile docs/examples/vllm-llama31-8b.log
+    """
+
+    log: str = param(
+        "LOG",
+        help="File with an engine's start-up log, or - for standard input.",
+        is_argument=True,
+        is_required=True,
+        metavar="LOG",
+    )
+    model: str | None = param(
+        "--model", "-m", help="The model, where the log does not tell: name, id, profile or config.json."
+    )
+    gpu: str | None = param(
+        "--gpu", help="The GPU, for flags that would start what was refused, where the log does not name it."
+    )
+    engine: str | None = param("--engine", help="Look at this engine alone: vllm, sglang, llama.cpp.")
+    settings: tuple[str, ...] = Run.params["settings"]  # type: ignore[assignment]
+    strict: bool = param(
+        "--strict", help="Exit with 1 if a number disagrees or none was computed.", read=flag, default=False
+    )
+
+    def answer(self) -> Answer:
+        """Return the numbers, or why there are none."""
+        text = read_log_file(self.log)
+        report = reconcile(text, model=self.model, engine=self.engine, gpu=self.gpu, settings=self.settings)
+        return Answer(report, passed=not self.strict or (report.agrees and report.complete))
+
+
+def read_log_file(name: str) -> str:
+    """Return the text of a file, or of standard input for ``-``, whatever bytes it holds.
+
+    Raises:
+        KvcalcError: a file that cannot be read, or is too long.
+    """
+    from kvcalc.engines.logs import decoded
+    from kvcalc.files import read_bytes, read_stream
+
+    what = "the log of an engine's start"
+    hint = "head -c 20000000 engine.log | kvcalc reconcile - takes its beginning"
+    if name != "-":
+        content = read_bytes(Path(name), max_bytes=_MAX_BYTES, what=what, hint=hint)
+    elif sys.stdin is None:
+        raise InputError("standard input is closed", hint="give the log as a file")
+    else:
+        content = read_stream(sys.stdin.buffer, max_bytes=_MAX_BYTES, what=what, where="standard input", hint=hint)
+    return decoded(content)
 
 
 def reconcile(

@@ -107,8 +107,8 @@ def sweep(
             another run is saving to, or profiles or traces that have changed.
         KvcalcError: a cluster whose workers or scheduler are gone; worker processes that end again and again.
     """
-    from kvcalc.api.sweep_choice import best_row, check_choice, front_rows
     from kvcalc.core.reports.sweep import SweepReport
+    from kvcalc.questions.sweep.choice import best_row, check_choice, front_rows
 
     if resume and save is None:
         raise InputError("a sweep that was not saved cannot be resumed", hint="give --save FILE")
@@ -167,7 +167,7 @@ def _save_rows(
     Raises:
         InputError: as `sweep`; what decides the rows changed while they were computed.
     """
-    from kvcalc.api.sweep_inputs import input_digests
+    from kvcalc.questions.sweep.inputs import input_digests
     from kvcalc.render.records import plain
     from kvcalc.render.saved import SavedRows
 
@@ -205,7 +205,7 @@ def sweep_columns(
         workers: processes.
         scheduler: address of a Dask scheduler.
     """
-    from kvcalc.api.sweep_inputs import input_digests
+    from kvcalc.questions.sweep.inputs import input_digests
 
     computed = _computed(swept, input_digests(swept), workers=workers, scheduler=scheduler)
     return _ordered(computed, range(swept.grid.number_of_tasks))
@@ -228,7 +228,7 @@ def _computed(
         scheduler: address of a Dask scheduler.
         skip: tasks that are not done.
     """
-    from kvcalc.api.sweep_tasks import Work, columns_of
+    from kvcalc.questions.sweep.tasks import Work, columns_of
     from kvcalc.workers import cluster_pool, process_pool, run_tasks
 
     if "gpu" not in swept.axes and swept.report in ("decode", "prefill", "simulate"):

@@ -7,21 +7,21 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.api.sweep_inputs import check_unchanged, read_profile, read_profiles
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.plan.speculative.acceptance import FORMS
 from kvcalc.questions.fit import fit
 from kvcalc.questions.prefill import prefill
 from kvcalc.questions.size import size
 from kvcalc.questions.speculate import speculate
+from kvcalc.questions.sweep.inputs import check_unchanged, read_profile, read_profiles
 from kvcalc.render.records import records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kvcalc.api.sweeps import Columns, Sweep
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.sweep import SweepTask
+    from kvcalc.questions.sweep.running import Columns, Sweep
 
 __all__ = ["PLACES", "Work", "columns_of"]
 

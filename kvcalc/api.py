@@ -6,25 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvcalc.api.evidence import validate
-    from kvcalc.api.logs import reconcile
-    from kvcalc.api.profiles import (
-        catalogue,
-        catalogue_hardware,
-        catalogue_model,
-        catalogue_stamp,
-        config_model,
-        lint_config,
-        load_hardware,
-        load_model,
-        noting_origins,
-        profile_names,
-        profile_schema,
-        profile_text,
-        quants,
-        validate_profile,
-    )
-    from kvcalc.api.sweeps import Sweep, sweep, sweep_columns
     from kvcalc.demo.drift import demo_drift
     from kvcalc.demo.kv_cache import demo_kv_cache
     from kvcalc.demo.paging import demo_paging
@@ -40,6 +21,23 @@ if TYPE_CHECKING:
     from kvcalc.questions.fit import fit
     from kvcalc.questions.levers import levers
     from kvcalc.questions.prefill import prefill
+    from kvcalc.questions.profiles import (
+        catalogue,
+        catalogue_hardware,
+        catalogue_model,
+        catalogue_stamp,
+        config_model,
+        lint_config,
+        load_hardware,
+        load_model,
+        noting_origins,
+        profile_names,
+        profile_schema,
+        profile_text,
+        quants,
+        validate_profile,
+    )
+    from kvcalc.questions.reconcile import reconcile
     from kvcalc.questions.replay import replay_steps
     from kvcalc.questions.roofline import roofline
     from kvcalc.questions.shown import chart, chart_runtime, report_data
@@ -47,7 +45,9 @@ if TYPE_CHECKING:
     from kvcalc.questions.size import size
     from kvcalc.questions.solve import solve
     from kvcalc.questions.speculate import draft_deployment, explain_speculation, speculate, with_draft
+    from kvcalc.questions.sweep.running import Sweep, sweep, sweep_columns
     from kvcalc.questions.traffic import traffic
+    from kvcalc.questions.validate import validate
 
 __all__ = [
     "Load",
@@ -111,9 +111,7 @@ __all__ = [
 
 # Each module, below kvcalc, and its functions, loaded when they are called for.
 _MODULES: dict[str, tuple[str, ...]] = {
-    "api.evidence": ("validate",),
-    "api.logs": ("reconcile",),
-    "api.profiles": (
+    "questions.profiles": (
         "catalogue",
         "catalogue_hardware",
         "catalogue_model",
@@ -129,7 +127,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "quants",
         "validate_profile",
     ),
-    "api.sweeps": ("Sweep", "sweep", "sweep_columns"),
     "demo.drift": ("demo_drift",),
     "demo.kv_cache": ("demo_kv_cache",),
     "demo.paging": ("demo_paging",),
@@ -145,6 +142,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.fit": ("fit",),
     "questions.levers": ("levers",),
     "questions.prefill": ("prefill",),
+    "questions.reconcile": ("reconcile",),
     "questions.replay": ("replay_steps",),
     "questions.roofline": ("roofline",),
     "questions.shown": ("chart", "chart_runtime", "report_data"),
@@ -152,7 +150,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.size": ("size",),
     "questions.solve": ("solve",),
     "questions.speculate": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),
+    "questions.sweep.running": ("Sweep", "sweep", "sweep_columns"),
     "questions.traffic": ("traffic",),
+    "questions.validate": ("validate",),
 }
 _HOME = {name: module for module, found in _MODULES.items() for name in found}
 

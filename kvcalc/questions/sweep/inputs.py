@@ -15,7 +15,7 @@ from kvcalc.sources import calibrations, load_calibration, load_hardware, load_m
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kvcalc.api.sweeps import Sweep
+    from kvcalc.questions.sweep.running import Sweep
 
     Digests = Mapping[str, str]
 
