@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from kvcalc.api import (
         Load,
@@ -127,8 +129,6 @@ __all__ = [
     "validate",
     "with_draft",
 ]
-
-__version__ = "0.1.0"
 
 # Where the public names stand that are not the facade's.
 _HOME = {

@@ -7,10 +7,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvcalc import __version__
 from kvcalc.core.errors import InputError
 from kvcalc.files import open_regular
 from kvcalc.sources import calibrations, load_calibration, load_hardware, load_model
+from kvcalc.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
