@@ -100,8 +100,17 @@ def catalogue_model(name: str, *, is_base: bool = False) -> ModelProfile:
     entry = match.entry
     model = _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
     if match.alias.lower() != entry.path.stem:
-        model = model.under(match.alias)
+        model = _under(model, match.alias)
     return model if is_base else _as_typed(model, name.strip(), match)
+
+
+def _under(model: ModelProfile, alias: str) -> ModelProfile:
+    """Return a model as the checkpoint of an alias has it, its weights included."""
+    from kvcalc.plan.formats import stored_as
+
+    own = next((own for name, own in model.alias_fields.items() if name.lower() == alias.lower()), {})
+    model = model.under(alias)
+    return stored_as(model, own["weights"])[0] if own.get("weights") else model
 
 
 def _as_typed(model: ModelProfile, name: str, match: Match) -> ModelProfile:

@@ -218,7 +218,7 @@ class ModelProfile:
         held_weight_bytes: exact bytes of the weights where the profile was read from the weight file itself.
         aliases: other names, such as the Hugging Face id.
         alias_fields: what the checkpoint of an alias has otherwise: ``context_limit``, ``dtype``, ``kv_dtype``, or
-            ``text_only`` where it has no towers.
+            ``text_only`` where it has no towers, ``weights`` where they are stored as such a word says.
         sources: named sources.
         provenance: dotted field path to the name of its source; ``default`` covers the rest.
         notes: what a user should know.
@@ -254,10 +254,11 @@ class ModelProfile:
         own = next((own for name, own in self.alias_fields.items() if name.lower() == alias.strip().lower()), None)
         if not own:
             return self
-        fields = {name: value for name, value in own.items() if name != "text_only"}
+        fields = {name: value for name, value in own.items() if name not in ("text_only", "weights")}
         told = [
             *(f"{name} {value}" for name, value in fields.items()),
             *(["no towers"] if own.get("text_only") else ()),
+            *([f"weights as {own['weights']}"] if own.get("weights") else ()),
         ]
         if own.get("text_only"):
             fields["towers"] = ()

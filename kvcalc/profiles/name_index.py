@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.errors import ProfileError
@@ -65,7 +65,12 @@ def own_names(kind: Kind) -> dict[str, str]:
 
 def spellings(kind: Kind) -> dict[str, Spelling]:
     """Return names by their words: own names come first, then aliases, then these without owner, then titles."""
-    known = profile_names(kind)
+    return _spelled(tuple(profile_names(kind)), kind)
+
+
+# As long as no file of a user's changes, the names are the same.
+@lru_cache(maxsize=8)
+def _spelled(known: tuple[Names, ...], kind: Kind) -> dict[str, Spelling]:
     spelled = [(each.name, each.name, each.name) for each in known]
     spelled += [(alias, alias, each.name) for each in known for alias in each.aliases]
     spelled += [(alias.rpartition("/")[2], alias, each.name) for each in known for alias in each.aliases]

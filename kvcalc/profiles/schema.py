@@ -77,6 +77,7 @@ class AliasDocument(BaseModel):
     dtype: Format | None = None
     kv_dtype: Format | None = None
     text_only: bool = False
+    weights: str | None = None
 
 
 class ModelDocument(BaseModel):

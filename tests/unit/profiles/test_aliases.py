@@ -86,3 +86,20 @@ def test_a_field_of_an_alias_is_checked(tmp_path: Path, wrong: str, told: str) -
 def test_a_text_model_of_a_family_with_towers_has_none() -> None:
     assert kvcalc.load_model("mistralai/Mistral-Small-3.1-24B-Instruct-2503").towers
     assert not kvcalc.load_model("mistralai/Devstral-Small-2507").towers
+
+
+@pytest.mark.parametrize(
+    ("name", "formats"),
+    [
+        # hf_quant_config.json of each: what it excludes, and the format of its cache
+        ("nvidia/MiniMax-M2.5-NVFP4", {"experts": "nvfp4"}),
+        ("nvidia/Gemma-4-26B-A4B-NVFP4", {"experts": "nvfp4"}),
+        ("nvidia/Qwen3.6-27B-NVFP4", {"attention": "fp8", "mlp": "nvfp4"}),
+        ("nvidia/Gemma-4-31B-IT-NVFP4", {"mlp": "nvfp4"}),
+    ],
+)
+def test_an_alias_may_store_its_weights_otherwise(name: str, formats: dict[str, str]) -> None:
+    model = kvcalc.load_model(name)
+    assert model.weight_formats == formats
+    assert model.kv_dtype == "fp8"
+    assert any(note.startswith(f"as {name} has it: kv_dtype fp8, weights as nvfp4") for note in model.notes)
