@@ -26,7 +26,7 @@ from kvcalc.evidence.setups import Setup, setup_of
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.plan.deployment import held_weight_bytes
 from kvcalc.plan.reconcile import reconcile_start_up
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from kvcalc.evidence.gguf_types import is_gguf_type
 from kvcalc.profiles.catalog import lookup
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.origins import note_origin
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

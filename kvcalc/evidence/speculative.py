@@ -22,7 +22,7 @@ from kvcalc.plan.deployment import Deployment, deploy, parallel_sizes
 from kvcalc.plan.speculative.methods import drafter
 from kvcalc.plan.speculative.passes import Passes
 from kvcalc.plan.speculative.placing import place_draft
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.ranges import parse_counts
-from kvcalc.profiles.yaml_reader import Document, read_yaml_file
+from kvcalc.profiles.reader import Document, read_yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

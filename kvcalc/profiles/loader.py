@@ -119,7 +119,7 @@ def _check_format(document: Document, path: str, name: str | None) -> None:
 
 
 def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: Callable[[Any], T]) -> T:
-    from kvcalc.profiles.yaml_reader import read_yaml
+    from kvcalc.profiles.reader import read_yaml
 
     changed = copy.deepcopy(data)
     values: dict[str, Any] = {}

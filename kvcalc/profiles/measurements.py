@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from kvcalc.core.errors import ProfileError
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_yaml_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kvcalc.profiles.yaml_reader import Document
+    from kvcalc.profiles.reader import Document
 
 __all__ = ["SHAPE", "read_measurements"]
 

@@ -18,7 +18,7 @@ from kvcalc.core.model import Head, Mixer, Mlp, Table, Tower
 from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
-    from kvcalc.profiles.yaml_reader import Document
+    from kvcalc.profiles.reader import Document
 
 __all__ = ["DOCUMENTS", "CalibrationDocument", "HardwareDocument", "ModelDocument", "json_schema", "validate"]
 

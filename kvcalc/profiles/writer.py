@@ -9,7 +9,7 @@ import yaml
 from kvcalc.core.calibration import Calibration
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.profiles.document import calibration_to_document, hardware_to_document, model_to_document
-from kvcalc.profiles.yaml_reader import plain_scalar
+from kvcalc.profiles.reader import plain_scalar
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile

@@ -19,7 +19,7 @@ from kvcalc.plan.deployment import deploy
 from kvcalc.plan.size import size_report
 from kvcalc.profiles.document import hardware_to_document, model_to_document
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
-from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
+from kvcalc.profiles.reader import read_yaml, read_yaml_file
 
 from .strategies import accelerators, described_models, model_with_everything
 

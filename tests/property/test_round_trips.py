@@ -5,9 +5,9 @@ from hypothesis import given
 
 from kvcalc.profiles.document import hardware_from_document, model_from_document
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
+from kvcalc.profiles.reader import read_yaml
 from kvcalc.profiles.schema import HardwareDocument, ModelDocument, validate
 from kvcalc.profiles.writer import profile_yaml
-from kvcalc.profiles.yaml_reader import read_yaml
 
 from .strategies import accelerators, described_models
 

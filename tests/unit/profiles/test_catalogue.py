@@ -16,8 +16,8 @@ from kvcalc.api import profile_names, profile_schema
 from kvcalc.profiles.catalog import lookup, shipped_folder, stamp
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
 from kvcalc.profiles.origins import noting_origins, origin_notes, origins_data
+from kvcalc.profiles.reader import read_yaml, read_yaml_file
 from kvcalc.profiles.writer import profile_yaml
-from kvcalc.profiles.yaml_reader import read_yaml, read_yaml_file
 
 MODELS = sorted(shipped_folder("model").glob("*.yaml"))
 HARDWARE = sorted(shipped_folder("hardware").glob("*.yaml"))

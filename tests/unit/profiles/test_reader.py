@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvcalc.profiles import reader
-from kvcalc.profiles.yaml_reader import read_yaml_file
+from kvcalc.profiles.reader import read_yaml_file
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("model_profiles", "hardware_profiles")
@@ -33,7 +33,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def _read_without_yaml(path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kvcalc.profiles.yaml_reader", None)
+    monkeypatch.setitem(sys.modules, "yaml", None)
     return reader.read_profile(path).data
 
 

@@ -11,9 +11,9 @@ import kvcalc
 from kvcalc.profiles.catalog import shipped_folder
 from kvcalc.profiles.name_index import profile_names
 from kvcalc.profiles.origins import noting_origins, origin_notes
+from kvcalc.profiles.reader import read_yaml_file
 from kvcalc.profiles.resolve import resolve
 from kvcalc.profiles.spellings import words
-from kvcalc.profiles.yaml_reader import read_yaml_file
 
 
 def _rows(name: str) -> list[dict[str, str]]:
