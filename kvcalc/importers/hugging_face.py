@@ -15,6 +15,7 @@ from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.contradictions import contradiction_notes
 from kvcalc.importers.conversion import prediction_layers, rotary_factors
 from kvcalc.importers.families import find_rule, known_types
+from kvcalc.importers.families.refused import REFUSED
 from kvcalc.importers.misspelt import refuse_misspelt
 from kvcalc.importers.quantization import weight_formats
 from kvcalc.importers.towers import count_towers
@@ -98,7 +99,7 @@ def import_config(
     refuse_unread(text, shape)
     dtype = checkpoint_dtype(chain)
     formats = weight_formats(top, text, shape, dtype=dtype)
-    towers, unknown = count_towers(chain, shape.hidden_size)
+    towers, unknown = count_towers(chain, shape.hidden_size, encoder=shape.encoder is not None)
     source = Source(kind="model_config", url=url, date=date, note="" if url else where)
     profile = ModelProfile(
         name=name,
@@ -240,6 +241,13 @@ def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcE
             hint="give the whole config.json; a text model by itself has a model_type of its own",
         )
     model_type = model_type[:_LONGEST_TYPE]
+    reason = REFUSED.get(model_type)
+    if reason is not None:
+        return UnsupportedError(
+            f"model_type {model_type!r} {reason}",
+            where=f"{top.where}, model_type",
+            hint="describe its layers in a profile if you know what it holds",
+        )
     hint = did_you_mean(model_type, known_types())
     example = "kvcalc models show llama3.1-8b is an example"
     return UnsupportedError(

@@ -36,6 +36,12 @@ _MODULES = (
     "qwen4",
     "bert",
     "encoder",
+    "bart",
+    "seeing",
+    "speech",
+    "spoken",
+    "t5",
+    "t5gemma",
 )
 
 

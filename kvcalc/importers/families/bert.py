@@ -191,6 +191,34 @@ def xmod(config: Config) -> Shape:
     return _shape(config, blocks, tables, matrices=hidden * hidden, vectors=vectors, notes=notes)
 
 
+def xlm(config: Config) -> Shape:
+    """XLM: BERT's layers, four times as wide inside, and a table of languages where there are several."""
+    hidden, query = config.integer("emb_dim", "hidden_size"), config.integer("n_heads", "num_attention_heads")
+    if not config.flag("is_encoder", default=True) or config.flag("asm", default=False):
+        raise refuse(config, "is_encoder", "an XLM that is a decoder or has an adaptive softmax")
+    head_width(config, hidden, query)
+    block = Block(
+        name="encoder",
+        mlp=mlp(4 * hidden, gated=False),
+        matrix_parameters=4 * hidden * hidden,
+        vector_parameters=4 * hidden + mlp_biases(4 * hidden, hidden, gated=False) + 4 * hidden,
+    )
+    rows, limit = config.integer("vocab_size", "n_words"), config.integer("max_position_embeddings")
+    tables = [Table(name="token", rows=rows, width=hidden), Table(name="position", rows=limit, width=hidden)]
+    languages = config.integer("n_langs")
+    if languages > 1 and config.flag("use_lang_emb", default=True):
+        tables.append(Table(name="language", rows=languages, width=hidden))
+    return Shape(
+        hidden_size=hidden,
+        context_limit=limit,
+        blocks=(block,) * config.integer("n_layers", "num_hidden_layers"),
+        embeddings=tuple(tables),
+        head=Head(rows=rows, tied=config.flag("tie_word_embeddings", default=True), bias=True),
+        vector_parameters=2 * hidden,
+        notes=("its class keeps no cache",),
+    )
+
+
 _ROBERTA = _line(_Line())
 
 RULES: dict[str, Rule] = {
@@ -207,6 +235,7 @@ RULES: dict[str, Rule] = {
     "roberta-prelayernorm": _line(_Line(last_norm=True)),
     "roc_bert": roc_bert,
     "roformer": roformer,
+    "xlm": xlm,
     "xlm-roberta": _ROBERTA,
     "xlm-roberta-xl": _line(_Line(first_norm=False, last_norm=True)),
     "xmod": xmod,

@@ -92,6 +92,25 @@ def gpt2(config: Config) -> Shape:
     return _with_positions(shape, positions, width=hidden, limit=positions)
 
 
+def openai_gpt(config: Config) -> Shape:
+    """GPT-1: norms after attention and MLP, none at the end; its class keeps no cache, so that no mixer stands here."""
+    hidden, layers, heads, _ = _gpt2_sizes(config)
+    block, *_rest = _layers(hidden, layers, heads=(heads, heads), inner=4 * hidden, vectors=4 * hidden)
+    block = replace(block, mixers=(), matrix_parameters=4 * hidden * hidden)
+    notes = ("its class keeps no cache: each token takes a pass over the whole text",)
+    shape = decoder_shape(config, (block,) * layers, hidden=hidden, vectors=0, notes=notes)
+    positions = config.integer("n_positions", "max_position_embeddings")
+    return _with_positions(shape, positions, width=hidden, limit=positions)
+
+
+def ctrl(config: Config) -> Shape:
+    """CTRL: computed positions, biases everywhere, in the head too."""
+    hidden, layers, heads = (config.integer(key) for key in ("n_embd", "n_layer", "n_head"))
+    blocks = _layers(hidden, layers, heads=(heads, heads), inner=config.integer("dff"), vectors=4 * hidden)
+    shape = decoder_shape(config, blocks, hidden=hidden, vectors=2 * hidden, head_bias=True)
+    return replace(shape, context_limit=config.maybe_integer("n_positions"))
+
+
 def gptj(config: Config) -> Shape:
     """GPT-J and CodeGen: rotary positions, attention and MLP side by side behind one norm, a head with a bias."""
     hidden, layers, heads, inner = _gpt2_sizes(config)
@@ -305,6 +324,7 @@ RULES: dict[str, Rule] = {
     "biogpt": biogpt,
     "bloom": bloom,
     "codegen": gptj,
+    "ctrl": ctrl,
     "falcon": falcon,
     "gpt-sw3": gpt2,
     "gpt2": gpt2,
@@ -314,6 +334,7 @@ RULES: dict[str, Rule] = {
     "gpt_neox_japanese": gpt_neox_japanese,
     "gptj": gptj,
     "mpt": mpt,
+    "openai-gpt": openai_gpt,
     "opt": opt,
     "persimmon": persimmon,
     "phi": phi,

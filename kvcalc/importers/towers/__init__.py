@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import Tower
-from kvcalc.importers.towers import audio, inkling, queried, vision
-from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, VISION_WRAPPERS
+from kvcalc.importers.towers import audio, codecs, inkling, older, queried, vision
+from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, CODEC_WRAPPERS, TALKER_WRAPPERS, VISION_WRAPPERS
 from kvcalc.importers.wrappers import inner_config
 
 if TYPE_CHECKING:
@@ -22,10 +22,14 @@ __all__ = ["TOWERS", "count_towers"]
 
 # Where configs keep towers, what these are, and the rules for them.
 _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
-    ("vision_config", "vision", VISION_WRAPPERS, vision.VISION | queried.VISION | inkling.VISION),
+    ("vision_config", "vision", VISION_WRAPPERS, vision.VISION | queried.VISION | inkling.VISION | older.VISION),
     ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO | inkling.AUDIO),
     ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
+    ("codec_config", "audio", CODEC_WRAPPERS, codecs.CODEC),
+    ("depth_decoder_config", "talker", TALKER_WRAPPERS, codecs.TALKER),
 )
+# Encoders beside a decoder that have towers of their own, by the model's type.
+_ENCODERS_THAT_SEE = {"t5gemma2": "t5gemma2_encoder"}
 # Sizes that decide most of a tower's parameters.
 _SIZES = re.compile(
     r"(?:\w+_)?(?:layers|depth|hidden_size|intermediate_size|embed_dim|d_model|ffn_dim)|(?:image|patch)_size"
@@ -38,20 +42,25 @@ _ELSEWHERE = re.compile(
 )
 
 
-def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower, ...], tuple[str, ...]]:
+def count_towers(
+    chain: Sequence[Config], text_hidden: int, *, encoder: bool = False
+) -> tuple[tuple[Tower, ...], tuple[str, ...]]:
     """Return the towers that a config's wrappers hold, projectors included, and notes on those that have no rule.
 
     Args:
         chain: the configs from the outermost to that of the text model.
         text_hidden: width of the text model.
+        encoder: whether the model's rule has read ``encoder_config`` as the encoder that its decoder attends to.
 
     Raises:
         ProfileError: something that is no mapping in place of a tower.
     """
     towers: list[Tower] = []
     notes: list[str] = []
-    for top in chain:
+    for top in (*chain, *_encoders(chain[0])):
         for key, part, wrappers, rules in _PLACES:
+            if encoder and key == "encoder_config":
+                continue
             wrapper = wrappers.get(str(top.data.get("model_type", "")))
             top.has(key)  # a misspelt one is held against it
             given = top.data.get(key, {})
@@ -72,6 +81,12 @@ def count_towers(chain: Sequence[Config], text_hidden: int) -> tuple[tuple[Tower
     others = [key for top in chain for key in top.data if key not in TOWERS and _is_tower(key, top.data[key])]
     notes += [f"what {key} describes is not counted among the weights: it has no rule" for key in others]
     return tuple(towers), tuple(notes)
+
+
+def _encoders(top: Config) -> list[Config]:
+    """Return the encoder that holds a tower in place of the model that wraps both."""
+    kind = _ENCODERS_THAT_SEE.get(str(top.data.get("model_type")))
+    return [inner_config(top, "encoder", kind)] if kind else []
 
 
 def _left_out(top: Config, key: str, part: TowerPart) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.importers.towers import audio, queried
+from kvcalc.importers.towers import audio, older, queried
 from kvcalc.importers.towers.bricks import linear, norm, perceptron
 from kvcalc.importers.towers.vision import hidden_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Projector = Callable[[Config, Config, int], int]
 
-__all__ = ["AUDIO_WRAPPERS", "VISION_WRAPPERS", "Wrapper"]
+__all__ = ["AUDIO_WRAPPERS", "CODEC_WRAPPERS", "TALKER_WRAPPERS", "VISION_WRAPPERS", "Wrapper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +201,7 @@ def _nemotron(top: Config, tower: Config, text: int) -> int:
 VISION_WRAPPERS: dict[str, Wrapper] = {
     "aria": Wrapper(queried.aria),
     "aya_vision": Wrapper(_aya),
+    "blip": Wrapper(_nothing, "blip_vision_model"),
     "blip-2": Wrapper(queried.blip, "blip_2_vision_model"),
     "cohere2_vision": Wrapper(_cohere2),
     "cohere_compass": Wrapper(_nothing, "qwen3_vl_vision"),
@@ -210,6 +211,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "gemma3": Wrapper(_gemma3),
     "gemma3n": Wrapper(_gemma3n, "gemma3n_vision"),
     "gemma4": Wrapper(_gemma4, "gemma4_vision"),
+    "git": Wrapper(older.git, "git_vision_model"),
     "glm46v": Wrapper(_nothing, "glm4v_vision"),
     "glm4v": Wrapper(_nothing, "glm4v_vision"),
     "glm4v_moe": Wrapper(_nothing, "glm4v_moe_vision"),
@@ -226,10 +228,13 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "instructblipvideo": Wrapper(queried.instructblip, "instructblipvideo_vision_model"),
     "janus": Wrapper(queried.janus, "janus_vision_model"),
     "hyperclovax_vision_v2": Wrapper(_hyperclovax, "qwen2_5_vl_vision"),
+    "idefics": Wrapper(_nothing, "idefics_vision"),
     "idefics2": Wrapper(queried.idefics2, "idefics2_vision"),
     "idefics3": Wrapper(_idefics3, "idefics3_vision"),
     "internvl": Wrapper(_internvl, "internvl_vision"),
     "internvl_chat": Wrapper(_internvl, "intern_vit_6b"),
+    "kosmos-2": Wrapper(older.kosmos, "kosmos_2_vision_model"),
+    "kosmos-2.5": Wrapper(older.kosmos, "kosmos_2_5_vision_model"),
     "kimi_k25": Wrapper(_kimi, "kimi_k25_vision"),
     "kimi_vl": Wrapper(_kimi, "kimi_k25_vision"),
     "lfm2_vl": Wrapper(_lfm2),
@@ -253,6 +258,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "ovis2": Wrapper(_ovis2, "ovis2_vision"),
     "paddleocr_vl": Wrapper(_paddleocr, "paddleocr_vl_vision"),
     "phi4_multimodal": Wrapper(_phi4, "phi4_multimodal_vision"),
+    "pix2struct": Wrapper(_nothing, "pix2struct_vision_model"),
     "pp_chart2table": Wrapper(queried.got_ocr2, "pp_chart2table_vision"),
     "paligemma": Wrapper(_paligemma),
     "qianfan_ocr": Wrapper(_internvl, "qianfan_ocr_vision"),
@@ -268,6 +274,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "shieldgemma2": Wrapper(_gemma3),
     "smolvlm": Wrapper(_idefics3, "smolvlm_vision"),
     "step3p7": Wrapper(_step, "step3p5_vision"),
+    "t5gemma2_encoder": Wrapper(_gemma3),
     "video_llama_3": Wrapper(_video_llama, "video_llama_3_vision"),
     "video_llava": Wrapper(_llava, copies=2),
     "vipllava": Wrapper(_vipllava),
@@ -321,4 +328,15 @@ AUDIO_WRAPPERS: dict[str, Wrapper] = {
     "qwen3_asr": Wrapper(_qwen3_asr, "qwen3_asr_encoder"),
     "qwen3_omni_moe_thinker": Wrapper(_nothing, "qwen3_omni_moe_audio_encoder"),
     "voxtral": Wrapper(_stacked, "voxtral_encoder"),
+}
+
+# Codecs that turn sound into codes, or codes into sound.
+CODEC_WRAPPERS: dict[str, Wrapper] = {
+    "csm": Wrapper(_nothing, "mimi"),
+    "kyutai_speech_to_text": Wrapper(_nothing, "mimi"),
+}
+
+# Decoders that speak beside the text model.
+TALKER_WRAPPERS: dict[str, Wrapper] = {
+    "csm": Wrapper(_nothing, "csm_depth_decoder_model"),
 }

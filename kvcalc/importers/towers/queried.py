@@ -188,6 +188,7 @@ def janus(_top: Config, tower: Config, _text: int) -> int:
 
 VISION: dict[str, Callable[[Config], int]] = {
     "blip_2_vision_model": _blip,
+    "blip_vision_model": _blip,
     "got_ocr2_vision": _segment_anything,
     "hunyuan_vl_vision": _hunyuan,
     "hy_v4_vl_vision": _hy_v4,

@@ -26,6 +26,7 @@ Path_ = tuple[str, ...]
 TEXT = {"text_config", "thinker_config", "encoder", "decoder", "compress_rates"}
 # What there may be none of.
 NONE_ALLOWED = {
+    "additional_vocab_size", "num_sparse_decoder_layers", "num_sparse_encoder_layers",
     "decoder_sparse_step", "encoder_sparse_step", "expand", "first_k_dense_replace", "hidden_size_per_layer_input",
     "intermediate_multiple_size", "mamba_expand", "moe_layer_end_index", "moe_layer_start_index", "moe_num_shared_experts",
     "n_shared_experts", "num_dense_layers", "num_experts", "num_kv_shared_layers", "num_local_experts", "num_nextn_predict_layers",

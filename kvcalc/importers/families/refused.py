@@ -1,0 +1,25 @@
+"""Model types that are known and have no rule, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["REFUSED"]
+
+_AT_ONCE = "writes its whole output in one pass and keeps no cache"
+_JOINS = "joins two models of any kind: give the config of the one that decodes"
+
+REFUSED: Mapping[str, str] = {
+    "bark": "is three models in turn and a codec, each with a cache of its own",
+    "blt": "runs over patches of bytes whose lengths follow from the text",
+    "encoder-decoder": _JOINS,
+    "evolla": "reads proteins, through an encoder and adapters that have no rule",
+    "fastspeech2_conformer": _AT_ONCE,
+    "fastspeech2_conformer_with_hifigan": _AT_ONCE,
+    "pi0": "writes actions by flow matching over the cache of another model",
+    "reformer": "keeps hidden states and hashes in place of keys and values",
+    "speech-encoder-decoder": _JOINS,
+    "vision-encoder-decoder": _JOINS,
+    "vits": _AT_ONCE,
+    "xlnet": "keeps the hidden states of the last mem_len tokens in place of keys and values",
+}

@@ -1,0 +1,47 @@
+"""Towers of the first models that see, and what leads from them to the text model.
+
+Source: the classes of transformers 5.24.0, built without storage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.importers.towers.bricks import attention, layers, linear, mlp, norm
+from kvcalc.importers.towers.vision import clip, hidden_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.importers.config_reader import Config
+
+__all__ = ["VISION", "git", "kosmos"]
+
+
+def flattened(config: Config) -> int:
+    """Pix2Struct's and Kosmos-2.5's towers: tables of rows and columns, gated MLPs, no biases but the patches'."""
+    hidden, pixels = hidden_of(config), config.integer("patch_embed_hidden_size")
+    rows = config.integer("seq_len", "max_num_patches")
+    inner = config.integer("d_ff", "intermediate_size")
+    each = attention(hidden, bias=False) + mlp(hidden, inner, bias=False, gated=True) + norm(hidden, 2, bias=False)
+    return linear(pixels, hidden) + 2 * rows * hidden + layers(config, each) + norm(hidden, bias=False)
+
+
+def kosmos(top: Config, tower: Config, text: int) -> int:
+    """Kosmos' queries, which attend to the tower's output in the text model's width."""
+    return top.integer("latent_query_num") * text + linear(hidden_of(tower), text) + attention(text)
+
+
+def git(top: Config, tower: Config, text: int) -> int:
+    """GIT's map with a norm, and a vector for each frame where there are several."""
+    frames = top.integer_or(0, "num_image_with_embedding", least=0)
+    return linear(hidden_of(tower), text) + norm(text) + frames * hidden_of(tower)
+
+
+VISION: dict[str, Callable[[Config], int]] = {
+    "git_vision_model": clip,
+    "idefics_vision": clip,
+    "kosmos_2_5_vision_model": flattened,
+    "kosmos_2_vision_model": clip,
+    "pix2struct_vision_model": flattened,
+}
