@@ -20,6 +20,8 @@ class Architecture:
         window_layers: the one number of layers for which windows are applied.
         own_caches: layers, from the first on, that keep a cache of their own; the profile decides where left out.
         keys_only: whether a token's entry is one vector, kept as keys without values.
+        latent_as_heads: whether latent attention keeps the uncompressed keys and values of all heads.
+        encoded_anew: whether layers compute keys and values of an encoder's output anew for each token.
         rollback: whether recurrent states can be kept for several past tokens.
     """
 
@@ -29,6 +31,8 @@ class Architecture:
     window_layers: int | None = None
     own_caches: int | None = None
     keys_only: bool = False
+    latent_as_heads: bool = False
+    encoded_anew: bool = False
     rollback: bool = False
 
 
@@ -36,34 +40,50 @@ class Architecture:
 # The names are those of the Hugging Face configs and, where they differ, of GGUF files.
 _PLAIN = frozenset({
     "apertus", "arcee", "arctic", "baichuan", "bailing_moe", "bailing_moe_v2", "bailingmoe2", "bitnet", "bloom",
-    "chameleon", "chatglm", "codeshell", "cohere", "command-r", "dbrx", "deci", "deepseek", "dots1", "ernie4_5",
-    "ernie4_5_moe", "exaone", "falcon", "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe", "gpt2", "gpt_bigcode",
-    "gpt_neox", "granite", "granitemoe", "granitemoeshared", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan-dense",
-    "hunyuan-moe", "internlm2", "internlm3", "iquestcoder", "jais", "jais2", "llama", "maincoder", "minicpm",
-    "minimax_m2", "ministral3", "mistral", "mistral3", "mixtral", "mpt", "nemotron", "nemotron-nas", "olmo", "olmoe",
-    "openelm", "orion", "paddleocr", "pangu-embedded", "phi", "phi2", "phi3", "phimoe", "plamo", "qwen", "qwen2",
-    "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe", "refact",
-    "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder", "starcoder2", "xverse", "yi",
+    "chameleon", "chatglm", "codeshell", "cogvlm", "cohere", "command-r", "dbrx", "deci", "deepseek", "deepseek2-ocr",
+    "dots1", "ernie4_5", "ernie4_5_moe", "exaone", "falcon", "gemma", "glm", "glm4", "glm4_moe", "glm4v", "glm4v_moe",
+    "glm_ocr", "gpt2", "gpt_bigcode", "gpt_neox", "granite", "granitemoe", "granitemoeshared", "grok", "grok-1",
+    "hrm_text", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl", "hunyuan-dense", "hunyuan-moe", "hy_v3",
+    "internlm2", "internlm3", "iquestcoder", "jais", "jais2", "llama", "maincoder", "minicpm", "minimax_m2",
+    "ministral3", "mistral", "mistral3", "mixtral", "mpt", "nanbeige", "nemotron", "nemotron-nas", "olmo", "olmoe",
+    "openelm", "orion", "paddleocr", "paddleocr_vl", "pangu-embedded", "phi", "phi2", "phi3", "phimoe", "plamo", "qwen",
+    "qwen2", "qwen2_5_omni", "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_omni_moe", "qwen3_vl",
+    "qwen3_vl_moe", "refact", "sarvam_moe", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder", "starcoder2",
+    "talkie", "xverse", "yi",
 })  # fmt: skip
 _LATENT = frozenset({"deepseek_v2", "deepseek_v3", "deepseek2", "glm4_moe_lite", "kimi_k2", "mistral4"})
 _INDEXED = frozenset({"deepseek_v32", "deepseek32", "glm_moe_dsa", "glm-dsa", "minimax_m3", "minimax_m3_vl"})
 _STATES = frozenset({
-    "bamba", "falcon_h1", "falcon_mamba", "granitehybrid", "granitemoehybrid", "jamba", "kimi_linear", "mamba",
-    "mamba2", "qwen3_next",
+    "arwkv7", "bamba", "falcon_h1", "falcon_mamba", "granitehybrid", "granitemoehybrid", "jamba", "kimi_linear",
+    "mamba", "mamba2", "minimax_m1", "minimax_text_01", "minimax-01", "plamo2", "qwen3_next", "rwkv6", "rwkv6qwen2",
+    "rwkv7",
 })  # fmt: skip
 _STATES_WITH_ROLLBACK = frozenset(
-    {"lfm2", "lfm2_moe", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen35", "qwen35moe"}
+    {"bailingmoe3", "kimi-k3", "lfm2", "lfm2_moe", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe"}
+    | {"qwen35", "qwen35moe"}
 )
 _WINDOWED = frozenset({
-    "afmoe", "cohere2", "exaone_moe", "gemma2", "gemma3", "gemma4", "gpt_oss", "mimo2", "olmo2", "olmo3", "plamo3",
-    "step35", "step3p5", "step3p7",
+    "afmoe", "cohere2", "cohere2_moe", "exaone_moe", "gemma2", "gemma3", "gemma4", "gemma4_unified", "gpt_oss",
+    "granite_swa", "granitemoe_swa", "laguna", "maple", "mellum", "mimo2", "muse_glimmer", "olmo2", "olmo3", "plamo3",
+    "spark2_5", "step35", "step3p5", "step3p7",
+})  # fmt: skip
+_ENCODED = frozenset({"mt5", "t5", "umt5"})
+# What the converter of that commit has no class for, among the models that kvcalc knows.
+_NOT_RUN = frozenset({
+    "bart", "biogpt", "blenderbot", "blenderbot-small", "codegen", "ctrl", "diffllama", "doge", "flex_olmo", "gpt_neo",
+    "gptj", "helium", "internlm", "jetmoe", "longcat_flash", "m2m_100", "marian", "mbart", "mimo", "mllama",
+    "mllama_text_model", "moonshine", "nanochat", "nllb-moe", "olmo_hybrid", "opt", "pegasus", "persimmon", "phi3small",
+    "plbart", "recurrent_gemma", "rwkv", "vaultgemma", "whisper", "xglm", "xlstm", "zamba", "zamba2", "zaya",
 })  # fmt: skip
 _SPECIAL = {
     "deepseek4": Architecture(windows=True, keys_only=True, rollback=True),
     "deepseek_v4": Architecture(windows=True, keys_only=True, rollback=True),
     "exaone4": Architecture(windows=True, window_layers=64),
+    "exaone4_5": Architecture(windows=True, window_layers=64),
     "gemma3n": Architecture(windows=True, own_caches=20),
     "llama4": Architecture(windows=True, fixed_window=8192),
+    "minicpm3": Architecture(latent_as_heads=True),
+    "plm": Architecture(latent_as_heads=True),
     "mimo_v2_flash": Architecture(windows=True, window_excess=1),
     "smallthinker": Architecture(windows=True, fixed_window=4096),
 }
@@ -82,8 +102,12 @@ _TABLE = {
     **{architecture_key(name): Architecture() for name in _PLAIN | _LATENT | _INDEXED | _STATES},
     **{architecture_key(name): Architecture(rollback=True) for name in _STATES_WITH_ROLLBACK},
     **{architecture_key(name): Architecture(windows=True) for name in _WINDOWED},
+    **{architecture_key(name): Architecture(encoded_anew=True) for name in _ENCODED},
     **{architecture_key(name): entry for name, entry in _SPECIAL.items()},
 }
+
+
+_NOT_RUN_KEYS = frozenset(map(architecture_key, _NOT_RUN))
 
 
 def find_architecture(name: str) -> Architecture:
@@ -98,11 +122,16 @@ def find_architecture(name: str) -> Architecture:
     >>> find_architecture("gemma3_text").windows, find_architecture("phi3").windows
     (True, False)
     """
-    found = _TABLE.get(architecture_key(name))
-    if found is None:
+    key = architecture_key(name)
+    found = _TABLE.get(key)
+    if found is not None:
+        return found
+    if key in _NOT_RUN_KEYS:
         raise UnsupportedError(
-            f"the memory of llama.cpp is not known for the architecture {name[:60]!r}, and is not guessed",
-            hint=did_you_mean(name[:60], _PLAIN | _LATENT | _STATES | _WINDOWED)
-            or "leave out --engine for the logical bytes",
+            f"llama.cpp does not run the architecture {name[:60]!r}", hint="leave out --engine for the logical bytes"
         )
-    return found
+    raise UnsupportedError(
+        f"the memory of llama.cpp is not known for the architecture {name[:60]!r}, and is not guessed",
+        hint=did_you_mean(name[:60], _PLAIN | _LATENT | _STATES | _WINDOWED)
+        or "leave out --engine for the logical bytes",
+    )

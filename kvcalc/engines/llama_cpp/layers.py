@@ -65,7 +65,8 @@ def _layer(
     mixers: tuple[Mixer, ...], *, owned: bool | None, rule: Architecture, options: LlamaCppOptions, count: int
 ) -> Layer:
     states = tuple(mixer for mixer in mixers if isinstance(mixer, State))
-    attentions = [mixer for mixer in mixers if not isinstance(mixer, State)]
+    skipped = State | Cross if rule.encoded_anew else State
+    attentions = [mixer for mixer in mixers if not isinstance(mixer, skipped)]
     if not attentions:
         return Layer(states=states)
     mixer = attentions[0]
@@ -87,9 +88,9 @@ def _layer(
 def _entry(mixer: Attention | Latent | Compressed, rule: Architecture, options: LlamaCppOptions) -> Full:
     """Return what a token leaves in the layer, as heads of plain attention; a width of 0 for values that are not kept.
 
-    A latent layer keeps one key and no values, unless the file is an old one: then the uncompressed heads.
+    A latent layer keeps one key and no values, but for the uncompressed heads of some models and of old files.
     """
-    if isinstance(mixer, Latent) and options.legacy_latent:
+    if isinstance(mixer, Latent) and (options.legacy_latent or rule.latent_as_heads):
         width = mixer.nope_dim + mixer.rope_dim
         return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=width, value_head_dim=mixer.value_head_dim)
     if isinstance(mixer, Latent):
@@ -115,10 +116,10 @@ def _window(mixer: Mixer, rule: Architecture) -> int | None:
 def _index(mixer: Mixer) -> Full | None:
     """Return the index keys of a token; beside plain attention, unused values are allocated too."""
     indexer = mixer.indexer
-    if indexer is None:
+    if indexer is None or not indexer.stored:
         return None
-    if not indexer.stored or indexer.kept_dim != indexer.head_dim:
-        raise UnsupportedError("llama.cpp's memory of layers that follow another layer's index is not described")
+    if indexer.kept_dim != indexer.head_dim:
+        raise UnsupportedError("llama.cpp's memory of index keys that are pooled later is not described")
     return _one_head(indexer.head_dim, values=mixer.value_dim if isinstance(mixer, Full) else 0)
 
 

@@ -143,8 +143,8 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
     """
     rule = find_architecture(model.architecture)
     layers = shape_layers(model, rule, options)
-    latent = model.has(Latent)
-    check_types(layers, options, alike=rule.keys_only or (latent and not options.legacy_latent))
+    one_vector = model.has(Latent) and not (options.legacy_latent or rule.latent_as_heads)
+    check_types(layers, options, alike=rule.keys_only or one_vector)
     sizes = context_sizes(options, trained=model.context_limit)
     kept = 1 + options.rollback_tokens if rule.rollback else 1
     return LlamaCppMemory(

@@ -201,6 +201,40 @@ def test_an_indexer_has_a_cache_of_its_own() -> None:
     ]
 
 
+def test_layers_that_follow_another_index_keep_none_of_their_own() -> None:
+    # GLM-5.2: llama_kv_cache_dsa's filter of layers with a full indexer
+    own, following = (replace(LATENT, indexer=replace(INDEXER, stored=stored)) for stored in (True, False))
+    found = laid_out("glm_moe_dsa", own, following, following)
+    assert [(cache.role, cache.layers) for cache in found.caches] == [("main", 3), ("indexer", 1)]
+
+
+def test_an_encoders_output_is_looked_at_anew() -> None:
+    # t5.cpp: the decoder's cross attention projects the encoder's output in each pass, only its own tokens are cached
+    cross = Cross(heads=8, kv_heads=8, head_dim=64, encoder_tokens=512)
+    found = laid_out("t5", (FULL, cross), (FULL, cross))
+    assert found == laid_out("llama", FULL, FULL)
+
+
+def test_latent_attention_that_is_run_as_heads_of_its_own() -> None:
+    # minicpm3.cpp: n_head_kv heads of key_length = nope + rope, values of the usual width
+    found = laid_out("minicpm3", LATENT)
+    assert found.kv_bytes == 4096 * 16 * (192 + 128) * 2
+
+
+def test_lightning_attention_keeps_a_matrix_a_head() -> None:
+    # minimax-01.cpp: n_embd_s = head_dim^2 * heads in 32 bits, no convolution
+    lightning = State(variant="linear", heads=64, key_dim=128, value_dim=128)
+    found = laid_out("minimax_m1", lightning, FULL)
+    assert found.recurrent is not None
+    assert (found.recurrent.r_bytes, found.recurrent.s_bytes) == (0, 64 * 128 * 128 * 4)
+
+
+def test_what_llama_cpp_does_not_run_is_said_to_be_so() -> None:
+    for name in ("opt", "gptj", "whisper", "zamba2"):
+        with pytest.raises(UnsupportedError, match="does not run"):
+            laid_out(name, FULL)
+
+
 def test_compressed_attention() -> None:
     raw = Sliding(heads=8, kv_heads=1, head_dim=512, window=128)
     coarse = replace(COMPRESSED, ratio=128, overlap=False, indexer=None)
@@ -261,13 +295,13 @@ def test_types_that_are_refused(architecture: str, mixer: Mixer, options: dict[s
     ("architecture", "mixers"),
     [
         ("no_such", [FULL]),
-        ("t5", [FULL]),
+        ("opt", [FULL]),
         ("rwkv", [State(variant="rwkv")]),
         ("llama", [(FULL, FULL)]),
         ("llama", [Cross(heads=8, kv_heads=8, head_dim=64, encoder_tokens=10)]),
         ("gemma3", [LOCAL, replace(LOCAL, window=1024)]),
         ("gemma3", [LOCAL, STATE]),
-        ("glm_moe_dsa", [replace(LATENT, indexer=replace(INDEXER, stored=False))]),
+        ("glm_moe_dsa", [replace(LATENT, indexer=replace(INDEXER, stored_dim=256))]),
         ("deepseek_v4", [replace(COMPRESSED, ratio=16)]),
     ],
 )
