@@ -13,6 +13,7 @@ from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
 from kvcalc.importers.hugging_face import import_config
+from tests.golden import grids
 from tests.golden.refusals import LOGS
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ def _advice(case: tuple[str, str | None]) -> dict[str, Any]:
 TABLES = {
     "config-keys": Table(_CONFIGS, _config_keys),
     "refusals": Table(LOGS, _advice),
+    "operators": Table(grids.OPERATORS, grids.operators),
+    "fits": Table(grids.FITS, grids.fit),
+    "levers": Table({name: name for name in grids.LEVERS}, grids.lever),
+    "formats": Table(grids.FORMATS, grids.format_of),
 }
 
 
@@ -108,9 +113,8 @@ def pinned(name: str) -> dict[str, Any]:
 def rows_that_differ(name: str) -> list[str]:
     """Return the rows of a table that are answered otherwise than its file says, or stand in one of both alone."""
     table, rows = TABLES[name], pinned(name)
-    return [
-        row for row in table.inputs.keys() | rows if row not in rows or table.answer(table.inputs[row]) != rows[row]
-    ]
+    both = table.inputs.keys() & rows
+    return [*(table.inputs.keys() ^ rows), *(row for row in both if table.answer(table.inputs[row]) != rows[row])]
 
 
 def write_table(name: str) -> None:

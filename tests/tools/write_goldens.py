@@ -24,7 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from kvcalc.cli.app import load_command
 from kvcalc.cli.main import main
+from kvcalc.core.errors import InputError
 from kvcalc.core.units import print_bytes_as
+from kvcalc.render.charts import chart_spec
 from kvcalc.render.output import render
 from tests.golden import tables
 from tests.golden.reports import REPORTS
@@ -32,6 +34,7 @@ from tests.golden.reports import REPORTS
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES: dict[str, str] = yaml.safe_load((GOLDEN / "cases.yaml").read_text(encoding="utf-8"))
 WIDTHS = (80, 120)
+_VIEWS = ("", "memory", "intensity")
 _FIXED = "fixed report"
 # Exit codes: 1 says that a check failed.
 _FINE_OR_FAILED = (0, 1)
@@ -51,9 +54,22 @@ def outputs(case: str) -> dict[str, str]:
     if texts[f"{case}.{WIDTHS[0]}.txt"] == texts[f"{case}.{WIDTHS[1]}.txt"]:
         texts = {f"{case}.txt": texts[f"{case}.{WIDTHS[0]}.txt"]}
     if command == _FIXED or _has_json(command):
-        data = json.loads(_printed(case, WIDTHS[-1], json=True))
+        reports: list[Any] = []
+        data = json.loads(_printed(case, WIDTHS[-1], reports))
         texts[f"{case}.json"] = _json_text(_shortened(data)) + "\n"
+        charts = _charts(reports[-1]) if reports else {}
+        if charts:
+            texts[f"{case}.chart.json"] = _json_text(_shortened(charts)) + "\n"
     return texts
+
+
+def _charts(report: Any) -> dict[str, Any]:
+    """Return the charts of a report, by view; none where it has none."""
+    charts = {}
+    for view in _VIEWS:
+        with contextlib.suppress(InputError):
+            charts[view or "chart"] = json.loads(json.dumps(chart_spec(report, view=view)))
+    return charts
 
 
 def differences(case: str) -> str:
@@ -73,19 +89,27 @@ def files_of(case: str) -> list[Path]:
     return [path for path in GOLDEN.iterdir() if path.suffix in {".txt", ".json"} and path.name.split(".")[0] == case]
 
 
-def _printed(case: str, width: int, *, json: bool = False) -> str:
+def _printed(case: str, width: int, reports: list[Any] | None = None) -> str:
+    """Return what a case prints: its table or, with a list to put the report into, its JSON."""
     out, messages = io.StringIO(), io.StringIO()
+
+    def noted(report: Any, *given: Any, **named: Any) -> str:
+        if reports is not None:
+            reports.append(report)
+        return render(report, *given, **named)
+
     with (
         contextlib.chdir(GOLDEN / "inputs"),
         mock.patch.dict(os.environ, {"COLUMNS": str(width)}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(messages),
+        mock.patch("kvcalc.render.output.render", noted),
     ):
         try:
             if CASES[case] == _FIXED:
-                sys.stdout.write(render(REPORTS[case](), "json" if json else "table"))
+                sys.stdout.write(noted(REPORTS[case](), "table" if reports is None else "json"))
             else:
-                main([*shlex.split(CASES[case])[1:], *(["--json"] if json else [])])
+                main([*shlex.split(CASES[case])[1:], *([] if reports is None else ["--json"])])
         except SystemExit as ended:
             if ended.code not in _FINE_OR_FAILED:
                 raise RuntimeError(f"{CASES[case]}: {messages.getvalue()}") from None
