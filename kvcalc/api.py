@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kvcalc.questions import ask
     from kvcalc.questions.bench import bench, write_profile
     from kvcalc.questions.check import check_files, check_measured, check_schema
+    from kvcalc.questions.choices import parameter_choices
     from kvcalc.questions.compare import compare, side, side_labels
     from kvcalc.questions.crosscheck import crosscheck
     from kvcalc.questions.decode import decode
@@ -84,6 +85,7 @@ __all__ = [
     "load_hardware",
     "load_model",
     "noting_origins",
+    "parameter_choices",
     "prefill",
     "profile_names",
     "profile_schema",
@@ -134,6 +136,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions": ("ask",),
     "questions.bench": ("bench", "write_profile"),
     "questions.check": ("check_files", "check_measured", "check_schema"),
+    "questions.choices": ("parameter_choices",),
     "questions.compare": ("compare", "side", "side_labels"),
     "questions.crosscheck": ("crosscheck",),
     "questions.decode": ("decode",),

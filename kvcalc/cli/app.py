@@ -65,6 +65,8 @@ def load_command(name: str) -> Any:
 def _written_command(name: str) -> Any:
     """Return the command of the module of its name."""
     module = import_module(f"kvcalc.cli.{name}")
+    if hasattr(module, "group"):
+        return module.group()
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(**_PLAIN)

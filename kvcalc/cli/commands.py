@@ -27,6 +27,7 @@ _OWN_RUNS = {
     "simulate": "simulate",
     "sweep": "sweep",
     "check": "check",
+    "demo": "demo",
     "bench": "measuring",
     "crosscheck": "measuring",
 }
@@ -45,7 +46,7 @@ def question_command(name: str) -> TyperCommand:
         *printing_options(explains=asked.explains),
     ]
     return TyperCommand(
-        name,
+        name.rpartition(" ")[2],
         params=params,
         callback=partial(_run, asked, name),
         help=cleandoc(asked.__doc__ or ""),
@@ -103,8 +104,9 @@ def _run(asked: type[Question], name: str, **texts: Any) -> None:
     output = command_output(texts.pop("output"), json=texts.pop("json"))
     charts = {kind: texts.pop(kind) for kind in _CHARTS if asked.has_chart}
     check_charts(charts)
-    if name in _OWN_RUNS:
-        import_module(f"kvcalc.cli.{_OWN_RUNS[name]}").run(asked, texts, output, charts)
+    own = _OWN_RUNS.get(name.partition(" ")[0])
+    if own is not None:
+        import_module(f"kvcalc.cli.{own}").run(asked, texts, output, charts)
         return
     is_explained = texts.pop("explain", False)
     answer = asked(**texts).answer()

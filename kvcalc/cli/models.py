@@ -70,9 +70,10 @@ def quants(
     Example: kvcalc models quants llama3.1-8b --memory 8GiB
     """
     from kvcalc import api
-    from kvcalc.cli.shared import command_output, emit, one_count
-    from kvcalc.cli.shared import memory as memory_of
+    from kvcalc.cli.shared import command_output, emit
+    from kvcalc.core import readers
 
     shown = command_output(output, json=json)
-    tokens = one_count(context, "context")
-    emit(api.quants(model, memory_bytes=memory_of(memory, "memory"), context=tokens, imatrix=imatrix), shown)
+    tokens = None if context is None else readers.count(context, "context")
+    memory_bytes = None if memory is None else readers.memory(memory, "memory")
+    emit(api.quants(model, memory_bytes=memory_bytes, context=tokens, imatrix=imatrix), shown)

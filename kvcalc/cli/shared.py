@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core import readers
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.units import print_bytes_as
 
@@ -21,37 +20,18 @@ if TYPE_CHECKING:
 __all__ = [
     "check_charts",
     "command_output",
-    "counts",
     "draw",
     "emit",
     "emit_blocks",
-    "engine_given",
-    "memory",
-    "numbers",
-    "one_count",
     "progress",
-    "required",
-    "share",
     "tell",
     "tell_gpu",
     "tell_origins",
     "tell_rates",
-    "whole_numbers",
-    "words",
 ]
 
 # How often progress is shown, so that showing it takes no time.
 _TELL_EVERY_S = 0.2
-
-
-def _optional(read: Callable[..., Any]) -> Callable[[str | None, str], Any]:
-    """Return a reader of an option that may be left out."""
-    return lambda text, what: None if text is None else read(text, what)
-
-
-counts, words, numbers = _optional(readers.counts), _optional(readers.names), _optional(readers.numbers)
-whole_numbers, one_count, memory = map(_optional, (readers.whole_numbers, readers.count, readers.memory))
-share = readers.share
 
 
 def command_output(output: str, *, json: bool) -> str:
@@ -195,28 +175,6 @@ def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
         sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n")
 
     yield tell
-
-
-def required(text: str | None, name: str, hint: str) -> str:
-    """Return the value of an option that must be given.
-
-    Raises:
-        InputError: it is not.
-    """
-    if text is None:
-        raise InputError(f"--{name} is missing", hint=hint)
-    return text
-
-
-def engine_given(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the engine's options that were given, read.
-
-    Raises:
-        KvcalcError: a value that an option does not take.
-    """
-    from kvcalc.questions.groups import Engine
-
-    return Engine(**given).given(Engine)
 
 
 def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:

@@ -102,7 +102,7 @@ def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = Non
         FieldError: a mistake that is in one field, as far as can be told.
     """
     question = QUESTIONS[name]
-    values = read_fields(asked, (*question.fields, "explain"), {**question.readers, "explain": readers.flag})
+    values = read_fields(asked, (*question.fields, "explain"), {"explain": readers.flag})
     pasted = None
     if config is not None:
         with of_field("config"):
@@ -172,6 +172,7 @@ def _catalogue(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, 
     models = {name: api.catalogue_model(name) for name in api.profile_names("model")}
     gpus = {name: api.catalogue_hardware(name) for name in api.profile_names("hardware")}
     return {
+        "choices": api.parameter_choices(),
         "models": [{"name": name, "aliases": model.aliases, "architecture": model.architecture,
                     "parameters": _parameters(model)} for name, model in models.items()],
         "gpus": [{"name": name, "aliases": gpu.aliases, "title": gpu.title, "memory_bytes": gpu.memory_label_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from shlex import quote
@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, UnknownNameError, about
-from kvcalc.core.readers import count, count_from_zero, memory, number
-from kvcalc.explore.fields import Values, of_field
+from kvcalc.explore.fields import Values
 from kvcalc.questions import QUESTIONS as DECLARED
 from kvcalc.questions import question
 from kvcalc.questions.declared import Answer
+from kvcalc.questions.simulate import LoadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.readers import Reader
     from kvcalc.questions.declared import Question as Declared
 
     Asked = TypeVar("Asked", bound=Declared)
@@ -29,10 +28,7 @@ __all__ = ["QUESTIONS", "Question", "asked_question", "looked_up", "page_params"
 
 _MAX_COUNTS = 64
 _MAX_ROWS = 64
-_MAX_REQUESTS = 5_000
 _MAX_SIMULATED_S = 9.0
-_MAX_REPLICAS = 16
-_MAX_MEMORY_TOKENS = 1_000_000
 _DEFAULT_CONFIG = "config.json"
 # Each setting of speculation takes a search.
 _MAX_SEARCHED = 8
@@ -53,7 +49,6 @@ class Question:
         ask: returns the answer to values, with a pasted model in place of a named one where there is one.
         views: its charts.
         slow: whether it is a simulation, which waits its turn behind others.
-        readers: how fields are read whose question does not read them itself.
     """
 
     command: str
@@ -61,7 +56,6 @@ class Question:
     ask: Callable[[Values, ModelProfile | None], Answer]
     views: tuple[str, ...] = ("",)
     slow: bool = False
-    readers: Mapping[str, Reader] = field(default_factory=dict)
 
     @property
     def takes_config(self) -> bool:
@@ -127,12 +121,17 @@ def asked_question(kind: type[Asked], texts: Mapping[str, Any], pasted: ModelPro
         if name in kind.params and kind.params[name].is_required and name not in given:
             raise InputError(missing, parameter=name)
     asked = kind(**given)
-    _check_lists(asked, most=_MAX_SEARCHED if kind.__name__ == "Speculate" else _MAX_COUNTS)
+    _check_limits(asked, most=_MAX_SEARCHED if kind.__name__ == "Speculate" else _MAX_COUNTS)
     return asked
 
 
-def _check_lists(asked: Declared, *, most: int) -> None:
-    """Refuse lists that take a page too long."""
+def _check_limits(asked: Declared, *, most: int) -> None:
+    """Refuse what takes a page too long."""
+    for name, each in asked.params.items():
+        if each.page_max is not None and (getattr(asked, name) or 0) > each.page_max:
+            command = "simulate" if isinstance(asked, LoadOptions) else "demo"
+            what = f"{each.name} must be at most {each.page_max:,} here"
+            raise InputError(what, hint=f"kvcalc {command} takes more", parameter=each.name)
     lists = {each.name: value for name, each in asked.params.items()
              if isinstance(value := getattr(asked, name), tuple) and value and isinstance(value[0], int)}  # fmt: skip
     for name, value in lists.items():
@@ -157,9 +156,6 @@ def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
 
 def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
     asked: Any = asked_question(question("simulate"), values.read, pasted)
-    for name, most in (("requests", _MAX_REQUESTS), ("replicas", _MAX_REPLICAS)):
-        if (getattr(asked, name) or 1) > most:
-            raise InputError(f"{name} must be at most {most:,} here", hint="kvcalc simulate takes more", parameter=name)
     if values.get("arrival") == "trace":
         what = "traces are files, which a page cannot name"
         raise InputError(what, hint="kvcalc simulate reads them", parameter="arrival")
@@ -170,57 +166,6 @@ def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
     asked.within_s = _MAX_SIMULATED_S
     answer: Answer = asked.answer()
     return answer
-
-
-def _bounded(values: Values, most: Mapping[str, int], spelled: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a demonstration is asked with, by the names that it gives them, none above what a page may ask."""
-    for name, bound in most.items():
-        with of_field(name):
-            if values.get(name, 1) > bound:
-                raise InputError(f"{name} must be at most {bound:,} here", hint="kvcalc demo takes more")
-    return {to: values.get(name) for name, to in spelled.items() if name in values.read}
-
-
-_TOKENS = {"prompt": "prompt_tokens", "output-tokens": "output_tokens", "seed": "seed"}
-_MAX_TOKENS = {"prompt": 64, "output-tokens": 64}
-
-
-def _demo_kv_cache(values: Values, pasted: ModelProfile | None) -> Answer:
-    del pasted
-    from kvcalc import DecoderShape
-
-    shape = _bounded(values, {"layers": 8, "heads": 16, "kv-heads": 16}, {name: name.replace("-", "_") for name in
-                                                                         ("layers", "heads", "kv-heads")})  # fmt: skip
-    asked = _bounded(values, _MAX_TOKENS | {"batch": 8}, _TOKENS | {"batch": "batch"})
-    return Answer(api.demo_kv_cache(shape=DecoderShape(**shape), **asked))
-
-
-def _demo_speculate(values: Values, pasted: ModelProfile | None) -> Answer:
-    del pasted
-    return Answer(api.demo_speculate(**_bounded(values, _MAX_TOKENS | {"gamma": 16}, _TOKENS | {"gamma": "gamma"})))
-
-
-def _demo_paging(values: Values, pasted: ModelProfile | None) -> Answer:
-    del pasted
-    spelled = {"memory-tokens": "memory_tokens", "block-size": "block_tokens", "max-model-len": "longest_tokens"}
-    return Answer(api.demo_paging(**_bounded(values, {"memory-tokens": _MAX_MEMORY_TOKENS}, spelled)))
-
-
-def _demo_drift(values: Values, pasted: ModelProfile | None) -> Answer:
-    del pasted
-    spelled = {"free-steps": "steps", "horizon": "horizon_steps", "consistency": "consistency",
-               "trainings": "trainings", "seed": "seed"}  # fmt: skip
-    return Answer(api.demo_drift(**_bounded(values, {"free-steps": 200, "horizon": 16, "trainings": 3}, spelled)))
-
-
-_READERS: dict[str, Reader] = {
-    **dict.fromkeys(("requests", "users", "replicas", "prompt", "output-tokens", "batch", "gamma", "layers", "heads",
-                     "kv-heads", "memory-tokens", "block-size", "max-model-len", "free-steps", "horizon", "trainings"),
-                    count),
-    **dict.fromkeys(("rate", "consistency"), number),
-    "seed": count_from_zero,
-    "kv-memory": memory,
-}  # fmt: skip
 
 
 _LIMITED = {"fit": _fit, "simulate": _simulate}
@@ -242,20 +187,8 @@ QUESTIONS: dict[str, Question] = {
     "levers": _declared("levers"),
     "traffic": _declared("traffic"),
     "simulate": _declared("simulate", slow=True),
-    "demo/kv-cache": Question(
-        command="demo kv-cache", fields=("prompt", "output-tokens", "batch", "layers", "heads", "kv-heads", "seed"),
-        ask=_demo_kv_cache, readers=_READERS,
-    ),
-    "demo/speculate": Question(
-        command="demo speculate", fields=("prompt", "output-tokens", "gamma", "seed"), ask=_demo_speculate,
-        readers=_READERS,
-    ),
-    "demo/paging": Question(
-        command="demo paging", fields=("memory-tokens", "block-size", "max-model-len"), ask=_demo_paging, slow=True,
-        readers=_READERS,
-    ),
-    "demo/drift": Question(
-        command="demo drift", fields=("free-steps", "horizon", "consistency", "trainings", "seed"), ask=_demo_drift,
-        slow=True, readers=_READERS,
-    ),
-}  # fmt: skip
+    "demo/kv-cache": _declared("demo kv-cache"),
+    "demo/speculate": _declared("demo speculate"),
+    "demo/paging": _declared("demo paging", slow=True),
+    "demo/drift": _declared("demo drift", slow=True),
+}

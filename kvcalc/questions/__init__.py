@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUESTIONS", "ask", "question"]
 
-# The class of each question, in the module of its name.
+# The class of each question, in the module of its first word; the words are those of its command.
 QUESTIONS = {
     "size": "Size",
     "decode": "Decode",
@@ -34,12 +34,16 @@ QUESTIONS = {
     "check": "Checks",
     "bench": "Bench",
     "crosscheck": "Crosscheck",
+    "demo kv-cache": "KvCacheDemo",
+    "demo speculate": "SpeculationDemo",
+    "demo paging": "PagingDemo",
+    "demo drift": "DriftDemo",
 }
 
 
 def question(name: str) -> type[Question]:
     """Return a question by its name, a key of `QUESTIONS`."""
-    kind: type[Question] = getattr(import_module(f"{__name__}.{name}"), QUESTIONS[name])
+    kind: type[Question] = getattr(import_module(f"{__name__}.{name.partition(' ')[0]}"), QUESTIONS[name])
     return kind
 
 

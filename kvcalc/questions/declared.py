@@ -40,6 +40,7 @@ class Param:
         metavar: the word for its value in help, where it is not that of its kind.
         engines: the engines that have it; empty where it is not an engine's option.
         on_page: whether a page may set it: not what opens or writes a file.
+        page_max: the most that a page may ask for; no bound of its own where left out.
         is_argument: whether it stands on the command line without a flag.
     """
 
@@ -52,6 +53,7 @@ class Param:
     metavar: str | None = None
     engines: tuple[str, ...] = ()
     on_page: bool = True
+    page_max: int | None = None
     is_argument: bool = False
 
     @property

@@ -47,7 +47,7 @@ class LoadOptions(Question):
     rate: float | None = param("--rate", help="Requests a second; of a ramp, at its beginning.", read=number)
     last_rate: float | None = param("--last-rate", help="ramp: requests a second at its end.", read=number)
     variation: float | None = param("--variation", help="gamma: coefficient of variation of the gaps (2).", read=number)
-    requests: int | None = param("--requests", help="How many; all of a trace, or 1,000.", read=count)
+    requests: int | None = param("--requests", help="How many; all of a trace, or 1,000.", read=count, page_max=5_000)
     prompt: str | None = param("--prompt", help="Tokens of prompts: 512, uniform:128-2048, lognormal:1020,0.9 …")
     output_tokens: str | None = param("--output-tokens", help="Tokens of outputs, likewise.")
     users: int | None = param("--users", help="closed: users who ask again after each answer.", read=whole)
@@ -82,7 +82,9 @@ class ServingOptions(Acceptance):
     calibration: str | None = param(
         "--calibration", help="What estimate stands on: a calibration's name or file.", on_page=False
     )
-    replicas: int | None = param("--replicas", help="Engines that requests are dealt to, each on --gpus.", read=whole)
+    replicas: int | None = param(
+        "--replicas", help="Engines that requests are dealt to, each on --gpus.", read=whole, page_max=16
+    )
     routing: str | None = param("--routing", help="round-robin, least-loaded or prefix-aware.")
     prefill_replicas: int | None = param(
         "--prefill-replicas", help="Engines that only prefill; the others then only decode.", read=whole

@@ -387,7 +387,7 @@ def test_a_draft_needs_no_method_in_a_shared_address(page):
 def test_a_page_that_begins_with_a_mistake_says_why_it_is_empty(page):
     page.page.goto(f"{page.address}?context=0")
     page.page.wait_for_selector("text=Nothing can be shown yet")
-    assert "context must be from 1" in page.page.inner_text("#context-error")
+    assert "context must be 1 or more" in page.page.inner_text("#context-error")
     page.write("context", "4096")
     assert page.page.locator("text=Nothing can be shown yet").is_hidden()
     page.console.clear()

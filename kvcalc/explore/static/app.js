@@ -3,7 +3,7 @@
 import { Mistake, catalogue, pastedConfig } from "./ask.js";
 import { fill, h, say } from "./dom.js";
 import { closeExplained } from "./explain.js";
-import { clearMistakes, controls, showMistake } from "./fields.js";
+import { clearMistakes, controls, offer, showMistake } from "./fields.js";
 import { Paste } from "./paste.js";
 import { readState, writeState } from "./state.js";
 import { big, useUnits } from "./units.js";
@@ -108,6 +108,7 @@ class App {
 
 async function names() {
   const found = await catalogue();
+  offer(found.choices);
   const option = (name, ...about) => h("option", { value: name }, about.filter(Boolean).join(", "));
   const models = found.models.toSorted((one, other) => one.architecture.localeCompare(other.architecture) || one.parameters - other.parameters);
   fill(document.getElementById("model-names"), models.map(({ name, architecture, parameters, aliases }) =>

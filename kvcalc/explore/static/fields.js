@@ -12,11 +12,6 @@ function steps(least, most) {
   return found;
 }
 
-const METHODS = ["", "draft-model", "ngram", "medusa", "eagle", "mtp", "layer-skip"];
-const KV = ["", "bf16", "fp8", "q8_0", "q4_0", "int8", "int4", "nvfp4"];
-const WEIGHTS = ["", "bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4", "q8_0", "q4_0"];
-const ENGINES = ["", "vllm", "sglang", "llama.cpp", "transformers", "ideal"];
-
 // Forms of acceptance that engines print, in place of a rate.
 export const MEASURED = ["acceptance-by-position", "accepted-length", "draft-rate"];
 
@@ -27,18 +22,18 @@ export const FIELDS = {
   gpus: { label: "GPUs", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] },
   batch: { label: "Batch, sequences", kind: "slider", values: steps(1, 1024) },
   context: { label: "Context, tokens", kind: "slider", values: steps(128, 1048576) },
-  weights: { label: "Weights", kind: "select", values: WEIGHTS, group: "Formats", empty: "checkpoint's own" },
-  "kv-dtype": { label: "KV cache", kind: "select", values: KV, group: "Formats", empty: "as the checkpoint" },
-  activations: { label: "Activations", kind: "select", values: ["", "bf16", "fp8", "int8", "nvfp4"], group: "Formats", empty: "as the checkpoint" },
+  weights: { label: "Weights", kind: "select", values: [""], group: "Formats", empty: "checkpoint's own" },
+  "kv-dtype": { label: "KV cache", kind: "select", values: [""], group: "Formats", empty: "as the checkpoint" },
+  activations: { label: "Activations", kind: "select", values: [""], group: "Formats", empty: "as the checkpoint" },
   "tensor-parallel": { label: "Tensor", kind: "number", group: "Parallelism" },
   "pipeline-parallel": { label: "Pipeline", kind: "number", group: "Parallelism" },
   "expert-parallel": { label: "Expert", kind: "number", group: "Parallelism" },
   "data-parallel": { label: "Data", kind: "number", group: "Parallelism" },
-  engine: { label: "Engine", kind: "select", values: ENGINES, empty: "the usual one" },
+  engine: { label: "Engine", kind: "select", values: [""], empty: "the usual one" },
   utilization: { label: "Share of memory it may use", kind: "text", group: "Engine" },
   "max-model-len": { label: "Longest sequence", kind: "text", group: "Engine" },
   estimate: { label: "Estimate too, with the calibration that applies", kind: "check" },
-  method: { label: "Method", kind: "select", values: METHODS, empty: "draft-model" },
+  method: { label: "Method", kind: "select", values: [""], empty: "draft-model" },
   gamma: { label: "Drafted tokens (γ)", kind: "slider", values: ["", 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16], empty: "the best" },
   acceptance: { label: "Acceptance (α)", kind: "slider", values: ["", ...Array.from({ length: 21 }, (_, index) => (index * 5) / 100)], empty: "as measured" },
   "acceptance-by-position": { label: "By position, of all drafts", kind: "text", hint: "0.543,0.357,0.264 as vLLM prints it", group: "Acceptance as measured" },
@@ -67,6 +62,17 @@ export const DEFAULTS = {
   slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
   "demo-block": "16",
 };
+
+// Offers the names that the server knows, in the controls that there are and in those made later.
+export function offer(choices) {
+  for (const [name, values] of Object.entries(choices)) {
+    FIELDS[name].values = ["", ...values];
+    const list = document.getElementById(name);
+    if (!list) continue;
+    const known = new Set([...list.options].map((option) => option.value));
+    list.append(...values.filter((value) => !known.has(value)).map((value) => h("option", { value }, value)));
+  }
+}
 
 function nearest(values, text) {
   if (text === "" && values[0] === "") return 0;
