@@ -70,6 +70,15 @@ class EngineStart:
             return min(self.options.ubatch or self.options.batch_size, self.options.batch_size)
         return self.options.max_num_batched_tokens or _PASS_TOKENS
 
+    @property
+    def context_limit(self) -> int | None:
+        """Tokens of the longest request that the engine reads from the model's config; none without a limit."""
+        if self.engine != "sglang":
+            return self.model.context_limit
+        from kvcalc.engines.sglang.options import model_length  # with SGLang's rules, which few questions need
+
+        return model_length(self.model)
+
     @cached_property
     def pool(self) -> Pool:
         """Its cache.

@@ -105,7 +105,7 @@ class Room:
 
         Source: vLLM 0.32, ``_get_and_verify_max_len``; SGLang 0.5.23, ``ModelConfig._derive_context_length``.
         """
-        limit, allowed = self.start.model.context_limit, _LONGER_ALLOWED.get(self.start.engine)
+        limit, allowed = self.start.context_limit, _LONGER_ALLOWED.get(self.start.engine)
         if limit is None or allowed is None or self.max_model_len <= limit:
             return ""
         return f"max-model-len {self.max_model_len:,} is beyond the model's {limit:,}: refused without {allowed}=1"

@@ -41,33 +41,38 @@ _TOKENS = frozenset({
     "Yi", "afmoe", "apertus", "arcee", "baichuan", "bailing_moe", "bailing_moe_v2", "chatglm", "cohere", "cohere2",
     "cohere2_moe", "dbrx", "deci", "deepseek", "deepseek_v2", "ernie4_5_moe", "exaone", "exaone4", "exaone_moe",
     "gemma", "gemma2", "gemma3_text", "gemma3n_text", "glm4", "glm4_moe", "glm4_moe_lite", "glm4v", "glm4v_moe_text",
-    "glm4v_text", "gpt-sw3", "gpt2", "gpt_bigcode", "gptj", "granite", "granitemoe", "granitemoeshared", "grok-1",
-    "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "internlm2", "internlm3", "iquestcoder", "llama", "mimo", "minicpm",
-    "minicpm3", "minicpmv", "minimax_m2", "minimax_m3", "minimax_m3_vl_text", "ministral3", "mistral", "mixtral",
-    "mllama_text_model", "nemotron-nas", "olmo", "olmo2", "olmoe", "opt", "orion", "persimmon", "phi", "phi3",
-    "phi3small", "phimoe", "qwen", "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text",
-    "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "sarvam_mla", "sarvam_moe",
-    "stablelm", "starcoder2", "whisper", "xverse",
+    "glm4v_text", "glm_ocr_text", "gpt-sw3", "gpt2", "gpt_bigcode", "gptj", "granite", "granitemoe",
+    "granitemoeshared", "grok-1", "hrm_text", "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "internlm2", "internlm3",
+    "iquestcoder", "llama", "mimo", "minicpm", "minicpm3", "minicpmv", "minimax_m2", "minimax_m3",
+    "minimax_m3_vl_text", "ministral3", "mistral", "mixtral", "mllama_text_model", "nemotron-nas", "olmo", "olmo2",
+    "olmoe", "opt", "orion", "paddleocr_vl_text", "persimmon", "phi", "phi3", "phi3small", "phimoe", "qwen", "qwen2",
+    "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_moe",
+    "qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text", "sarvam_mla", "sarvam_moe", "stablelm", "starcoder2",
+    "whisper", "xverse",
 })  # fmt: skip
 # Latent attention by the class of DeepSeek-V3, which takes other kernels on Blackwell; sparse where there is an index.
 _LATENT = frozenset({"deepseek_v3", "deepseek_v32", "glm_moe_dsa", "hy_v4", "kimi_k2", "longcat_flash"})
 # Without a class of SGLang's own, and transformers' attention can be replaced.
 _BY_TRANSFORMERS = frozenset({
-    "axk1", "axk2", "bitnet", "codegen", "cwm", "diffllama", "dots1", "ernie4_5", "exaone4_5_text", "flex_olmo",
-    "flint", "glm", "gpt_neox", "helium", "hyperclovax", "jais2", "jetmoe", "kolibri1", "lfm3", "minimax", "ministral",
-    "mistral4", "nanochat", "nemotron", "olmo3", "phi4_multimodal", "qwen2_5_omni_text", "recurrent_gemma", "seed_oss",
-    "smollm3", "solar_open", "vaultgemma", "youtu",
+    "apertus1p5_text", "aria_text", "axk1", "axk2", "bert", "bert-generation", "bitnet", "camembert", "codegen",
+    "cohere_compass_text", "cwm", "data2vec-text", "diffllama", "doge", "dory", "dots1", "electra", "ernie",
+    "ernie4_5", "exaone4_5_text", "flex_olmo", "flint", "glm", "gpt_neox", "helium", "hunyuan_vl_text", "hyperclovax",
+    "jais2", "jetmoe", "kolibri1", "lfm3", "minimax", "ministral", "mistral4", "mistral_large4_text", "nanochat",
+    "nemotron", "olmo3", "phi4_multimodal", "qwen2_5_omni_text", "recurrent_gemma", "roberta", "roberta-prelayernorm",
+    "roc_bert", "seed_oss", "smollm3", "solar_open", "vaultgemma", "xlm-roberta", "xlm-roberta-xl", "xmod", "youtu",
 })  # fmt: skip
 # Without a class of its own, and transformers' attention cannot be replaced.
 _REFUSED = frozenset({
-    "bailing_hybrid", "bamba", "bart", "biogpt", "blenderbot", "blenderbot-small", "bloom", "falcon", "gpt_neo",
-    "gpt_neox_japanese", "internlm", "jamba", "m2m_100", "marian", "mbart", "minimax_m1", "minimax_text_01",
-    "moonshine", "mpt", "mt5", "nllb-moe", "olmo_hybrid", "openelm", "pegasus", "phi3_v", "plbart", "rwkv", "rwkv5",
-    "rwkv6", "rwkv7", "t5", "t5gemma", "umt5", "xglm", "xlstm", "zamba", "zamba2",
+    "bailing_hybrid", "bamba", "bart", "big_bird", "biogpt", "blenderbot", "blenderbot-small", "bloom", "falcon",
+    "gpt_neo", "gpt_neox_japanese", "inkling2_loop_text", "inkling2_text", "internlm", "jamba", "m2m_100", "marian",
+    "mbart", "megatron-bert", "minimax_m1", "minimax_text_01", "moonshine", "mpt", "mt5", "nllb-moe", "olmo_hybrid",
+    "openelm", "pegasus", "phi3_v", "plbart", "rembert", "roformer", "rwkv", "rwkv5", "rwkv6", "rwkv7", "t5",
+    "t5gemma", "umt5", "xglm", "xlstm", "zamba", "zamba2",
 })  # fmt: skip
 # Windows that the class says one less of, with the new token that a profile counts; and those of the config itself.
 _WINDOWS = frozenset({
-    "gemma4_text", "gemma4_unified_text", "gpt_oss", "mellum", "mimo_v2", "mimo_v2_flash", "muse_glimmer_text",
+    "beam", "gemma4_text", "gemma4_unified_text", "gpt_oss", "mellum", "mimo_v2", "mimo_v2_flash",
+    "muse_glimmer_text",
 })  # fmt: skip
 _WHOLE_WINDOWS = frozenset({"granite_swa", "granitemoe_swa", "laguna", "llama4_text", "step3p5", "step3p7"})
 _STATES_WITH_BUFFER = frozenset({

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB, MIB
+from kvcalc.engines.sglang.architectures import find_architecture
 from kvcalc.engines.sglang.options import BLACKWELL
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ _CARDS = (
 )
 _MANY_RANKS = 4
 _HOPPER_CHUNK = 8192
-_CACHED_IN_FP8 = ("deepseek_ref", "deepseek_v4", "muse_spark_text")
+_COMPRESSED = ("deepseek_ref", "deepseek_v4")
+_CACHED_IN_FP8 = (*_COMPRESSED, "muse_spark_text")
 # Shapes of a prefill for which graphs are captured, by chunk, 8 MiB each; latent attention has its own reserve.
 _PREFILL_SHAPES = {2048: 42, 4096: 50, 8192: 58, 16384: 74}
 _SHAPE_BYTES, _LATENT_SHAPES_BYTES = 8 * MIB, 1536 * MIB
@@ -48,6 +50,11 @@ _VISION = (24, 1024)
 # Text models that it serves without their image encoder, and those for whose prefills it captures graphs beside one.
 _TEXT_ALONE = ("gemma3_text", "inkling", "llama4", "step3_text")
 _CAPTURED_BESIDE_IMAGES = ("cohere2", "glm5_next", "kimi_k2", "kimi_k3", "minimax_m3", "muse_", "qwen3_5")
+# Those without graphs of prefills, and those that take sound in an encoder of their own.
+_NOT_CAPTURED = (*_COMPRESSED, "kimi_linear")
+_HEARING = ("whisper",)
+# Configs that name the encoder's layers otherwise, or neither these nor its width where they are looked for.
+_OTHER_LAYERS, _OTHER_VISION = ("minimax_m3", "qwen3_5"), ("minimax_m3",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,9 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
 
     Copies of the attention part are SGLang's data-parallel attention: its ``--tp-size`` counts the ranks of all.
     A card that the rule leaves nothing of has a share of 0.
+
+    Raises:
+        UnsupportedError: latent attention of a model that SGLang does not serve.
     """
     multimodal = is_multimodal(model)
     share = mem_fraction_static(
@@ -136,8 +146,9 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
         tensor=parallel.tensor * parallel.data,
         pipeline=parallel.pipeline,
         copies=parallel.data,
-        latent=any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers),
-        prefill_graphs=not multimodal or model.architecture.startswith(_CAPTURED_BESIDE_IMAGES),
+        latent=_runs_latent(model),
+        prefill_graphs=_captures_prefills(model),
+        chunk_tokens=options.max_num_batched_tokens,
         max_requests=options.max_num_seqs,
         vision=_vision(model) if multimodal else None,
     )
@@ -163,7 +174,21 @@ def cache_format(model: ModelProfile, generation: str) -> str | None:
 
 def is_multimodal(model: ModelProfile) -> bool:
     """Whether SGLang serves a model with its towers for images or sound."""
-    return bool(model.towers) and not model.architecture.startswith(_TEXT_ALONE)
+    seeing = bool(model.towers) and not model.architecture.startswith(_TEXT_ALONE)
+    return seeing or model.architecture in _HEARING
+
+
+def _runs_latent(model: ModelProfile) -> bool:
+    """Whether latent attention runs as such: transformers' classes run it decompressed."""
+    latents = any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers)
+    return latents and find_architecture(model).own_class
+
+
+def _captures_prefills(model: ModelProfile) -> bool:
+    """Whether graphs of prefills are captured."""
+    if is_multimodal(model):
+        return model.architecture.startswith(_CAPTURED_BESIDE_IMAGES)
+    return model.architecture not in _NOT_CAPTURED
 
 
 def _vision(model: ModelProfile) -> float | None:
@@ -172,4 +197,8 @@ def _vision(model: ModelProfile) -> float | None:
     tower = next((tower for tower in model.towers if tower.part == "vision"), None)
     if tower is None:
         return None
-    return vision_factor(layers=tower.layers or layers, hidden_size=tower.hidden_size or hidden_size)
+    if tower.layers is not None and not model.architecture.startswith(_OTHER_LAYERS):
+        layers = tower.layers
+    if tower.hidden_size is not None and not model.architecture.startswith(_OTHER_VISION):
+        hidden_size = tower.hidden_size
+    return vision_factor(layers=layers, hidden_size=hidden_size)

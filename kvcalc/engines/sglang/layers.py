@@ -149,7 +149,7 @@ def rank_layers(
     states = [mixer for mixer in mixers if isinstance(mixer, State)]
     if architecture.pools == "states" and states:
         return _beside_states(model, formats, mixers, tensor=tensor, state_format=state_format)
-    if architecture.pools == "windows" and windows:
+    if architecture.pools == "windows" and windows and any(_window_of(mixer) is not None for mixer in mixers):
         return _windowed(model, formats, architecture, mixers, tensor=tensor)
     layers = max(len(stage), len(mixers)) + _encoder_layers(model)
     if architecture.own_class and any(isinstance(mixer, Latent) for mixer in mixers):

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.sglang.architectures import Architecture
 
-__all__ = ["BLACKWELL", "SglangOptions", "context_length", "page_size", "sglang_options"]
+__all__ = ["BLACKWELL", "SglangOptions", "model_length", "page_size", "sglang_options"]
 
 # Generations whose kernels are SM100's.
 BLACKWELL = ("blackwell", "blackwell-ultra")
 # A config without a limit, and one whose limit has a name that is not read.
 _NO_LIMIT = 2048
 _UNREAD_LIMITS = ("whisper",)
+# Configs that scale positions by the kind of layer, which is not read.
+_SCALED_BY_LAYER = ("gemma3_text",)
 _WINDOW_RATIO, _COMPRESSED_RATIO, _STATE_RATIO = 0.8, 0.1, 0.9
+# Most requests that it asks for by itself, of DeepSeek-V4 and where tokens are drafted.
 _COMPRESSED_REQUESTS, _DRAFTED_REQUESTS = 256, 48
 # Slots of a running request: its own, the last prefix's, and one that is copied to.
 _SLOTS_WITHOUT_BUFFER = 3
@@ -46,7 +49,7 @@ class SglangOptions:
     """What decides the pools of one data-parallel copy.
 
     Args:
-        context_length: tokens of the longest request.
+        context_length: tokens of the longest request (``--context-length``).
         page_size: tokens of a page.
         chunk_tokens: tokens of a chunk of a prefill; none where prompts are not cut.
         max_requests: most requests at once that were asked for.
@@ -120,7 +123,7 @@ def sglang_options(
     state_format = options.mamba_ssm_dtype
     slots = options.max_mamba_cache_size
     return SglangOptions(
-        context_length=context_length(model, options),
+        context_length=options.max_model_len or model_length(model),
         page_size=page_size(model, architecture, options, drafting=draft is not None),
         chunk_tokens=options.max_num_batched_tokens,
         max_requests=None if requests is None else max(1, requests // copies),
@@ -139,13 +142,17 @@ def sglang_options(
     )
 
 
-def context_length(model: ModelProfile, options: EngineOptions) -> int:
-    """Return the tokens of the longest request (``--context-length``): the model's limit, 2,048 where it has none.
+def model_length(model: ModelProfile) -> int:
+    """Return the tokens of the longest request by the config: the model's limit, stretched as it scales positions.
+
+    It is 2,048 where no limit is read.
 
     Source: SGLang 0.5.23, ``get_context_length``.
     """
-    own = None if model.architecture in _UNREAD_LIMITS else model.context_limit
-    return options.max_model_len or own or _NO_LIMIT
+    if model.architecture in _UNREAD_LIMITS:
+        return _NO_LIMIT
+    stretched = None if model.architecture in _SCALED_BY_LAYER else model.rotary_positions
+    return stretched or model.context_limit or _NO_LIMIT
 
 
 def _slots_per_request(model: ModelProfile, architecture: Architecture, options: EngineOptions) -> int:
