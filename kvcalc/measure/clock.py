@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc.core.units import MILLISECOND
 from kvcalc.measure.library import require_torch
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from kvcalc.measure.library import Device
 
-__all__ = ["Stopped", "Timing", "back_to_back_s", "in_turn", "recorded"]
+__all__ = ["Stopped", "Timing", "back_to_back_s", "in_turn", "recorded", "wall_s"]
+
+T = TypeVar("T")
 
 _LOW_SHARE = 0.1
 _WARM_UPS = 3
@@ -65,7 +67,21 @@ class Stopped(KeyboardInterrupt):
         self.timings = timings
 
 
-def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Device, warm_up: int = 1) -> list[Timing]:
+def wall_s(call: Callable[[], T]) -> tuple[float, T]:
+    """Time a call that ends with the host reading its result, in seconds, and give the result back."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def in_turn(
+    calls: Sequence[Callable[[], object]],
+    *,
+    rounds: int,
+    device: Device,
+    warm_up: int = 1,
+    reset: Callable[[], object] = lambda: None,
+) -> list[Timing]:
     """Return the times of calls that are made in turn, so that a disturbance meets all of them alike.
 
     Args:
@@ -73,6 +89,7 @@ def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Devic
         rounds: how often each is.
         device: whose clock counts: events on a GPU, the monotonic clock on a CPU.
         warm_up: untimed calls of each beforehand.
+        reset: undoes what calls move on, in time that does not count.
 
     Raises:
         Stopped: interrupted after the first round.
@@ -80,6 +97,7 @@ def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Devic
     """
     for call in calls:
         for _ in range(warm_up):
+            reset()
             call()
     device.wait()
     clock = _event_clock if device.kind == "cuda" else _monotonic_clock
@@ -87,6 +105,7 @@ def in_turn(calls: Sequence[Callable[[], object]], *, rounds: int, device: Devic
     try:
         for _ in range(rounds):
             for place, call in enumerate(calls):
+                reset()
                 samples[place].append(clock(call))
     except KeyboardInterrupt:
         if not all(samples):

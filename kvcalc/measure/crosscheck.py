@@ -123,11 +123,12 @@ def crosscheck_report(
     rows = [step_row(step, hardware, calibration) for step in found.steps]
     loops = [loop_row(run, hardware) for run in found.loops]
     speculated = found.speculation
+    on_gpu = device.kind == "cuda"
     checks += [
         *byte_checks(rows),
         *bound_checks(rows, loops),
-        *(graph_checks(rows, loops) if device.kind == "cuda" else ()),
-        *(_speculation_check(speculated) if speculated is not None else ()),
+        *(graph_checks(rows, loops) if on_gpu else ()),
+        *(_speculation_checks(speculated, on_gpu=on_gpu) if speculated is not None else ()),
     ]
     return whole_report(
         device,
@@ -194,12 +195,16 @@ def _loop_checks(device: Device, asked: Questions, progress: Callable[[str], Non
     return checks
 
 
-def _speculation_check(measured: MeasuredSpeculation) -> list[LoopCheck]:
+def _speculation_checks(measured: MeasuredSpeculation, *, on_gpu: bool) -> list[LoopCheck]:
     words = (
         f"{measured.target} with {measured.draft}: greedy speculative decoding gives the tokens of plain decoding, "
         "in fp32"
     )
-    return [LoopCheck(name=words, passed=measured.identical, detail=f"{measured.tokens_per_pass:.2f} tokens a pass")]
+    checks = [LoopCheck(name=words, passed=measured.identical, detail=f"{measured.tokens_per_pass:.2f} tokens a pass")]
+    if on_gpu:
+        name = "graphs: every pass of speculative decoding was replayed from one"
+        checks.append(LoopCheck(name=name, passed=measured.in_graph, detail="with one read of the host a cycle"))
+    return checks
 
 
 def _measured(

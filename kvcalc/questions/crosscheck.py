@@ -227,8 +227,7 @@ def _cut(
 def _speculation(
     target: Deployment, draft: Deployment, device: Device, *, gamma: int, acceptance: float
 ) -> Callable[[], MeasuredSpeculation]:
-    from kvcalc.measure.speculated import check_room, measured_speculation
-    from kvcalc.measure.speculation import check_rollback
+    from kvcalc.measure.speculation import check_rollback, check_room, measured_speculation
 
     for deployment in (target, draft):
         check_rollback(deployment.model)

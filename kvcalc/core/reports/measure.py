@@ -272,6 +272,7 @@ class MeasuredSpeculation:
         measured_speedup: tokens a second with drafts over tokens a second without.
         predicted_speedup: by the formula, from the numbers above.
         identical: whether both sequences are the same, in fp32.
+        in_graph: whether every pass was replayed from a graph.
     """
 
     target: str
@@ -287,6 +288,7 @@ class MeasuredSpeculation:
     measured_speedup: float
     predicted_speedup: float
     identical: bool
+    in_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

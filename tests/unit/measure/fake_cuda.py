@@ -157,9 +157,10 @@ class FakeCuda:
         self.allocator = Allocator()
         self.capturing, self.debug = None, 0
         self.graphs, self.events, self.streams = [], [], []
-        self.replays = 0
+        self.replays = self.reads = 0
 
     def wait(self, name):
+        self.reads += name in {"tolist", "item", "cpu", "__int__", "__bool__"}
         if self.capturing is not None:
             raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing ({name})")
         if self.debug == "error":

@@ -1,13 +1,14 @@
 """Every branch that is a GPU's, on one that is the CPU: graphs, clock, allocator, small and old cards, fallbacks."""
 
 import gc
+import operator
 from dataclasses import replace
 
 import pytest
 import torch
 
 from kvcalc.core.errors import InputError
-from kvcalc.measure import clock, machine
+from kvcalc.measure import clock, machine, speculation
 from kvcalc.measure.bench import bench_report
 from kvcalc.measure.clock import back_to_back_s, in_turn, recorded
 from kvcalc.measure.correctness import check_loop
@@ -230,6 +231,24 @@ def test_what_a_step_was_recorded_with_is_given_back(gpu_of):
     gpu.graphs.clear()
     gc.collect()
     assert gpu.allocator.requested <= before
+
+
+@pytest.mark.parametrize("kind", ["GQA", "MLA", "experts"])
+def test_speculation_is_replayed_and_asks_the_host_once_a_cycle(kind, gpu_of, monkeypatch):
+    gpu, device = gpu_of()
+    target, draft = (
+        deploy(model, weights="bf16", kv="bf16", activations="bf16")
+        for model in (MODELS[kind], model_of(MODELS["GQA"].blocks[0]))
+    )
+    reads = []
+    right = speculation._run  # noqa: SLF001  counted here
+    monkeypatch.setattr(speculation, "_run", lambda cycle: reads.append(gpu.reads) or right(cycle))
+    measured = speculation.measured_speculation(target, draft, device, gamma=3, acceptance=0.7, count=24)
+    assert measured.identical
+    assert measured.in_graph
+    assert measured.tokens_per_pass > 1.5
+    assert set(map(operator.sub, reads[1:], reads)) >= {1}
+    assert min(map(operator.sub, reads[1:], reads)) == 1
 
 
 def kernels_of_a_layer(device, gpu, name):

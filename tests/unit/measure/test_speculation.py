@@ -7,8 +7,7 @@ from kvcalc.cost.speculation import expected_tokens_at_rate
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.library import find_device
 from kvcalc.measure.scale import all_in, run_bytes
-from kvcalc.measure.speculated import check_room, measured_speculation
-from kvcalc.measure.speculation import plain_decode, speculative_decode
+from kvcalc.measure.speculation import check_room, measured_speculation, plain_decode, speculative_decode
 from kvcalc.plan.deployment import deploy
 
 from .models import GQA, KINDS, MODELS, model_of, small_device
@@ -40,7 +39,7 @@ def test_a_draft_that_is_the_target_is_always_right():
     target = decoder_of(MODELS["GQA"])
     found = speculative_decode(target, decoder_of(MODELS["GQA"]), PROMPT, count=COUNT, gamma=4)
     assert found.accepted == found.drafted > 0
-    assert len(found.target_s) == 8  # five tokens a pass after the first
+    assert found.passes == 8  # five tokens a pass after the first
     assert found.tokens == plain_decode(target, PROMPT, count=COUNT).tokens
 
 
