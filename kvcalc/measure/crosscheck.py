@@ -88,6 +88,7 @@ def crosscheck_report(
     *,
     progress: Callable[[str], None],
     speculation: Callable[[], MeasuredSpeculation] | None = None,
+    measured: Callable[[CrosscheckRow | MeasuredLoop], None] = lambda _: None,
 ) -> CrosscheckReport:
     """Return how predictions stand against a real decode loop.
 
@@ -99,6 +100,7 @@ def crosscheck_report(
         asked: models, batches, contexts.
         progress: told what is done next.
         speculation: measures speculative decoding, where it is wanted.
+        measured: given each row as it is measured, where ceilings were given.
 
     Raises:
         InputError: too little memory.
@@ -116,7 +118,7 @@ def crosscheck_report(
             device=device.kind,
         )
     checks = _loop_checks(device, asked, progress) if asked.check else []
-    found = _measured(device, asked, progress, speculation)
+    found = _measured(device, asked, progress, speculation, measured)
     probes = joined(found.before, found.after)
     hardware = asked.hardware or ceilings(device, [*probes, *found.beside])
     calibration = asked.calibration or (calibration_of(device, hardware, probes) if probes else None)
@@ -212,6 +214,7 @@ def _measured(
     asked: Questions,
     progress: Callable[[str], None],
     speculation: Callable[[], MeasuredSpeculation] | None,
+    measured: Callable[[CrosscheckRow | MeasuredLoop], None],
 ) -> _Measured:
     """Bench, steps, bench; what was done before an interruption."""
     benched = asked.hardware is None
@@ -223,7 +226,7 @@ def _measured(
         raise KeyboardInterrupt
     try:
         for deployment in asked.deployments:
-            _time_steps(found, deployment, device, asked, progress)
+            _time_steps(found, deployment, device, asked, progress, measured)
         if speculation is not None:
             progress("speculative decoding")
             found.speculation = speculation()
@@ -237,9 +240,14 @@ def _measured(
 
 
 def _time_steps(
-    found: _Measured, deployment: Deployment, device: Device, asked: Questions, progress: Callable[[str], None]
+    found: _Measured,
+    deployment: Deployment,
+    device: Device,
+    asked: Questions,
+    progress: Callable[[str], None],
+    measured: Callable[[CrosscheckRow | MeasuredLoop], None],
 ) -> None:
-    """Note down what is timed of one model, as it is done."""
+    """Note down what is timed of one model, as it is done, and pass it on where its bound is known."""
     for timed in timed_steps(
         deployment,
         device,
@@ -253,8 +261,12 @@ def _time_steps(
     ):
         if isinstance(timed, Step):
             found.steps.append(timed)
+            if asked.hardware is not None:
+                measured(step_row(timed, asked.hardware, asked.calibration))
         elif isinstance(timed, LoopRun):
             found.loops.append(timed)
+            if asked.hardware is not None:
+                measured(loop_row(timed, asked.hardware))
         else:
             found.beside.append(timed)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kvcalc.measure.library import Device
 
-__all__ = ["Case", "Plan", "Probe", "joined", "probe_all", "reading"]
+__all__ = ["Case", "Plan", "Probe", "fp8_probes", "joined", "probe_all", "reading"]
 
 _STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
 _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 4 * GIB}
@@ -275,6 +275,44 @@ def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[Case
         return Case(probe=made, call=lambda: [weight(vectors) for weight in weights], times=count)
 
     return [case(batch) for batch in _BATCHES[device.kind]]
+
+
+def fp8_probes(device: Device, rounds: int) -> Iterator[Probe]:
+    """Yield multiplications of fp8 (e4m3) with a scale for each row, results in bf16: a square, and the models' shapes.
+
+    Args:
+        device: what is measured; on a GPU it takes sm_89 or newer.
+        rounds: repetitions.
+    """
+    name, dtype = "fp8", torch.float8_e4m3fn
+    make = WeightMaker(dtype, device)
+    side = _side(device, torch.bfloat16)
+    shapes = [(*shape, _BATCHES[device.kind]) for shape in _MATRICES[device.kind]]
+    for inputs, outputs, batches in ((side, side, (side,)), *shapes):
+        one = int(_matrix_op(name, inputs, outputs, 1).weight_bytes)
+        count = ceil_div(_large(_ROTATED_BYTES, device), one) if inputs != outputs else 1
+        weights = [make.tensor(outputs, inputs, scale=1.0).t() for _ in range(count)]
+        rows = torch.ones(1, outputs, device=device.kind)
+
+        def case(batch: int, weights: Sequence[Any] = weights, one: int = one, rows: Any = rows) -> Case:
+            inputs, outputs = weights[0].shape
+            vectors = make.tensor(batch, inputs, scale=1.0)
+            scales = torch.ones(batch, 1, device=device.kind)
+
+            def made(timing: Timing) -> Probe:
+                op = _matrix_op(name, inputs, outputs, batch)
+                return Probe(kind="matrix", name=f"{inputs} x {outputs}", format=name, op=op, timing=timing,
+                             batch=batch, working_set_bytes=len(weights) * one)  # fmt: skip
+
+            def multiply() -> list[Any]:
+                return [
+                    torch._scaled_mm(vectors, weight, scale_a=scales, scale_b=rows, out_dtype=torch.bfloat16)  # noqa: SLF001
+                    for weight in weights
+                ]
+
+            return Case(probe=made, call=multiply, times=len(weights))
+
+        yield from _timed([case(batch) for batch in batches], device, rounds)
 
 
 def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[Case]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports.measure import CrosscheckReport, MeasuredSpeculation
+    from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow, MeasuredLoop, MeasuredSpeculation
     from kvcalc.measure.library import Device
     from kvcalc.plan.deployment import Deployment
 
@@ -28,6 +28,7 @@ __all__ = ["Crosscheck", "crosscheck"]
 
 _MAX_GAMMA = 64
 _MAX_STEPS = 10_000
+_MAX_LOOP_TOKENS = 100_000
 
 
 class Crosscheck(Measured):
@@ -58,6 +59,12 @@ class Crosscheck(Measured):
     draft: str | None = param("--draft", help="Measure speculative decoding of the first model with this one.")
     gamma: int = param("--gamma", help="Proposals for each pass of the target.", read=whole, default=4)
     acceptance: float = param("--acceptance", help="How often a proposal is made right.", read=number, default=0.8)
+    kernels: tuple[str, ...] = param(
+        "--kernels", help="Variants of the loop's kernels: plain, sdpa, fused or a list.", read=names, default="plain"
+    )
+    loop_tokens: tuple[int, ...] | None = param(
+        "--loop-tokens", help="Decode so many tokens in a row as well: 64, or 64,256.", read=counts
+    )
     check: bool = param(
         "--check/--no-check",
         help="Hold cached decoding against full recomputation first.",
@@ -84,6 +91,8 @@ class Crosscheck(Measured):
             gamma=self.gamma,
             acceptance=self.acceptance,
             rounds=self.rounds,
+            kernels=self.kernels,
+            loop_tokens=self.loop_tokens or (),
             check=self.check,
             settings=self.settings,
             progress=self.progress,
@@ -109,8 +118,11 @@ def crosscheck(
     acceptance: float = 0.8,
     rounds: int = 20,
     check: bool = True,
+    kernels: Sequence[str] = ("plain",),
+    loop_tokens: Sequence[int] = (),
     settings: Sequence[str] = (),
     progress: Callable[[str], None] = lambda _: None,
+    measured: Callable[[CrosscheckRow | MeasuredLoop], None] = lambda _: None,
 ) -> CrosscheckReport:
     """Return predictions held against a real decode loop in torch with the models' shapes and random weights.
 
@@ -130,8 +142,11 @@ def crosscheck(
         acceptance: how often a proposal is made right.
         rounds: repetitions of a step.
         check: whether cached decoding is held against full recomputation first.
+        kernels: variants of the loop's kernels, each measured: plain, sdpa, fused.
+        loop_tokens: numbers of tokens that are decoded in a row, at the shortest context.
         settings: fields of the models to replace, as ``path=value``.
         progress: told what is done next.
+        measured: given each row as it is measured, where ``gpu`` is given.
 
     Raises:
         InputError: torch or the engine is not installed, the device is not there, or too little memory is free.
@@ -139,6 +154,7 @@ def crosscheck(
         KvcalcError: a model, accelerator or calibration that cannot be found.
     """
     check_rounds(rounds)
+    _check_loop_tokens(loop_tokens)
     if not models:
         raise InputError("no model is given", hint="give --model, for example --model llama3.2-1b")
     hint = "each of them is run: take larger steps"
@@ -167,7 +183,8 @@ def crosscheck(
             batch=1,
             context=max(contexts),
         )
-        speculation = _speculation(deployments[0], small, found, gamma=gamma, acceptance=acceptance)
+        kinds = tuple(kernels) or ("plain",)
+        speculation = _speculation(deployments[0], small, found, gamma=gamma, acceptance=acceptance, kernels=kinds[-1])
     asked = Questions(
         deployments=deployments,
         batches=tuple(batches),
@@ -176,12 +193,14 @@ def crosscheck(
         hardware=hardware,
         calibration=fitted,
         check=check,
+        kernels=tuple(dict.fromkeys(kernels)),
+        loops=tuple(loop_tokens),
     )
     if engine is not None:
         from kvcalc.measure.engines.run import engine_report
 
         return engine_report(engine, found, asked, progress=progress)
-    return crosscheck_report(found, asked, progress=progress, speculation=speculation)
+    return crosscheck_report(found, asked, progress=progress, speculation=speculation, measured=measured)
 
 
 def _engine(engine: str, draft: object) -> str:
@@ -191,6 +210,11 @@ def _engine(engine: str, draft: object) -> str:
     if draft is not None:
         raise InputError(f"--draft is measured with the loop, not with {name}", hint="leave out --engine or --draft")
     return name
+
+
+def _check_loop_tokens(loop_tokens: Sequence[int]) -> None:
+    if any(not 1 <= tokens <= _MAX_LOOP_TOKENS for tokens in loop_tokens):
+        raise InputError(f"--loop-tokens must be from 1 to {_MAX_LOOP_TOKENS:,}, not {max(loop_tokens):,}")
 
 
 def _check_speculation(gamma: int, acceptance: float) -> None:
@@ -225,7 +249,7 @@ def _cut(
 
 
 def _speculation(
-    target: Deployment, draft: Deployment, device: Device, *, gamma: int, acceptance: float
+    target: Deployment, draft: Deployment, device: Device, *, gamma: int, acceptance: float, kernels: str
 ) -> Callable[[], MeasuredSpeculation]:
     from kvcalc.measure.speculation import check_rollback, check_room, measured_speculation
 
@@ -235,4 +259,4 @@ def _speculation(
     if known != drafted:
         raise InputError(f"the draft {draft.model.name} knows {drafted:,} tokens and {target.model.name} {known:,}")
     check_room(target, draft, device, gamma=gamma)
-    return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance)
+    return lambda: measured_speculation(target, draft, device, gamma=gamma, acceptance=acceptance, kernels=kernels)
