@@ -166,6 +166,10 @@ def crosscheck(
         engine = _engine(engine, draft)
     found = found_device(device)
     from kvcalc.measure.crosscheck import Questions, crosscheck_report
+    from kvcalc.measure.kernels import kernels_of
+
+    for name in kernels:
+        kernels_of(name, found)
 
     def deployed(model: ModelProfile, name: str | None) -> Deployment:
         return _cut(model, name, layers, fit_memory_bytes, batch=max(batches), context=max(contexts))

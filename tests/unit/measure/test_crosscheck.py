@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvcalc import api
+from kvcalc import api, files
 from kvcalc.cli.main import main
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.errors import InputError, UnsupportedError
@@ -22,7 +22,6 @@ from kvcalc.measure.library import find_device
 from kvcalc.measure.machine import Plan
 from kvcalc.measure.verdicts import byte_checks, cause
 from kvcalc.plan.deployment import deploy
-from kvcalc.render import files
 from kvcalc.sources import load_calibration
 
 from .models import MODELS, small_device
@@ -327,7 +326,9 @@ REFUSED = {
     ("--model", "llama3.2-1b", "--weights", "nonsense"): "unknown number format",
     ("--model", "llama3.2-1b", "--rounds", "0"): "--rounds must be from 1",
     ("--model", "gpt2", "--context", "4096"): "beyond the 1,024 positions",
-    ("--model", ","): "no model is given",
+    ("--model", ","): "has an empty name",
+    ("--model", "llama3.2-1b", "--kernels", "fast"): "'fast' is no variant of the loop's kernels",
+    ("--model", "llama3.2-1b", "--loop-tokens", "0"): "--loop-tokens",
     ("--model", "gemma-3-1b", "--draft", "llama3.2-1b"): "cannot be taken back",
     ("--model", "llama3.2-1b", "--draft", "gpt2"): "the draft gpt2 knows 50,257 tokens and llama3.2-1b 128,256",
     ("--model", "llama3.2-1b", "--draft", "llama3.2-1b", "--gamma", "0"): "--gamma must be",
