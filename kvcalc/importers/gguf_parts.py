@@ -43,11 +43,13 @@ _OTHER = frozenset(
     {"inp_gate", "proj", "laurel_l", "laurel_r", "altup_correct_coef", "altup_predict_coef", "altup_router"}
 )
 _LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
+# Factors of RWKV's channels, which stand in several rows.
+_RWKV_VECTOR = re.compile(r"_(?:lerp|first)")
 _OLD_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+$")
 
 # Architectures whose MLP has two matrices; where the tensors are there, they decide.
 _UNGATED = frozenset({
-    "bloom", "codeshell", "falcon", "gpt2", "gptj", "gptneox", "jais", "mpt", "nemotron", "nemotron_h",
+    "bloom", "codeshell", "falcon", "gpt2", "gptj", "gptneox", "jais", "jais2", "mpt", "plm", "nemotron", "nemotron_h",
     "nemotron_h_moe", "phi2", "starcoder", "starcoder2", "apertus", "arcee",
 })  # fmt: skip
 
@@ -70,9 +72,11 @@ def part_of(key: str, tensor: Tensor) -> Part:
         return "router"
     if name in _MLP:
         return "mlp"
-    if name in _ATTENTION and len(tensor.shape) > 1:
+    matrix = sum(side > 1 for side in tensor.shape) > 1
+    if matrix and (name in _ATTENTION or (name.startswith("time_mix_") and not _RWKV_VECTOR.search(name))):
         return "attention"
-    return "other" if name in _OTHER and len(tensor.shape) > 1 else "vector"
+    other = name in _OTHER or name in ("channel_mix_key", "channel_mix_value", "channel_mix_receptance")
+    return "other" if matrix and other else "vector"
 
 
 def layer_tensors(table: TensorTable, layers: int) -> tuple[dict[int, dict[str, Tensor]], dict[str, Tensor]]:
@@ -119,7 +123,7 @@ def layer_mlp(
         sparse = experts > 0 and layer >= lead
     if sparse and experts:
         return _mixture(keys, tensors, inner=inner, experts=experts, layer=layer)
-    if keys.path in ("mamba", "mamba2") or (keys.path.startswith("nemotron_h") and known):
+    if keys.path in ("mamba", "mamba2", "rwkv6", "rwkv7") or (keys.path.startswith("nemotron_h") and known):
         return None
     gated = _gated(keys, tensors, inner)
     width = inner or _rows(tensors.get("ffn_up.weight"))

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.model import State
 from kvcalc.importers.families import states
+from kvcalc.importers.gguf_parts import part_of
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import State
+    from collections.abc import Mapping
+
+    from kvcalc.importers.checkpoint import Tensor
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["gated_delta", "kimi_delta", "mamba", "mamba2", "short_convolution"]
+__all__ = [
+    "gated_delta",
+    "kimi_delta",
+    "lightning",
+    "mamba",
+    "mamba2",
+    "rwkv",
+    "selective_heads",
+    "short_convolution",
+]
 
 
 def mamba(keys: Config, hidden: int) -> State:
@@ -52,3 +65,58 @@ def kimi_delta(keys: Config, hidden: int, heads: int) -> State:
 def short_convolution(keys: Config, hidden: int) -> State:
     """LFM2's gated short convolution."""
     return states.short_conv_mixer(hidden, keys.integer("shortconv.l_cache"))
+
+
+def selective_heads(keys: Config, tensors: Mapping[str, Tensor]) -> State:
+    """PLaMo-2's selective heads: Mamba-2's state, of which the convolution is that of the inner width alone."""
+    inner, size, heads = (keys.integer(f"ssm.{key}") for key in ("inner_size", "state_size", "time_step_rank"))
+    if inner % heads:
+        raise keys.bad("ssm.inner_size", inner, f"a multiple of ssm.time_step_rank = {heads}")
+    kernel = keys.integer("ssm.conv_kernel")
+    return State(
+        variant="mamba2",
+        heads=heads,
+        key_dim=size,
+        value_dim=inner // heads,
+        conv_channels=inner + 2 * keys.integer("ssm.group_count", default=0, least=0) * size,
+        conv_window=kernel - 1,
+        conv_kernel=kernel,
+        recurrent_format="fp32",
+        matrix_parameters=_matrices(tensors),
+    )
+
+
+def rwkv(keys: Config, hidden: int, tensors: Mapping[str, Tensor], *, shifts: int) -> State:
+    """RWKV 6 and 7: a matrix a head, and the last token's hidden state before each of its ``shifts`` mixes."""
+    width, shifts = keys.integer("wkv.head_size"), keys.integer("token_shift_count", default=shifts)
+    if hidden % width:
+        raise keys.bad("wkv.head_size", width, f"a divisor of embedding_length = {hidden}")
+    return State(
+        variant="rwkv",
+        heads=hidden // width,
+        key_dim=width,
+        value_dim=width,
+        conv_channels=hidden,
+        conv_window=shifts,
+        conv_kernel=shifts + 1,
+        recurrent_format="fp32",
+        matrix_parameters=_matrices(tensors),
+    )
+
+
+def lightning(keys: Config, hidden: int, heads: int, tensors: Mapping[str, Tensor]) -> State:
+    """MiniMax-01's linear attention: a matrix a head, no convolution; queries, keys, values, a gate and the output."""
+    width = keys.integer("attention.key_length", default=hidden // max(1, heads))
+    return State(
+        variant="linear",
+        heads=heads,
+        key_dim=width,
+        value_dim=width,
+        recurrent_format="fp32",
+        matrix_parameters=_matrices(tensors) or 5 * hidden * heads * width,
+    )
+
+
+def _matrices(tensors: Mapping[str, Tensor]) -> int:
+    """Return the elements of a layer's matrices that mix tokens."""
+    return sum(tensor.elements for key, tensor in tensors.items() if part_of(key, tensor) == "attention")

@@ -1,0 +1,195 @@
+"""GGUF architectures: real headers of llama.cpp's own converter, its tensors by hand where it cannot be run, and its names one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.model import Full, ModelProfile, Sliding, State
+from kvcalc.cost.parameters import parameters
+from kvcalc.engines.llama_cpp import LlamaCppOptions, layout
+from kvcalc.importers.checkpoint import Tensor, TensorTable
+from kvcalc.importers.gguf_architectures import check_known
+from kvcalc.importers.gguf_families import gguf_profile
+
+HEADERS: dict[str, Any] = json.loads((Path(__file__).parent / "gguf_headers.json").read_text())
+REAL = [name for name in HEADERS if name != "source"]
+# llama.cpp 0c1e57098bba, LLM_ARCH_NAMES.
+NAMES = """
+afmoe apertus arcee arctic arwkv7 baichuan bailingmoe bailingmoe2 bailingmoe3 bert bitnet bloom chameleon chatglm clip
+codeshell cogvlm cohere2 cohere2moe command-r dbrx deci deepseek deepseek2 deepseek2-ocr deepseek32 deepseek4 dflash
+dots1 dots3note dream eagle3 ernie4_5 ernie4_5-moe eurobert exaone exaone-moe exaone4 falcon falcon-h1 gemma
+gemma-embedding gemma2 gemma3 gemma3n gemma4 gemma4-assistant glm-dsa glm4 glm4moe glm5-next gpt-oss gpt2 gptj gptneox
+granite granite_swa granitehybrid granitemoe graniteswitch grok grovemoe hrm_text hunyuan-dense hunyuan-moe hunyuan_vl
+hy_v3 hy_v4 internlm2 jais jais2 jamba jina-bert-v2 jina-bert-v3 kimi-k3 kimi-linear laguna lfm2 lfm2moe llada
+llada-moe llama llama-embed llama4 maincoder mamba mamba2 maple mellum mimo2 minicpm minicpm3 minimax-01 minimax-m2
+minimax-m3 mistral3 mistral4 modern-bert mpt muse-glimmer nanbeige nemotron nemotron_h nemotron_h_moe neo-bert
+nomic-bert nomic-bert-moe olmo olmo2 olmoe openelm orion paddleocr pangu-embedded phi2 phi3 phimoe plamo plamo2 plamo3
+plm pockettts qwen qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3tts qwen3vl qwen3vlmoe
+qwen4exp refact rnd1 rwkv6 rwkv6qwen2 rwkv7 seed_oss smallthinker smollm3 spark2_5 stablelm starcoder starcoder2
+step35 t5 t5encoder talkie wavtokenizer-dec xverse
+""".split()  # noqa: SIM905 - a list of its own line each says less
+GENERATORS_NOT_READ = 19
+
+
+def table_of(outer: dict[str, list[int]], layers: list[dict[str, Any]]) -> TensorTable:
+    shapes = dict(outer)
+    for group in layers:
+        for layer in group["of"]:
+            shapes |= {f"blk.{layer}.{name}": shape for name, shape in group["tensors"].items()}
+    tensors = {}
+    for name, shape in shapes.items():
+        elements = 1
+        for side in shape:
+            elements *= side
+        tensors[name] = Tensor("fp16", tuple(shape), 2 * elements)
+    return TensorTable("model.gguf", tensors)
+
+
+def imported(architecture: str, keys: dict[str, Any], table: TensorTable) -> ModelProfile:
+    metadata = {"general.architecture": architecture} | {f"{architecture}.{key}": keys[key] for key in keys}
+    return gguf_profile(metadata, table, name="model")
+
+
+def converted(architecture: str) -> tuple[ModelProfile, TensorTable]:
+    header = HEADERS[architecture]
+    table = table_of(header["outer"], header["layers"])
+    return imported(architecture, header["keys"], table), table
+
+
+@pytest.mark.parametrize("architecture", REAL)
+def test_every_element_of_a_converted_file_is_counted(architecture: str) -> None:
+    model, table = converted(architecture)
+    assert sum(parameters(model).values()) == sum(tensor.elements for tensor in table.tensors.values())
+    # no matrix is taken for a norm
+    assert all(block.vector_parameters < 20 * model.hidden_size for block in model.blocks)
+    assert layout(model, LlamaCppOptions(context=8192)).kv_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("architecture", "full"),
+    [
+        ("laguna", [0, 4]),
+        ("mellum", [0, 1, 2, 3, 4]),
+        ("granite_swa", [0, 4]),
+        ("muse-glimmer", [3]),
+        ("hy_v3", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_windowed_layers_are_those_of_llama_cpp(architecture: str, full: list[int]) -> None:
+    # laguna.cpp: every fourth from the first on has no window; granite-swa.cpp and muse-glimmer.cpp read a list of the layers
+    model, _ = converted(architecture)
+    assert [index for index, block in enumerate(model.blocks) if isinstance(block.mixers[0], Full)] == full
+    assert {block.mixers[0].window for block in model.blocks if isinstance(block.mixers[0], Sliding)} <= {37}
+
+
+def test_rwkv_7_keeps_two_shifts_and_a_matrix_a_head() -> None:
+    # rwkv7.cpp: tensors of a layer; llama_hparams: n_embd_r = token_shift_count * n_embd, n_embd_s = n_embd * wkv_head_size
+    hidden, inner, decay, gate = 256, 896, 64, 128
+    mix = {f"time_mix_{name}.weight": [hidden, hidden] for name in ("key", "value", "receptance", "output")}
+    for name, rank in (("w", decay), ("a", decay), ("v", 32), ("g", gate)):
+        mix |= {f"time_mix_{name}1.weight": [hidden, rank], f"time_mix_{name}2.weight": [rank, hidden]}
+    vectors = {f"time_mix_{name}.weight": [hidden] for name in ("w0", "a0", "v0", "k_k", "k_a", "r_k", "ln")}
+    vectors |= {"time_mix_lerp_fused.weight": [hidden, 1, 1, 6], "channel_mix_lerp_k.weight": [hidden, 1, 1]}
+    channel = {"channel_mix_key.weight": [hidden, inner], "channel_mix_value.weight": [inner, hidden]}
+    table = table_of(
+        {"token_embd.weight": [hidden, 300], "output.weight": [hidden, 300]},
+        [{"of": [0, 1], "tensors": mix | vectors | channel}],
+    )
+    keys = {
+        "block_count": 2,
+        "embedding_length": hidden,
+        "feed_forward_length": inner,
+        "wkv.head_size": 64,
+        "token_shift_count": 2,
+    }
+    model = imported("rwkv7", keys, table)
+    state = model.blocks[0].mixers[0]
+    assert isinstance(state, State)
+    assert state.matrix_parameters == 4 * hidden**2 + 2 * hidden * (2 * decay + 32 + gate)
+    assert model.blocks[0].matrix_parameters == 2 * hidden * inner
+    assert sum(parameters(model).values()) == sum(tensor.elements for tensor in table.tensors.values())
+    memory = layout(model, LlamaCppOptions(context=4096, parallel=3))
+    assert memory.recurrent is not None
+    assert (memory.kv_bytes, memory.recurrent.r_bytes, memory.recurrent.s_bytes) == (
+        0,
+        3 * 2 * 4 * 2 * hidden,
+        3 * 2 * 4 * hidden * 64,
+    )
+
+
+def test_plamo_2_has_states_where_there_are_no_kv_heads() -> None:
+    # plamo2.cpp: dt_dim = max(64, n_embd / 16); conv1d over the inner width alone
+    hidden, inner, size, heads = 256, 512, 16, 8
+    mamba = {
+        "ssm_in.weight": [hidden, 2 * inner], "ssm_conv1d.weight": [4, inner], "ssm_x.weight": [inner, 64 + 2 * size],
+        "ssm_dt.weight": [64, heads], "ssm_dt.bias": [heads], "ssm_a": [heads], "ssm_d": [heads], "ssm_out.weight": [inner, hidden],
+    }  # fmt: skip
+    attention = {"attn_qkv.weight": [hidden, (4 + 2) * 64], "attn_output.weight": [4 * 64, hidden]}
+    mlp = {"ffn_up.weight": [hidden, 2 * 384], "ffn_down.weight": [384, hidden]}
+    layers = [{"of": [0], "tensors": mamba | mlp}, {"of": [1], "tensors": attention | mlp}]
+    table = table_of({"token_embd.weight": [hidden, 300]}, layers)
+    keys = {
+        "block_count": 2, "embedding_length": hidden, "feed_forward_length": 384, "attention.head_count": [0, 4],
+        "attention.head_count_kv": [0, 1], "attention.key_length": 64, "attention.value_length": 64, "ssm.inner_size": inner,
+        "ssm.state_size": size, "ssm.time_step_rank": heads, "ssm.conv_kernel": 4, "ssm.group_count": 0,
+    }  # fmt: skip
+    model = imported("plamo2", keys, table)
+    assert sum(parameters(model).values()) == sum(tensor.elements for tensor in table.tensors.values())
+    memory = layout(model, LlamaCppOptions(context=4096))
+    assert memory.recurrent is not None
+    assert (memory.recurrent.r_bytes, memory.recurrent.s_bytes) == (4 * 3 * inner, 4 * size * inner)
+    assert memory.kv_bytes == 4096 * 2 * 64 * 2
+
+
+def test_minimax_01_has_full_attention_every_eighth_layer() -> None:
+    # minimax-01.cpp: attn_qkv and attn_gate of linear layers; n_embd_s = n_embd_head_la^2 * n_head
+    keys = {"block_count": 16, "embedding_length": 256, "feed_forward_length": 64, "attention.head_count": 4}
+    keys |= {"attention.head_count_kv": 2, "attention.key_length": 32, "attention.value_length": 32}
+    keys |= {"expert_count": 4, "expert_used_count": 2}
+    model = imported("minimax-01", keys, TensorTable("model.gguf", {}))
+    full = [index for index, block in enumerate(model.blocks) if isinstance(block.mixers[0], Full)]
+    assert full == [7, 15]
+    memory = layout(model, LlamaCppOptions(context=4096))
+    assert memory.recurrent is not None
+    assert (memory.recurrent.layers, memory.recurrent.r_bytes, memory.recurrent.s_bytes) == (
+        14,
+        0,
+        14 * 4 * 32 * 32 * 4,
+    )
+    state = model.blocks[0].mixers[0]
+    assert isinstance(state, State)
+    assert state.matrix_parameters == 5 * 256 * 128
+
+
+def test_minicpm_3_keeps_the_heads_of_its_latent_attention() -> None:
+    # minicpm3.cpp: the keys of MiniCPM3-4B; n_embd_head_k = key_length, n_embd_head_v = n_embd / n_head
+    keys = {
+        "block_count": 62, "embedding_length": 2560, "feed_forward_length": 6400, "attention.head_count": 40,
+        "attention.head_count_kv": 40, "attention.q_lora_rank": 768, "attention.kv_lora_rank": 256,
+        "attention.key_length": 96, "rope.dimension_count": 32,
+    }  # fmt: skip
+    model = imported("minicpm3", keys, TensorTable("model.gguf", {}))
+    assert layout(model, LlamaCppOptions(context=4096)).kv_bytes == 4096 * 62 * 40 * (96 + 64) * 2
+    projections = 2560 * 768 + 768 * 40 * 96 + 2560 * (256 + 32) + 256 * 40 * (64 + 64) + 40 * 64 * 2560
+    assert parameters(model)["attention"] == 62 * projections
+
+
+def test_each_name_of_llama_cpp_is_read_or_refused_for_its_reason() -> None:
+    refused = {}
+    for name in NAMES:
+        try:
+            check_known(name, where="model.gguf")
+        except UnsupportedError as refusal:
+            refused[name] = str(refusal)
+    assert not [name for name, text in refused.items() if "not known" in text]
+    generators = [
+        text for text in refused.values() if "no model that generates text" not in text and "drafter" not in text
+    ]
+    assert (len(NAMES), len(generators)) == (153, GENERATORS_NOT_READ)
+    with pytest.raises(UnsupportedError, match="not known to kvcalc, and is not guessed"):
+        check_known("no-such", where="model.gguf")
