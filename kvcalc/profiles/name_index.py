@@ -97,7 +97,8 @@ def _read(path: Path) -> Names:
         if listed is None and "\naliases:" in text:
             aliases = tuple(map(str, read_profile(path).data.get("aliases") or ()))
         else:
-            aliases = () if listed is None else tuple(each.strip(" \n'\"") for each in listed[1].split(","))
+            split = [] if listed is None else [each.strip(" \n'\"") for each in listed[1].split(",")]
+            aliases = tuple(filter(None, split))
     except ProfileError:
         return Names(path.stem, (), "", 0.0)
     return Names(path.stem, aliases, title[1] if title else "", float(memory[1]) if memory else 0.0)

@@ -108,7 +108,7 @@ def _variants(key: str) -> list[str]:
 
 def _adds_variant(asked: list[str], own: list[str]) -> bool:
     rest = list(own)
-    if not any(map(_DIGIT.search, asked)) or rest[0] != asked[0]:
+    if not any(map(_DIGIT.search, asked)) or rest[:1] != asked[:1]:
         return False
     for word in asked:
         if word not in rest:

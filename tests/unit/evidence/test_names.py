@@ -42,7 +42,7 @@ def test_an_accelerator(printed, names):
         ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama3.3-70b"),
         ("ggml-org/gemma-3-4b-it-qat-GGUF", "gemma-3-4b"),
         ("Qwen/Qwen3-32B", "qwen3-32b"),
-        ("Qwen3.8-27B", None),
+        ("Qwen9.8-27B", None),
         ("Llama 9B", None),
         ("", None),
     ],

@@ -69,7 +69,7 @@ def test_a_name_that_says_more_or_less_is_no_other_model(other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", ["RTX", "RTX 4091", "H2", "M9 Max", "GeForce RTX 4070 Laptop", "A100 64GB", "m4-max-48"]
+    "other", ["RTX", "RTX 4091", "H2", "M9 Max", "GeForce RTX 4050 Laptop GPU", "A100 64GB", "m4-max-48"]
 )
 def test_a_card_that_is_not_there_is_no_other_card(other: str) -> None:
     assert resolve(other, "hardware") is None
