@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,21 @@ from kvcalc.plan.levers.catalogue import LEVERS
 if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost
     from kvcalc.core.formats import Format
+    from kvcalc.core.reports.validate import Outcome
 
-__all__ = ["FITS", "FORMATS", "LEVERS", "OPERATORS", "fit", "format_of", "lever", "operators"]
+__all__ = [
+    "FITS",
+    "FORMATS",
+    "LEVERS",
+    "OPERATORS",
+    "SPECULATIONS",
+    "evidence",
+    "fit",
+    "format_of",
+    "lever",
+    "operators",
+    "speculation",
+]
 
 # One model of each kind of mixer and of MLP.
 _KINDS = (
@@ -115,7 +129,7 @@ _CUT = ("llama2-7b", "gemma-3-27b", "deepseek-v2-lite", "jamba-1.5-mini")
 def lever(name: str) -> Any:
     """Return what a lever holds and reads of some models, as it is and with another size."""
     answers: dict[str, Any] = {}
-    for model, given in product(_CUT, (name, f"{name}=3", f"{name}=0.3")):
+    for model, given in product(_CUT, (name, f"{name}=3", f"{name}=0.3", f"{name}=3x5", f"topk=700,{name}")):
         try:
             row = kvcalc.levers(kvcalc.deployment(model), with_levers=given, context=6000, batch=2).rows[-1]
         except KvcalcError as error:
@@ -129,3 +143,65 @@ def lever(name: str) -> Any:
 def format_of(each: Format) -> Any:
     """Return a format as it is, and what 1,000 elements in heads of 96 weigh."""
     return [*dataclasses.astuple(each), each.bytes(1000, head_dim=96)]
+
+
+_HELD = ("measured", "bound", "estimate", "estimate_least", "estimate_most")
+_METHODS: dict[str, dict[str, Any]] = {
+    "draft-model": {"draft": "llama3.2-1b"},
+    "ngram": {},
+    "medusa": {"tree": (3, 2)},
+    "eagle": {},
+    "eagle, 2 layers": {"draft_layers": 2},
+    "mtp": {},
+    "mtp, a model of its own": {"draft": "llama3.2-1b"},
+    "layer-skip": {"draft_layers": 9},
+}
+_TARGETS = ("llama3.1-70b", "deepseek-v3", "qwen3-next-80b-a3b", "gemma-3-27b")
+SPECULATIONS = {f"{target}, {method}": (target, method) for target, method in product(_TARGETS, _METHODS)}
+
+
+def speculation(asked: tuple[str, str]) -> Any:
+    """Return whether a way to draft pays, at one length and at the best, and what it adds to memory."""
+    target, method = asked
+    given: dict[str, Any] = {"acceptance": 0.7, "method": method.partition(",")[0]} | _METHODS[method]
+    engine = "ideal" if method == "layer-skip" else "vllm"
+    try:
+        deployment = kvcalc.deployment(target, gpu="h200", gpus=8, weights="fp8", engine=engine)
+        one = kvcalc.speculate(
+            deployment, batches=[8], contexts=[3000], gammas=None if "tree" in given else [3], **given
+        )
+        best = kvcalc.speculate(deployment, batches=[1, 64], contexts=[3000], **given)
+    except KvcalcError as error:
+        return error.what
+    row = one.rows[0]
+    memory = one.memory
+    return {
+        "method": one.method,
+        "draft": one.draft,
+        "row": [
+            _short(each) for each in (row.expected_tokens_per_pass, row.speedup, row.draft_ratio, row.verify_ratio)
+        ],
+        "memory": [memory.weight_bytes, memory.kv_bytes, memory.lookahead_bytes],
+        "best": [[row.gamma, _short(row.speedup), row.fits] for row in best.rows],
+        "notes": list(one.notes),
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def evidence(suite: str) -> Any:
+    """Return what each source's records of a suite are held against: how many, by status, and sums of bounds and of estimates."""
+    sources: dict[str, list[Outcome]] = {}
+    for outcome in kvcalc.validate(suites=[suite]).outcomes:
+        sources.setdefault(outcome.source, []).append(outcome)
+    answers = {}
+    for source, outcomes in sources.items():
+        statuses = Counter(f"{outcome.status}{outcome.reason and ': '}{outcome.reason}" for outcome in outcomes)
+        sums = [
+            [float(f"{sum(getattr(each, name) or 0 for each in outcomes if each.unit == unit):.6g}") for name in _HELD]
+            for unit in sorted({outcome.unit for outcome in outcomes})
+        ]
+        answers[source] = [dict(sorted(statuses.items())), sums]
+    return answers

@@ -12,6 +12,7 @@ from kvcalc.core.errors import KvcalcError
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
+from kvcalc.evidence.suites import SUITES
 from kvcalc.importers.hugging_face import import_config
 from tests.golden import grids
 from tests.golden.refusals import LOGS
@@ -100,6 +101,8 @@ TABLES = {
     "operators": Table(grids.OPERATORS, grids.operators),
     "fits": Table(grids.FITS, grids.fit),
     "levers": Table({name: name for name in grids.LEVERS}, grids.lever),
+    "speculations": Table(grids.SPECULATIONS, grids.speculation),
+    "evidence": Table({suite: suite for suite in SUITES}, grids.evidence),
     "formats": Table(grids.FORMATS, grids.format_of),
 }
 

@@ -11,10 +11,12 @@ import pytest
 
 from kvcalc.core.errors import KvcalcError
 from kvcalc.core.model import Full, State
+from kvcalc.importers.config_reader import Config
+from kvcalc.importers.families.latent import indexer_kinds
 from kvcalc.importers.hugging_face import import_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kvcalc.core.model import ModelProfile
 
@@ -176,3 +178,23 @@ def test_the_last_layer_of_each_pattern_of_exaone_sees_everything(pattern: int, 
     }
     model, _ = import_config(config, name="m")
     assert [place for place, block in enumerate(model.blocks) if isinstance(block.mixers[0], Full)] == full
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ({}, range(9)),
+        ({"index_topk_freq": 0}, range(9)),
+        ({"index_topk_freq": 3}, [0, 1, 4, 7]),  # the first two, then each third
+        ({"index_topk_freq": 3, "index_skip_topk_offset": 0}, [2, 5, 8]),
+        ({"index_topk_freq": 4, "index_skip_topk_offset": 3}, [0, 1, 2, 6]),
+        ({"index_topk_pattern": "FSSFFSSSF"}, [0, 3, 4, 8]),
+        ({"index_topk_pattern": ["full", *["shared"] * 8]}, [0]),
+        ({"indexer_types": ["shared"] * 8 + ["full"], "index_topk_freq": 3}, [8]),
+    ],
+)
+def test_layers_with_an_indexer_of_their_own_follow_list_pattern_or_frequency(
+    given: dict[str, Any], full: Iterable[int]
+) -> None:
+    kinds = indexer_kinds(Config(given), 9)
+    assert [layer for layer, kind in enumerate(kinds) if kind == "full"] == list(full)

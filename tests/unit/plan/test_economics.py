@@ -39,11 +39,22 @@ def test_a_price_in_the_profile_counts_and_one_that_is_given_counts_more():
 
 @pytest.mark.parametrize(
     "options",
-    [{"price_per_hour_usd": 0}, {"price_per_hour_usd": float("nan")}, {"power_share": 0}, {"power_share": 1.5}],
+    [
+        {"price_per_hour_usd": 0},
+        {"price_per_hour_usd": 1_000_000.01},
+        {"price_per_hour_usd": float("nan")},
+        {"power_share": 0},
+        {"power_share": 1.001},
+    ],
 )
 def test_prices_and_shares_that_make_no_sense_are_refused(options):
     with pytest.raises(kvcalc.InputError):
         kvcalc.deployment("llama3.1-8b", gpu="h100-sxm", **options)
+
+
+def test_the_largest_price_and_the_whole_power_are_taken():
+    most = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm", price_per_hour_usd=1_000_000, power_share=1)
+    assert (most.hardware.price_per_hour_usd, most.power_share) == (1_000_000, 1)
 
 
 def test_a_price_needs_an_accelerator():

@@ -52,6 +52,34 @@ def test_a_fault_in_a_model_profile_is_placed(tmp_path: Path, old: str, new: str
 
 
 @pytest.mark.parametrize(
+    ("source", "taken"),
+    [
+        ("{kind: datasheet}", False),
+        ("{kind: third_party, url: ''}", False),
+        ("{kind: third_party, verified: true}", False),
+        ("{kind: third_party, verified: false}", True),
+        ("{kind: datasheet, url: 'https://example.com'}", True),
+        ("{kind: derived}", True),
+        ("{kind: measured}", True),
+        ("{kind: model_config}", True),
+    ],
+)
+def test_a_source_has_an_address_unless_it_is_ones_own_or_said_to_be_unverified(
+    tmp_path: Path, source: str, *, taken: bool
+) -> None:
+    path = tmp_path / "card.yaml"
+    path.write_text(
+        "name: card\ntitle: A card\nvendor: me\nmemory_label_bytes: 24e9\nmemory_bandwidth_bytes_per_s: 600e9\n"
+        f"peak_flop_per_s: {{bf16: 90e12}}\nsources:\n  mine: {source}\nprovenance: {{default: mine}}\n"
+    )
+    if taken:
+        assert load_hardware_file(path).sources["mine"].kind in source
+        return
+    with pytest.raises(kvcalc.ProfileError, match="the source 'mine' has no url"):
+        load_hardware_file(path)
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "no mapping"),

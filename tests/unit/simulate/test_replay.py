@@ -63,3 +63,65 @@ def test_what_a_request_generated_is_found_by_a_later_one_that_continues_it() ->
     second = {"id": "b", "prompt_len": 74, "prompt": turn, "max_tokens": 1, "arrival_step": 40}
     steps, _ = replay({"scheduler": scheduler, "block_size": 16, "num_gpu_blocks": 50, "requests": [first, second]})
     assert [step["prefix_hit_tokens"] for step in steps if step["new"]] == [{}, {"b": 64}]
+
+
+# What holds where a scenario leaves a key out, with another value that these requests notice.
+_LEFT_OUT = [
+    ("scheduler", "policy", "fcfs", "priority"),
+    ("scheduler", "enable_prefix_caching", False, True),
+    ("scheduler", "long_prefill_token_threshold", 0, 8),
+    ("scheduler", "scheduler_reserve_full_isl", True, False),
+    ("scheduler", "watermark", 0, 0.2),
+    ("scheduler", "watermark_blocks", 0, 4),
+    ("scheduler", "num_speculative_tokens", 0, 1),
+    ("scheduler", "num_lookahead_tokens", 0, 1),
+    ("scheduler", "max_num_scheduled_tokens", 48, 47),
+    ("a", "arrival_step", 0, 1),
+    ("b", "priority", 0, 1),
+    ("c", "priority", 0, -1),
+    ("b", "gen_stream", 2**41 + 1, 7),
+]
+
+
+def _crowded(part: str, key: str, value: object) -> Any:
+    """A crowded scenario with one key given; the second and third request continue and share the first's stream."""
+    names = ("a", "b", "c")
+    given = {name: {"id": name, "prompt_len": 32, "max_tokens": 18} for name in names}
+    given["a"] |= {"gen_stream": 7, "prompt": [[7, 0, 32]]}
+    given["b"] |= {"arrival_step": 1}
+    given["c"] |= {"arrival_step": 1, "prompt": [[7, 0, 32]]}
+    given["c"] |= {"priority": -2} if key == "policy" else {}
+    scheduler: dict[str, Any] = {"max_num_batched_tokens": 48, "max_num_seqs": 3, "max_model_len": 64}
+    scheduler |= {"policy": "priority", "max_num_seqs": 1} if key == "priority" else {}
+    scheduler |= {"enable_prefix_caching": True} if key == "gen_stream" else {}
+    parts = {"scheduler": scheduler, **given}
+    if value is not None:
+        parts[part][key] = value
+    return {"scheduler": scheduler, "block_size": 4, "num_gpu_blocks": 24, "requests": [given[name] for name in names]}
+
+
+@pytest.mark.parametrize(("part", "key", "default", "other"), _LEFT_OUT)
+def test_a_key_that_is_left_out_has_its_default(part: str, key: str, default: object, other: object) -> None:
+    left_out, given, changed = (replay(_crowded(part, key, value)) for value in (None, default, other))
+    assert left_out == given != changed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "least"),
+    [
+        (lambda value: _inputs({"max_num_batched_tokens": value}), 1),
+        (lambda value: _inputs({"max_num_scheduled_tokens": value}), 1),
+        (lambda value: _inputs({"max_num_seqs": value}), 1),
+        (lambda value: _inputs({"max_model_len": value}, {"prompt_len": 1, "max_tokens": 1}), 2),
+        (lambda value: _inputs(request={"prompt_len": value}), 1),
+        (lambda value: _inputs(request={"max_tokens": value}), 1),
+        (lambda value: _inputs(request={"arrival_step": value}), 0),
+        (lambda value: _inputs(block_size=value), 1),
+        (lambda value: _inputs(num_gpu_blocks=value), 2),
+        (lambda value: _inputs({"watermark": value}), 0),
+    ],
+)
+def test_the_least_that_a_scenario_may_say_is_taken_and_less_is_not(inputs: Any, least: int) -> None:
+    assert replay(inputs(least))[1]["finished"] == 1
+    with pytest.raises(InputError):
+        replay(inputs(least - 1))
