@@ -77,7 +77,7 @@ def open_text(path: Path, *, errors: str = "strict") -> Iterator[TextIO]:
 
 
 def read_bytes(path: Path, *, max_bytes: int, what: str, hint: str = "") -> bytes:
-    """Return what a file holds.
+    """Read a file's bytes.
 
     Args:
         path: the file.
@@ -93,7 +93,7 @@ def read_bytes(path: Path, *, max_bytes: int, what: str, hint: str = "") -> byte
 
 
 def read_stream(file: BinaryIO, *, max_bytes: int, what: str, where: str, hint: str = "") -> bytes:
-    """Return what is left of an open file; arguments and errors as `read_bytes`."""
+    """Read the rest of an open file; arguments and errors as `read_bytes`."""
     content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ProfileError(f"the file has more than {max_bytes:,} bytes: not {what}", where=where, hint=hint)
@@ -107,7 +107,7 @@ def read_text(path: Path, *, max_bytes: int, what: str) -> str:
 
 
 def read_json(path: Path, *, max_bytes: int, what: str) -> Any:
-    """Return what a JSON file holds; arguments as `read_bytes`.
+    """Read a JSON file; arguments as `read_bytes`.
 
     Raises:
         ProfileError: as `read_bytes`, and for what is not JSON, a number that is none (NaN, an infinity, ``1e999``), or

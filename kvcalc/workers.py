@@ -47,7 +47,7 @@ _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Who does tasks.
+    """Workers of tasks.
 
     Args:
         executor: takes them.
@@ -130,7 +130,7 @@ def _run(
 
 
 def process_pool(workers: int | None) -> tuple[Callable[[], AbstractContextManager[Pool]] | None, int]:
-    """Return what makes a pool of processes on this machine, and how many; no pool for one process.
+    """Return the maker of a pool of processes on this machine, and their number; no pool for one process.
 
     The processes end with the pool, and with the process that made it, however that ends.
 
@@ -168,7 +168,7 @@ def _processes(number: int) -> Iterator[Pool]:
 
 
 def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Pool]], int]:
-    """Return what connects to a Dask cluster and gives its tasks, and how many threads its workers have.
+    """Return the connection to a Dask cluster that does tasks, and the number of its workers' threads.
 
     Raises:
         InputError: Dask is not installed, or there is no scheduler at the address.

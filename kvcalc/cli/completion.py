@@ -52,7 +52,7 @@ def _flags(command: Any) -> list[str]:
 
 
 def _words() -> dict[str, str]:
-    """Return what follows options whose values are known, by option."""
+    """Return the words that may follow options whose values are known, by option."""
     from kvcalc import api
 
     models, gpus = " ".join(api.profile_names("model")), " ".join(api.profile_names("hardware"))

@@ -40,7 +40,7 @@ COMMANDS = {
     "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
     "explore": "The calculator in the browser, with sliders: a page on this machine that needs no network.",
     "validate": "Predictions held against published measurements: none may beat its bound.",
-    "bench": "What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.",
+    "bench": "Rates of this machine: bandwidth, matrices, attention, overheads. Needs PyTorch.",
     "crosscheck": "Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.",
     "completion": "Completion of commands, options, models and accelerators for a shell.",
     "models": "List, show, import, lint and validate model profiles.",

@@ -1,4 +1,4 @@
-"""What every command does: read lists, print the report."""
+"""Printing reports, charts, progress and notes, for every command."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the other layers are written in: units, formats, profiles, reports, errors. Standard library only."""
+"""The vocabulary of the other layers: units, formats, profiles, reports, errors. Standard library only."""

@@ -1,4 +1,4 @@
-"""What engines reach of an accelerator's peak rates: few physical parameters, and where they come from."""
+"""Shares of an accelerator's peak rates that engines reach: few physical parameters, with their sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What one kind of operator reaches when it runs on its own.
+    """Shares of the peak rates that one kind of operator reaches when it runs on its own.
 
     Args:
         bandwidth_share: share of the memory's peak bandwidth, where the operator is limited by it.
@@ -65,7 +65,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Where and when a calibration was measured, and how it was judged.
+    """The place and date of a calibration's measurements, and how they were judged.
 
     Args:
         device: accelerators the measurements were made on.
@@ -89,7 +89,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What an engine reaches on a family of accelerators.
+    """Rates that an engine reaches on a family of accelerators.
 
     Args:
         name: what it is called.
@@ -125,7 +125,7 @@ class Calibration:
             raise InputError(f"the calibration {self.name} does not say what matrices reach", hint="reach.matrix")
 
     def reach_of(self, kind: str, unit: str) -> Reach:
-        """Return what a kind of operator reaches in an arithmetic format: else in any, else as matrices do."""
+        """Return the shares of a kind of operator in an arithmetic format: else in any, else those of matrices."""
         names = (f"{kind}:{unit}", kind, f"matrix:{unit}", "matrix")
         return next(self.reach[name] for name in names if name in self.reach)
 

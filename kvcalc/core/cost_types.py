@@ -1,4 +1,4 @@
-"""What a forward pass costs: operators, their sums, and the time they take at least."""
+"""Costs of a forward pass: operators, their sums, and the least time they take."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate:
-    """How long a pass takes as measured efficiencies have it, all stages one after another.
+    """The time of a pass by measured efficiencies, all stages one after another.
 
     Args:
         estimate_s: the estimate, never below the bound.

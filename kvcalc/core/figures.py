@@ -37,7 +37,7 @@ _ROWS = ("rows", "points")
 
 
 class Figure(NamedTuple):
-    """What a reader should know of a field.
+    """Label, column and better end of a field.
 
     Args:
         label: what it is called.

@@ -1,4 +1,4 @@
-"""What an accelerator is: its memory, its rates, its links. Peaks and sizes only; efficiencies live elsewhere."""
+"""Accelerators: memory, rates, links. Peaks and sizes only; efficiencies live elsewhere."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class HardwareProfile:
 
     @property
     def memory_note(self) -> str:
-        """Say what is taken for a program's memory where that is not known exactly; nothing where it is."""
+        """Name the size taken for a program's memory where that is not known exactly; nothing where it is."""
         least, most = map(bytes_text, self.usable_memory_range)
         if self.runtime_memory_bytes is not None:
             return ""

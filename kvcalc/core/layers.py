@@ -80,7 +80,7 @@ def _indexed(indexer: Indexer | None, *, group: int = 1, window: int | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Traits):
-    """What every attention with stored heads has in common.
+    """Traits that every attention with stored heads has in common.
 
     Args:
         heads: query heads.

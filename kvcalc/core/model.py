@@ -1,4 +1,4 @@
-"""What a checkpoint is, layer by layer: blocks of mixers and MLPs, tables, head, formats.
+"""Models layer by layer: blocks of mixers and MLPs, tables, head, formats.
 
 A `ModelProfile` says what the model's own config says and nothing of hardware or engines. A layer is a `Block`: the
 token mixers it runs (usually one), its MLP, and what else it holds. The classes here, in `layers` and in `mlps` are the

@@ -1,4 +1,4 @@
-"""Where a number comes from."""
+"""Sources of numbers."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class DraftTree:
 
     @property
     def level_widths(self) -> tuple[int, ...]:
-        """How many nodes each level has; the draft takes one step a level.
+        """Count the nodes of each level; the draft takes one step a level.
 
         >>> DraftTree.branching((3, 2)).level_widths, chain(3).level_widths
         ((3, 6), (1, 1, 1))

@@ -214,7 +214,7 @@ def bytes_text(value: float, *, si: bool | None = None) -> str:
 
 
 def label_bytes(si_bytes: float) -> int:
-    """Return what a memory's label stands for: chips come in powers of two, so that "80 GB" is 80 GiB.
+    """Return the bytes that a memory's label stands for: chips come in powers of two, so that "80 GB" is 80 GiB.
 
     >>> label_bytes(80e9) == 80 * GIB
     True

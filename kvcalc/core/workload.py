@@ -1,4 +1,4 @@
-"""What is run, and on what: token groups, formats, parallelism."""
+"""Token groups, formats and parallelism of a pass."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _wider(one: Format, other: Format) -> Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """How a model is spread over accelerators.
+    """The spread of a model over accelerators.
 
     Args:
         tensor: ranks that split every layer.

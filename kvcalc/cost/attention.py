@@ -1,4 +1,4 @@
-"""What token mixers do in one pass: FLOP, cache and states read and written, for each kind of attention and state."""
+"""Token mixers in one pass: FLOP, cache and states read and written, for each kind of attention and state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATE_FLOP = {"gated_delta": 6, "short_conv": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionWork:
-    """What one mixer does for all sequences of a group, on one rank.
+    """Work of one mixer for all sequences of a group, on one rank.
 
     Args:
         flop: multiplications of queries with keys, scores with values, states with vectors; linear layers excluded.
@@ -111,7 +111,7 @@ def past_read(query: int, past: int) -> int:
 
 
 def mixer_work(mixer: Mixer, group: TokenGroup, formats: Formats, *, tensor: int = 1) -> AttentionWork:
-    """Return what a mixer does for a group of sequences on the fullest of ``tensor`` ranks.
+    """Return the work of a mixer for a group of sequences on the fullest of ``tensor`` ranks.
 
     Source: for scores and values 2 * pairs * heads * (head_dim + value_head_dim), Vaswani et al. 2017, arXiv
     1706.03762; the other kinds as the functions here cite them.

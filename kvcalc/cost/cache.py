@@ -89,7 +89,7 @@ def kv_heads_per_rank(kv_heads: int, tensor: int) -> int:
 
 
 def held_tokens(mixer: Traits, tokens: int) -> int:
-    """Return how many tokens' entries a mixer holds after ``tokens`` tokens.
+    """Count the tokens whose entries a mixer holds after ``tokens`` tokens.
 
     Source: Beltagy et al. 2020, arXiv 2004.05150 (a window of W keeps the last W); 0 for what stores nothing.
 
@@ -191,7 +191,7 @@ def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
 
 
 def block_cache_bytes(block: Block, tokens: int, formats: Formats, *, tensor: int = 1) -> CacheBytes:
-    """Return what one layer holds for a sequence of ``tokens`` tokens on one rank.
+    """Return the bytes that one layer holds for a sequence of ``tokens`` tokens on one rank.
 
     Source: the rule of each mixer, as `entry_bytes`, `held_tokens` and `state_bytes` cite it.
 
@@ -232,7 +232,7 @@ def mixer_cache_bytes(mixer: Mixer, tokens: int, formats: Formats, *, tensor: in
 
 
 def cache_bytes(model: ModelProfile, tokens: int, formats: Formats, *, tensor: int = 1) -> CacheBytes:
-    """Return what a sequence of ``tokens`` tokens holds over all layers, on one tensor-parallel rank.
+    """Return the bytes that a sequence of ``tokens`` tokens holds over all layers, on one tensor-parallel rank.
 
     Source: the sum over layers of `block_cache_bytes`.
 

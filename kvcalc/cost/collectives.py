@@ -1,4 +1,4 @@
-"""What crosses the links: collectives of tensor, expert and pipeline parallelism, in bytes and in steps."""
+"""Traffic over the links: collectives of tensor, expert and pipeline parallelism, in bytes and in steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_reduce(size_bytes: float, ranks: int) -> Collective:
 
 
 def all_reduces(block: Block) -> int:
-    """Return how many sums over its ranks one layer needs: one after its mixers, one after its MLP, or one for both.
+    """Count the sums over its ranks that one layer needs: one after its mixers, one after its MLP, or one for both.
 
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Wang and Komatsuzaki 2021, GPT-J-6B (a parallel layer).
 

@@ -21,7 +21,7 @@ __all__ = ["PassTerms", "estimate_time", "operator_seconds", "pass_terms", "reac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTerms:
-    """What the estimate of a pass is made of; it depends on the accelerator's peaks and on no calibration.
+    """Terms that the estimate of a pass adds up; they follow from the accelerator's peaks and from no calibration.
 
     Args:
         operators: for each kind of operator and arithmetic format, the operators' FLOP over peak, moved bytes over
@@ -104,7 +104,7 @@ def operator_seconds(compute_s: float, memory_s: float, reach: Reach) -> float:
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:
-    """Return how long a pass takes, from first to last stage, with the interval that holds four of five measurements.
+    """Return the time of a pass, from first to last stage, with the interval that holds four of five measurements.
 
     None of the three is below the bound. The interval is that of passes with the same limiter.
 

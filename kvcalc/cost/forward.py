@@ -42,7 +42,7 @@ def forward_cost(
     parallel: Parallel = _SINGLE,
     routing: Routing = "expected",
 ) -> StepCost:
-    """Return what one forward pass costs, operator by operator, on the busiest rank of each pipeline stage.
+    """Return the costs of one forward pass, operator by operator, on the busiest rank of each pipeline stage.
 
     Args:
         model: the model.
@@ -286,7 +286,7 @@ def _collective_op(name: str, moved: Collective, times: int, formats: Formats) -
 def _output_ops(
     model: ModelProfile, groups: Sequence[TokenGroup], formats: Formats, parallel: Parallel
 ) -> Iterator[OpCost]:
-    """What stands outside the layers, and the output head for the tokens whose logits are wanted."""
+    """Return the matrices outside the layers, and the output head for the tokens whose logits are wanted."""
     tokens = sum(group.tokens for group in groups)
     wanted = sum(group.sequences * min(group.logit_tokens, group.query_tokens) for group in groups)
     bias = model.head.rows if model.head is not None and model.head.bias else 0

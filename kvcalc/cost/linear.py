@@ -1,4 +1,4 @@
-"""What linear layers cost in one pass: matrices and routed experts."""
+"""Linear layers in one pass: matrices and routed experts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def vector_cost(elements: int, *, name: str, layers: int, formats: Formats) -> O
 
 
 def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int, routing: Routing) -> float:
-    """Return how many distinct experts ``tokens`` tokens use.
+    """Count the distinct experts that ``tokens`` tokens use.
 
     ``expected``: E * (1 - (1 - k / (E + Z))^n) under uniform routing; ``best``: all tokens choose the same k,
     the Z that do nothing among them; ``worst``: min(E, k * n).

@@ -271,7 +271,7 @@ def expert_parameters(mixture: Mixture, hidden: int) -> int:
 
 
 def active_experts(mixture: Mixture) -> float:
-    """Return how many of a token's k experts are expected to do something: k * E / (E + Z), all choices being alike.
+    """Return the expected number of a token's k experts that do something: k * E / (E + Z), all choices being alike.
 
     Source: LongCat-Flash 2025, arXiv 2509.01322, section 2.1 (zero-computation experts among those chosen).
 

@@ -1,4 +1,4 @@
-"""What one rank holds: matrices, experts and layers under tensor, expert and pipeline parallelism."""
+"""The share of one rank: matrices, experts and layers under tensor, expert and pipeline parallelism."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
 
 
 def experts_per_rank(mixture: Mixture, parallel: Parallel) -> tuple[int, int]:
-    """Return how many experts the fullest rank holds, and into how many slices each of them is cut.
+    """Count the experts of the fullest rank, and the slices that each of them is cut into.
 
     Source: Rajbhandari et al. 2022, arXiv 2201.05596 (expert parallelism, with slicing over the remaining ranks).
 
@@ -117,7 +117,7 @@ def rank_cache_bytes(model: ModelProfile, formats: Formats, parallel: Parallel, 
 
 
 def rank_cache(model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int, batch: int) -> CacheBytes:
-    """Return what the fullest rank holds for a batch of sequences of ``tokens`` tokens, by kind.
+    """Return the bytes that the fullest rank holds for a batch of sequences of ``tokens`` tokens, by kind.
 
     Source: `block_cache_bytes` over the layers of `stage_blocks`; sequences are dealt to data-parallel ranks.
     """
@@ -128,7 +128,7 @@ def rank_cache(model: ModelProfile, formats: Formats, parallel: Parallel, *, tok
 def rank_stage(
     model: ModelProfile, formats: Formats, parallel: Parallel, *, tokens: int
 ) -> list[tuple[CacheBytes, int]]:
-    """Return what one layer of each kind holds for a sequence on the fullest rank, and how many of these it has.
+    """Return the bytes that one layer of each kind holds for a sequence on the fullest rank, and its number of layers.
 
     Source: `block_cache_bytes` over the layers of `stage_blocks`.
     """

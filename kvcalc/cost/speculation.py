@@ -1,4 +1,4 @@
-"""When speculation pays: closed forms over acceptance, draft length and the costs of draft and verification.
+"""The gain of speculation: closed forms over acceptance, draft length and the costs of draft and verification.
 
 c is the time of a draft step and v that of a verification, both over the time of the target's plain step; gamma is the
 number of draft steps. Where one rate stands for all positions, acceptance is taken to be independent of what was

@@ -48,7 +48,7 @@ CONVERSATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagingScheme:
-    """How the same requests were served by one way to hand out memory.
+    """The same requests served by one way to hand out memory.
 
     Shares are of the cache's memory, means over the steps at which a request was waiting, so that the memory was the
     limit.

@@ -52,7 +52,7 @@ def copy_on_write(pool: BlockPool, table: BlockTable, index: int) -> int | None:
 
 
 def sharing_events(*, block_tokens: int = 16, samples: int = 3) -> tuple[SharingEvent, ...]:
-    """Return what happens to blocks that several sequences share: samples of one prompt, and a prefix found again.
+    """Trace the blocks that several sequences share: samples of one prompt, and a prefix found again.
 
     The prompt fills two blocks and half of a third. Its samples own all three; each that writes into the third gets a
     copy of it, until the last owns the original alone. Later a request with the same first two blocks finds them.

@@ -1,1 +1,1 @@
-"""How engines lay the cache out: what they reserve, beside what the tokens need."""
+"""Memory models of engines: the bytes they reserve, beside those that the tokens need."""

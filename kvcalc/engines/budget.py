@@ -36,7 +36,7 @@ class EngineBudget:
 
 
 def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget:
-    """Return how an engine divides a GPU's memory.
+    """Divide a GPU's memory as an engine does.
 
     vLLM measures activations and takes them, and an estimate of its graphs, out of its share; SGLang leaves both
     outside; llama.cpp and transformers take what there is.
@@ -93,7 +93,7 @@ def _vllm(start: EngineStart, *, rocm: bool) -> EngineBudget:
 
 
 def vllm_overhead(start: EngineStart, *, rocm: bool) -> Interval:
-    """Return what vLLM takes off its share beside weights and pass: libraries, graphs and tables of positions.
+    """Return the bytes vLLM takes off its share beside weights and pass: libraries, graphs, tables of positions.
 
     Args:
         start: vLLM as it is started.

@@ -62,7 +62,7 @@ class HeldPools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a cache memory holds, of one data-parallel copy: engines print it so.
+    """Contents of a cache memory, of one data-parallel copy, as engines print them.
 
     Args:
         tokens: as the engine counts or prints them.
@@ -112,7 +112,7 @@ class Pool(Protocol):
         """Return the bytes that the batch itself takes on the fullest rank, keys and values apart from states."""
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
-        """Return what that memory holds when the engine is started for sequences of that length."""
+        """Return the contents of that memory when the engine is started for sequences of that length."""
 
 
 class ByBytes:
@@ -122,10 +122,10 @@ class ByBytes:
 
     @abstractmethod
     def bytes_for(self, *, context: int, batch: int) -> int:
-        """Return what `Pool.bytes_for` does."""
+        """See `Pool.bytes_for`."""
 
     def holds(self, kv_bytes: int, *, context: int, batch: int) -> bool:
-        """Return what `Pool.holds` does."""
+        """See `Pool.holds`."""
         return self.bytes_for(context=context, batch=batch) <= kv_bytes
 
 
@@ -143,7 +143,7 @@ class Plain(ByBytes):
     notes: tuple[str, ...] = ()
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        """Return what `Pool.bytes_for` does."""
+        """See `Pool.bytes_for`."""
         return self._needed(context, batch).total
 
     def _needed(self, context: int, batch: int) -> CacheBytes:
@@ -156,12 +156,12 @@ class Plain(ByBytes):
         return kept if drafted is None else kept + drafted
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
-        """Return what `Pool.reserved` does."""
+        """See `Pool.reserved`."""
         held = self._needed(context, batch)
         return _reserved(self.name, held.growing, held.state, cross_bytes=held.cross)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
-        """Return what `Pool.held` does."""
+        """See `Pool.held`."""
         one = self.bytes_for(context=max_model_len, batch=1)
         concurrency = kv_bytes / one if one else float("inf")
         tokens = int(concurrency * max_model_len) if one else 0
@@ -182,11 +182,11 @@ class Static(Plain):
     length: int = 1
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        """Return what `Pool.bytes_for` does."""
+        """See `Pool.bytes_for`."""
         return Plain.bytes_for(self, context=max(context, self.length), batch=batch)
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
-        """Return what `Pool.reserved` does."""
+        """See `Pool.reserved`."""
         return Plain.reserved(self, context=max(context, self.length), batch=batch)
 
 
@@ -204,14 +204,14 @@ class Paged(ByBytes):
     notes: tuple[str, ...] = ()
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        """Return what `Pool.bytes_for` does."""
+        """See `Pool.bytes_for`."""
         sequences = ceil_div(batch, self.parallel.data)
         # one block is the null block
         held = max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
         return max(held, self.needed(context)) if vllm.checks_all_layers(self.version) else held
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
-        """Return what `Pool.reserved` does."""
+        """See `Pool.reserved`."""
         sequences = ceil_div(batch, self.parallel.data)
         layout = max(self.layouts(context), key=lambda one: one.needed_bytes)
         blocks = {False: 0, True: 0}
@@ -220,7 +220,7 @@ class Paged(ByBytes):
         return _reserved(self.name, blocks[False] * layout.bytes_per_block, blocks[True] * layout.bytes_per_block)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
-        """Return what `Pool.held` does."""
+        """See `Pool.held`."""
         layouts = self.layouts(max_model_len)
         needed = self.needed(max_model_len)
         # the stage with the largest blocks has the fewest, and decides for all
@@ -251,22 +251,22 @@ class TokenPools:
         return self.pools.need(context=context, sequences=ceil_div(batch, self.parallel.data))
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        """Return what `Pool.bytes_for` does."""
+        """See `Pool.bytes_for`."""
         return self.pools.least_memory(self._need(context, batch))
 
     def holds(self, kv_bytes: int, *, context: int, batch: int) -> bool:
-        """Return what `Pool.holds` does."""
+        """See `Pool.holds`."""
         return self.pools.sizes(kv_bytes).hold(self._need(context, batch))
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
-        """Return what `Pool.reserved` does."""
+        """See `Pool.reserved`."""
         need = self._need(context, batch)
         tokens = need.tokens * self.pools.token_bytes + need.window_tokens * self.pools.window_bytes
         states = need.requests * self.pools.options.slots_per_request * self.pools.slot_bytes
         return _reserved(self.name, int(tokens), states)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
-        """Return what `Pool.held` does."""
+        """See `Pool.held`."""
         sizes, page = self.pools.sizes(kv_bytes), self.pools.options.page_size
         one = self.pools.need(context=max_model_len, sequences=1)
         shares = [sizes.tokens / max_model_len, float(sizes.requests)]
@@ -312,7 +312,7 @@ class Preallocated(ByBytes):
         return self.options.parallel if self.options.parallel > 1 else llama_cpp.MOST_SEQUENCES
 
     def bytes_for(self, *, context: int, batch: int) -> int:
-        """Return what `Pool.bytes_for` does."""
+        """See `Pool.bytes_for`."""
         slots = max(batch, self.options.parallel)
         asked = replace(self.options, context=max(context, self.length or 0) * slots, parallel=slots)
         return sum(memory.total_bytes for memory in self._contexts(asked))
@@ -341,7 +341,7 @@ class Preallocated(ByBytes):
         )
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
-        """Return what `Pool.held` does."""
+        """See `Pool.held`."""
         one = self.bytes_for(context=max_model_len, batch=1)
         most = largest(
             lambda batch: self.bytes_for(context=max_model_len, batch=batch) <= kv_bytes, self.most_sequences

@@ -24,7 +24,7 @@ _MOST_MXFP4 = 0.55
 
 
 def loaded_model(engine: str | None, model: ModelProfile, options: EngineOptions | None = None) -> ModelProfile:
-    """Return what an engine loads of a model: llama.cpp keeps towers in a file of their own (``--mmproj``).
+    """Return the part of a model that an engine loads: llama.cpp keeps towers in a file of their own (``--mmproj``).
 
     Source: llama.cpp, ``tools/mtmd`` (a projector is loaded from its own GGUF file).
     """

@@ -24,7 +24,7 @@ STATE_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """What a user says of the engine.
+    """Options of an engine, as the user gives them.
 
     Args:
         version: its version; the one its model describes where left out.

@@ -116,7 +116,7 @@ def activation_peak(model: ModelProfile, formats: Formats, *, tokens: int, seque
 
 
 def runtime_overhead(*, ranks: int) -> Interval:
-    """Return what a CUDA context, libraries, graphs and links take of an engine whose memory was not fitted."""
+    """Return the bytes of a CUDA context, libraries, graphs and links of an engine whose memory was not fitted."""
     if ranks == 1:
         return Interval(least=200 * MIB, most=1536 * MIB)
     return Interval(least=512 * MIB, most=3584 * MIB)

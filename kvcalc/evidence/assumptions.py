@@ -130,7 +130,7 @@ def _speculation(case: Case, deployment: Deployment) -> Iterator[Assumption]:
 
 
 def _sequences(case: Case, deployment: Deployment) -> Iterator[Assumption]:
-    """Yield how many sequences a rate would have to be the sum of."""
+    """Yield the numbers of sequences that a rate would have to be the sum of."""
     if case.record.phase != "decode" or case.record.unit != "tok/s":
         return
     (group,) = case.passes[0].groups
@@ -147,7 +147,7 @@ def _sequences(case: Case, deployment: Deployment) -> Iterator[Assumption]:
 
 
 def _accelerator(case: Case, deployment: Deployment) -> Iterator[Assumption]:
-    """Yield what an accelerator would need more of, and the slowest of the catalogue that have it."""
+    """Yield the rate that an accelerator would need more of, and the slowest of the catalogue that have it."""
     shares = []
     for hardware in _catalogue():
         tried = replace(case, deployment=replace(deployment, hardware=hardware), variants=(hardware,))

@@ -145,7 +145,7 @@ def _fit(
 
 
 def _in_16_bit(reach: Mapping[str, Reach]) -> dict[str, Reach]:
-    """Return what operators reach of the 16-bit peak, which is half that of 8-bit integers."""
+    """Return the share of the 16-bit peak that operators reach, which is half that of 8-bit integers."""
     narrow = {kind.removesuffix(":int8"): found for kind, found in reach.items() if kind.endswith(":int8")}
     return {kind: replace(found, flop_share=min(1.0, 2 * found.flop_share)) for kind, found in narrow.items()}
 

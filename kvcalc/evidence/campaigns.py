@@ -1,4 +1,4 @@
-"""Which measurements were made together: what a fit must not see of those it is judged by."""
+"""Campaigns: measurements made together, so that none is both fitted and judged by."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _setup(record: Record) -> Setup | None:
 
 
 def _logs() -> Iterator[Outcome]:
-    """What engines print when they start, within the digits that they print."""
+    """Compare numbers that engines print when they start with the prediction, within the digits printed."""
     for record in _facts("engine_logs.yaml")["records"]:
         model = _catalogue(record.get("profile") or record["model"])
         for start_up in read_log(log_of(record)):

@@ -21,7 +21,7 @@ __all__ = ["Verdict", "bound_s", "judge"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the gate finds.
+    """Result of the gate.
 
     Args:
         bound_s: the least time.

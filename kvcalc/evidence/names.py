@@ -1,4 +1,4 @@
-"""What printed names mean: models, accelerators, weight formats, engines; and which records cannot be used."""
+"""Meaning of printed names: models, accelerators, weight formats, engines; and the records that cannot be used."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _data() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRules:
-    """What an engine may do that a record does not print.
+    """Freedoms of an engine that a record does not print.
 
     Args:
         name: the engine.

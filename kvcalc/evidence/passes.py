@@ -207,7 +207,7 @@ def _whole(record: Record, setup: Setup) -> Case:
 
 
 def most_held(deployment: Deployment, *, tokens: int, most: int) -> int:
-    """Return how many sequences of that many tokens fit beside the weights: 1 at least, no more than ``most``."""
+    """Count the sequences of that many tokens that fit beside the weights: 1 at least, no more than ``most``."""
     if memory_needed(deployment, tokens=tokens, batch=most) <= deployment.memory_bytes:
         return most
     empty, one = (memory_needed(deployment, tokens=tokens, batch=size) for size in (0, 1))

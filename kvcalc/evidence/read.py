@@ -90,7 +90,7 @@ def _printed(name: str | None) -> str | None:
 
 
 def _counted(hardware: str) -> int:
-    """Return how many accelerators a name such as ``8x H100`` counts."""
+    """Count the accelerators of a name such as ``8x H100``."""
     found = _COUNT.match(hardware)
     return int(found[1]) if found else 1
 

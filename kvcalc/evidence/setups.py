@@ -26,7 +26,7 @@ _OWN = "own"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a record ran on.
+    """The setup that a record ran on.
 
     Args:
         deployment: model, formats and parallel sizes.
@@ -44,7 +44,7 @@ class Setup:
 
 
 def setup_of(record: Record) -> Setup | Unusable:
-    """Return what a record ran on, or why that is not known.
+    """Return the setup of a record, or the reason that it is not known.
 
     Raises:
         KvcalcError: sizes or formats that do not go together.

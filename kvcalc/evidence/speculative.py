@@ -43,7 +43,7 @@ _MOST_DRAFT = 16
 
 
 def outcomes(suite: str, records: Sequence[Record] | None) -> Iterator[Outcome]:
-    """Yield what becomes of each published result; records of speeds hold none."""
+    """Yield the outcome of each published result; records of speeds hold none."""
     del suite
     if records is None:
         for row in published():
@@ -61,7 +61,7 @@ def _facts() -> Any:
 
 
 def held(row: Mapping[str, Any]) -> Iterator[Outcome]:
-    """Yield what a published result says, each number held against the prediction.
+    """Yield the numbers of a published result, each held against the prediction.
 
     Args:
         row: ``method``, ``target`` and what was printed of ``draft``, ``hardware``, ``batch``, ``gamma_or_tree``,

@@ -26,7 +26,7 @@ __all__ = ["outcomes"]
 
 
 def outcomes(suite: str, records: Sequence[Record] | None) -> Iterator[Outcome]:
-    """Yield what becomes of each record of a suite: the given ones, or those that kvcalc ships."""
+    """Yield the outcome of each record of a suite: the given ones, or those that kvcalc ships."""
     for record in shipped_records() if records is None else records:
         if record.suite == suite:
             yield _outcome(record)

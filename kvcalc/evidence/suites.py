@@ -88,7 +88,7 @@ def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:
 
 
 def figures(outcomes: Sequence[Outcome]) -> Figures:
-    """Return what a group of records shows."""
+    """Sum up a group of records."""
     held = [outcome for outcome in outcomes if outcome.status in ("holds", "explained", "violates")]
     estimated = [outcome for outcome in held if outcome.error is not None]
     scored = [outcome for outcome in estimated if not outcome.fitted]

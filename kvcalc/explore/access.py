@@ -1,4 +1,4 @@
-"""Who may ask: those who bring the token, where there is one."""
+"""Access with a token, where there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a connection may do nothing, and how many there may be, so that none keeps others out."""
+"""Limits on connections: idle time, and their number, so that none keeps others out."""
 
 from __future__ import annotations
 

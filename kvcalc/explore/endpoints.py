@@ -80,7 +80,7 @@ def _methods(name: str) -> list[str]:
 
 
 def runtime(workers: Workers) -> Endpoint:
-    """Return what answers with the script that draws charts."""
+    """Return the endpoint of the script that draws charts."""
 
     async def answer(request: Request) -> Response:
         del request
@@ -99,7 +99,7 @@ def _endpoint(name: str, workers: Workers, kept: _Kept) -> Endpoint:
 
 
 def _or_why_not(answer: Endpoint) -> Endpoint:
-    """Return what answers, or says why there is no answer."""
+    """Wrap an endpoint so that it says why there is no answer."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -123,7 +123,7 @@ def _or_why_not(answer: Endpoint) -> Endpoint:
 
 
 async def _read(name: str, request: Request) -> Asked:
-    """Return what is asked.
+    """Read a question from a request.
 
     Raises:
         ValueError: it is not UTF-8, or has too many fields.

@@ -1,4 +1,4 @@
-"""What a page may ask with: the command line's options, read and bounded as there, each mistake told with its field."""
+"""Fields of a page: the command line's options, within a page's bounds, each mistake told with its field."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of_field(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What was asked: each field's text as given, and its value.
+    """Fields of a question: each text as given, and its value.
 
     Args:
         given: name and text of each field that was not empty, in the order given.
@@ -67,7 +67,7 @@ class Values:
 
 
 def read_fields(items: Iterable[tuple[str, str]], names: Sequence[str], readers: Mapping[str, Reader]) -> Values:
-    """Return what a query asks.
+    """Read the fields of a query.
 
     Args:
         items: names and texts, as in a URL.

@@ -1,4 +1,4 @@
-"""What a local server must refuse: other hosts' names, other sites' pages, bodies too large; and what a page may do."""
+"""Refusals of a local server: other hosts' names, other sites' pages, bodies too large; and a page's permissions."""
 
 from __future__ import annotations
 

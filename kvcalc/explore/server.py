@@ -48,7 +48,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,100}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the page is served, and to whom.
+    """Address of the page, and its readers.
 
     Args:
         host: the address to listen on.
@@ -70,7 +70,7 @@ class Place:
 
     @property
     def warning(self) -> str:
-        """Who can use the page beyond this machine; empty where nobody can."""
+        """Warn of readers beyond this machine; empty where there are none."""
         if is_loopback(self.host):
             return ""
         who = (

@@ -1,4 +1,4 @@
-"""Who is answered when: clients in turn, and no question so long that others wait for it."""
+"""Turns: clients are answered one after another, and no question is so long that others wait for it."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class Workers:
         return worker
 
     def _asked(self, worker: Worker, asked: Asked) -> asyncio.Task[Reply | None]:
-        """Return what becomes the answer, or nothing where the worker ends."""
+        """Ask a worker; nothing where it ends."""
 
         def ask() -> Reply | None:
             with suppress(ChildEndedError):

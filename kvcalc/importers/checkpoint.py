@@ -1,4 +1,4 @@
-"""What the header of a weight file says: names, formats, shapes and bytes of its tensors."""
+"""Headers of weight files: names, formats, shapes and bytes of tensors."""
 
 from __future__ import annotations
 

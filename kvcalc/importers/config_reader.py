@@ -21,7 +21,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """What became of one key of a config.
+    """Use of one key of a config.
 
     Args:
         key: dotted path of the key.

@@ -21,7 +21,7 @@ _PERIODS = ("full_attention_interval", "sliding_window_pattern", "_sliding_windo
 
 
 def contradiction_notes(chain: Sequence[Config]) -> tuple[str, ...]:
-    """Return what a config says twice in contradiction.
+    """Name the keys of a config that contradict each other.
 
     Args:
         chain: the configs from the outermost to that of the text model, after they were read.
@@ -59,7 +59,7 @@ def _dtypes(chain: Sequence[Config]) -> Iterator[str]:
 
 
 def _quantizations(chain: Sequence[Config]) -> Iterator[str]:
-    """Yield what describes the quantisation once more, in other words."""
+    """Yield other descriptions of the same quantisation."""
     top, text = chain[0], chain[-1]
     configs = (top,) if text is top else (top, text)
     given = [

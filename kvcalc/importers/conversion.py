@@ -1,4 +1,4 @@
-"""What a config says for conversions to GGUF alone: rotary factors, and layers that predict further tokens."""
+"""Keys of a config that only conversions to GGUF need: rotary factors, and layers that predict further tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rotary_factors(text: Config, blocks: Iterable[Block]) -> int:
 
 
 def prediction_layers(text: Config) -> int:
-    """Return how many layers behind the others predict further tokens.
+    """Count the layers behind the others that predict further tokens.
 
     Raises:
         ProfileError: the config names no whole number of them.

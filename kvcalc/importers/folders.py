@@ -1,4 +1,4 @@
-"""Which files of a folder are its checkpoint."""
+"""Checkpoints in folders: the files to read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POINTER = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What to read of a folder.
+    """Files of a folder that make up its checkpoint.
 
     Args:
         path: the file: a weight file or index, or the ``config.json``.

@@ -48,7 +48,7 @@ _SPLIT = re.compile(r"(?P<stem>.*)-(?P<place>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a file's header holds.
+    """Contents of a file's header.
 
     Args:
         where: the file that was named.
@@ -124,7 +124,7 @@ class _Cursor:
 
 
 def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeader:
-    """Return what the header of one file holds; the tensors' data may be missing.
+    """Read the header of one file; the tensors' data may be missing.
 
     Args:
         data: the file's bytes, or a mapping of them; only the header's are touched.

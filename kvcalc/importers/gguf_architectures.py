@@ -1,4 +1,4 @@
-"""What llama.cpp knows by a file's ``general.architecture``: which layers have attention, a window, a state.
+"""Architectures of GGUF files (``general.architecture``): the layers with attention, a window, a state.
 
 Source: llama.cpp commit 0c1e57098bba, ``src/models`` (``load_arch_hparams``) and ``llama_model::create_memory``.
 """
@@ -80,7 +80,7 @@ _UNREAD = {
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """How an architecture mixes windows and full attention.
+    """Mix of windows and full attention in an architecture.
 
     Args:
         period: every so many layers one has no window; 0 where each layer is named in the file, 1 for none at all.

@@ -1,4 +1,4 @@
-"""What a layer of a GGUF file mixes tokens with: attention, latent attention, a recurrence, by keys and tensors."""
+"""Token mixers of a GGUF file's layers: attention, latent attention, a recurrence, by keys and tensors."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class LayerMixers:
         return 0 if gate is None else gate.elements // (self.hidden * heads)
 
     def _own_caches(self) -> int:
-        """Return how many layers, from the first on, keep a cache of their own."""
+        """Count the layers, from the first on, that keep a cache of their own."""
         if self.architecture == "gemma3n":
             return 20
         if self.architecture == "gemma4":

@@ -1,4 +1,4 @@
-"""Which part of a model a GGUF tensor belongs to, and the MLP that a layer's tensors make up."""
+"""Parts of a model that GGUF tensors belong to, and the MLP that a layer's tensors make up."""
 
 from __future__ import annotations
 

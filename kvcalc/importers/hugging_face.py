@@ -141,7 +141,7 @@ def _rotary_positions(text: Config, limit: int | None) -> int | None:
 
 
 def lint(path: Path) -> list[KeyUse]:
-    """Return what becomes of each key of a config file that decides memory or compute, or looks as if it might.
+    """Return the use of each key of a config file that decides memory or compute, or looks as if it might.
 
     ``used`` keys were read; ``defaulted`` ones are absent and stand at the value in force; ``ignored`` ones are in the
     file and were not read: those that look as if they mattered say so in ``why``.
@@ -189,7 +189,7 @@ _TOWERS = ("vision_config.", "audio_config.", "thinker_config.vision_config.", "
 
 
 def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
-    """Return what stands in for keys that decide memory or compute and that the config does not give."""
+    """Name the defaults of keys that decide memory or compute and that the config does not give."""
     # what is merely absent is of no other config of the class either
     absent = [
         use

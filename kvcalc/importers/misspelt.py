@@ -106,7 +106,7 @@ def _at(data: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _meant(key: str, missing: Iterable[str]) -> str | None:
-    """Return which of the missing names a key stands for, or none."""
+    """Return the missing name that a key stands for, or none."""
     words, spelled = _words(key), _spelled(key)
     known = key in class_keys()
     meant = [name for name in missing if words == _words(name) or (not known and _near(spelled, _spelled(name)))]
@@ -120,7 +120,7 @@ def _spelled(name: str) -> str:
 
 @cache
 def _words(name: str) -> tuple[str, ...]:
-    """Return what a name says, whatever the order and the usual short forms: the sorted words.
+    """Split a name into sorted words, whatever the order and the usual short forms.
 
     >>> _words("num_key_value_heads") == _words("n_kv_heads") == _words("nHeadKV") == ("head", "key", "value")
     True

@@ -1,4 +1,4 @@
-"""What a config's ``quantization_config`` says of the formats of weights, activations and cache.
+"""Formats of weights, activations and cache by a config's ``quantization_config``.
 
 A part of the model (`Part`) has one format. Where a checkpoint stores a part in several ways (some layers left
 unquantised, scales that depend on the width of a row), its format is the exact mixture of bytes and elements
@@ -88,7 +88,7 @@ def weight_formats(top: Config, text: Config, shape: Shape, *, dtype: str) -> Ch
 
 
 def _notes(config: Config, method: str) -> tuple[str, ...]:
-    """Return what a reader must know: a method that only its keys show, and keys that are not known."""
+    """Name a method that only its keys show, and keys that are not known."""
     named = config.has("quant_method") or method in ("mlx", "modelopt")
     notes = () if named else (f"{config.path} names no quant_method; its keys are those of {method}",)
     unknown = [

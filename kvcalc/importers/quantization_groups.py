@@ -92,7 +92,7 @@ def _indexes_groups(weights: Config) -> bool:
 
 
 def _strategy(weights: Config) -> tuple[str, int | None]:
-    """Return what shares a scale, and of how many elements a group is."""
+    """Return the elements that share a scale, and the size of a group."""
     size = weights.maybe_integer("group_size", least=-1)
     strategy = weights.text("strategy", default="") or ("group" if size and size > 0 else "tensor")
     if strategy == "group" and (size is None or size < 1):

@@ -1,4 +1,4 @@
-"""How each quantisation method stores a matrix: one function a method, entered in ``METHODS`` by its ``quant_method``.
+"""Quantisation methods: one function a method, entered in ``METHODS`` by its ``quant_method``.
 
 A method's function takes the quantisation config and the text model's config, and returns a `Plan`; what it cannot give
 exact bytes for it refuses by name.
@@ -146,7 +146,7 @@ class _Layers:
         self._kinds = [(Selection(names, where=where), _algorithm(config, *key)) for key, names in entries.items()]
 
     def scheme(self, module: Module) -> Scheme | None:
-        """Return how a module is stored, if it is named."""
+        """Return the storage of a module, if it is named."""
         return next((scheme for names, scheme in self._kinds if names.picks(module)), None)
 
 

@@ -20,7 +20,7 @@ _SETTINGS = ("bits", "group_size", "mode")
 
 
 def mlx(config: Config, _text: Config) -> Plan:
-    """Return how MLX stores a matrix: in the settings of the block, or in those of the entry that names the module.
+    """Return MLX's storage of a matrix: the settings of the block, or those of the entry that names the module.
 
     An entry that is false leaves its module alone, and so does a row that is not a multiple of the group. Norms, and
     whatever else is no matrix, stay in the dtype.

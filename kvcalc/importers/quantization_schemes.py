@@ -1,4 +1,4 @@
-"""What quantisation methods share: how a matrix is stored, which modules a method takes, and what it refuses."""
+"""Common parts of quantisation methods: storage of a matrix, modules that a method takes, and refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a matrix is stored: a format, the bytes of a matrix in it, and what it is multiplied with."""
+    """Storage of a matrix: a format, the bytes of a matrix in it, and the format it is multiplied in."""
 
     name: str
     size: Callable[[int, int], int]
@@ -44,7 +44,7 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a method does.
+    """Effect of a method on a model.
 
     Args:
         scheme: returns how a module is stored; none where it is left alone.

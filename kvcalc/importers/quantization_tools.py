@@ -1,4 +1,4 @@
-"""What further tools write: AutoRound, torchao, HQQ, ExLlama's EXL2 and EXL3, BitNet, and SGLang's own 8-bit files."""
+"""Further tools: AutoRound, torchao, HQQ, ExLlama's EXL2 and EXL3, BitNet, and SGLang's own 8-bit files."""
 
 from __future__ import annotations
 

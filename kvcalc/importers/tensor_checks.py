@@ -146,7 +146,7 @@ def _check_layers(
 
 
 def _announced(config: Mapping[str, Any]) -> int:
-    """Return how many multi-token-prediction layers a config announces."""
+    """Count the multi-token-prediction layers that a config announces."""
     parts = (config, *(part for part in config.values() if isinstance(part, dict)))
     counts = [value for part in parts for key, value in part.items() if "nextn" in key or "mtp" in key]
     return max((count for count in counts if isinstance(count, int)), default=0)

@@ -1,4 +1,4 @@
-"""Which part of a model a tensor of a Hugging Face checkpoint belongs to, by its name; and the formats of the parts."""
+"""Parts of a model that tensors of a Hugging Face checkpoint belong to, by name; and the formats of the parts."""
 
 from __future__ import annotations
 

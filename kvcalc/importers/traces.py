@@ -40,7 +40,7 @@ _HASHED_TOKENS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceColumns:
-    """Which column, or JSON key, holds what.
+    """Columns, or JSON keys, of a trace by their meaning.
 
     Args:
         prompt: tokens of the prompt.

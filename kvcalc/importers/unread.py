@@ -88,7 +88,7 @@ def refuse_unread(text: Config, shape: Shape) -> None:
 
 
 class _Parts:
-    """What the layers of a shape hold."""
+    """Features of a shape's layers."""
 
     def __init__(self, shape: Shape) -> None:
         blocks = set(_blocks(shape))

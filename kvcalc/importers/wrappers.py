@@ -89,7 +89,7 @@ def _text_type(outer: Config, part: str) -> str:
 
 
 def _tie(outer: Config, text: Config) -> KeyUse | None:
-    """Return what the wrapper says of the tied head; none where the text model's own value holds."""
+    """Return the wrapper's word on the tied head; none where the text model's own value holds."""
     by = next((who for who, types in _TIED_BY.items() if str(outer.data.get("model_type")) in types), "")
     path, own = outer.key_path(_TIE), _own_tie(outer)
     if by == "never" or (by == "wrapper" and own is None):
@@ -131,7 +131,7 @@ def _table(kind: str, model_type: object) -> dict[str, Any]:
 
 
 def class_defaults(model_type: object) -> dict[str, Any]:
-    """Return what transformers' config class gives to absent keys."""
+    """Return the defaults that transformers' config class gives to absent keys."""
     return _table("defaults", model_type)
 
 

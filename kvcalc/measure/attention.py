@@ -70,13 +70,13 @@ class Pass:
         return self._shared["positions"]
 
     def slots(self, places: int) -> Any:
-        """Where the new tokens' entries stand in a cache of so many places that are used in turn."""
+        """Return the slots of the new tokens' entries in a cache of so many places that are used in turn."""
         if ("slots", places) not in self._shared:
             self._shared["slots", places] = self.positions % places
         return self._shared["slots", places]
 
     def mask(self, places: int, *, window: int | None = None, chunk: int | None = None) -> Any:
-        """Which of a cache's places each new token sees (tokens x places), once the new entries are in it."""
+        """Return the places that each new token sees (tokens x places), once the new entries are in the cache."""
         key = ("mask", places, window, chunk)
         if key not in self._shared:
             last = self.positions[-1]
@@ -105,7 +105,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a layer's attention reads of its cache, and with which weights.
+    """The part of its cache that a layer's attention reads, and the weights of each token.
 
     Args:
         scale: factor of the scores.
@@ -134,7 +134,7 @@ class HeadsCache:
 
     @property
     def tensors(self) -> tuple[Any, ...]:
-        """What was allocated."""
+        """Return the allocated tensors."""
         return (self.keys, self.values)
 
 

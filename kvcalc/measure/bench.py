@@ -21,7 +21,7 @@ __all__ = ["bench_report", "measured_probes"]
 def bench_report(
     device: Device, plan: Plan, *, progress: Callable[[str], None], against: HardwareProfile | None = None
 ) -> BenchReport:
-    """Return what a device reaches: the benchmarks, its ceilings, and the calibration fitted to them.
+    """Measure a device: the benchmarks, its ceilings, and the calibration fitted to them.
 
     What was measured before an interruption is kept.
 

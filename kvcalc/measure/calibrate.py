@@ -82,7 +82,7 @@ def _streams(probe: Probe, device: Device) -> bool:
 
 
 def calibration_of(device: Device, hardware: HardwareProfile, probes: Sequence[Probe]) -> Calibration:
-    """Return what operators reach of the ceilings, fitted to the benchmarks of matrices and attention.
+    """Fit the shares of the ceilings that operators reach to the benchmarks of matrices and attention.
 
     What a call takes that moves next to nothing stands, with all that is small in a layer, in ``layer_s``; what a call
     of some size takes beyond that in its kind's ``call_s``.
@@ -211,7 +211,7 @@ def _row(probe: Probe, hardware: HardwareProfile, calibration: Calibration | Non
 
 
 def drift(before: Sequence[Probe], after: Sequence[Probe]) -> float:
-    """Return how far the middle benchmark moved between two runs, as a share: 0.1 is ten in a hundred either way."""
+    """Return the change of the middle benchmark between two runs, as a share: 0.1 is ten in a hundred either way."""
     later = {probe.key: probe.timing.low_s for probe in after}
     quotients = sorted(
         later[probe.key] / probe.timing.low_s

@@ -51,7 +51,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """How far the middle one lies above the undisturbed, as a share of it."""
+        """Return the distance of the middle time from the undisturbed one, as a share of it."""
         return self.median_s / self.low_s - 1
 
     def joined(self, other: Timing) -> Timing:

@@ -44,7 +44,7 @@ _NINE_TENTHS = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What is measured.
+    """Settings that are measured.
 
     Args:
         deployments: models in formats, cut to fit.
@@ -71,7 +71,7 @@ class Questions:
 
 @dataclass(slots=True, kw_only=True)
 class _Measured:
-    """What was measured so far."""
+    """Measurements made so far."""
 
     before: Sequence[Probe] = ()
     after: Sequence[Probe] = ()
@@ -90,7 +90,7 @@ def crosscheck_report(
     speculation: Callable[[], MeasuredSpeculation] | None = None,
     measured: Callable[[CrosscheckRow | MeasuredLoop], None] = lambda _: None,
 ) -> CrosscheckReport:
-    """Return how predictions stand against a real decode loop.
+    """Hold predictions against a real decode loop.
 
     Bench, steps, bench: the calibration never sees the steps it is tested on. What was measured before an interruption
     is kept.

@@ -330,7 +330,7 @@ class Decoder:
     def new_pass(
         self, tokens: Any, cache: Cache, *, touched: list[int] | None = None, kernels: Plain | None = None
     ) -> Pass:
-        """Return what a pass over these tokens is given and notes down; ``kernels`` for others than the decoder's."""
+        """Make the inputs of a pass over these tokens; ``kernels`` for others than the decoder's."""
         return Pass(
             start=cache.length,
             tokens=tokens.shape[1],

@@ -77,7 +77,7 @@ def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: flo
 
 
 def causal_mask(queries: Any, entries: Any, *, window: int | None = None, chunk: int | None = None) -> Any:
-    """Which entries each query sees, from their positions: none later, none outside its window or chunk."""
+    """Return the entries that each query sees, from their positions: none later, none outside its window or chunk."""
     seen = entries[None, :] <= queries[:, None]
     if window is not None:
         seen &= entries[None, :] > queries[:, None] - window

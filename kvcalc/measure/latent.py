@@ -28,7 +28,7 @@ class LatentCache:
 
     @property
     def tensors(self) -> tuple[Any, ...]:
-        """What was allocated."""
+        """Return the allocated tensors."""
         return (self.entries,)
 
 

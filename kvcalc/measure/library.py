@@ -119,7 +119,7 @@ def check_format(name: str, device: Device) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What is measured.
+    """The device that is measured.
 
     Args:
         kind: ``cpu`` or ``cuda``.
@@ -141,7 +141,7 @@ class Device:
 
     @property
     def resident_bytes(self) -> int:
-        """What a caller passes through must be at least so large for the cache to hold next to nothing of it."""
+        """Return the least size at which the last-level cache holds next to nothing of a working set."""
         return RESIDENT_TIMES * self.last_level_cache_bytes
 
     def free_bytes(self) -> int:

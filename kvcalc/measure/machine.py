@@ -57,7 +57,7 @@ _TINY_HEADS = Full(heads=4, kv_heads=2, head_dim=16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How thoroughly a machine is measured.
+    """Thoroughness of a machine's measurement.
 
     Args:
         formats: number formats.
@@ -106,7 +106,7 @@ class Probe:
 
     @property
     def key(self) -> tuple[str, str, str, int | None, int | None]:
-        """What tells it from others."""
+        """Return the key that tells it from others."""
         return (self.kind, self.name, self.format, self.batch, self.context)
 
 
@@ -243,7 +243,7 @@ def _square(device: Device, name: str) -> Case:
 
 
 def _side(device: Device, dtype: Any) -> int:
-    """How large a square is multiplied: smaller on a small card, or where a CPU multiplies one number after another."""
+    """Return the side of a square to multiply: smaller on a small card, or where a CPU multiplies one by one."""
     side = _SQUARE[device.kind]
     while side**2 * FORMATS[WIDEST].block_bytes > _WORKING_SHARE * device.free_bytes() and side > _LEAST_SQUARE:
         side //= 2
@@ -371,7 +371,7 @@ def _attention_call(device: Device, name: str) -> Case:
 
 
 def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
-    """What a layer and a step take that has next to nothing to move: from two models of tiny layers."""
+    """Measure the time of a layer and a step that has next to nothing to move: from two models of tiny layers."""
     calls = []
     for layers in _TINY_LAYERS:
         decoder = Decoder(_tiny(layers), weights=name, device=device)

@@ -44,7 +44,7 @@ class PlainMlp:
         return cls(mlp.width, hidden, make, vectors, gated=isinstance(mlp, Gated))
 
     def __call__(self, hidden: Any, run: Pass) -> Any:
-        """Return what is added to the hidden states."""
+        """Return the sum to add to the hidden states."""
         return self.down(_inner(self.up(hidden), run, gated=self.gated))
 
 
@@ -93,7 +93,7 @@ class Experts:
         )
 
     def __call__(self, hidden: Any, run: Pass) -> Any:
-        """Return what is added to the hidden states."""
+        """Return the sum to add to the hidden states."""
         flat = hidden.reshape(-1, hidden.shape[-1])
         chosen, shares = self.routed(flat)
         if run.touched is not None:

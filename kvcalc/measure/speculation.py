@@ -141,7 +141,7 @@ class _Cycle:
             tensor.copy_(start)
 
     def hint(self, tokens: Sequence[int], start: int, replaced: Sequence[bool]) -> None:
-        """Say what the target will choose from a position on, and where proposals are replaced with it."""
+        """Set the target's choices from a position on, and the proposals that they replace."""
         end = min(start + len(tokens), len(self.hints))
         kind = self.target.device.kind
         self.hints[start:end] = torch.tensor(list(tokens)[: end - start], dtype=torch.long, device=kind)
@@ -296,7 +296,7 @@ def measured_speculation(
     name = target.formats.weights.name
 
     def decoded(weights: str) -> tuple[Generated, Generated]:
-        """What plain and speculative decoding give in a format."""
+        """Results of plain and speculative decoding in a format."""
         model, small = (
             Decoder(each.model, weights=weights, device=device, kernels=kernels) for each in (target, draft)
         )

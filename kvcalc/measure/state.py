@@ -36,7 +36,7 @@ class StateCache:
 
     @property
     def tensors(self) -> tuple[Any, ...]:
-        """What was allocated."""
+        """Return the allocated tensors."""
         return (self.recurrent, self.conv)
 
 

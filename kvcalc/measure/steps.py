@@ -34,7 +34,7 @@ _ROOM = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What torch's allocator says, in bytes.
+    """Figures of torch's allocator, in bytes.
 
     Args:
         weights: asked of it for the weights.
@@ -236,7 +236,7 @@ def _prepare(
 
 
 def _apart(logits: Any, reference: Any) -> float:
-    """How far logits are from a reference, as a share of its largest; infinite where one is no number."""
+    """Return the distance of logits from a reference, as a share of its largest; infinite where one is no number."""
     apart = float((logits - reference).abs().max() / reference.abs().max())
     return apart if math.isfinite(apart) else math.inf
 

@@ -1,4 +1,4 @@
-"""What a layer's vector parameters are: norms, biases, convolutions. A profile gives their number alone."""
+"""Vector parameters of a layer: norms, biases, convolutions. A profile gives their number alone."""
 
 from __future__ import annotations
 

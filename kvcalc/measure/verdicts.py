@@ -1,4 +1,4 @@
-"""What measured steps say: each against its bytes, bound and estimate, and how steps grow with the context."""
+"""Verdicts on measured steps: each against its bytes, bound and estimate, and the growth with the context."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def graph_checks(rows: Sequence[CrosscheckRow], loops: Sequence[MeasuredLoop] = 
 
 
 def _rounding(name: str) -> float:
-    """What sums in another order may differ by, as a share of the largest: some units in the last place of a format."""
+    """Return the share by which sums in another order may differ from the largest: some units in the last place."""
     return _ORDER_ULPS * 2.0 ** -_MANTISSA_BITS[name]
 
 
@@ -229,7 +229,7 @@ def bound_checks(rows: Sequence[CrosscheckRow], loops: Sequence[MeasuredLoop] = 
 
 
 def abs_errors(rows: Iterable[CrosscheckRow]) -> Mapping[str, list[float]]:
-    """Return how far estimates are off, by format, the smallest first."""
+    """Return the errors of estimates, by format, the smallest first."""
     errors: dict[str, list[float]] = {}
     for row in rows:
         if row.estimate_error is not None:
@@ -246,7 +246,7 @@ def rows_along(rows: Sequence[CrosscheckRow], *, apart: str, along: str) -> list
 
 
 def growth(rows: Sequence[CrosscheckRow]) -> list[ContextGrowth]:
-    """Return what a token of context adds, between each two contexts of a model, format and batch."""
+    """Return the cost of a token of context, between each two contexts of a model, format and batch."""
     found = []
     for group in rows_along(rows, apart="batch", along="context"):
         for low, high in pairwise(group):

@@ -155,7 +155,7 @@ def _number(value: CompareValue) -> float | None:
 
 
 def _quantities(side: Side, engine: str | None, notes: dict[str, None]) -> dict[str, CompareValue]:
-    """Return what a side has, and add what a reader should know of it to the notes."""
+    """Return a side's quantities, and add to the notes for the reader."""
     subject = side.subject
     if isinstance(subject, HardwareProfile):
         return _hardware(subject)

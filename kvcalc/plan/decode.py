@@ -1,4 +1,4 @@
-"""How fast decoding can possibly go."""
+"""The bound on decoding."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Deployment:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was taken for granted of parallel sizes and formats."""
+        """Assumptions on parallel sizes and formats."""
         words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
         recipe = recipe_notes(self.model, self.asked.weights, engine=self.engine, imatrix=self.options.imatrix)
         return (*self.layout_notes, *_dtype_notes(self), *_version_notes(self), *words, *recipe)
@@ -318,7 +318,7 @@ def _keeps_bytes(model: ModelProfile, engine: str | None, hardware: HardwareProf
 
 
 def _dtype_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say which other format a checkpoint is run in, and why."""
+    """Name the other format that a checkpoint is run in, and the reason."""
     own, engine, hardware = deployment.model.dtype, deployment.engine, deployment.hardware
     dtype = run_dtype(deployment.model, engine, hardware)
     if dtype == own or deployment.asked.weights is not None:

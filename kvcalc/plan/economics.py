@@ -1,4 +1,4 @@
-"""What a token costs at least: money from the price of a GPU-hour, energy from the power it draws.
+"""Least costs of a token: money from the price of a GPU-hour, energy from the power it draws.
 
 Both follow from the bound on speed, so they are bounds themselves: no run at that price, or at that power, does better.
 """

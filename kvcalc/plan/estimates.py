@@ -1,4 +1,4 @@
-"""Which calibration an estimate is made with, and what a reader should know of it."""
+"""Choice of the calibration for an estimate, and notes on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENGINES = ("vllm", "tensorrt-llm", "sglang", "gpt-fast", "llama.cpp", "llama.cp
 
 
 class Applicable(Protocol):
-    """What belongs to an engine and to accelerators, as a calibration does."""
+    """Rules of applicability, by engine and accelerators."""
 
     @property
     def engine(self) -> str:
@@ -41,7 +41,7 @@ T = TypeVar("T", bound=Applicable)
 
 
 def applies(calibration: Applicable, hardware: HardwareProfile) -> int:
-    """Return how closely a calibration belongs to an accelerator: 2 by its name, 1 by its generation, 0 not at all.
+    """Return the closeness of a calibration to an accelerator: 2 by its name, 1 by its generation, 0 not at all.
 
     An accelerator that has calibrations by its name is no member of its generation.
     """
@@ -88,7 +88,7 @@ def estimate_fields(
 
 
 def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
-    """Return what a report says of its calibration."""
+    """Name a report's calibration."""
     if calibration is None:
         return None
     measured = calibration.measured

@@ -160,7 +160,7 @@ def _equal(actual: Any, value: Any, slack: float) -> bool:
 
 
 def _value(asked: Any, actual: Any, field: str) -> Any:
-    """Return what is asked for, a text of a number with its unit as a number in the field's own unit."""
+    """Return the expected value, a text of a number with its unit as a number in the field's own unit."""
     numeric = isinstance(actual, int | float) and not isinstance(actual, bool)
     if isinstance(asked, str) and (numeric or actual is None):
         try:
@@ -182,7 +182,7 @@ def _value(asked: Any, actual: Any, field: str) -> Any:
 
 
 def _number(asked: Any, field: str) -> float:
-    """Return what was asked for as a finite number, in the field's own unit.
+    """Return the expected value as a finite number, in the field's own unit.
 
     Raises:
         InputError: not a number, or one that no figure can have.

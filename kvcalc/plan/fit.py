@@ -161,7 +161,7 @@ def _other_layout(deployment: Deployment, smallest: FittingDeployment | None, *,
 
 
 def _memory_notes(deployment: Deployment, here: Room) -> tuple[str, ...]:
-    """Return what is taken for the accelerator's memory where it counts and is not known exactly."""
+    """Note the size taken for the accelerator's memory where it counts and is not known exactly."""
     note = "" if deployment.hardware is None or here.budget is None else deployment.hardware.memory_note
     return (note,) if note else ()
 
@@ -187,7 +187,7 @@ def _idle_terms(options: EngineOptions, terms: BudgetTerms) -> tuple[str, ...]:
 
 
 def _reserved_bytes(here: Room, options: EngineOptions, *, tokens: int, batch: int) -> int:
-    """Return what the engine sets aside: with ``--parallel``, llama.cpp's context is that of all slots together."""
+    """Return the bytes the engine sets aside: with ``--parallel``, llama.cpp's context is that of all slots."""
     if options.parallel > 1:
         tokens = max(tokens, options.max_model_len or 0) * options.parallel
     return here.pool.reserved(context=tokens, batch=batch).total_bytes

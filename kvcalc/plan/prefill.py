@@ -1,4 +1,4 @@
-"""How soon a first token can possibly come."""
+"""The bound on the time to first token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model sits below an accelerator's ceilings, and where a larger batch stops helping."""
+"""Models below an accelerator's ceilings, and the batch at which more stops helping."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def assumed_text(start: EngineStart, figure: Callable[[EngineOptions], float]) -
 
 
 def assumed_capacity(found: Room, deployment: Deployment, terms: BudgetTerms = NO_TERMS) -> str:
-    """Say which of the engine's defaults move the number of longest sequences that fit by more than 2 %."""
+    """Name the engine's defaults that move the number of longest sequences that fit by more than 2 %."""
 
     def concurrency(options: EngineOptions) -> float:
         other = replace(deployment, options=options)
@@ -243,7 +243,7 @@ def assumed_capacity(found: Room, deployment: Deployment, terms: BudgetTerms = N
 
 
 def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_TERMS) -> Budget:
-    """Return what becomes of the memory of the fullest GPU.
+    """Return the memory of the fullest GPU, term by term.
 
     Raises:
         InputError: no accelerator, or a share of its memory that is none.

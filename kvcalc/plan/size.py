@@ -1,4 +1,4 @@
-"""How many bytes: the cache per token, per sequence and in total, and the weights."""
+"""Bytes of the cache per token, per sequence and in total, and of the weights."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _tokens(deployment: Deployment, context: int | None) -> int:
 
 
 def _reserved(deployment: Deployment, tokens: int, batch: int) -> tuple[Reserved | None, str, tuple[str, ...]]:
-    """Return what the engine sets aside, which of its defaults move that, and notes; nothing without an engine."""
+    """Return the engine's reservation, the defaults that move it, and notes; nothing without an engine."""
     if deployment.engine is None:
         return None, "", ()
     from kvcalc.plan.room import assumed_text

@@ -81,7 +81,7 @@ def _part_costs(cost: StepCost) -> tuple[PartCost, ...]:
 def report_fields(
     deployment: Deployment, lengths: Sequence[int], *, what: str, calibration: Calibration | None = None
 ) -> dict[str, Any]:
-    """Return what the reports on passes have in common: names, memory, formats and notes.
+    """Return the common fields of reports on passes: names, memory, formats and notes.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
@@ -115,7 +115,7 @@ def report_fields(
 def row_fields(
     deployment: Deployment, step: TimedStep, *, batch: int, tokens: int, calibration: Calibration | None = None
 ) -> dict[str, Any]:
-    """Return what the rows of passes have in common, for a batch of sequences that hold that many tokens after it."""
+    """Return the common fields of rows of passes, for a batch of sequences that hold that many tokens after it."""
     cost, time = step.cost, step.time
     tokens_per_s = cost.tokens / time.ideal_s
     needed = memory_needed(deployment, tokens=tokens, batch=batch)
@@ -148,7 +148,7 @@ def first_misfit(deployment: Deployment, rows: Sequence[DecodeRow] | Sequence[Pr
 
 
 def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Return what a reader should know of the hardware's numbers."""
+    """Return notes on the hardware's numbers."""
     hardware = required_hardware(deployment)
     notes = list(hardware.notes)
     notes += [hardware.memory_note] if hardware.memory_note else []
@@ -194,7 +194,7 @@ def cache_notes(deployment: Deployment, rows: Sequence[DecodeRow]) -> tuple[str,
 
 
 def pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Return what the figures mean where a model is cut into pipeline stages."""
+    """Note the meaning of the figures where a model is cut into pipeline stages."""
     stages = deployment.parallel.pipeline
     if stages == 1:
         return ()

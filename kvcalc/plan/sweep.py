@@ -35,7 +35,7 @@ class SweepTask:
 
     @property
     def points(self) -> int:
-        """How many points it has."""
+        """Number of points."""
         return math.prod(len(values) for values in self.cells.values())
 
 
@@ -69,12 +69,12 @@ class Grid:
 
     @property
     def points(self) -> int:
-        """How many combinations there are."""
+        """Number of combinations."""
         return math.prod(len(values) for values in (*self.outer.values(), *self.inner.values()))
 
     @property
     def number_of_tasks(self) -> int:
-        """How many tasks `tasks` yields."""
+        """Count the tasks that `tasks` yields."""
         pieces = _number_of_pieces([len(values) for values in self.inner.values()], self.points_per_task)
         return math.prod(len(values) for values in self.outer.values()) * pieces
 
@@ -105,7 +105,7 @@ def _pieces(axes: Mapping[str, Sequence[Any]], most: int) -> Iterator[dict[str, 
 
 
 def _number_of_pieces(lengths: Sequence[int], most: int) -> int:
-    """Return how many pieces `_pieces` yields of axes of these lengths."""
+    """Count the pieces that `_pieces` yields of axes of these lengths."""
     if not lengths:
         return 1
     first, *others = lengths
@@ -114,7 +114,7 @@ def _number_of_pieces(lengths: Sequence[int], most: int) -> int:
 
 
 def _step(others: Sequence[int], most: int) -> int:
-    """Return how many values of an axis a piece takes with all of those inside it; none where these are too many."""
+    """Count the values of an axis that a piece takes with all of those inside it; none where these are too many."""
     return most // math.prod(others)
 
 

@@ -45,7 +45,7 @@ def growth_exponent(layout: Layout, *, prompt_tokens: int, output_tokens: int, b
 def traffic_report(
     deployment: Deployment, *, prompt_tokens: int = 0, output_tokens: int, batch: int = 1, levers: str = ""
 ) -> TrafficReport:
-    """Return what is read to generate tokens after a prompt.
+    """Return the bytes read to generate tokens after a prompt.
 
     Args:
         deployment: model, formats and parallel sizes.

@@ -26,7 +26,7 @@ _QUANTISED = ("attention", "mlp", "experts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightWord:
-    """What a word means.
+    """Meaning of a word.
 
     Args:
         form: format of the quantised matrices.
@@ -80,7 +80,7 @@ _MLX = ("2bit", "3bit", "4bit", "5bit", "6bit", "8bit")
 
 
 def weight_word(text: str | None) -> WeightWord | None:
-    """Return what the first word of asked weights means; none where it is a format for every parameter.
+    """Return the meaning of the first word of asked weights; none where it is a format for every parameter.
 
     MLX quantises tables too, in groups of 64 with a 16-bit scale and bias; EXL2 and EXL3 take 6 bits for the head.
 
@@ -122,7 +122,7 @@ def is_word(formats: Formats) -> bool:
 
 
 def word_notes(model: ModelProfile, text: str | None, dtype: str) -> tuple[str, ...]:
-    """Say what a word was taken for; nothing where a format was asked for."""
+    """Name the meaning that a word was taken for; nothing where a format was asked for."""
     word = weight_word(text)
     if word is None or text is None:
         return ()

@@ -1,4 +1,4 @@
-"""Where profiles are found: shipped folders, users' folders, names and aliases."""
+"""Places of profiles: shipped folders, users' folders, names and aliases."""
 
 from __future__ import annotations
 

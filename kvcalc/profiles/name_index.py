@@ -25,7 +25,7 @@ _MEMORY = re.compile(r"^memory_label_bytes: *([\d.e]+)", re.MULTILINE)
 
 
 class Names(NamedTuple):
-    """What a profile file says of its names.
+    """Names in a profile file.
 
     Args:
         name: its own.

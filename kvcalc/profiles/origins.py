@@ -1,4 +1,4 @@
-"""Where the profiles of an answer came from: noted while it is computed, so that no file stands in unseen."""
+"""Origins of the profiles of an answer: noted while it is computed, so that no file stands in unseen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CATALOGUE = "catalogue"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where one profile came from.
+    """Origin of one profile.
 
     Args:
         kind: of the profile.

@@ -84,7 +84,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def compiled_text(path: Path) -> str:
-    """Return what a wheel holds of a YAML file beside it: its content as JSON, which is read without the YAML library.
+    """Read the compiled form of a YAML file beside it, as a wheel has it: JSON, which is read without the YAML library.
 
     Raises:
         ProfileError: not strict YAML.
@@ -200,7 +200,7 @@ class _Builder:
 
 
 def plain_scalar(text: str) -> Any:
-    """Return what unquoted text means in YAML 1.2: null, a truth value, a number, or itself.
+    """Read unquoted text as YAML 1.2 does: null, a truth value, a number, or itself.
 
     >>> plain_scalar("3.35e12"), plain_scalar("no"), plain_scalar("8")
     (3350000000000.0, 'no', 8)

@@ -70,7 +70,7 @@ class EncoderDocument(BaseModel):
 
 
 class AliasDocument(BaseModel):
-    """What the checkpoint of an alias has otherwise than its profile."""
+    """Differences of an alias's checkpoint from its profile."""
 
     model_config = _CONFIG
     context_limit: Size | None = None

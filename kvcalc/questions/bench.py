@@ -1,4 +1,4 @@
-"""What does this machine reach: ``kvcalc bench``."""
+"""``kvcalc bench``: the rates that this machine reaches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MIN_ROUNDS, _MAX_ROUNDS = 1, 1000
 
 
 class Measured(Question):
-    """What is measured on this machine, and where the measurements are written."""
+    """Device and repetitions of a measurement, and the files it is written to."""
 
     device: str = param("--device", help="cpu, cuda, or auto for a GPU where there is one.", default="auto")
     gpu: str | None = param("--gpu", help="Ceilings that bounds stand on; those measured here where left out.")
@@ -39,7 +39,7 @@ class Measured(Question):
 
 
 class Bench(Measured):
-    """What this machine reaches: bandwidth, rates of matrices and attention, overheads. Needs PyTorch.
+    """Rates of this machine: bandwidth, matrices, attention, overheads. Needs PyTorch.
 
     Example: kvcalc bench --device cpu --weights fp32 --rounds 3
     """
@@ -67,7 +67,7 @@ def bench(
     small_sets: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> BenchReport:
-    """Return what this machine reaches: bandwidth, rates of matrices and attention, and what calls and layers take.
+    """Measure this machine: bandwidth, rates of matrices and attention, and the time of calls and layers.
 
     Args:
         device: ``cpu``, ``cuda``, or ``auto`` for a GPU where there is one.

@@ -367,7 +367,7 @@ def _change(result: CheckResult, before: Any, tolerance: float) -> CheckChange:
 
 
 def _better_end(result: CheckResult) -> str:
-    """Which end is better: what the assertion says, else what the figure is."""
+    """Return the better end of a figure: by the assertion, else by the figure's own declaration."""
     from kvcalc.core.figures import figure_at
 
     asked = set(result.expected) & {"min", "max"} if isinstance(result.expected, dict) else set()

@@ -1,4 +1,4 @@
-"""Which is better: ``kvcalc compare``."""
+"""``kvcalc compare``: deployments side by side."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Param:
 
     @property
     def name(self) -> str:
-        """What messages call it: its first long flag without dashes."""
+        """Its name in messages: its first long flag without dashes."""
         long = next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
         return long.partition("/")[0].lstrip("-")
 
@@ -74,7 +74,7 @@ class Param:
         return tuple(flag.lstrip("-").replace("-", "_") for flag in long)
 
     def value(self, given: Any) -> Any:
-        """Return what was given, read; the default where nothing was.
+        """Return the given value, read; the default where nothing was given.
 
         Raises:
             KvcalcError: a value that it does not take, with its name as the error's parameter.

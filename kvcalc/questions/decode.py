@@ -1,4 +1,4 @@
-"""How fast is decoding at most: ``kvcalc decode``."""
+"""``kvcalc decode``: the bound on decoding."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ __all__ = ["DriftDemo", "KvCacheDemo", "Lesson", "PagingDemo", "SpeculationDemo"
 
 
 class Lesson(Question):
-    """How a demonstration is shown."""
+    """The look of a demonstration."""
 
     steps: bool = param("--steps", help="Print each step before the result.", read=flag, default=False, on_page=False)
     watch: bool = param("--watch", help="Animate the steps, on a terminal.", read=flag, default=False, on_page=False)

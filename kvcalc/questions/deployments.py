@@ -1,4 +1,4 @@
-"""What a question is asked about: a model on accelerators."""
+"""Deployments: a model on accelerators, as a question is asked about it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def deployment(
 
 
 def _memory_notes(hardware: HardwareProfile | None, memory_bytes: int | None) -> tuple[str, ...]:
-    """Say what programs see of a memory that was asked for as the driver reports it."""
+    """Note the memory that programs see of one that was asked for as the driver reports it."""
     if hardware is None or memory_bytes is None or hardware.usable_memory_bytes == memory_bytes:
         return ()
     asked, seen = bytes_text(memory_bytes), bytes_text(hardware.usable_memory_bytes)

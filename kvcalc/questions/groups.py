@@ -61,7 +61,7 @@ KV_MEMORY: Any = param("--kv-memory", help="Memory for the cache on each GPU; sk
 
 
 class Engine(Question):
-    """What engines are started with; the names are the fields of `kvcalc.engines.options.EngineOptions`."""
+    """Options of engines; the names are the fields of `kvcalc.engines.options.EngineOptions`."""
 
     version: str | None = param(
         "--engine-version",
@@ -201,7 +201,7 @@ class Engine(Question):
 
 
 class Costs(Question):
-    """What running costs; the names are arguments of `kvcalc.deployment`."""
+    """Costs of running; the names are arguments of `kvcalc.deployment`."""
 
     price_per_hour_usd: float | None = param("--price", help="Dollars for an hour of one GPU.", read=number)
     power_share: float | None = param("--power-share", help="Share of its rated power that a GPU draws.", read=number)
@@ -265,7 +265,7 @@ class OnGpu(Engine, Run):
 
 
 class Acceptance(Question):
-    """How often drafted tokens are accepted, in one of these forms: `kvcalc.plan.speculative.acceptance.FORMS`."""
+    """Acceptance of drafted tokens, in one of these forms: `kvcalc.plan.speculative.acceptance.FORMS`."""
 
     acceptance: str | None = param(
         "--acceptance", help="Drafted tokens accepted: a rate (0.8) or counts (1000:814,602)."
@@ -285,7 +285,7 @@ class Acceptance(Question):
 
 
 class Drafting(Question):
-    """What drafts tokens in an engine's memory."""
+    """The draft in an engine's memory."""
 
     draft: str | None = param("--draft", "--model-draft", help="Draft model, or a head's own profile: as --model.")
     method: str | None = param(

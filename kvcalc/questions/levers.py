@@ -1,4 +1,4 @@
-"""What would shrink the cache: ``kvcalc levers``."""
+"""``kvcalc levers``: ways to shrink the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When does the first token come at the earliest: ``kvcalc prefill``."""
+"""``kvcalc prefill``: the bound on the time to first token."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def catalogue(kind: Kind) -> dict[str, tuple[str, ...]]:
 
 
 def catalogue_stamp() -> tuple[object, ...]:
-    """Return what is equal as long as the profiles that names lead to are the same: for who remembers answers."""
+    """Return a key that changes when any profile that names lead to changes, for caches of answers."""
     from kvcalc.profiles.catalog import stamp
 
     return stamp()
@@ -92,7 +92,7 @@ def validate_profile(path: Path, kind: Kind) -> None:
 
 
 def lint_config(path: Path) -> list[KeyUse]:
-    """Return what becomes of each key of a Hugging Face config: used, defaulted or ignored.
+    """Return the use of each key of a Hugging Face config: used, defaulted or ignored.
 
     Args:
         path: a ``config.json``, its folder, or a ``.safetensors`` file beside it.

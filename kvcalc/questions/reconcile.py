@@ -125,7 +125,7 @@ def reconcile(
 
 
 def _held_against(given: ModelProfile, start_ups: Sequence[StartUp]) -> tuple[str, ...]:
-    """Say where a log names no model, or another one than it is held against."""
+    """Note that a log names no model, or another one than it is held against."""
     printed = dict.fromkeys(start_up.model for start_up in start_ups)
     told = []
     for name in printed:

@@ -20,7 +20,7 @@ _MOST_BYTES = 16 * 2**20
 
 
 def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
-    """Return what the scheduler does in each step of a scenario.
+    """Replay a scenario: the scheduler's decisions in each step.
 
     Args:
         scenario: a JSON file, or what stands in it: ``inputs`` with the ``scheduler``'s options, ``block_size``,

@@ -1,4 +1,4 @@
-"""Where do models sit below an accelerator's ceilings: ``kvcalc roofline``."""
+"""``kvcalc roofline``: models below an accelerator's ceilings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a load on an engine: ``kvcalc simulate``."""
+"""``kvcalc simulate``: a load on an engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DEFAULT_TOLERANCE = 0.01
 
 
 class LoadOptions(Question):
-    """What is asked of a server; the names are the fields of `kvcalc.Load`."""
+    """The load on a server; the names are the fields of `kvcalc.Load`."""
 
     trace: str | None = param(
         "--trace", help="Requests: Azure's CSV, Mooncake's JSON lines, or any with --columns.", on_page=False
@@ -62,7 +62,7 @@ class LoadOptions(Question):
 
 
 class ServingOptions(Acceptance):
-    """How a load is served; the names are the fields of `kvcalc.Serving`."""
+    """The service of a load; the names are the fields of `kvcalc.Serving`."""
 
     kv_memory_bytes: int | None = param(
         "--kv-memory", help="Memory for the cache on each GPU; skips the budget.", read=memory
@@ -143,7 +143,7 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
     tried: Callable[[float, bool], None] | None = None
 
     def answer(self) -> Answer:
-        """Return what becomes of the load, or of a recorded scenario."""
+        """Serve the load, or replay a recorded scenario."""
         if self.steps is not None:
             return self._replayed(self.steps)
         for name, example in (("model", "llama3.1-8b"), ("gpu", "h200")):
@@ -210,7 +210,7 @@ def simulate_serving(
     progress: Callable[[int, int], None] | None = None,
     within_s: float | None = None,
 ) -> SimulateReport:
-    """Return what becomes of a load on an engine: latencies, throughput, the cache.
+    """Serve a load on an engine: latencies, throughput, the cache.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes of one replica.

@@ -1,4 +1,4 @@
-"""How many bytes: ``kvcalc size``."""
+"""``kvcalc size``: bytes of cache and weights."""
 
 from __future__ import annotations
 

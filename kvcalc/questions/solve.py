@@ -1,4 +1,4 @@
-"""What is the one quantity that is left open: ``kvcalc solve``."""
+"""``kvcalc solve``: the one quantity that is left open."""
 
 from __future__ import annotations
 

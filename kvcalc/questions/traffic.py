@@ -1,4 +1,4 @@
-"""How many bytes does generating read: ``kvcalc traffic``."""
+"""``kvcalc traffic``: bytes read to generate tokens."""
 
 from __future__ import annotations
 

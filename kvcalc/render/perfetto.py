@@ -1,4 +1,4 @@
-"""What happened when, as Chrome's trace-event JSON, which ui.perfetto.dev and chrome://tracing show."""
+"""Events of a run as Chrome's trace-event JSON, which ui.perfetto.dev and chrome://tracing show."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class SavedRows:
 
     @property
     def failed(self) -> int:
-        """How many rows of all parts have no answer."""
+        """Count the rows of all parts that have no answer."""
         return sum(int(path.name.split("-")[2]) for path in self._parts.values())
 
     def save(self, number: int, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -175,7 +175,7 @@ class SavedRows:
         self._parts[number] = path
 
     def _part(self, *counts: int, content: bytes) -> Path:
-        """Return where a part of this run stands that has this number, so many rows, failed ones, and this content."""
+        """Return the path of a part of this run with this number, so many rows, failed ones, and this content."""
         name = "{:09d}-{}-{}".format(*counts)
         digest = hashlib.sha256(b"\0".join((self._note, name.encode(), content))).hexdigest()
         return self._folder / f"{name}-{digest}.{self._kind}"

@@ -26,7 +26,7 @@ def formats_text(formats: RunFormats) -> str:
 
 
 def gpus_text(report: _Placed) -> str:
-    """Return what a report's model runs on: ``h100-sxm``, or ``2 x h100-sxm``."""
+    """Name the accelerators of a report's model: ``h100-sxm``, or ``2 x h100-sxm``."""
     return f"{report.gpus} x {report.gpu}" if report.gpus > 1 else report.gpu
 
 
@@ -44,7 +44,7 @@ def figure_text(value: Any) -> str:
 
 
 def expected_text(expected: Any) -> str:
-    """Return what a check asks of a figure, in the words of its file; nothing where it asks for nothing.
+    """Return a check's expectation of a figure, in the words of its file; nothing where it has none.
 
     >>> expected_text({"min": 30, "max": "4e1"}), expected_text(True), expected_text(None)
     ('min 30, max 4e1', 'true', '')

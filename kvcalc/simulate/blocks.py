@@ -86,7 +86,7 @@ class BlockPool:
         return tuple(self._free)
 
     def owners(self, block: int) -> int:
-        """Return how many sequences own a block."""
+        """Count the sequences that own a block."""
         return self._owners[block]
 
     def find_prefix(self, keys: Iterable[int]) -> list[int]:

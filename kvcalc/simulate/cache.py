@@ -18,7 +18,7 @@ __all__ = ["BlockGroup", "Cache", "CountingCache", "GroupedCache", "PagedCache"]
 
 
 class Cache(Protocol):
-    """What the scheduler needs of a cache.
+    """The scheduler's view of a cache.
 
     A hit is what a sequence could share, as `find_prefix` returned it; ``tokens`` are those a sequence shall hold.
     """
@@ -32,7 +32,7 @@ class Cache(Protocol):
         """Blocks that can have an owner."""
 
     def find_prefix(self, sequence: Any) -> tuple[Any, int]:
-        """Return what a waiting sequence could share, and how many tokens that is."""
+        """Find the prefix that a waiting sequence could share, and its tokens."""
 
     def can_allocate(self, hit: Any, *, tokens: int, spare: int) -> bool:
         """Whether a waiting sequence that shares a hit would fit, with some blocks to spare."""
@@ -54,7 +54,7 @@ class Cache(Protocol):
 
 
 class CountingCache(Cache, Protocol):
-    """What a replica that jumps needs beside."""
+    """Further needs of a replica that jumps."""
 
     def missing(self, sequence: Any, *, tokens: int) -> int:
         """Return the blocks that a sequence lacks, less those it needs no more."""

@@ -143,7 +143,7 @@ def find_capacity(
 
 
 def capacity_note(capacity: Capacity) -> str:
-    """Say what the result of a search stands on."""
+    """Note the basis of a search's result."""
     if not capacity.requests_per_s:
         return f"no load keeps {capacity.broken}: requests served one at a time break it"
     if capacity.above_requests_per_s is None:

@@ -38,11 +38,11 @@ _LEAST_STEP_S = 1e-15
 
 
 class Server(Protocol):
-    """What requests are sent to: a cluster, or prefill and decode apart."""
+    """A destination of requests: a cluster, or prefill and decode apart."""
 
     @property
     def next_s(self) -> float:
-        """When the next step begins; infinite where there is nothing to do."""
+        """The time at which the next step begins; infinite where there is nothing to do."""
 
     def submit(self, request: Request) -> None:
         """Take a request, after all steps that begin before it arrives."""
@@ -73,7 +73,7 @@ class Cluster:
 
     @property
     def next_s(self) -> float:
-        """When the next step begins; infinite where there is nothing to do."""
+        """The time at which the next step begins; infinite where there is nothing to do."""
         return min((replica.next_s for replica in self.replicas), default=math.inf)
 
     def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
@@ -118,7 +118,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """How the cache of a prompt gets from a prefill to a decode replica.
+    """The way of a prompt's cache from a prefill to a decode replica.
 
     Args:
         bytes_for: bytes that the fullest rank sends for a prompt of so many tokens.
@@ -173,7 +173,7 @@ class Disaggregated:
 
     @property
     def next_s(self) -> float:
-        """When the next step begins or the next cache arrives."""
+        """The time at which the next step begins or the next cache arrives."""
         arrives_s = self._arriving[0][0] if self._arriving else math.inf
         return min(self.prefill.next_s, self.decode.next_s, arrives_s)
 
@@ -294,7 +294,7 @@ class Pending(Observer):
 
     @property
     def due_s(self) -> float:
-        """When the next request comes that is known of; infinite where none is."""
+        """The time of the next known request; infinite where there is none."""
         return self._coming[0][0] if self._coming else math.inf
 
     def take(self) -> Request:

@@ -55,7 +55,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeCosts:
-    """What decode steps cost over batches and contexts, on any accelerator.
+    """Costs of decode steps over batches and contexts, on any accelerator.
 
     Args:
         batches: sequences decoded together.
@@ -87,7 +87,7 @@ class DecodeCosts:
 
 
 def decode_costs(deployment: Deployment, *, batches: Sequence[int], contexts: Sequence[int]) -> DecodeCosts:
-    """Return what decode steps cost over batches and contexts; the accelerator has no part in it.
+    """Return the costs of decode steps over batches and contexts; the accelerator has no part in them.
 
     Raises:
         InputError: a batch or context below one.
@@ -198,7 +198,7 @@ def _rows(costs: DecodeCosts, deployment: Deployment, some_contexts: slice, some
     outer, inner = costs.by_batch.totals, costs.by_context.totals
 
     def grid(fixed: Numbers, each: Numbers, sequences: Numbers) -> Numbers:
-        """What depends on the batch, and for each sequence what depends on the context."""
+        """Combine the part that depends on the batch with that of each sequence, which depends on the context."""
         columns: Numbers = fixed[some_batches][None, :] + sequences[None, :] * each[some_contexts][:, None]
         return columns.ravel()
 

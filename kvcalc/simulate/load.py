@@ -92,7 +92,7 @@ class Load:
                 self._read_lengths(text, name)
 
     def _mistakes(self) -> Iterator[tuple[str, bool, str, str]]:
-        """Yield what could be wrong: the parameter, whether it is, what to say, and what to do."""
+        """Yield possible mistakes: the parameter, whether it is one, the message and the hint."""
         process, traced = self.process, self.trace is not None
         known = did_you_mean(process, _PROCESSES) or f"arrivals: {', '.join(_PROCESSES)}"
         yield "arrival", process not in _PROCESSES, f"arrival {process!r} is not known", known

@@ -1,4 +1,4 @@
-"""What a serving run comes to: latencies, throughput, the cache, and how many requests met their limits.
+"""Results of a serving run: latencies, throughput, the cache, and the requests that met their limits.
 
 Every figure is summed up as the run goes on, so that a million requests take as little memory as a thousand.
 """
@@ -35,7 +35,7 @@ _SLO_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What a latency may be at most.
+    """An upper limit on a latency.
 
     Args:
         latency: one of `LATENCIES`.

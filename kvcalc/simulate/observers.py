@@ -108,7 +108,7 @@ class Observer:
         """Take in that a request can never run."""
 
     def engine(self, number: int) -> Observer | None:
-        """Return who takes in what one of the engines does; nobody where they need not be told apart."""
+        """Return the observer of one of the engines; none where they need not be told apart."""
 
 
 class Waits(Observer):
@@ -122,7 +122,7 @@ class Waits(Observer):
         self._lost[request.name] = at_s
 
     def admitted(self, request: Request, at_s: float, cached_tokens: int) -> None:
-        """Tell how long a request has waited."""
+        """Note the waiting time of a request."""
         del cached_tokens
         self.waited(self._lost.pop(request.name, request.arrival_s) if self._lost else request.arrival_s, at_s)
 
@@ -158,7 +158,7 @@ class Refusals(Observer):
         self._first = self._first or f"{request.name} can never run: {reason}"
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a user should know."""
+        """Return notes for the user."""
         if not self._count:
             return ()
         several = f"; {self._count:,} requests cannot" if self._count > 1 else ""

@@ -98,7 +98,7 @@ class TimelineRecorder(Waits):
         file.process(_REQUESTS, "requests")
 
     def engine(self, number: int) -> Observer:
-        """Return who writes the steps of an engine."""
+        """Return the writer of an engine's steps."""
         return _Engine(self._file, number)
 
     def finished(self, served: Served) -> None:

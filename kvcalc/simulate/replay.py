@@ -150,7 +150,7 @@ def _part(inputs: Mapping[str, Any], name: str, kind: type[dict[str, Any] | list
 
 
 def _accepted(told: Any, drafts: int) -> int:
-    """Return how many drafts of a verification are accepted at most: all, none, or a number."""
+    """Return the most drafts that a verification accepts: all, none, or a number."""
     if told in (None, "none"):
         return 0
     if told == "all":

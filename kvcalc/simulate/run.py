@@ -51,7 +51,7 @@ _PERCENTS = tuple(percent / 100 for percent in range(1, 101))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """How requests are served.
+    """The service of requests.
 
     Args:
         options: the engine's options.
@@ -130,7 +130,7 @@ class Serving:
         }
 
     def _mistakes(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield what could be wrong: whether it is, what to say, and what to do."""
+        """Yield possible mistakes: whether it is one, the message and the hint."""
         known = self.preemption in _PREEMPTIONS
         yield not known, f"preemption {self.preemption!r} is not known", f"preemptions: {', '.join(_PREEMPTIONS)}"
         swaps, rated = self.preemption == "swap", self.host_bytes_per_s is not None
@@ -230,7 +230,7 @@ class ServingRun:
         return replica(self.setup, watching, exact_steps=self.serving.exact_steps)
 
     def _transfer(self) -> Transfer:
-        """Return how caches get from prefill to decode: over the network, or else the accelerators' own link."""
+        """Return the way of caches from prefill to decode: the network, or else the accelerators' own link."""
         hardware, rate, latency_s = self.deployment.hardware, self.serving.transfer_bytes_per_s, 0.0
         if rate is None and hardware is not None:
             link = hardware.links.get("scale_out") or hardware.links.get("scale_up")

@@ -29,7 +29,7 @@ MAX_WAITING = 500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an engine is told of scheduling.
+    """Limits of an engine's scheduling.
 
     Args:
         max_num_batched_tokens: tokens of one step at most.
@@ -85,7 +85,7 @@ def check_waiting(requests: int, limits: Limits) -> None:
 
 
 class Step(Generic[S]):
-    """What one step does.
+    """The work of one step.
 
     Attributes:
         scheduled: new tokens of each sequence, in the order in which they were scheduled.
@@ -204,7 +204,7 @@ class Scheduler(Generic[S]):
         self.cache.hash_blocks(sequence, tokens=min(sequence.computed + tokens, sequence.known))
 
     def _victim(self) -> S:
-        """Return who loses its blocks: the last admitted, or the least urgent."""
+        """Choose the sequence that loses its blocks: the last admitted, or the least urgent."""
         if self.limits.policy == "priority":
             return max(self.running, key=lambda sequence: sequence.rank)
         return self.running[-1]

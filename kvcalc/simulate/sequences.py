@@ -142,7 +142,7 @@ class Queue(Protocol[S]):
 
     @property
     def head(self) -> S:
-        """Who is next."""
+        """The next in line."""
 
     def __len__(self) -> int: ...
 
@@ -166,7 +166,7 @@ class FifoQueue(deque[S]):
 
     @property
     def head(self) -> S:
-        """Who is next."""
+        """The next in line."""
         return self[0]
 
     add = deque.append
@@ -182,7 +182,7 @@ class PriorityQueue(Generic[S]):
 
     @property
     def head(self) -> S:
-        """Who is next."""
+        """The next in line."""
         return self._heap[0][2]
 
     def __len__(self) -> int:

@@ -51,7 +51,7 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSetup:
-    """What a replica is made of.
+    """Parts of a replica.
 
     Args:
         limits: what the engine is told of scheduling.
@@ -157,7 +157,7 @@ class Replica:
 
     @property
     def next_s(self) -> float:
-        """When the next step begins, as far as is known; infinite where there is nothing to do."""
+        """The time at which the next step begins, as far as is known; infinite where there is nothing to do."""
         if self.running or self.scheduler.waiting:
             return self.now_s
         return max(self.now_s, self._arrivals[0].request.arrival_s) if self._arrivals else inf
@@ -172,7 +172,7 @@ class Replica:
         self._arrivals[-1].swapped = computed_tokens
 
     def prefix_hit(self, request: Request) -> int:
-        """Return how many tokens of a prompt an admission now would find in the cache."""
+        """Count the tokens of a prompt that an admission now would find in the cache."""
         if not self.limits.prefix_caching:
             return 0
         job = Job(request, order=self._arrived, content=self._content(request, self._arrived))

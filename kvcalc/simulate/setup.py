@@ -137,7 +137,7 @@ def _length_that_starts(deployment: Deployment, longest: int, kv_bytes: int | No
 
 
 def block_groups(layout: Layout, *, step_tokens: int) -> tuple[BlockGroup, ...]:
-    """Return how many blocks a sequence holds in each group of a layout.
+    """Count the blocks that a sequence holds in each group of a layout.
 
     Args:
         layout: the engine's layout.

@@ -39,7 +39,7 @@ Affine = tuple[float, float, float]
 
 
 class MixerWork:
-    """What one mixer does for one sequence: FLOP, compulsory bytes, bytes moved when it runs on its own.
+    """Work of one mixer for one sequence: FLOP, compulsory bytes, bytes moved when it runs on its own.
 
     Args:
         mixer: the mixer.

@@ -1,4 +1,4 @@
-"""How long a step takes, for a simulator that asks a million times.
+"""Step times, for a simulator that asks a million times.
 
 Times are whole ticks of 2**-100 s. Sums of whole numbers do not depend on their order, so a simulator that jumps over a
 thousand steps arrives at the very tick of one that adds them one by one.
@@ -55,7 +55,7 @@ AffineRun = tuple[int, int, int, str]
 
 
 class StepTimer(Protocol):
-    """How long steps take.
+    """Durations of steps.
 
     A step computes one token each of some sequences, at given contexts, and chunks of others. Of the first it is told
     their number, the sum of their contexts, and for each cap the sum of min(context, cap), for each period the sum of
@@ -86,7 +86,7 @@ class StepTimer(Protocol):
 
 
 def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
-    """Return what a timer asks of the sequences with one new token: see `StepTimer.line`."""
+    """Return the timer's sums over the sequences with one new token: see `StepTimer.line`."""
     return (
         len(contexts),
         sum(contexts),

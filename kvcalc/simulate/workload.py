@@ -50,7 +50,7 @@ def _random(seed: int, what: str) -> random.Random:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """When requests come.
+    """Arrival times of requests.
 
     Args:
         process: ``poisson``: independent of each other. ``gamma``: gaps of a gamma distribution, in bursts where their
@@ -257,7 +257,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """What conversations are like.
+    """Lengths and pauses of conversations.
 
     Args:
         turns: questions of a conversation.

@@ -1,4 +1,4 @@
-"""What holds and what does not: the answer of ``kvcalc check``."""
+"""Plausibility of a measured speed: the answer of ``kvcalc check --measured``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asserted and what is: the answer of ``kvcalc check``."""
+"""Assertions with their outcome: the answer of ``kvcalc check``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several reports have in common."""
+"""Parts that several reports have in common."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["Budget", "FitReport", "FittingDeployment", "PoolBuffer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What becomes of one GPU's memory.
+    """The memory of one GPU, term by term.
 
     Terms that only the running engine knows are intervals; the figures here are their pessimistic ends, so that what
     is said to fit does.

@@ -1,4 +1,4 @@
-"""What a machine reaches, and predictions held against a real decode loop: ``bench`` and ``crosscheck``."""
+"""Rates of a machine, and predictions held against a real decode loop: ``bench`` and ``crosscheck``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
-    """What this machine reaches.
+    """Rates that this machine reaches.
 
     Args:
         device: ``cpu`` or ``cuda``.
@@ -209,7 +209,7 @@ class BatchCrossing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextGrowth:
-    """What a token more of context adds to a step, at one batch."""
+    """Time and bytes that a token more of context adds to a step, at one batch."""
 
     model: str
     format: str

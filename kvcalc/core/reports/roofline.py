@@ -1,4 +1,4 @@
-"""Where models sit below the ceilings: the answer of ``kvcalc roofline``."""
+"""Models below the ceilings of an accelerator: the answer of ``kvcalc roofline``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PlateauRow", "RooflinePoint", "RooflineReport"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
-    """Where a pass sits on the roofline.
+    """The place of a pass on the roofline.
 
     Args:
         model: the model.
@@ -40,7 +40,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlateauRow:
-    """Where the batch stops helping, for one model and context.
+    """The point at which the batch stops helping, for one model and context.
 
     Args:
         model: the model.

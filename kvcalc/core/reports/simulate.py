@@ -17,7 +17,7 @@ __all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSetup:
-    """What serves: one replica's engine, and how many there are.
+    """The servers of a run: one replica's engine, and how many there are.
 
     Args:
         engine: whose memory model gave the size of the cache, or where it was given.

@@ -1,4 +1,4 @@
-"""How many bytes: the answer of ``kvcalc size``."""
+"""Bytes of cache and weights: the answer of ``kvcalc size``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PerGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What a named engine allocates for the batch.
+    """Bytes that a named engine allocates for the batch.
 
     Args:
         engine: the engine and the versions its model describes.

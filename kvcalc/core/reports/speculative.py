@@ -1,4 +1,4 @@
-"""When speculation pays: the answer of ``kvcalc speculate``."""
+"""Gain and limits of speculation: the answer of ``kvcalc speculate``."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class LargestDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftMemory:
-    """What speculation adds to the memory of the fullest GPU, at the first row.
+    """Memory that speculation adds on the fullest GPU, at the first row.
 
     Args:
         weight_bytes: weights of the draft.

@@ -1,4 +1,4 @@
-"""How fast at most: the answers of ``kvcalc decode`` and ``kvcalc prefill``."""
+"""Bounds on speed: the answers of ``kvcalc decode`` and ``kvcalc prefill``."""
 
 from __future__ import annotations
 

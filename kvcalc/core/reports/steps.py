@@ -1,4 +1,4 @@
-"""What a scheduler did, step by step: the answer of ``kvcalc simulate --steps``."""
+"""A scheduler's decisions, step by step: the answer of ``kvcalc simulate --steps``."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["TrafficReport", "TrafficRow"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficRow:
-    """What has been read when so many tokens have been generated.
+    """Bytes read by the time that so many tokens have been generated.
 
     Args:
         output_tokens: tokens generated for each sequence.

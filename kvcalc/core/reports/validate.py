@@ -90,7 +90,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a group of records shows; shares and errors are fractions of one, and none where nothing was scored.
+    """Errors and violations of a group of records; shares are fractions of one, and none where nothing was scored.
 
     Args:
         records: records in all.
@@ -158,7 +158,7 @@ class ValidateSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateReport:
-    """How far the predictions can be trusted.
+    """Trust in the predictions: errors, intervals and violated bounds, by suite and source.
 
     Args:
         records_file: the file whose records were held against them; none for the shipped ones.

@@ -1,4 +1,4 @@
-"""What llama.cpp knows of an architecture, where it departs from "every attention layer caches the whole context"."""
+"""Architectures of llama.cpp, as far as they depart from "every attention layer caches the whole context"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Architecture", "architecture_key", "find_architecture"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """How llama.cpp treats the layers of an architecture.
+    """Treatment of an architecture's layers by llama.cpp.
 
     Args:
         windows: whether sliding windows are applied; where not, such a layer caches the whole context.
@@ -111,7 +111,7 @@ _NOT_RUN_KEYS = frozenset(map(architecture_key, _NOT_RUN))
 
 
 def find_architecture(name: str) -> Architecture:
-    """Return how llama.cpp treats an architecture, named as in a Hugging Face config or in a GGUF file.
+    """Find llama.cpp's treatment of an architecture, named as in a Hugging Face config or in a GGUF file.
 
     Source: llama.cpp commit 0c1e57098bba, ``src/models`` and ``src/llama-arch.cpp``; what was measured of it stands in
     the conformance tests.

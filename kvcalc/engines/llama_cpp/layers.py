@@ -1,4 +1,4 @@
-"""What each layer of a model asks llama.cpp for: rows of keys and values, a window, index keys, states."""
+"""Layers as llama.cpp allocates them: rows of keys and values, a window, index keys, states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Layer", "check_types", "key_bytes", "recurrent_bytes", "shape_layers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one layer keeps.
+    """Rows and states that one layer keeps.
 
     Args:
         entry: the heads it keeps for a token, as plain attention; none for a layer without attention.
@@ -41,7 +41,7 @@ class Layer:
 
 
 def shape_layers(model: ModelProfile, rule: Architecture, options: LlamaCppOptions) -> tuple[Layer, ...]:
-    """Return what each layer of a model keeps in llama.cpp.
+    """Return the rows and states that each layer of a model keeps in llama.cpp.
 
     Source: llama.cpp commit 0c1e57098bba: the hyper-parameters each architecture reads (``src/models``) and the layer
     filters of ``llama_model::create_memory``.
@@ -86,7 +86,7 @@ def _layer(
 
 
 def _entry(mixer: Attention | Latent | Compressed, rule: Architecture, options: LlamaCppOptions) -> Full:
-    """Return what a token leaves in the layer, as heads of plain attention; a width of 0 for values that are not kept.
+    """Return the entry of a token in the layer, as heads of plain attention; a width of 0 for values that are not kept.
 
     A latent layer keeps one key and no values, but for the uncompressed heads of some models and of old files.
     """

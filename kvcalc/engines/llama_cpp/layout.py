@@ -65,7 +65,7 @@ class RecurrentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressorState:
-    """What the compressors of compressed attention keep of tokens that are not compressed yet.
+    """State of compressed attention's compressors: tokens that are not compressed yet.
 
     Args:
         role: the cache it fills: ``csa``, ``hca`` or ``indexer``.
@@ -84,7 +84,7 @@ class CompressorState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaCppMemory:
-    """What a context allocates.
+    """Allocations of a context.
 
     Args:
         n_ctx: tokens of all sequences together, as padded.
@@ -158,7 +158,7 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
 
 
 def option_notes(model: ModelProfile, options: LlamaCppOptions) -> tuple[str, ...]:
-    """Say which options llama.cpp silently takes otherwise than they were given.
+    """Name the options that llama.cpp silently takes otherwise than they were given.
 
     Source: llama.cpp commit 0c1e57098bba, ``llama_context::llama_context``.
     """

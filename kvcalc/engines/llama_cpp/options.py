@@ -95,7 +95,7 @@ class LlamaCppOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSizes:
-    """What llama.cpp makes of the context asked for.
+    """Sizes that llama.cpp derives from the context asked for.
 
     Args:
         n_ctx: tokens of all sequences together.

@@ -110,7 +110,7 @@ def _unlisted_file(model: ModelProfile) -> str | None:
 
 
 def geometry(model: ModelProfile) -> Geometry:
-    """Return what recipes look at beside the tensors."""
+    """Return the numbers that recipes look at beside the tensors."""
     key = architecture_key(model.architecture)
     first = model.blocks[:1] if key in _HEADS_BY_LAYER else model.blocks
     attention = next((mixer for block in first for mixer in block.mixers if not isinstance(mixer, State)), None)
@@ -270,7 +270,7 @@ _STATES: dict[str, Callable[[State, int], list[tuple[str, int, int]]]] = {
 
 
 def _shared_experts(matrices: dict[str, Matrix]) -> Iterator[GgufTensor]:
-    """Yield what every token passes beside the routed experts; Gemma 4 has it as a layer's usual MLP."""
+    """Yield the matrices that every token passes beside the routed experts; Gemma 4 has them as a layer's usual MLP."""
     for side in ("gate", "up", "down"):
         if shared := matrices.pop(f"mlp.{side}", None):
             yield _tensor(f"ffn_{side}_shexp", shared)

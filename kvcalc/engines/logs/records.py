@@ -1,4 +1,4 @@
-"""What is read from a log."""
+"""Records read from a log."""
 
 from __future__ import annotations
 

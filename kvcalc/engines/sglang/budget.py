@@ -1,4 +1,4 @@
-"""What SGLang (0.5.23) takes of a GPU before its pools: contexts, links, and room for images.
+"""Memory that SGLang (0.5.23) takes of a GPU before its pools: contexts, links, and room for images.
 
 The share is taken of what is free after the CUDA context, before the weights are loaded.
 
@@ -27,7 +27,7 @@ _LINKS = Interval(least=0, most=2 * GIB)
 
 
 def images_bytes(model: ModelProfile, *, generation: str = "") -> int:
-    """Return what is set aside for images and sound; nothing for text.
+    """Return the bytes set aside for images and sound; nothing for text.
 
     Args:
         model: the model.
@@ -40,7 +40,7 @@ def images_bytes(model: ModelProfile, *, generation: str = "") -> int:
 
 
 def taken_before(model: ModelProfile, *, share: float, ranks: int, generation: str = "") -> Interval:
-    """Return what the budget lacks: of contexts and links between ranks the share, and what images will need.
+    """Return the bytes that the budget lacks: of contexts and links between ranks the share, and the need of images.
 
     The share is taken of free memory. 0.5 to 0.6 GiB of an H100 are not free at start-up; with 0.93 of four H100s,
     weights of 55.2 and a cache of 16.5 GiB leave 2.1 (https://github.com/vllm-project/vllm/issues/21348).

@@ -1,4 +1,4 @@
-"""What a token takes in each of a rank's buffers, and what a slot of states takes, over the layers of a stage.
+"""Bytes of a token in each of a rank's buffers, and of a slot of states, over the layers of a stage.
 
 Source: SGLang 0.5.23, ``mem_cache/memory_pool.py`` and ``swa_memory_pool.py`` (the buffers),
 ``model_executor/pool_configurator.py`` (the cell of a token), ``configs/mamba_utils.py`` (the shapes of states).
@@ -71,7 +71,7 @@ class StateSlot:
         return sum(self.conv_bytes) + self.recurrent_bytes
 
     def drafted_window_bytes(self, tokens: int) -> int:
-        """Return what convolutions keep of a request's drafted tokens: columns that overlap, or a window for each."""
+        """Return the bytes of a request's drafted tokens in convolutions: columns that overlap, or a window each."""
         columns = tokens * self.columns if self.own_windows else tokens + self.columns - 1
         return columns * self.column_bytes
 

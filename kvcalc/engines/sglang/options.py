@@ -46,7 +46,7 @@ _UNCOUNTED_HEADS = _PAGED_WITH_BUFFER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SglangOptions:
-    """What decides the pools of one data-parallel copy.
+    """Options that decide the pools of one data-parallel copy.
 
     Args:
         context_length: tokens of the longest request (``--context-length``).
@@ -177,7 +177,7 @@ def _slots_per_request(model: ModelProfile, architecture: Architecture, options:
 
 
 def _radix_strategy(model: ModelProfile, architecture: Architecture, options: EngineOptions, asked: str) -> str:
-    """Return how states are kept for prefixes, which decides pages and scheduling.
+    """Return the way that states are kept for prefixes, which decides pages and scheduling.
 
     Source: SGLang 0.5.23, ``_mamba_radix_cache_resolution``, ``validate_mamba_extra_buffer`` and
     ``validate_mamba_no_buffer``.

@@ -1,4 +1,4 @@
-"""How SGLang divides the memory that weights leave: tokens, tokens of windows, slots of states, and requests.
+"""SGLang's pools in the memory that weights leave: tokens, tokens of windows, slots of states, and requests.
 
 Slots of states are taken off first, by a ratio; what is left is divided by the bytes of a token. Windowed layers have a
 pool of their own, by a ratio of the other's tokens. The buffers have one page more than the tokens, for padding. A
@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a batch takes of the pools of one copy: tokens, tokens of windows, and requests."""
+    """Need of a batch in the pools of one copy: tokens, tokens of windows, and requests."""
 
     tokens: int
     window_tokens: int
@@ -44,7 +44,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSizes:
-    """What a memory is divided into, of one data-parallel copy.
+    """Parts of a memory, of one data-parallel copy.
 
     Args:
         tokens: ``max_total_num_tokens``.
@@ -110,7 +110,7 @@ class RankPools:
         return max(window for _, window in self._cells)
 
     def need(self, *, context: int, sequences: int) -> Need:
-        """Return what sequences of that length take: whole pages, and of the windows no more than is kept for one."""
+        """Return the need of sequences of that length: whole pages, and of the windows no more than is kept for one."""
         page = self.options.page_size
         tokens = ceil_div(context, page) * page
         window = min(tokens, ceil_div(self._window_tokens_of_request(), page) * page)
@@ -128,7 +128,7 @@ class RankPools:
         return window + _EVICTION_TOKENS * max(1, drafted) + options.page_size + ahead
 
     def sizes(self, memory_bytes: int) -> PoolSizes:
-        """Return what a memory is divided into."""
+        """Divide a memory into its pools."""
         if memory_bytes not in self._kept:
             if len(self._kept) >= _KEPT_SIZES:
                 self._kept.clear()

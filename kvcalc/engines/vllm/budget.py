@@ -1,4 +1,4 @@
-"""What vLLM takes off its share of a GPU's memory beside the weights, version by version.
+"""Memory that vLLM takes off its share of a GPU beside the weights, version by version.
 
 It runs its largest pass once, samples from its most sequences, and takes the peak off its share, with what CUDA, NCCL
 and kernels allocated outside of PyTorch and, from 0.20 on, an estimate of the graphs it will capture. Each term is an
@@ -120,7 +120,7 @@ def activation_peak(
 def outside_memory(
     model: ModelProfile, *, parallel: Parallel, version: str = VERSION, rocm: bool = False, ends: FittedEnds = FITTED
 ) -> Interval:
-    """Return what is allocated outside of PyTorch: libraries, kernels, and the buffers between ranks."""
+    """Return the bytes allocated outside of PyTorch: libraries, kernels, and the buffers between ranks."""
     release = known_release(version)
     terms = [_since(ends.outside_bytes, release)]
     if parallel.tensor > 1:

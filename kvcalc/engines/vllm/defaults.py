@@ -128,7 +128,7 @@ def passes_in_flight(
     pipeline: int = 1,
     method: str | None = None,
 ) -> int:
-    """Return how many passes may be under way at once, whose tokens windowed and chunked layers keep room for.
+    """Count the passes that may be under way at once, whose tokens windowed and chunked layers keep room for.
 
     Before 0.26 the cache kept room for one. Since then it is a pass for each pipeline stage, and one more where passes
     are scheduled ahead: with one stage, or with the second model runner.
@@ -156,7 +156,7 @@ def passes_in_flight(
 
 
 def passes_ahead(platform: Literal["gpu", "cpu"]) -> int:
-    """Return how many passes are scheduled ahead of those that run: one, on a CPU none."""
+    """Count the passes scheduled ahead of those that run: one, on a CPU none."""
     return 0 if platform == "cpu" else 1
 
 

@@ -1,4 +1,4 @@
-"""How vLLM puts layers into groups that share blocks, and what one request needs of each."""
+"""vLLM's groups of layers that share blocks, and the blocks that one request needs of each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the cache of one rank is cut into blocks.
+    """Blocks of one rank's cache.
 
     Args:
         groups: the groups; all draw blocks from one pool.
@@ -106,7 +106,7 @@ def layout(
     blocks: Sequence[Block] | None = None,
     drafts: bool = True,
 ) -> Layout:
-    """Return how vLLM lays out the cache of one tensor-parallel rank.
+    """Lay out the cache of one tensor-parallel rank as vLLM does.
 
     Args:
         model: the model.

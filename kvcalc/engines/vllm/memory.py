@@ -1,4 +1,4 @@
-"""What fits into the memory that vLLM gives its cache: blocks, tokens, requests at once."""
+"""Capacity of the memory that vLLM gives its cache: blocks, tokens, requests at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Capacity", "capacity", "longest_context", "memory_to_start"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a rank's cache holds.
+    """Capacity of a rank's cache.
 
     Args:
         num_blocks: blocks in the pool, the null block included.
@@ -44,7 +44,7 @@ class Capacity:
 
 
 def capacity(layout: Layout, *, kv_memory_bytes: int, version: str = VERSION) -> Capacity:
-    """Return what fits into the memory of one rank's cache.
+    """Return the capacity of the memory of one rank's cache.
 
     num_blocks = memory // bytes of a block; concurrency = num_blocks / blocks of one request. The engine starts if one
     request fits beside the null block. Only the tokens printed follow ``version``: the layout is that of 0.32.

@@ -1,4 +1,4 @@
-"""How vLLM groups layers where blocks are outermost: pages of several sizes stand side by side in a block."""
+"""vLLM's groups of layers where blocks are outermost: pages of several sizes stand side by side in a block."""
 
 from __future__ import annotations
 

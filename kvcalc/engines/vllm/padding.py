@@ -24,7 +24,7 @@ _FIRST_NARROW = (0, 33)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How a kernel rounds the sides of an expert's matrices.
+    """Rounding of the sides of an expert's matrices by a kernel.
 
     Args:
         inner: what the inner width is rounded to.

@@ -36,7 +36,7 @@ class Spec:
 
     @property
     def family(self) -> tuple[str, int]:
-        """What layers must have in common to form one group without further ado."""
+        """Return the properties that layers must share to form one group without further ado."""
         if self.kind in {"full", "latent", "index"}:
             return "full", 0
         return self.kind, self.page_bytes if self.kind == "state" else self.reach

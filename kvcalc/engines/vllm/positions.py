@@ -15,7 +15,7 @@ __all__ = ["position_tables"]
 
 
 def position_tables(model: ModelProfile, formats: Formats) -> Interval:
-    """Return what the tables take on every rank: the model's limit x the width of a head x bytes of an element.
+    """Return the bytes of the tables on every rank: the model's limit x the width of a head x bytes of an element.
 
     Windowed and global layers have tables of their own, the latter for all positions that the model is stretched to
     (Gemma 3: eight times the limit, 0.56 GiB for the 4B model). A profile does not say whether positions are rotary,

@@ -1,4 +1,4 @@
-"""What vLLM's releases do differently: how a version is read, and from which on a rule holds."""
+"""Differences between vLLM's releases: reading a version, and the first version of each rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each layer of a model asks vLLM's cache for: the layer's kind, its block, and the bytes of one page."""
+"""Needs of each layer in vLLM's cache: the layer's kind, its block, and the bytes of one page."""
 
 from __future__ import annotations
 

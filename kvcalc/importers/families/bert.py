@@ -21,7 +21,7 @@ __all__ = ["RULES"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """What sets a relative of BERT apart.
+    """Differences of one relative of BERT.
 
     Args:
         segments: whether it has a table of token types.

@@ -54,7 +54,7 @@ def gemma3(config: Config) -> Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """What decides the shape of one layer of Gemma 3n and Gemma 4.
+    """Shape of one layer of Gemma 3n and Gemma 4.
 
     Args:
         place: index of the layer.

@@ -1,4 +1,4 @@
-"""What mixtures of experts with grouped-head attention have in common."""
+"""Mixtures of experts with grouped-head attention: their common part."""
 
 from __future__ import annotations
 

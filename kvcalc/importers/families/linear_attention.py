@@ -72,7 +72,7 @@ def qwen_mixture(config: Config) -> Mixture:
 
 
 def _qwen_shape(config: Config, mlps: dict[str, tuple[Mlp | None, int]], feeds: list[str]) -> Shape:
-    """Return what Qwen3-Next and Qwen3.5 share: three delta nets, then attention, unless a list says else."""
+    """Return the shape that Qwen3-Next and Qwen3.5 share: three delta nets, then attention, unless a list says else."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     mixers: dict[str, tuple[Mixer, int]] = {
         "delta": qwen_delta_net(config, hidden),

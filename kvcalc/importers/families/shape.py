@@ -1,4 +1,4 @@
-"""What a rule returns, and what most rules share."""
+"""The result of a rule, and helpers that most rules share."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a config says of a model; the fields are those of `ModelProfile`."""
+    """A model as its config describes it; the fields are those of `ModelProfile`."""
 
     hidden_size: int
     context_limit: int | None

@@ -255,7 +255,7 @@ def _step_mlps(config: Config, hidden: int, layers: int) -> list[tuple[Mlp, int]
 
 
 def _step_sparse(config: Config, layers: int) -> list[str]:
-    """Return which layers are mixtures: those that ``moe_layers_enum`` lists, or all but the first three."""
+    """Return the layers that are mixtures: those that ``moe_layers_enum`` lists, or all but the first three."""
     listed = config.raw("moe_layers_enum", default=None)
     if listed is None:
         places = set(range(3, layers))

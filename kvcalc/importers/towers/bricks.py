@@ -1,4 +1,4 @@
-"""What towers are built from, as counts of parameters: linear maps, norms, transformer layers."""
+"""Bricks of towers, as counts of parameters: linear maps, norms, transformer layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leads from a tower to the text model, by the ``model_type`` of the config that wraps both.
+"""Projectors from a tower to the text model, by the ``model_type`` of the config that wraps both.
 
 A rule names the tower's own type where the wrapper fixes it, and counts the projector from the configs of the wrapper
 and the tower and the width of the text model. Source: the classes of transformers 5.24.0, built without storage.
@@ -25,7 +25,7 @@ __all__ = ["AUDIO_WRAPPERS", "CODEC_WRAPPERS", "TALKER_WRAPPERS", "VISION_WRAPPE
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How a wrapper joins a tower.
+    """Join of a wrapper and a tower.
 
     Args:
         projector: parameters between tower and text model, from the wrapper's config, the tower's, and the text width.

@@ -1,4 +1,4 @@
-"""Which engines are run here, and whether they are installed."""
+"""Engines that are run here, and whether they are installed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _MOST_LAYERS = 999
 
 
 def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: int) -> Start:
-    """Return how llama.cpp is started for a model: sequences with a stream of cells each.
+    """Return llama.cpp's start for a model: sequences with a stream of cells each.
 
     Args:
         deployment: model and formats; norms and biases are kept in fp32, as llama.cpp wants them.

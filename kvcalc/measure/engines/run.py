@@ -47,7 +47,7 @@ _ON_TORCH = ("vllm",)
 
 @dataclass(slots=True, kw_only=True)
 class _Runs:
-    """What the engine found so far: for each model how it was started, what it told, and whether its log agrees."""
+    """Findings on the engine so far: for each model its start, its words, and whether its log agrees."""
 
     done: list[tuple[Start, Mapping[str, Any], bool]] = field(default_factory=list)
     checks: list[LoopCheck] = field(default_factory=list)
@@ -58,7 +58,7 @@ class _Runs:
 def engine_report(
     engine: str, device: Device, asked: Questions, *, progress: Callable[[str], None]
 ) -> CrosscheckReport:
-    """Return how predictions stand against an engine with the models' shapes and random weights.
+    """Hold predictions against an engine with the models' shapes and random weights.
 
     The engine runs in a process of its own, between two benches where there are any.
 
@@ -147,7 +147,7 @@ def _bench(device: Device, asked: Questions, progress: Callable[[str], None]) ->
 def _run(
     engine: str, child: str, started: Start, asked: Questions, *, positions: int
 ) -> tuple[Mapping[str, Any], str, bool]:
-    """Return what the engine's process found, its log, and whether it was interrupted."""
+    """Return the result of the engine's process, its log, and whether it was interrupted."""
     name = started.deployment.formats.weights.name
     config = hugging_face_config(started.deployment.model, dtype=name, positions=positions)
     told = {

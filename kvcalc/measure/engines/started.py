@@ -1,4 +1,4 @@
-"""What an engine is started with, and how its numbers are held against those predicted."""
+"""Starts of engines, and their numbers beside those predicted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Start", "same_numbers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How an engine is started for a model.
+    """Start of an engine for a model.
 
     Args:
         deployment: model and formats, as the engine holds them.

@@ -25,7 +25,7 @@ _BATCHED_TOKENS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the engine should make of the memory that its cache is given.
+    """The engine's use of the memory that its cache is given, predicted.
 
     Args:
         options: what it is started with.
@@ -46,7 +46,7 @@ class Prediction:
 
 
 def predicted(deployment: Deployment, *, batch: int, tokens: int, device: str) -> Prediction:
-    """Return what vLLM should make of a cache for so many sequences and half a block.
+    """Predict vLLM's cache for so many sequences and half a block.
 
     Args:
         deployment: model and formats.
@@ -68,7 +68,7 @@ def predicted(deployment: Deployment, *, batch: int, tokens: int, device: str) -
 
 
 def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: int) -> Start:
-    """Return how vLLM is started for a model.
+    """Return vLLM's start for a model.
 
     Args:
         deployment: model and formats.

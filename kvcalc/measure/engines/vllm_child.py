@@ -103,7 +103,7 @@ def _counting_weights() -> list[int]:
 
 
 def _runner(engine: Any) -> Any:
-    """Return what holds the model and the cache of the one worker."""
+    """Return the runner that holds the model and the cache of the one worker."""
     worker = engine.engine_core.engine_core.model_executor.driver_worker
     return getattr(worker, "worker", worker).model_runner
 

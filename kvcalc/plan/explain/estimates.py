@@ -55,7 +55,7 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
 
 
 def _terms(terms: PassTerms, calibration: Calibration) -> Iterator[str]:
-    """Return what a pass takes at the rates reached, without what is zero."""
+    """Return the terms of a pass at the rates reached, without those that are zero."""
     if calibration.step_s:
         yield number(calibration.step_s)
     if calibration.layer_s:

@@ -22,7 +22,7 @@ __all__ = ["mixer_terms"]
 
 
 def mixer_terms(mixer: Mixer, group: TokenGroup, formats: Formats, tensor: int) -> Terms:
-    """Return what a mixer does for one sequence of a group."""
+    """Return the work of a mixer for one sequence of a group."""
     match mixer:
         case Full() | Sliding() | Chunked() | Shared():
             return _attention_terms(mixer, group, formats, tensor)

@@ -68,7 +68,7 @@ class Scene:
 
     @property
     def one_gpu(self) -> str:
-        """What is said of a split size."""
+        """Return the words on a split size."""
         return " of one GPU" if self.parallel.tensor > 1 else ""
 
     def hidden(self, elements: int, text: str = "") -> str:
@@ -280,7 +280,7 @@ def _choices_word(mixture: Mixture) -> str:
 
 
 def _experts_note(scene: Scene, mixture: Mixture) -> str:
-    """Say which share of a token's k experts do something on this rank."""
+    """Note the share of a token's k experts that do something on this rank."""
     held = experts_per_rank(mixture, scene.parallel)[0]
     if held < mixture.experts:
         return f" x E of one GPU / {_choices_word(mixture)}"

@@ -141,7 +141,7 @@ def _sum_step(model: ModelProfile, *, active: bool) -> ExplainedStep:
 
 
 def _outer_terms(model: ModelProfile, *, active: bool) -> Iterator[tuple[str, str, str]]:
-    """Return what stands outside the layers: its part, its name, its numbers."""
+    """Return the matrices outside the layers: part, name, numbers."""
     head = model.head
     tied = head is not None and head.tied
     if head is not None:

@@ -90,7 +90,7 @@ def _token_step(model: ModelProfile, formats: Formats, context: int, value: int)
 
 
 def _compressed_bytes(mixer: Compressed, block: Block, formats: Formats, tokens: int) -> int:
-    """Return what a layer keeps beside the entries of its window."""
+    """Return the bytes that a layer keeps beside the entries of its window."""
     return block_cache_bytes(block, tokens, formats).growing - held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
 
 

@@ -85,7 +85,7 @@ def _timed(name: str, runs: Deployment, batch: int, context: int, query_tokens: 
 
 
 def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> Iterator[ExplainedStep]:
-    """Return what a round gives, and its time over that of a plain step."""
+    """Explain the tokens of a round, and its time over that of a plain step."""
     times = outcome.times
     drafted = f"{number(times.draft_s)} / {times.steps} / {number(times.plain_s)}"
     yield ExplainedStep(
@@ -136,7 +136,7 @@ def _rate_step(outcome: Outcome, batch: int) -> ExplainedStep:
 
 
 def _break_even_steps(outcome: Outcome, limit: int | None) -> Iterator[ExplainedStep]:
-    """Return what is searched for, where it is found: there is no closed form to put numbers in."""
+    """Explain the searched numbers where they are found: there is no closed form to put numbers in."""
     rate = outcome.times.break_even(outcome.tree)
     if rate is not None:
         yield ExplainedStep(

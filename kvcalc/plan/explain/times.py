@@ -159,7 +159,7 @@ def _serial_step(cost: StepCost, hardware: HardwareProfile, link: Link | None, v
 
 
 def _alone(op: OpCost, hardware: HardwareProfile, link: Link | None) -> Iterator[str]:
-    """Return what an operator takes on its own."""
+    """Return the time of an operator on its own."""
     memory = f"{number(op.moved_bytes)} / {number(hardware.memory_bandwidth_bytes_per_s)}"
     compute = f"{number(op.flop)} / {number(hardware.peak(op.unit))}"
     if op.flop and op.moved_bytes:

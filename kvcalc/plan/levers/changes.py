@@ -1,4 +1,4 @@
-"""What each lever does to a model, its formats or the way its cache is kept.
+"""Levers: their changes to a model, its formats or the way its cache is kept.
 
 A change takes a layout and a value and returns another layout. It raises `InputError` where the model has nothing that
 it could act on, so that a lever never claims a saving it does not make.

@@ -1,4 +1,4 @@
-"""How a cache is kept and read: streams of layers, each at its own resolution and length.
+"""Layouts of a cache: streams of layers, each at its own resolution and length.
 
 A model as it is has one stream: an entry for each token, as long as the context. Levers cut it up: fewer tokens kept,
 one entry for several tokens, blocks instead of whole contexts, a prefix kept once. The bytes of a stream are always
@@ -139,7 +139,7 @@ class Layout:
         return sum(self._reads_of(stream, tokens // stream.every, batch) for stream in self.streams)
 
     def _reads_of(self, stream: Stream, steps: int, batch: int) -> int:
-        """Return what the first steps of a stream read: its chunk so far and, but for the first, the one before."""
+        """Return the reads of the first steps of a stream: its chunk so far and, but for the first, the one before."""
         chunk = stream.chunk
         if chunk is None or steps <= chunk:
             return self._run(stream, steps, batch)
@@ -148,7 +148,7 @@ class Layout:
         return once + chunks * (twice - once) + partly - once
 
     def _run(self, stream: Stream, steps: int, batch: int) -> int:
-        """Return what steps over 1, 2, 3 … entries of a stream read, over no more than it keeps."""
+        """Return the reads of steps over 1, 2, 3 … entries of a stream, over no more than it keeps."""
         full = steps if stream.most is None else min(steps, stream.most)
         total = 0
         for mixer, layers in _by_mixer(stream.model):

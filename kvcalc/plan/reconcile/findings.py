@@ -63,7 +63,7 @@ def bytes_of_gib(printed: Printed) -> tuple[int, int]:
 
 
 def start_up_name(start_up: StartUp) -> str:
-    """Return what a start-up is called in a report."""
+    """Name a start-up in a report."""
     name = " ".join(part for part in (start_up.engine, start_up.source, start_up.replica) if part)
     return f"{name}, line {start_up.line}"
 

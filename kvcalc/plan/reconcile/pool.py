@@ -105,7 +105,7 @@ def _requests(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, i
 
 
 def _narrowed(held: tuple[int, int] | None, told: tuple[int, int]) -> tuple[int, int]:
-    """Return what two intervals have in common; the first where they have nothing."""
+    """Intersect two intervals; the first where they have nothing in common."""
     if held is None:
         return told
     least, most = max(held[0], told[0]), min(held[1], told[1])

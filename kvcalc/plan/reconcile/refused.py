@@ -117,7 +117,7 @@ def printed_gpu_bytes(start_up: StartUp) -> int | None:
 
 
 def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[MemoryPart, ...]:
-    """Return which term took what of a rank's memory: as printed, and computed where it was not.
+    """Return the terms that took a rank's memory: as printed, and computed where they were not.
 
     Args:
         start_up: the start that failed.
@@ -151,7 +151,7 @@ def refused_memory(start_up: StartUp, remedies: Remedies | None) -> tuple[Memory
 
 
 def limits_of(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
-    """Return what the model allows of an option that was refused, whatever the memory."""
+    """Return the model's limits on an option that was refused, whatever the memory."""
     line = start_up.refusal
     if line is None:
         return ()

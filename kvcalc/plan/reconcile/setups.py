@@ -1,4 +1,4 @@
-"""How vLLM may have been set up: what its log says, what it leaves open, and what would explain a difference."""
+"""Setups of vLLM that its log allows: named, left open, or such that they would explain a difference."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _print_rules(start_up: StartUp, release: tuple[int, int] | None, *, first: b
 
 
 def _checks(start_up: StartUp, release: tuple[int, int] | None) -> list[Change]:
-    """Return which layers were held against one pipeline rank's memory, where the version does not tell."""
+    """Return the layers that were held against one pipeline rank's memory, where the version does not tell."""
     if (
         release is not None
         or (start_up.count("pipeline_parallel_size") or 1) == 1
@@ -268,7 +268,7 @@ def _in_flight(start_up: StartUp, model: ModelProfile) -> list[Change]:
 
 
 def _passes(start_up: StartUp, model: ModelProfile) -> tuple[int, ...]:
-    """Return how many passes may have been in flight, the likeliest first: by version, or by what it says."""
+    """Return the possible numbers of passes in flight, the likeliest first: by version, or by the log."""
     ahead = "asynchronous" in start_up.events
     if release_of(start_up.version) is None:
         return (2, 1) if ahead else (1, 2)

@@ -34,7 +34,7 @@ _LEAST_FOR_TWO_TERMS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one start-up: its rows, and the setup that they agree with best."""
+    """Outcome of one start-up: its rows, and the setup that they agree with best."""
 
     rows: tuple[ReconcileRow, ...]
     setup: Setup

@@ -1,4 +1,4 @@
-"""What took the memory, and what to change: computed, in plain words."""
+"""Advice on memory: its largest takers and options to change, computed, in plain words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IN_FLIGHT_SHARE = 4
 
 
 def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
-    """Return what the printed numbers say took the memory of a rank."""
+    """Return the takers of a rank's memory by the printed numbers."""
     parts = []
     for part, quantities in _PARTS:
         printed = next((found for name in quantities if (found := start_up.first(name)) is not None), None)
@@ -56,7 +56,7 @@ def _llama_cpp_parts(start_up: StartUp) -> list[MemoryPart]:
 
 
 def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
-    """Return what would give more context or concurrency, by the setup that agrees with the log best."""
+    """Return options for more context or concurrency, by the setup that agrees with the log best."""
     memory = memory_range(start_up)
     if memory is None:
         return ()
@@ -85,7 +85,7 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
 
 
 def _newer_check(setup: Setup) -> tuple[str, ...]:
-    """Say what a version would need that asks each pipeline rank for its own layers alone."""
+    """Name the need of a version that asks each pipeline rank for its own layers alone."""
     if not setup.checks_all_layers or setup.pipeline == 1:
         return ()
     stage = setup_layout(setup, stage=True)
@@ -125,7 +125,7 @@ def _less_in_flight(setup: Setup, room: int) -> tuple[str, ...]:
 
 
 def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
-    """Return what would give more tokens."""
+    """Return options for more tokens."""
     formats = sglang_formats(start_up, model)
     stages = stage_models(start_up, model)
     fullest = max(stages, key=lambda stage: rank_buffers(start_up, model, stage, formats).full_bytes)
@@ -146,7 +146,7 @@ def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
 
 
 def llama_cpp_advice(start_up: StartUp) -> tuple[str, ...]:
-    """Return what another cache type would save of the memory printed."""
+    """Return the saving of another cache type in the memory printed."""
     total = sum(cache.total.value for cache in start_up.caches)
     kinds = {cache.key_type for cache in start_up.caches} | {cache.value_type for cache in start_up.caches} - {None}
     if total <= 0:

@@ -168,7 +168,7 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
 
 
 def _reason(unknown: str, here: list[Check], there: dict[str, Check], found: Solution) -> str:
-    """Say what stops at the answer, or what cannot be met."""
+    """Name the limit at the answer, or the target that cannot be met."""
     if unknown == "gpus" and found.answer is None and found.stop:
         return found.stop  # numbers of GPUs that could not be tried: what stops is not the one that was
     missed = [check for check in here if not check.holds]

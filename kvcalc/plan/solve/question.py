@@ -1,4 +1,4 @@
-"""What must hold at an answer: memory, speeds and costs, as `fit`, `decode`, `prefill` and `speculate` tell them."""
+"""Conditions at an answer: memory, speeds and costs, as `fit`, `decode`, `prefill` and `speculate` tell them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_BYTES_PER_S = 1e30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What must be reached besides fitting into memory.
+    """Targets to reach besides fitting into memory.
 
     Args:
         tokens_per_s: least decoding speed of all sequences together.
@@ -60,7 +60,7 @@ NO_TARGETS = Targets()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """How is drafted, where the acceptance is asked for.
+    """The way to draft, where the acceptance is asked for.
 
     Args:
         draft: the draft model on the target's accelerators; none for methods without one.
@@ -93,7 +93,7 @@ class Drafting:
 def _asked(
     target: Same[Deployment], draft: Same[Deployment | None], method: str | None, gamma: int | None
 ) -> Speculation:
-    """Return what is asked of speculation: its passes are the same at every acceptance that a search tries."""
+    """Return the question to speculation: its passes are the same at every acceptance that a search tries."""
     gammas = None if gamma is None else (gamma,)
     return ask(target.it, draft.it, SpeculationOptions(acceptance=_constant(1.0), method=method, gammas=gammas))
 
@@ -126,7 +126,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What must hold at a trial.
+    """Conditions at a trial.
 
     Args:
         targets: speeds and costs.

@@ -1,4 +1,4 @@
-"""Where to look for the unknown: each search ends at the edge of what holds."""
+"""Searches for the unknown: each ends at the edge of the values that hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where speculation begins and stops to pay: over the batch, and over the size of the draft."""
+"""Limits of speculation: over the batch, and over the size of the draft."""
 
 from __future__ import annotations
 

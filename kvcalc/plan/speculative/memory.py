@@ -17,7 +17,7 @@ __all__ = ["draft_memory", "speculation_memory"]
 
 
 def draft_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> DraftMemory:
-    """Return what draft and drafted tokens need on the fullest GPU.
+    """Return the memory of draft and drafted tokens on the fullest GPU.
 
     The slots that are looked ahead are one for each drafted token, in windowed layers too: a rejection must leave the
     window as it was. A recurrent state cannot be cut back, so each drafted token needs a copy of it (vLLM 0.32,

@@ -1,4 +1,4 @@
-"""What is asked of speculation: the way to draft, acceptance, and the shape of a draft."""
+"""Options of speculation: the way to draft, acceptance, and the shape of a draft."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_gamma(gamma: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationOptions:
-    """How is drafted.
+    """Options of speculation.
 
     Args:
         method: the way to draft; a draft model where left out.

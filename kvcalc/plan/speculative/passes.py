@@ -1,4 +1,4 @@
-"""What draft and verification cost at a batch and context: every time is `step_time`'s of a pass of `forward_cost`."""
+"""Costs of draft and verification at a batch and context: every time is `step_time`'s of a pass of `forward_cost`."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """What is asked: passes, acceptance, and the shape of a draft of each length.
+    """A setting of speculation: passes, acceptance, and the shape of a draft of each length.
 
     Args:
         passes: times of target and draft.

@@ -221,7 +221,7 @@ def _target_notes(target: Deployment, lengths: Sequence[int]) -> tuple[str, ...]
 
 
 def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence[int]) -> tuple[str, ...]:
-    """Return what is legal but foolish in a choice of draft.
+    """Note choices of draft that are legal but foolish.
 
     Raises:
         InputError: its vocabulary is another.

@@ -85,7 +85,7 @@ def _three(value: float) -> str:
 
 
 def _ended(exact: float, quoted: float) -> str:
-    """Return what the rule overlooks of rejections; nothing where it counts as many tokens."""
+    """Return the rejections that the rule overlooks; nothing where it counts as many tokens."""
     if _three(exact) == _three(quoted):
         return ""
     return f"a rejection ends a draft: {_three(exact)} tokens a pass, not {_three(quoted)}; "

@@ -1,4 +1,4 @@
-"""What to choose from a sweep: the front of speed for one against speed for all, and the best point within limits."""
+"""Choices from a sweep: the front of speed for one against speed for all, and the best point within limits."""
 
 from __future__ import annotations
 

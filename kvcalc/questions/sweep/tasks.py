@@ -92,7 +92,7 @@ def _deployment(work: Work, task: SweepTask) -> Deployment:
 
 
 def _given(work: Work, task: SweepTask) -> dict[str, Any]:
-    """Return what a task's report is asked with, besides where it runs."""
+    """Return the arguments of a task's report, besides its deployment."""
     point = {name: value for name, value in task.point.items() if name not in PLACES}
     return _with_profiles({**work.swept.options, **point}, work.digests)
 
@@ -155,7 +155,7 @@ def _simulate(work: Work, task: SweepTask) -> Columns:
 
 
 def _each_cell(function: Callable[..., Any]) -> Callable[[Work, SweepTask], Columns]:
-    """Return what asks a function that answers one context and batch for each cell of a task."""
+    """Ask a function that answers one context and batch for each cell of a task."""
 
     def ask(work: Work, task: SweepTask) -> Columns:
         deployment = _deployment(work, task)

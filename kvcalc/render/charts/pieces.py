@@ -1,4 +1,4 @@
-"""What the charts of several reports are made of: Vega-Lite specifications as plain mappings.
+"""Building blocks of charts: Vega-Lite specifications as plain mappings.
 
 One look for all of them: series differ in colour *and* in dash or shape, so that a print in grey can be read; every
 axis says its unit; the subtitle says what the figures are and where they come from.

@@ -62,7 +62,7 @@ def table_parts(report: Any) -> list[Part]:
 
 
 def printed(parts: Sequence[Part], *, plain: bool = False) -> str:
-    """Return what is to be printed as text that ends with a newline; ``plain`` never has colour."""
+    """Lay parts out as text that ends with a newline; ``plain`` never has colour."""
     is_terminal = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
     width = (

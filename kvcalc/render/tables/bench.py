@@ -17,7 +17,7 @@ __all__ = ["machine_text", "parts", "reach_lines"]
 
 
 def machine_text(report: object) -> str:
-    """Return what was measured: device, threads, versions, day."""
+    """Return the device, threads, versions and day of a measurement."""
     threads = getattr(report, "threads", 0)
     versions = getattr(report, "versions", {})
     told = [f"{threads} threads"] if threads else []

@@ -23,7 +23,7 @@ _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside
 
 
 def parts(report: ValidateReport) -> list[Part]:
-    """Return what was found in all, each suite, each source, and every record that beats its bound."""
+    """Return the totals, each suite, each source, and every record that beats its bound."""
     whole = report.summary
     shown: list[Part] = [heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")]
     shown.append(
@@ -133,7 +133,7 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _reasons(report: ValidateReport, *statuses: str) -> list[tuple[str, ...]]:
-    """Return how many records have each reason, the most frequent first."""
+    """Count the records of each reason, the most frequent first."""
     counts: dict[str, int] = {}
     for outcome in report.outcomes:
         if outcome.status in statuses and outcome.reason:

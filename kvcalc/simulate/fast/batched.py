@@ -61,7 +61,7 @@ class BatchedReplica(Replica):
         )
 
     def _content(self, request: Request, order: int) -> tuple[Segment, ...]:
-        """Return what others could ask for too; a policy that takes back what it scheduled needs to know all."""
+        """Return the blocks that others could ask for too; a policy that takes steps back needs to know all."""
         if not self._in_line:
             return super()._content(request, order)
         if not request.prompt or request.output_stream is None:

@@ -78,7 +78,7 @@ class PrefixCache:
         self._last: PrivateBlocks | None = None
 
     def find_prefix(self, sequence: Job) -> tuple[Hit, int]:
-        """Return what a waiting sequence could take up, and how many tokens that is."""
+        """Find the prefix that a waiting sequence could take up, and its tokens."""
         self._before_lookup(sequence)
         full = (sequence.known - 1) // self._size
         if sequence.left is None and not sequence.content:

@@ -111,7 +111,7 @@ class Contexts:
         return (self.count, contexts, *capped, *(contexts - passed for passed in self._passed))
 
     def slopes(self) -> tuple[int, ...]:
-        """Return how much each of the sums grows from one step to the next."""
+        """Return the growth of each of the sums from one step to the next."""
         if self.straight:
             return 0, self.count
         return (0, self.count, *self._below, *(self.count for _ in self._periods))
@@ -283,7 +283,7 @@ class BlockClock:
 
 
 def steps_before(gap: int, first: int, slope: int, steps: int) -> int:
-    """Return how many of some steps begin before a gap is over: one at least.
+    """Count the steps that begin before a gap is over: one at least.
 
     Args:
         gap: ticks.

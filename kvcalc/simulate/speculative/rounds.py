@@ -51,19 +51,19 @@ class Round:
 
     @property
     def ending(self) -> Literal["plain", "bonus", "correction"]:
-        """What the own token is: of a pass without draft, behind a draft accepted to its end, or instead of one."""
+        """The own token's kind: of a pass without draft, behind a draft accepted to its end, or instead of one."""
         if not self.drafted:
             return "plain"
         return "correction" if self.rejected else "bonus"
 
     @property
     def yielded(self) -> Tokens:
-        """What the pass gave: accepted tokens and the own one."""
+        """Tokens of the pass: accepted ones and the own one."""
         return (*self.accepted, self.own)
 
     @property
     def emitted(self) -> Tokens:
-        """What was taken over of it: less in the last round, and where sequences are kept aligned."""
+        """Tokens taken over from the pass: fewer in the last round, and where sequences are kept aligned."""
         return self.yielded[: self.kept]
 
 
@@ -122,7 +122,7 @@ class BatchRun:
 
 
 def decode(target: NextToken, prompt: Sequence[int], *, tokens: int) -> Tokens:
-    """Return what the target alone generates, one token a pass."""
+    """Generate with the target alone, one token a pass."""
     context = tuple(prompt)
     for _ in range(_checked(tokens)):
         context = (*context, target(context))

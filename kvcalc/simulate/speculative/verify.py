@@ -1,4 +1,4 @@
-"""How the target decides on a draft: greedily, by rejection with the residual, or by chance alone."""
+"""Verification of a draft by the target: greedily, by rejection with the residual, or by chance alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seeded(seed: int) -> Choose:
 
 
 def residual(target: Sequence[float], draft: Sequence[float]) -> tuple[float, ...]:
-    """Return what a token is drawn from after a draft's was rejected: max(p - q, 0), scaled to add up to 1.
+    """Return the distribution after a draft's token was rejected: max(p - q, 0), scaled to add up to 1.
 
     Where nothing is left, which happens only if p equals q and so without a rejection, the target's own.
 

@@ -67,7 +67,7 @@ class _Gpu:
         return rounded_length(most)
 
     def most_layers(self, options: LlamaCppOptions, most: int) -> int:
-        """Return how many layers fit."""
+        """Count the layers that fit."""
         return largest(lambda count: self.holds(options, count), most)
 
 

@@ -120,7 +120,7 @@ def _first(start_up: StartUp, setup: Setup, hardware: HardwareProfile | None, me
 
 
 def _draft(start_up: StartUp, setup: Setup) -> Draft | None:
-    """Return how tokens are drafted; layers that keep a cache for it are among the setup's model already."""
+    """Return the draft of tokens; layers that keep a cache for it are among the setup's model already."""
     tokens = setup.options.speculative_tokens
     return Draft(method=start_up.text("speculative_method") or "mtp", tokens=tokens) if tokens else None
 
@@ -150,7 +150,7 @@ def _more_room(start_up: StartUp, first: Attempt, memory: PrintedMemory) -> Iter
 
 
 def _after_sizing(start_up: StartUp, first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
-    """Yield what leaves more memory beside the cache, by as much as was missing."""
+    """Yield options that leave more memory beside the cache, by as much as was missing."""
     sizes = start_up.refusal.sizes if start_up.refusal else {}
     tried_size, free = sizes.get("tried_gib"), sizes.get("free_gib")
     if memory.total is None:
@@ -184,7 +184,7 @@ def _fewer_samples(start_up: StartUp) -> Iterator[Change]:
 
 
 def _before_sizing(first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
-    """Yield what leaves other processes their memory, makes the largest pass smaller, or spreads the weights."""
+    """Yield options that leave other processes their memory, make the largest pass smaller, or spread the weights."""
     others = memory.utilization > memory.most_utilization
     share = _utilization(memory.most_utilization) if others else _unchanged
     yield share
@@ -199,7 +199,7 @@ def _unchanged(one: Attempt) -> Attempt:
 
 
 def _smaller_passes(first: Attempt) -> Iterator[Change]:
-    """Yield what makes the largest pass smaller, whose activations the engine holds while it profiles itself."""
+    """Yield options that make the largest pass smaller, whose activations the engine holds while it profiles itself."""
     for tokens in _FEWER_TOKENS:
         yield _tokens(tokens)
         for sequences in _FEWER_SEQUENCES:

@@ -69,7 +69,7 @@ class PrintedMemory:
         return None if self.total is None else self.left + int((share - self.utilization) * self.total)
 
     def _beside_the_pass(self, attempt: Attempt, share: float) -> int | None:
-        """Return what a smaller pass leaves of the memory: its activations are in proportion to its tokens."""
+        """Return the memory that a smaller pass leaves: its activations are in proportion to its tokens."""
         if self.total is None or self.used is None or self.loaded is None:
             return None
         tokens = attempt.options.max_num_batched_tokens or self.pass_tokens
