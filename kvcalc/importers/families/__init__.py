@@ -23,6 +23,7 @@ _MODULES = (
     "gemma",
     "mixture",
     "mixture_local",
+    "mixture_older",
     "latent",
     "hyper_connected",
     "recurrent",

@@ -120,6 +120,19 @@ def glm_ocr(config: Config) -> Shape:
     return alike(config, norms=4 * config.integer("hidden_size"))
 
 
+def molmo2(config: Config) -> Shape:
+    """Molmo 2's text model: queries and keys normalised head by head; tokens of images have rows of their own."""
+    hidden, bias = config.integer("hidden_size"), config.flag("qkv_bias", "attention_bias", default=False)
+    config.choice(config.text("qk_norm_type"), ("qwen3",), key="qk_norm_type", what="the norm of queries and keys")
+    if config.flag("norm_after", default=False):
+        raise refuse(config, "norm_after", "a Molmo 2 with norms after attention and MLP")
+    *_, width = heads(config, hidden=hidden)
+    shape = alike(config, biases=(bias, False, False), norms=2 * hidden, vectors=2 * width)
+    token = shape.embeddings[0]
+    further = config.integer("additional_vocab_size", least=0)
+    return replace(shape, embeddings=(replace(token, rows=token.rows + further),), head=Head(rows=token.rows))
+
+
 def seed_oss(config: Config) -> Shape:
     """Llama with separate switches for the biases of the attention's inputs and its output."""
     biases = (_attention_bias(config), config.flag("attention_out_bias", default=False), _mlp_bias(config))
@@ -249,6 +262,7 @@ RULES: dict[str, Rule] = {
     "arcee": arcee,
     "bitnet": bitnet,
     "cohere": cohere,
+    "cosmos3_edge_text": arcee,
     "diffllama": diffllama,
     "ernie4_5": ernie4_5,
     "exaone": llama,
@@ -259,6 +273,7 @@ RULES: dict[str, Rule] = {
     "glm4v_text": glm4v,
     "glm_ocr_text": glm_ocr,
     "granite": llama,
+    "granite_docling_text": llama,
     "helium": helium,
     "hunyuan_v1_dense": hunyuan,
     "hunyuan_vl_text": hunyuan,
@@ -267,6 +282,7 @@ RULES: dict[str, Rule] = {
     "iquestcoder": llama,
     "jais2": jais2,
     "llama": llama,
+    "molmo2_text": molmo2,
     "nanochat": nanochat,
     "nemotron": nemotron,
     "olmo": olmo,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Gated, Indexer, Latent, Mixture
-from kvcalc.importers.families.mixture import deepseek
+from kvcalc.importers.families.mixture_older import deepseek
 from kvcalc.importers.families.shape import (
     Shape,
     decoder_shape,

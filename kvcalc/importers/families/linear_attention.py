@@ -113,6 +113,25 @@ def qwen3_5_moe(config: Config) -> Shape:
     return _qwen_shape(config, {"moe": (qwen_mixture(config), 0)}, feeds)
 
 
+def lara_mini(config: Config) -> Shape:
+    """LARA mini: delta nets, windows and global layers by a list, a mixture with an ungated shared expert in each."""
+    hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+    query, kv, width = heads(config, hidden=hidden)
+    bias = config.flag("attention_bias", default=False)
+    vectors = 2 * width + attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
+    names = {"linear_attention": "delta", "full_attention": "attention", "sliding_attention": "local"}
+    kinds = layer_kinds(config, "layer_types", names=names, layers=layers)
+    window = config.integer("sliding_window") if "local" in kinds else None
+    mixers: dict[str, tuple[Mixer, int]] = {
+        "delta": qwen_delta_net(config, hidden),
+        "attention": (windowed(query, kv, width, None), vectors),
+        "local": (windowed(query, kv, width, window), vectors),
+    }
+    experts = replace(qwen_mixture(config), shared_gate=False)
+    blocks = hybrid_layers(mixers, {"moe": (experts, 0)}, [(kind, "moe") for kind in kinds], norms=2 * hidden)
+    return decoder_shape(config, blocks, hidden=hidden)
+
+
 def olmo_hybrid(config: Config) -> Shape:
     """Delta nets with norms before them, attention with norms after it and over whole queries and keys.
 
@@ -320,6 +339,7 @@ def _minimax_kinds(config: Config, layers: int) -> list[str]:
 RULES: dict[str, Rule] = {
     "bailing_hybrid": bailing_hybrid,
     "kimi_linear": kimi_linear,
+    "lara_mini": lara_mini,
     "minimax": minimax,
     "minimax_m1": minimax,
     "minimax_text_01": minimax,

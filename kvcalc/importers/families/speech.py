@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Cross, Encoder, Full, Gated, Head, Table
-from kvcalc.core.units import ceil_div
+from kvcalc.core.units import MILLISECOND, ceil_div
 from kvcalc.importers.families.encoder import bart_block, input_note
 from kvcalc.importers.families.shape import Shape, attention_biases, head_width, mlp, mlp_biases, refuse
 from kvcalc.importers.wrappers import inner_config
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES"]
 
+# Width of the convolutions behind Moonshine Streaming's frames.
+_STREAM_KERNEL = 5
 # The image of a line of text that TrOCR's published encoders read: 24 x 24 patches and a class token.
 _LINE_TOKENS = 577
 
@@ -217,6 +219,62 @@ def speecht5(config: Config) -> Shape:
     )
 
 
+def moonshine_streaming(config: Config) -> Shape:
+    """Moonshine Streaming: windows over the sound, computed frames, a gated MLP with biases in the decoder.
+
+    The encoder's output gets learned positions before the decoder reads it.
+    """
+    side = inner_config(config, "encoder_config", "moonshine_streaming_encoder")
+    wide, query = side.integer("hidden_size"), side.integer("num_attention_heads")
+    kv, width = side.integer("num_key_value_heads"), head_width(side, wide, query, "head_dim")
+    bias, inner = side.flag("attention_bias", default=False), side.integer("intermediate_size")
+    layer = Block(
+        name="encoder",
+        mixers=(Full(heads=query, kv_heads=kv, head_dim=width),),
+        mlp=mlp(inner, gated=False),
+        vector_parameters=attention_biases(query, kv, width, wide, inputs=bias, output=False)
+        + mlp_biases(inner, wide, gated=False)
+        + 2 * wide,
+    )
+    frame = round(side.integer("sample_rate") * side.number("frame_ms") * MILLISECOND)
+    tokens, limit = side.integer("max_position_embeddings"), config.integer("max_position_embeddings")
+    encoder = Encoder(
+        hidden_size=wide,
+        blocks=(layer,) * side.integer("num_hidden_layers"),
+        tokens=tokens,
+        embeddings=(Table(name="position", rows=limit, width=wide),),
+        matrix_parameters=frame * wide + 2 * _STREAM_KERNEL * 2 * wide * wide,
+        vector_parameters=1 + 3 * wide + wide,
+    )
+    return _moonshine_decoder(config, encoder, limit)
+
+
+def _moonshine_decoder(config: Config, encoder: Encoder, limit: int) -> Shape:
+    hidden, query = config.integer("hidden_size"), config.integer("num_attention_heads")
+    kv, width = config.integer_or(query, "num_key_value_heads"), head_width(config, hidden, query, "head_dim")
+    bias, inner = config.flag("attention_bias", default=False), config.integer("intermediate_size")
+    cross = Cross(heads=query, kv_heads=kv, head_dim=width, encoder_tokens=encoder.tokens, encoder_inputs=hidden)
+    biases = attention_biases(query, kv, width, hidden, inputs=bias, output=False)
+    block = Block(
+        name="decoder",
+        mixers=(Full(heads=query, kv_heads=kv, head_dim=width), cross),
+        mlp=mlp(inner),
+        vector_parameters=2 * biases + mlp_biases(inner, hidden) + 3 * hidden,
+    )
+    rows = config.integer("vocab_size")
+    return Shape(
+        hidden_size=hidden,
+        context_limit=limit,
+        blocks=(block,) * config.integer("num_hidden_layers"),
+        embeddings=(Table(name="token", rows=rows, width=hidden),),
+        head=Head(rows=rows, tied=config.flag("tie_word_embeddings", default=False)),
+        encoder=encoder,
+        matrix_parameters=hidden * encoder.hidden_size if hidden != encoder.hidden_size else 0,
+        vector_parameters=hidden,
+        notes=(input_note(encoder.tokens, "frames"),),
+    )
+
+
 def trocr(config: Config) -> Shape:
     """TrOCR's decoder: BART's, over the patches of an image whose encoder has a config of its own."""
     hidden, limit = config.integer("d_model"), config.integer("max_position_embeddings")
@@ -243,6 +301,7 @@ RULES: dict[str, Rule] = {
     "canary": canary,
     "cohere_asr": cohere_asr,
     "dia": dia,
+    "moonshine_streaming": moonshine_streaming,
     "speech_to_text": speech_to_text,
     "speecht5": speecht5,
     "trocr": trocr,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Dense, Gated, Head, Table
 from kvcalc.importers.families.dense import llama
-from kvcalc.importers.families.shape import Shape, attention_biases, decoder_shape, heads, stack, windowed
+from kvcalc.importers.families.shape import Shape, attention_biases, decoder_shape, heads, refuse, stack, windowed
 from kvcalc.importers.wrappers import inner_config
 
 if TYPE_CHECKING:
@@ -94,6 +94,21 @@ def _flow_head(config: Config, hidden: int, latent: int) -> tuple[int, int]:
     return matrices, vectors
 
 
+def higgs_audio(config: Config) -> Shape:
+    """Higgs Audio 2: Llama whose layers have norms and an MLP of their own for tokens of sound; it writes only these.
+
+    Those norms and MLP stand beside the text's: a token passes one of the two.
+    """
+    shape, hidden = llama(config), config.integer("hidden_size")
+    if config.flag("mlp_bias", default=False):
+        raise refuse(config, "mlp_bias", "a Higgs Audio with biases in its MLPs")
+    inner, rows = config.integer("intermediate_size"), config.integer("num_codebooks") * config.integer("codebook_size")
+    held = Table(name="text-mlp", rows=len(shape.blocks) * 3 * inner, width=hidden)
+    blocks = tuple(replace(block, vector_parameters=block.vector_parameters + 2 * hidden) for block in shape.blocks)
+    code = Table(name="code", rows=rows, width=hidden)
+    return replace(shape, blocks=blocks, embeddings=(*shape.embeddings, code, held), head=Head(rows=rows))
+
+
 def csm(config: Config) -> Shape:
     """CSM: Llama's layers over words and codes of sound; the codes' table is that of the depth decoder.
 
@@ -111,6 +126,7 @@ def csm(config: Config) -> Shape:
 RULES: dict[str, Rule] = {
     "csm": csm,
     "gradium_phonon_tts": gradium_tts,
+    "higgs_audio_v2": higgs_audio,
     "kyutai_speech_to_text": kyutai_stt,
     "moshi": moshi,
     "pocket_tts": pocket_tts,

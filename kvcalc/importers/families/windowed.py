@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.importers.families.grouped import grouped
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_overrides", "layer_windows", "local_global", "qwen2"]
 
+# Width of Voxtral Realtime's gate, which its config does not say.
+_DELAY_RANK = 32
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 
@@ -291,6 +294,46 @@ def doge(config: Config) -> Shape:
     )
 
 
+def voxtral_realtime(config: Config) -> Shape:
+    """Voxtral Realtime's text model: Mistral with a low-rank gate, told how far the text lags, before each MLP."""
+    hidden = config.integer("hidden_size")
+    return local_global(config, windows=_one_window(config), norms=2 * hidden, matrices=2 * _DELAY_RANK * hidden)
+
+
+def modernbert(config: Config) -> Shape:
+    """ModernBERT as a decoder: one layer in three global, no norm before the first attention, a map before the head."""
+    hidden, layers, bias = config.integer("hidden_size"), _layers(config), _attention_bias(config)
+    for key in ("norm_bias", "mlp_bias"):
+        if config.flag(key, default=False):
+            raise refuse(config, key, f"a ModernBERT with {key}")
+    config.pass_over("sliding_window", "half of local_attention")
+    query, every = config.integer("num_attention_heads"), config.integer("global_attn_every_n_layers", default=3)
+    windows = layer_windows(
+        config,
+        layers=layers,
+        default=[LOCAL if index % every else GLOBAL for index in range(layers)],
+        window=config.integer("local_attention") // 2,
+    )
+    shape = local_global(
+        config,
+        windows=windows,
+        biases=(bias, bias, False),
+        norms=2 * hidden,
+        sizes=(query, query, head_width(config, hidden, query)),
+    )
+    first, *others = shape.blocks
+    first = replace(first, name=f"first-{first.name}", vector_parameters=first.vector_parameters - hidden)
+    head = None if shape.head is None else replace(shape.head, bias=config.flag("decoder_bias"))
+    classified = hidden if config.flag("classifier_bias", default=False) else 0
+    return replace(
+        shape,
+        blocks=(first, *others),
+        head=head,
+        matrix_parameters=hidden * hidden,
+        vector_parameters=3 * hidden + classified,
+    )
+
+
 def olmo3(config: Config) -> Shape:
     """OLMo-3: norms after attention and MLP, norms on all queries and all keys together, one layer in four global."""
     hidden, bias = config.integer("hidden_size"), _attention_bias(config)
@@ -378,5 +421,7 @@ RULES: dict[str, Rule] = {
     "qwen3": qwen3,
     "qwen3_vl_text": qwen3_vl,
     "smollm3": smollm3,
+    "voxtral_realtime_text": voxtral_realtime,
+    "modernbert-decoder": modernbert,
     "starcoder2": starcoder2,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import Tower
-from kvcalc.importers.towers import audio, codecs, inkling, older, queried, vision
+from kvcalc.importers.towers import audio, codecs, inkling, older, queried, recent, vision
 from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, CODEC_WRAPPERS, TALKER_WRAPPERS, VISION_WRAPPERS
 from kvcalc.importers.wrappers import inner_config
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TOWERS", "count_towers"]
 
+_VISION = vision.VISION | queried.VISION | inkling.VISION | older.VISION | recent.VISION
+_AUDIO = audio.AUDIO | queried.AUDIO | inkling.AUDIO | recent.AUDIO
 # Where configs keep towers, what these are, and the rules for them.
 _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
-    ("vision_config", "vision", VISION_WRAPPERS, vision.VISION | queried.VISION | inkling.VISION | older.VISION),
-    ("audio_config", "audio", AUDIO_WRAPPERS, audio.AUDIO | queried.AUDIO | inkling.AUDIO),
+    ("vision_config", "vision", VISION_WRAPPERS, _VISION),
+    ("audio_config", "audio", AUDIO_WRAPPERS, _AUDIO),
     ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
     ("codec_config", "audio", CODEC_WRAPPERS, codecs.CODEC),
     ("depth_decoder_config", "talker", TALKER_WRAPPERS, codecs.TALKER),
@@ -78,6 +80,8 @@ def count_towers(
                 notes += _left_out(top, key, part) if given else ()
             except KvcalcError as error:
                 notes.append(f"the {part} tower is not counted among the weights: {error.what}")
+    if chain[0].data.get("model_type") == "fuyu":
+        towers.append(Tower(part="vision", parameters=recent.fuyu(chain[0], text_hidden)))
     others = [key for top in chain for key in top.data if key not in TOWERS and _is_tower(key, top.data[key])]
     notes += [f"what {key} describes is not counted among the weights: it has no rule" for key in others]
     return tuple(towers), tuple(notes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.importers.towers import audio, older, queried
+from kvcalc.importers.towers import audio, older, queried, recent
 from kvcalc.importers.towers.bricks import linear, norm, perceptron
 from kvcalc.importers.towers.vision import hidden_of
 
@@ -205,8 +205,10 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "blip-2": Wrapper(queried.blip, "blip_2_vision_model"),
     "cohere2_vision": Wrapper(_cohere2),
     "cohere_compass": Wrapper(_nothing, "qwen3_vl_vision"),
+    "cosmos3_edge": Wrapper(recent.cosmos_edge, "cosmos3_edge_vision"),
     "cosmos3_omni": Wrapper(_nothing, "qwen3_vl_vision"),
     "deepseek_vl": Wrapper(_deepseek_vl),
+    "ernie4_5_vl_moe": Wrapper(recent.ernie, "ernie4_5_vl_moe_vision"),
     "exaone4_5": Wrapper(_nothing, "qwen2_5_vl_vision"),
     "gemma3": Wrapper(_gemma3),
     "gemma3n": Wrapper(_gemma3n, "gemma3n_vision"),
@@ -218,6 +220,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "glm5_next": Wrapper(_nothing, "glm5_next_vision"),
     "glm_ocr": Wrapper(_nothing, "glm_ocr_vision"),
     "glmga": Wrapper(_nothing, "glm4v_vision"),
+    "granite_docling": Wrapper(_nothing, "granite_docling_vision"),
     "got_ocr2": Wrapper(queried.got_ocr2, "got_ocr2_vision"),
     "hunyuan_vl": Wrapper(_nothing, "hunyuan_vl_vision"),
     "hy_v4_vl": Wrapper(_nothing, "hy_v4_vl_vision"),
@@ -251,6 +254,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "minimax_m3_vl": Wrapper(_minimax, "minimax_m3_vl_vision"),
     "mistral3": Wrapper(_mistral3),
     "mistral_large4": Wrapper(_mistral3),
+    "molmo2": Wrapper(recent.molmo2, "molmo2_vision"),
     "mllama": Wrapper(_mllama, "mllama_vision_model"),
     "muse_glimmer": Wrapper(_muse, "muse_glimmer_vision"),
     "muse_spark": Wrapper(_muse, "muse_spark_vision"),
@@ -327,6 +331,7 @@ AUDIO_WRAPPERS: dict[str, Wrapper] = {
     "qwen2_audio": Wrapper(_one_map, "qwen2_audio_encoder"),
     "qwen3_asr": Wrapper(_qwen3_asr, "qwen3_asr_encoder"),
     "qwen3_omni_moe_thinker": Wrapper(_nothing, "qwen3_omni_moe_audio_encoder"),
+    "voxtral_realtime": Wrapper(recent.voxtral_realtime, "voxtral_realtime_encoder"),
     "voxtral": Wrapper(_stacked, "voxtral_encoder"),
 }
 
