@@ -34,6 +34,7 @@ class EngineOptions:
         max_in_flight_batches: passes under way at once; the engine's own where left out.
         max_num_seqs: sequences of one pass at most.
         prefix_caching: whether blocks are kept for later prompts; as the engine does by itself where left out.
+        decode_context_parallel: vLLM: tensor-parallel ranks that share the tokens of a request.
         gdn_prefill_backend: vLLM: kernel of gated delta nets' prefill.
         generation: generation of the accelerator, which a start fills in: some kernels are built for few.
         utilization: share of the GPU's memory it may use.
@@ -67,6 +68,7 @@ class EngineOptions:
     max_in_flight_batches: int | None = None
     max_num_seqs: int | None = None
     prefix_caching: bool | None = None
+    decode_context_parallel: int = 1
     gdn_prefill_backend: Literal["auto", "flashinfer", "triton"] = "auto"
     generation: str = ""
     utilization: float | None = None

@@ -11,6 +11,7 @@ from kvcalc.engines import llama_cpp, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_split
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
 from kvcalc.engines.vllm.cache_formats import check_cache_format
+from kvcalc.engines.vllm.context import check_decode_context
 from kvcalc.engines.vllm.defaults import PASS_TOKENS, with_defaults
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, option
     """
     check_cache_format(model, formats, version=options.version or vllm.VERSION, generation=options.generation)
     check_split(model, parallel.tensor)
+    check_decode_context(model, tensor=parallel.tensor, ranks=options.decode_context_parallel)
     if options.platform == "gpu" and (options.block_size or _VLLM_GPU_BLOCK) % _VLLM_GPU_BLOCK:
         raise InputError(f"vLLM's blocks on a GPU are multiples of {_VLLM_GPU_BLOCK} tokens, not {options.block_size}")
 
@@ -66,6 +68,7 @@ def vllm_options(
         draft=draft,
         version=filled.version,
         generation=filled.generation,
+        decode_context_parallel=filled.decode_context_parallel,
         gdn_prefill_backend=filled.gdn_prefill_backend,
     )
 

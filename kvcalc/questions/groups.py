@@ -102,6 +102,14 @@ class Engine(Question):
         read=flag,
         engines=("vllm", "sglang"),
     )
+    decode_context_parallel: int | None = param(
+        "--decode-context-parallel",
+        "--decode-context-parallel-size",
+        "--dcp",
+        help="vLLM: tensor-parallel ranks that share a request's tokens.",
+        read=whole,
+        engines=("vllm",),
+    )
     gdn_prefill_backend: str | None = param(
         "--gdn-prefill-backend",
         help="vLLM: kernel of gated delta nets: auto, flashinfer or triton.",

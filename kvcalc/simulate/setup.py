@@ -145,7 +145,7 @@ def block_groups(layout: Layout, *, step_tokens: int) -> tuple[BlockGroup, ...]:
     """
     groups = []
     for group in layout.groups:
-        size = group.block_size
+        size = group.span_tokens
         if group.kind in {"state", "cross"}:
             groups.append(BlockGroup(block_size=size, constant=group.needed_blocks))
         elif group.kind == "sliding":

@@ -1,6 +1,7 @@
 """vLLM (V1 engine): the groups, pages and blocks of its cache, and what a rank's memory holds.
 
-The rules were read from vLLM 0.32 and 0.33 and checked against their own code. Not modelled: context parallelism.
+The rules were read from vLLM 0.32 and 0.33 and checked against their own code. Not modelled: prefill context
+parallelism.
 """
 
 from kvcalc.engines.vllm.groups import Group, Layout, layout, stage_layouts

@@ -10,6 +10,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.vllm.packing import packed_groups
+from kvcalc.engines.vllm.pages import not_modelled
 from kvcalc.engines.vllm.specs import configured_block_size, draft_specs, layer_specs
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "Layout", "layout", "stage_layouts"]
 
+# Kinds of which ranks of decode context parallelism keep a share of the tokens each.
+_SHARED_TOKENS = ("full", "latent", "index")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -31,6 +35,7 @@ class Group:
         kind: what its layers keep; where an indexer's keys stand beside latent attention, ``latent``.
         layers: layers (an indexer counts as one of its own).
         block_size: tokens of a block.
+        span_tokens: tokens that a block stands for over all ranks that share a request's tokens.
         page_bytes: bytes of the largest page of one layer.
         bytes_per_block: bytes of all its layers' pages in a block.
         needed_blocks: blocks of one request of the longest length.
@@ -40,6 +45,7 @@ class Group:
     kind: Kind
     layers: int
     block_size: int
+    span_tokens: int
     page_bytes: int
     bytes_per_block: int
     needed_blocks: int
@@ -72,14 +78,14 @@ class Layout:
     @property
     def scheduler_block_size(self) -> int:
         """Tokens that are whole blocks of every group."""
-        return lcm(*(group.block_size for group in self.groups))
+        return lcm(*(group.span_tokens for group in self.groups))
 
     @property
     def hash_block_size(self) -> int:
         """Tokens that are hashed together for the prefix cache."""
         if not self.prefix_caching:
             return self.scheduler_block_size
-        return gcd(*(group.block_size for group in self.groups))
+        return gcd(*(group.span_tokens for group in self.groups))
 
     @property
     def needed_blocks(self) -> int:
@@ -183,6 +189,7 @@ def _group(members: list[Spec], options: VllmOptions) -> Group:
         kind=largest.kind,
         layers=len(members),
         block_size=largest.block_size,
+        span_tokens=largest.block_size * (options.decode_context_parallel if largest.kind in _SHARED_TOKENS else 1),
         page_bytes=largest.page_bytes,
         bytes_per_block=sum(spec.page_bytes for spec in members),
         needed_blocks=_needed_blocks(largest, options),
@@ -240,16 +247,20 @@ def _with_page(spec: Spec, page: int) -> Spec:
 def _needed_blocks(spec: Spec, options: VllmOptions) -> int:
     """Return the blocks of one request of the longest length.
 
-    Source: vLLM 0.32, kv_cache_interface, max_memory_usage_bytes of each spec. A window that slides within a block
-    takes one block more; tokens under way are held beside the window.
+    Source: vLLM 0.33, kv_cache_interface, max_memory_usage_bytes of each spec. A window that slides within a block
+    takes one block more; tokens under way are held beside the window. Ranks of decode context parallelism share the
+    tokens of full and latent attention, and no others.
     """
     length, in_flight = options.max_model_len, options.in_flight_tokens
     if spec.kind == "state":
         return spec.held_blocks
+    if spec.kind in _SHARED_TOKENS:
+        return ceil_div(ceil_div(length, options.decode_context_parallel), spec.block_size)
+    if options.decode_context_parallel > 1:
+        raise not_modelled(f"{spec.kind} attention with decode context parallelism")
     if spec.kind == "sliding":
         return ceil_div(min(spec.reach - 1 + in_flight, length), spec.block_size) + 1
     if spec.kind == "chunked":
         return ceil_div(min(spec.reach + in_flight, length), spec.block_size)
     # an engine sets the encoder's tokens of a pass to the encoder's longest output (max_num_encoder_input_tokens)
-    tokens = spec.reach if spec.kind == "cross" else length
-    return ceil_div(tokens, spec.block_size)
+    return ceil_div(spec.reach, spec.block_size)

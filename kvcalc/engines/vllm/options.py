@@ -31,6 +31,7 @@ class VllmOptions:
         draft: what drafts them, whose layers are laid out on the last pipeline stage.
         version: its version; the one that is described where left out.
         generation: generation of the card, as its maker names it; where left out, one without newer cards' kernels.
+        decode_context_parallel: tensor-parallel ranks that share the tokens of a request among them.
         gdn_prefill_backend: kernel of gated delta nets' prefill; ``auto`` takes FlashInfer's where it is built.
     """
 
@@ -44,6 +45,7 @@ class VllmOptions:
     draft: Draft | None = None
     version: str | None = None
     generation: str = ""
+    decode_context_parallel: int = 1
     gdn_prefill_backend: GdnPrefillBackend = "auto"
 
     def __post_init__(self) -> None:
@@ -52,7 +54,8 @@ class VllmOptions:
         backends = get_args(GdnPrefillBackend)
         if self.gdn_prefill_backend not in backends:
             raise InputError(f"gdn-prefill-backend is {', '.join(backends)}, not {self.gdn_prefill_backend!r}")
-        for name in ("max_model_len", "max_num_batched_tokens", "block_size", "max_in_flight_batches"):
+        counts = ("max_model_len", "max_num_batched_tokens", "block_size", "max_in_flight_batches")
+        for name in (*counts, "decode_context_parallel"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be 1 or more, not {value}")

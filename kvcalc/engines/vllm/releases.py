@@ -145,7 +145,7 @@ def printed_tokens(layout: Layout, blocks: int, *, by_concurrency: bool) -> int:
     """
     if by_concurrency:
         return int(blocks / layout.needed_blocks * layout.max_model_len)
-    return blocks // len(layout.groups) * layout.block_size
+    return blocks // len(layout.groups) * min(group.span_tokens for group in layout.groups)
 
 
 def default_utilization(version: str | None = None) -> float:
