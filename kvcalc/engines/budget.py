@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError
 from kvcalc.engines import vllm
 from kvcalc.engines.sglang.budget import taken_before
-from kvcalc.engines.sglang.defaults import default_share
+from kvcalc.engines.sglang.defaults import default_share, workspace_factor
 from kvcalc.engines.terms import NOTHING, Interval, activation_peak, runtime_overhead
 from kvcalc.engines.vllm import budget as vllm_budget
 from kvcalc.engines.vllm.positions import position_tables
@@ -57,6 +57,7 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
         return _vllm(start, rocm=hardware.vendor == "amd")
     if engine == "sglang":
         share = default_share(start.model, hardware, parallel, start.options) if asked is None else asked
+        share *= workspace_factor(start.model, hardware, parallel, start.options)
         taken = taken_before(
             start.model,
             share=share,

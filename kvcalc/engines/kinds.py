@@ -260,10 +260,8 @@ class TokenPools:
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """See `Pool.reserved`."""
-        need = self._need(context, batch)
-        tokens = need.tokens * self.pools.token_bytes + need.window_tokens * self.pools.window_bytes
-        states = need.requests * self.pools.options.slots_per_request * self.pools.slot_bytes
-        return _reserved(self.name, int(tokens), states)
+        tokens, states = self.pools.batch_bytes(self._need(context, batch))
+        return _reserved(self.name, tokens, states)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         """See `Pool.held`."""

@@ -13,7 +13,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest
-from kvcalc.core.units import counted
+from kvcalc.core.units import bytes_text, counted
 from kvcalc.engines.budget import Interval, engine_budget
 from kvcalc.plan.deployment import draft_weights, memory_needed
 from kvcalc.plan.loaded import as_loaded, loaded_weights
@@ -119,8 +119,16 @@ class Room:
 
     @property
     def _pools_refusal(self) -> str:
-        """Why the engine does not start with so much memory for its pools; empty where it does."""
-        return "" if self.held.pools is None else self.held.pools.refusal
+        """Why the engine does not start with so much memory for its pools, or beside them; empty where it does."""
+        pools, budget = self.held.pools, self.budget
+        if pools is None or pools.refusal:
+            return "" if pools is None else pools.refusal
+        if budget is None or pools.table_bytes <= budget.outside_bytes:
+            return ""
+        return (
+            f"the table of {counted(pools.requests, 'request')} takes {bytes_text(pools.table_bytes)}, and "
+            f"{bytes_text(budget.outside_bytes)} are left outside of the share: fewer requests or a shorter context do"
+        )
 
     def holds(self, *, context: int, batch: int, beside_bytes: int = 0) -> bool:
         """Whether the cache holds a batch beside other bytes; the engine's start is another question."""
@@ -141,7 +149,9 @@ class Room:
         if not self.starts:
             return f"the cache does not hold one sequence of max-model-len {self.max_model_len:,}"
         if batch > self.max_sequences:
-            return f"the engine takes at most {counted(self.max_sequences, 'sequence')} at once"
+            slots = None if self.held.pools is None else self.held.pools.state_slots
+            states = "" if slots is None else f": it has {counted(slots, 'slot')} of recurrent states"
+            return f"the engine takes at most {counted(self.max_sequences, 'sequence')} at once{states}"
         if not self.holds(context=context, batch=batch, beside_bytes=beside_bytes):
             return f"the cache does not hold {counted(batch, 'sequence')} of {counted(context, 'token')}"
         return ""

@@ -164,6 +164,25 @@ def test_fit_takes_sglangs_own_share_and_says_what_is_left_outside(
     assert budget.outside_bytes == budget.memory_bytes - int(budget.utilization * budget.memory_bytes)
 
 
+@pytest.mark.parametrize(
+    ("model", "ranks", "length", "asked", "share"),
+    [
+        ("llama3.1-8b", 1, None, 0.8, 0.68),
+        ("llama3.1-8b", 1, 8192, 0.8, 0.8),
+        ("deepseek-v3", 8, None, 0.8, 0.68),
+        ("deepseek-v3", 4, None, 0.8, 0.8),
+    ],
+)
+def test_amds_kernels_take_a_workspace_for_long_contexts(
+    model: str, ranks: int, length: int | None, asked: float, share: float
+) -> None:
+    deployment = kvcalc.deployment(model, gpu="mi300x", tensor_parallel=ranks)
+    options = EngineOptions(utilization=asked, max_model_len=length)
+    budget = kvcalc.fit(deployment, engine="sglang", options=options, context=64).budget
+    assert budget is not None
+    assert budget.utilization == pytest.approx(share)
+
+
 def test_gemma_3_is_served_without_its_encoder() -> None:
     deployment = kvcalc.deployment("gemma-3-27b", gpu="h100-sxm")
     assert default_share(deployment.model, deployment.hardware, deployment.parallel, EngineOptions()) == 0.830

@@ -54,7 +54,7 @@ class CompressedLayers:
         return ceil_div(entries, _PAGE_STEP_BYTES) * _PAGE_STEP_BYTES
 
     def token_bytes(self, options: SglangOptions) -> tuple[float, float]:
-        """Return the bytes of a token of the pool, and of one of the windows' pool, drafts included."""
+        """Return the bytes of a token's entries, and of a token of the windows' pool, drafts included."""
         page, ring = options.page_size, _ring(_SHORT, options)
         scores = 4 * (self.head_dim + self.index_dim) * _FP32_BYTES
         window = self._page_bytes(page) / page * self.layers + ring / page * scores * self.short
@@ -62,8 +62,7 @@ class CompressedLayers:
         short += scaled_fp8_bytes(self.index_dim) / _SHORT
         long = self._page_bytes(page // _LONG) / (page // _LONG) / _LONG
         drafted = (self.layers + 1) / self.layers if options.draft_tokens else 1
-        full = options.window_ratio * window + self.short * short + self.long * long
-        return full * drafted, window * drafted
+        return (self.short * short + self.long * long) * drafted, window * drafted
 
     def _long_rows(self, requests: int, options: SglangOptions) -> int:
         ring = _ring(_LONG, options)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.model import Latent
 from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.sglang.architectures import find_architecture
-from kvcalc.engines.sglang.options import BLACKWELL
+from kvcalc.engines.sglang.options import BLACKWELL, model_length
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Parallel
     from kvcalc.engines.options import EngineOptions
 
-__all__ = ["cache_format", "chunk_tokens", "default_share", "is_multimodal", "mem_fraction_static", "vision_factor"]
+__all__ = [
+    "cache_format",
+    "chunk_tokens",
+    "default_share",
+    "is_multimodal",
+    "mem_fraction_static",
+    "vision_factor",
+    "workspace_factor",
+]
 
 # Up to which memory a card takes which chunk of a prefill, and graphs of which batch below and from tensor parallel 4
 # on.
@@ -45,6 +53,8 @@ _LEAST_CHUNK = 2048
 # Rows of the graphs of data-parallel attention, for each copy: 3 MiB, above 300 rows 4.5.
 _COPY_ROW_BYTES, _WIDE_COPY_ROW_BYTES, _WIDE_ROWS = 3 * MIB, 4.5 * MIB, 300
 _LARGE_CARD_BYTES, _LARGE_CARD_RESERVE_BYTES = 60 * GIB, 10 * GIB
+# What AMD's kernels (AITER) leave of a share beyond that many tokens, and the heads of latent attention that they have.
+_AITER_FACTOR, _SHORT_CONTEXT, _AITER_HEADS = 0.85, 8192, (16, 128)
 # Layers and width of the image encoder that others are measured by; a config that names one or none has these.
 _VISION = (24, 1024)
 # Text models that it serves without their image encoder, and those for whose prefills it captures graphs beside one.
@@ -153,6 +163,22 @@ def default_share(model: ModelProfile, hardware: HardwareProfile, parallel: Para
         vision=_vision(model) if multimodal else None,
     )
     return max(0.0, share)
+
+
+def workspace_factor(
+    model: ModelProfile, hardware: HardwareProfile, parallel: Parallel, options: EngineOptions
+) -> float:
+    """Return the part of the share, asked for or not, that AMD's kernels leave beside their workspace.
+
+    Source: SGLang 0.5.23, ``handle_attention_backend_compatibility`` (AITER beyond 8,192 tokens of context) and
+    ``get_default_attn_backend`` (of latent attention with 16 or 128 heads alone).
+    """
+    length = options.max_model_len or model_length(model)
+    if hardware.vendor != "amd" or length <= _SHORT_CONTEXT:
+        return 1.0
+    latents = (mixer for block in model.block_counts for mixer in block.mixers if isinstance(mixer, Latent))
+    heads = next((mixer.heads // (parallel.tensor * parallel.data) for mixer in latents), None)
+    return _AITER_FACTOR if heads is None or heads in _AITER_HEADS else 1.0
 
 
 def cache_format(model: ModelProfile, generation: str) -> str | None:

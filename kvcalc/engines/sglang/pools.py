@@ -99,22 +99,23 @@ class RankPools:
         """Bytes of a token of the pool and of one of the windows' pool, with the draft's, of each stage."""
         return tuple(_cell(stage, self.options) for stage in self.stages)
 
-    @property
-    def token_bytes(self) -> float:
-        """Bytes of a token in the pool of the fullest stage, a draft's among them."""
-        return max(full for full, _ in self._cells)
-
-    @property
-    def window_bytes(self) -> float:
-        """Bytes of a token in the windowed layers' pool of the fullest stage."""
-        return max(window for _, window in self._cells)
-
     def need(self, *, context: int, sequences: int) -> Need:
         """Return the need of sequences of that length: whole pages, and of the windows no more than is kept for one."""
         page = self.options.page_size
         tokens = ceil_div(context, page) * page
         window = min(tokens, ceil_div(self._window_tokens_of_request(), page) * page)
         return Need(tokens=sequences * tokens, window_tokens=sequences * window, requests=sequences)
+
+    def batch_bytes(self, need: Need) -> tuple[int, int]:
+        """Return the bytes that a batch takes of the pools of the fullest stage: for tokens, and for states."""
+        tokens = max(need.tokens * full + need.window_tokens * window for full, window in self._cells)
+        scores = (
+            stage.fixed_bytes(need.requests, self.options)
+            for stage in self.stages
+            if isinstance(stage, CompressedLayers)
+        )
+        states = need.requests * self.options.slots_per_request * self.slot_bytes
+        return int(tokens), states + max(scores, default=0)
 
     def _window_tokens_of_request(self) -> int:
         """Tokens that a running request keeps in the windows' pool at most: up to the next eviction, in whole pages.
@@ -186,12 +187,12 @@ class RankPools:
         stage, options = self.stages[place], self.options
         full, window = self._cells[place]
         if isinstance(stage, CompressedLayers):
-            requests = options.max_requests or _LEAST_REQUESTS
-            left = max(memory_bytes - stage.fixed_bytes(requests, options), 0)
-            return self._with_windows(int(left / full))
+            left = max(memory_bytes - stage.fixed_bytes(options.max_requests or 0, options), 0)
+            return self._with_windows(int(left / (options.window_ratio * window + full)))
         if not stage.windows:
-            tokens = int(memory_bytes // full) if full else options.context_length
-            return self._capped(tokens) if full else self._uniform(options.max_total_tokens or tokens)
+            if not full:  # states alone: tokens cost nothing
+                return self._uniform(options.max_total_tokens or options.context_length)
+            return self._capped(int(memory_bytes // full))
         if not stage.full:
             return self._capped(int(memory_bytes // window), alone=True)
         if options.caps_windows:

@@ -70,7 +70,7 @@ def test_scales_of_blocks_stand_in_buffers_of_their_own(name: str, data: int, sc
 
 def test_a_layer_that_reads_anothers_cache_has_buffers_of_its_own() -> None:
     shared = Shared(heads=8, kv_heads=1, head_dim=64)
-    assert _pools(_model(FULL, shared)).token_bytes == 2 * _pools(_model(FULL)).token_bytes
+    assert _pools(_model(FULL, shared)).sizes(MIB).tokens == _pools(_model(FULL)).sizes(MIB).tokens // 2
 
 
 def test_windows_do_not_count_where_sglang_has_one_pool() -> None:
@@ -190,6 +190,15 @@ def test_the_least_memory_for_a_batch_holds_it_and_less_does_not() -> None:
         least = pools.least_memory(need)
         assert pools.sizes(least).hold(need)
         assert not pools.sizes(least - 1).hold(need)
+
+
+def test_a_batch_takes_whole_pages_and_of_windows_what_is_kept() -> None:
+    pools = _pools(_model(FULL, WINDOW, architecture="gpt_oss"), block_size=16)
+    # a window of 127, 128 tokens to the next eviction, and a page before and behind: 287 tokens, 18 pages
+    assert pools.need(context=1000, sequences=2).window_tokens == 2 * 18 * 16
+    assert pools.batch_bytes(pools.need(context=1000, sequences=2)) == (2 * (1008 + 288) * 256, 0)
+    states = _pools(_model(FULL, DELTA, architecture="qwen3_next"))
+    assert states.batch_bytes(states.need(context=100, sequences=3)) == (300 * 256, 3 * 5 * SLOT)
 
 
 @pytest.mark.parametrize(("name", "words"), [("falcon", "does not serve"), ("unheard_of", "are not guessed")])

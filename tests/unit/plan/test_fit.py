@@ -82,7 +82,7 @@ def test_sglang_runs_out_of_states_before_it_runs_out_of_tokens() -> None:
     report = kvcalc.fit(kvcalc.deployment("qwen3-next-80b-a3b"), engine="sglang", kv_memory_bytes=24 * GIB, batch=32)
     assert (report.kv_capacity_tokens, report.state_slots, report.max_running_requests) == (554_968, 156, 31)
     assert (report.fits, report.max_batch) == (False, 31)
-    assert report.reason == "the engine takes at most 31 sequences at once"
+    assert report.reason == "the engine takes at most 31 sequences at once: it has 156 slots of recurrent states"
     assert report.request_table_bytes == 32 * (262_144 + 4) * 4
 
 
@@ -91,6 +91,25 @@ def test_a_pool_that_sglang_does_not_start_with_says_why() -> None:
     report = kvcalc.fit(deployment, engine="sglang", kv_memory_bytes=8 * GIB)
     assert (report.fits, report.max_batch, report.kv_capacity_tokens) == (False, 0, 0)
     assert report.reason == "3 slots of recurrent states, 5 a request, hold no request"
+
+
+def test_sglangs_table_of_requests_must_have_room_outside_of_its_share() -> None:
+    # 2,049 rows of 10,485,764 tokens, 4 B each
+    deployment = kvcalc.deployment("llama4-scout", gpu="h100-sxm", tensor_parallel=8)
+    report = kvcalc.fit(deployment, engine="sglang", context=4096)
+    assert report.request_table_bytes == 2049 * (10_485_760 + 4) * 4
+    assert (report.fits, report.max_batch) == (False, 0)
+    assert report.reason.startswith("the table of 2,048 requests takes 80.04 GiB")
+    shorter = EngineOptions(max_model_len=1_000_000)
+    assert kvcalc.fit(deployment, engine="sglang", options=shorter, context=4096).fits
+
+
+def test_sglang_says_that_its_pools_are_those_of_another_version() -> None:
+    deployment = kvcalc.deployment("qwen3-8b")
+    report = kvcalc.fit(deployment, engine="sglang", options=EngineOptions(version="0.5.9"), kv_memory_bytes=GIB)
+    assert any("another than 0.5.9" in note for note in report.notes)
+    with pytest.raises(kvcalc.InputError, match="not a version of SGLang"):
+        kvcalc.fit(deployment, engine="sglang", options=EngineOptions(version="latest"), kv_memory_bytes=GIB)
 
 
 def test_sglang_shares_the_requests_asked_for_among_copies() -> None:
