@@ -9,6 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcalc.core.traced import smaller
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
@@ -109,4 +111,4 @@ class Traits(ABC):
         """
         if self.entry is None:
             return 0
-        return tokens if self.span is None else min(tokens, self.span)
+        return tokens if self.span is None else smaller(tokens, self.span)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.traced import smaller
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import entry_bytes, heads_bytes, index_key_bytes, state_bytes
 
@@ -70,6 +71,8 @@ def chunk_pairs(query: int, past: int, chunk: int) -> int:
     >>> chunk_pairs(4, 0, 2), chunk_pairs(1, 2, 2)
     (6, 1)
     """
+    if query == 1:
+        return past % chunk + 1
 
     def up_to(tokens: int) -> int:
         chunks, rest = divmod(tokens, chunk)
@@ -86,6 +89,9 @@ def compressed_pairs(query: int, past: int, ratio: int, most: int | None = None)
     >>> compressed_pairs(4, 0, 2), compressed_pairs(4, 0, 2, 1)
     (4, 3)
     """
+    if query == 1:
+        entries = (past + 1) // ratio
+        return entries if most is None else smaller(entries, most)
 
     def up_to(tokens: int) -> int:
         capped = 0 if most is None else max(0, tokens - ratio * most)
@@ -143,12 +149,12 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
     if isinstance(mixer, Chunked):
         pairs = chunk_pairs(query, past, mixer.chunk)
         read = past_read(query, past % mixer.chunk)
-        written = min(query, mixer.chunk)
+        written = smaller(query, mixer.chunk)
     else:
         pairs = causal_pairs(query, past, mixer.span)
         if mixer.span is not None:
-            read = min(read, mixer.span if query == 1 else mixer.span - 1)
-            written = min(query, mixer.span)
+            read = smaller(read, mixer.span if query == 1 else mixer.span - 1)
+            written = smaller(query, mixer.span)
     heads = ceil_div(mixer.heads, tensor)
     reread = read * heads_bytes(mixer, formats, tensor=tensor) if isinstance(mixer, Shared) else 0
     flop = 2 * pairs * heads * (mixer.head_dim + mixer.value_dim)
@@ -159,7 +165,7 @@ def _attention_work(mixer: Attention, group: TokenGroup, formats: Formats, tenso
         flop = 2 * chosen * heads * (mixer.head_dim + mixer.value_dim)
         flop += _index_flop(indexer, query, past)
         keys = index_key_bytes(indexer, formats)
-        read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
+        read_bytes = read * keys + smaller(read, query * indexer.top_k) * (stored - keys)
     return AttentionWork(
         flop=group.sequences * flop,
         read_bytes=group.sequences * read_bytes,
@@ -195,12 +201,12 @@ def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int
         attended = causal_pairs(query, past, indexer.top_k)
         keys = index_key_bytes(indexer, formats)
         index_flop = _index_flop(indexer, query, past)
-        read_bytes = read * keys + min(read, query * indexer.top_k) * (stored - keys)
+        read_bytes = read * keys + smaller(read, query * indexer.top_k) * (stored - keys)
     flop = 2 * attended * heads * (2 * mixer.kv_lora_rank + mixer.rope_dim)
     if query > 1:
         per_pair = 2 * heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_head_dim)
         expanded_past = 2 * past * heads * mixer.kv_lora_rank * (mixer.nope_dim + mixer.value_head_dim)
-        flop = min(flop, attended * per_pair + expanded_past)
+        flop = smaller(flop, attended * per_pair + expanded_past)
     return AttentionWork(
         flop=group.sequences * (flop + index_flop),
         read_bytes=group.sequences * read_bytes,
@@ -213,13 +219,13 @@ def _compressed_work(mixer: Compressed, group: TokenGroup, formats: Formats, ten
     heads, indexer = ceil_div(mixer.heads, tensor), mixer.indexer
     entries = past_read(query, past) // mixer.ratio
     entry = entry_bytes(mixer, formats, tensor=tensor)
-    raw = min(past_read(query, past), mixer.window if query == 1 else mixer.window - 1)
+    raw = smaller(past_read(query, past), mixer.window if query == 1 else mixer.window - 1)
     most = indexer.top_k if indexer else None
     pairs = causal_pairs(query, past, mixer.window) + compressed_pairs(query, past, mixer.ratio, most)
     flop = 2 * pairs * heads * 2 * mixer.head_dim
-    chosen = entries if most is None else min(entries, query * most)
+    chosen = entries if most is None else smaller(entries, query * most)
     read_bytes = (raw + chosen) * entry
-    written = (min(query, mixer.window) + query / mixer.ratio) * entry
+    written = (smaller(query, mixer.window) + query / mixer.ratio) * entry
     if indexer is not None:
         keys = index_key_bytes(indexer, formats)
         flop += 2 * compressed_pairs(query, past, mixer.ratio) * indexer.heads * indexer.head_dim

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.traced import whole
 from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
@@ -123,13 +124,13 @@ def _keys_and_values(kv_heads: int, key_dim: int, value_dim: int, formats: Forma
     heads = kv_heads_per_rank(kv_heads, tensor)
     keys = formats.key.bytes(heads * key_dim, head_dim=key_dim)
     values = formats.value.bytes(heads * value_dim, head_dim=value_dim)
-    return int(keys + values)
+    return whole(keys + values)
 
 
 def _index_key(width: int, formats: Formats) -> int:
     """Bytes of an index key: beside packed latent vectors it is in fp8 with an fp32 scale for 128 elements."""
     key = FORMATS["fp8_scaled"] if formats.key.name.endswith("_ds_mla") else formats.key
-    return int(key.bytes(width, head_dim=width))
+    return whole(key.bytes(width, head_dim=width))
 
 
 def heads_bytes(mixer: Attention, formats: Formats, *, tensor: int = 1) -> int:
@@ -169,7 +170,7 @@ def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
     waiting = (tokens % mixer.ratio) * formats.state.bytes(2 * branches * width)
     kept = mixer.overlap and tokens >= mixer.ratio
     overlap = mixer.ratio * (formats.state.bytes(width) + FORMATS["fp32"].bytes(width)) if kept else 0
-    return int(entries + waiting + overlap)
+    return whole(entries + waiting + overlap)
 
 
 def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
@@ -187,7 +188,7 @@ def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
     heads = ceil_div(mixer.heads, tensor)
     channels = ceil_div(mixer.conv_channels, tensor)
     held = recurrent.bytes(heads * mixer.key_dim * mixer.value_dim) + formats.state.bytes(channels * mixer.conv_window)
-    return int(held) + mixer.extra_state_bytes
+    return whole(held) + mixer.extra_state_bytes
 
 
 def block_cache_bytes(block: Block, tokens: int, formats: Formats, *, tensor: int = 1) -> CacheBytes:

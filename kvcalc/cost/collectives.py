@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.traced import smaller
+
 if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixture
     from kvcalc.core.workload import Parallel
@@ -86,7 +88,8 @@ def expert_exchange(token_bytes: float, tokens: int, mixture: Mixture, parallel:
     others = (spread - 1) * (1 - (1 - 1 / spread) ** mixture.experts_per_token)
     each_way = tokens * token_bytes
     sent = mixture.experts_per_token * (spread - 1) / spread
-    return Collective(least_bytes=2 * each_way * min(others, sent), bytes=2 * each_way * sent, steps=2 * (spread - 1))
+    reached = smaller(others, sent)
+    return Collective(least_bytes=2 * each_way * reached, bytes=2 * each_way * sent, steps=2 * (spread - 1))
 
 
 def stage_transfer(token_bytes: float, tokens: int) -> Collective:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.cost_types import OpCost, StepCost
 from kvcalc.core.model import Attention, Mixture, counted
 from kvcalc.core.same import Same
+from kvcalc.core.traced import named, smaller
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.attention import encoder_flop, mixer_work
@@ -126,7 +127,8 @@ def _input_ops(
         return
     encoder = model.encoder
     encoded = sequences * encoder.tokens
-    for block, count in counted(encoder.blocks).items():
+    for block, alike in counted(encoder.blocks).items():
+        count = named(alike, "layers", beside=model.hidden_size)
         for matrix in block_matrices(block, encoder.hidden_size):
             yield matrix_cost(
                 matrix,
@@ -189,7 +191,8 @@ def _block_ops(
     encoded = sum(group.sequences for group in rank_groups if group.encoder_pass)
     counts = counted(blocks)
     vectors = 0
-    for block, count in counts.items():
+    for block, alike in counts.items():
+        count = named(alike, "layers", beside=model.hidden_size)
         prefix = f"{block.name}." if len(counts) > 1 and block.name else ""
         vectors += block.vector_parameters * count
         sizes = (model.hidden_size, prefix, count, tokens, encoded * block.encoder_tokens, parallel.tensor)
@@ -237,7 +240,7 @@ def _matrix_ops(
 def _tokens_at_experts(rank_groups: Sequence[TokenGroup], groups: Sequence[TokenGroup], parallel: Parallel) -> int:
     """Tokens that reach the experts shared by an expert-parallel group: those of all its data-parallel ranks."""
     on_rank = sum(group.tokens for group in rank_groups)
-    return min(on_rank * expert_spread(parallel), sum(group.tokens for group in groups))
+    return smaller(on_rank * expert_spread(parallel), sum(group.tokens for group in groups))
 
 
 def _mixer_op(

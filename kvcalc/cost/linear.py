@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost
+from kvcalc.core.traced import chance_of_any
 from kvcalc.cost.parameters import active_experts, expert_matrix_parameters, expert_parameters
 from kvcalc.cost.sharding import experts_per_rank, rank_matrix
 
@@ -38,7 +38,7 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
         name=name,
         part=matrix.part,
         unit=formats.multiplied_as(matrix.part),
-        flop=2 * tokens * elements * layers,
+        flop=layers * 2 * tokens * elements,
         weight_bytes=read if matrix.stored else 0,
         activation_bytes=through if matrix.stored else through + read,
         calls=layers,
@@ -80,7 +80,7 @@ def experts_touched(*, experts: int, chosen: int, zero_experts: int, tokens: int
     share = chosen / (experts + zero_experts)
     if routing == "best":
         return min(experts, max(0, chosen - zero_experts))
-    return experts * -math.expm1(tokens * math.log1p(-share)) if share < 1 else experts
+    return experts * chance_of_any(share, tokens) if share < 1 else experts
 
 
 def experts_cost(

@@ -20,6 +20,7 @@ from kvcalc.core.model import (
     State,
     counted,
 )
+from kvcalc.core.traced import called
 from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _matrix(
         part=part,
         inputs=inputs,
         outputs=outputs,
-        elements=inputs * outputs,
+        elements=called(inputs * outputs, name),
         split=split,
         pieces=pieces or whole,
         stored=stored,
@@ -108,7 +109,7 @@ def _whole(name: str, elements: int, inputs: int, *, pieces: int = 0, stored: bo
         part="attention",
         inputs=inputs,
         outputs=outputs,
-        elements=elements,
+        elements=called(elements, name),
         split="outputs",
         pieces=pieces or outputs,
         stored=stored,

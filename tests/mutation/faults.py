@@ -42,8 +42,8 @@ FAULTS = (
     Fault(
         "a multiply-add is one FLOP",
         "linear.py",
-        "flop=2 * tokens * elements * layers",
-        "flop=tokens * elements * layers",
+        "flop=layers * 2 * tokens * elements",
+        "flop=layers * tokens * elements",
     ),
     Fault(
         "weights are read for each token", "linear.py", "read = layers * formats", "read = tokens * layers * formats"
@@ -51,7 +51,7 @@ FAULTS = (
     Fault(
         "a batch reads only the experts of one token",
         "linear.py",
-        "experts * -math.expm1(tokens * math.log1p(-share))",
+        "experts * chance_of_any(share, tokens)",
         "experts * share",
         EXPERTS,
     ),
@@ -85,7 +85,7 @@ FAULTS = (
     Fault(
         "a window never fills",
         "../core/traits.py",
-        "tokens if self.span is None else min(tokens, self.span)",
+        "tokens if self.span is None else smaller(tokens, self.span)",
         "tokens",
         FIGURES,
     ),
