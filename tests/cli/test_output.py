@@ -119,8 +119,8 @@ def test_a_context_beyond_the_models_limit_is_noted(capsys: pytest.CaptureFixtur
 
 def test_explain_prints_formula_numbers_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "size", "--model", "llama2-70b", "--explain")
-    assert "kv_heads x (head_dim + value_head_dim) x b" in out
-    assert "8 * (128 + 128) * 2" in out
+    assert "kv_heads x head_dim x b (fp16) + kv_heads x value_head_dim x b (fp16)" in out
+    assert "8 * 128 * 2 + 8 * 128 * 2" in out
     assert "source: model_config https://" in out
     assert data(capsys, "size", "--model", "llama2-70b", "--explain")["explain"]
 

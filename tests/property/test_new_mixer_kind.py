@@ -20,8 +20,6 @@ from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.parameters import block_matrices
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.pools import ENGINES
-from kvcalc.plan.explain.cache import cache_text
-from kvcalc.plan.explain.mixers import mixer_terms
 from kvcalc.plan.levers.layout import plain_layout
 from kvcalc.simulate.decode_grid import decode_costs
 from kvcalc.simulate.step_terms import step_terms
@@ -60,8 +58,6 @@ ANSWERS = {
     "pass": lambda: forward_cost(MODEL, (STEP,), FORMATS),
     "grid": lambda: decode_costs(replace(DEPLOYMENT, model=MODEL), batches=[1, 2], contexts=[10, 20]),
     "terms": lambda: step_terms(replace(DEPLOYMENT, model=MODEL), kind="ideal"),
-    "explained cache": lambda: cache_text(NOVEL, FORMATS),
-    "explained work": lambda: mixer_terms(NOVEL, STEP, FORMATS, 1),
     "layout held": lambda: plain_layout(MODEL, FORMATS, PARALLEL).held_bytes(context=100, batch=2),
     "layout read": lambda: plain_layout(MODEL, FORMATS, PARALLEL).read_bytes(context=100, batch=2),
 }

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import LEAST_SUM_SHARE
 from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.core.traced import digits
 from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
-from kvcalc.plan.explain.text import number, total
+from kvcalc.plan.explain.text import total
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
         yield ExplainedStep(
             quantity=quantity,
             formula=f"max(bound, {words})",
-            expression=f"max({number(step.time.latency_s)}, {number(multiple)} * {number(reached_s)})",
+            expression=f"max({digits(step.time.latency_s)}, {digits(multiple)} * {digits(reached_s)})",
             value=value,
             unit="s",
             sources=sources,
@@ -57,24 +58,24 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
 def _terms(terms: PassTerms, calibration: Calibration) -> Iterator[str]:
     """Return the terms of a pass at the rates reached, without those that are zero."""
     if calibration.step_s:
-        yield number(calibration.step_s)
+        yield digits(calibration.step_s)
     if calibration.layer_s:
-        yield f"{terms.layers} * {number(calibration.layer_s)}"
+        yield f"{terms.layers} * {digits(calibration.layer_s)}"
     for (kind, unit), operators in terms.operators.items():
         reach = calibration.reach_of(kind, unit)
         for compute, memory, calls in operators:
             if reach.call_s:
-                yield f"{calls} * {number(reach.call_s)}"
+                yield f"{calls} * {digits(reach.call_s)}"
             if compute or memory:
                 yield _operator(compute, memory, reach)
     if terms.collectives:
-        yield f"{terms.collectives} * {number(calibration.collective_s)}"
-        yield f"{number(terms.link_s)} / {number(calibration.link_share)}"
+        yield f"{terms.collectives} * {digits(calibration.collective_s)}"
+        yield f"{digits(terms.link_s)} / {digits(calibration.link_share)}"
 
 
 def _operator(compute_s: float, memory_s: float, reach: Reach) -> str:
-    compute = f"{number(compute_s)} / {number(reach.flop_share)}"
-    memory = f"{number(memory_s)} / {number(reach.bandwidth_share)}"
+    compute = f"{digits(compute_s)} / {digits(reach.flop_share)}"
+    memory = f"{digits(memory_s)} / {digits(reach.bandwidth_share)}"
     if reach.sum_share > LEAST_SUM_SHARE:
-        return f"max({compute}, {memory}, {number(reach.sum_share)} * ({compute} + {memory}))"
+        return f"max({compute}, {memory}, {digits(reach.sum_share)} * ({compute} + {memory}))"
     return f"max({compute}, {memory})"

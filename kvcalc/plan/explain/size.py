@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Compressed, State
+from kvcalc.core.layers import State
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.cost.cache import block_cache_bytes, entry_bytes, held_tokens, state_bytes
+from kvcalc.core.traced import named, term_of, whole
+from kvcalc.core.units import ceil_div
+from kvcalc.cost.cache import entry_bytes, held_tokens, mixer_cache_bytes, state_bytes
 from kvcalc.cost.parameters import parameters
 from kvcalc.cost.sharding import rank_parameters, rank_stage
 from kvcalc.plan.deployment import held_weight_bytes
-from kvcalc.plan.explain.cache import cache_text
+from kvcalc.plan.explain.named import named_formats, named_model
 from kvcalc.plan.explain.parameters import parameter_steps
-from kvcalc.plan.explain.text import ASKED, profile_source, share, stored, total
+from kvcalc.plan.explain.text import ASKED, profile_source, total
 from kvcalc.plan.size import size_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kvcalc.core.model import Block, ModelProfile
+    from kvcalc.core.model import Mixer, ModelProfile
+    from kvcalc.core.traced import Term
     from kvcalc.core.workload import Formats
     from kvcalc.plan.deployment import Deployment
 
@@ -28,23 +31,21 @@ __all__ = ["explain_size"]
 def explain_size(deployment: Deployment, *, context: int, batch: int) -> tuple[ExplainedStep, ...]:
     """Return the steps behind a size report."""
     model, formats = deployment.model, deployment.formats
-    steps = [step for block in model.block_counts for step in _entry_steps(model, block, formats)]
     report = size_report(deployment, context=context, batch=batch)
     kv, each = report.kv, report.per_gpu
-    steps.append(_token_step(model, formats, context, kv.bytes_per_token))
-    steps.append(_sequence_step(model, formats, context, kv.bytes_per_sequence))
-    steps.append(
-        ExplainedStep(
-            quantity="kv.total_bytes",
-            formula="batch x bytes per sequence",
-            expression=f"{batch} * {kv.bytes_per_sequence}",
-            value=kv.total_bytes,
-            unit="B",
-            sources=(ASKED,),
-        )
+    total_step = ExplainedStep(
+        quantity="kv.total_bytes",
+        formula="batch x bytes per sequence",
+        expression=f"{batch} * {kv.bytes_per_sequence}",
+        value=kv.total_bytes,
+        unit="B",
+        sources=(ASKED,),
     )
     return (
-        *steps,
+        *_entry_steps(model, formats),
+        _token_step(model, formats, context, kv.bytes_per_token),
+        _sequence_step(model, formats, context, kv.bytes_per_sequence),
+        total_step,
         _rank_cache_step(deployment, context, batch, each.kv_bytes),
         *parameter_steps(model),
         _weights_step(deployment),
@@ -52,21 +53,30 @@ def explain_size(deployment: Deployment, *, context: int, batch: int) -> tuple[E
     )
 
 
-def _entry_steps(model: ModelProfile, block: Block, formats: Formats) -> Iterator[ExplainedStep]:
-    for mixer in block.mixers:
-        found = cache_text(mixer, formats)
-        if found is None:
-            continue
-        formula, expression = found
-        state = isinstance(mixer, State)
-        yield ExplainedStep(
-            quantity=f"{block.name or 'layer'}: {mixer.kind}, bytes {'of state' if state else 'per token'}",
-            formula=formula,
-            expression=expression,
-            value=state_bytes(mixer, formats) if isinstance(mixer, State) else entry_bytes(mixer, formats),
-            unit="B",
-            sources=profile_source(model, f"blocks.{block.name}"),
-        )
+def _entry_steps(model: ModelProfile, formats: Formats) -> Iterator[ExplainedStep]:
+    sizes = named_formats(formats)
+    for block, spelled in zip(model.block_counts, named_model(model).block_counts, strict=True):
+        for mixer, same in zip(block.mixers, spelled.mixers, strict=True):
+            if isinstance(mixer, State) and isinstance(same, State):
+                what, value, term = "of state", state_bytes(mixer, formats), term_of(state_bytes(same, sizes))
+            elif mixer.entry is not None:
+                what, value, term = "per token", entry_bytes(mixer, formats), term_of(entry_bytes(same, sizes))
+            else:
+                continue
+            yield ExplainedStep(
+                quantity=f"{block.name or 'layer'}: {mixer.kind}, bytes {what}",
+                formula=term.formula,
+                expression=term.expression,
+                value=value,
+                unit="B",
+                sources=profile_source(model, f"blocks.{block.name}"),
+            )
+
+
+def _beside(mixer: Mixer, formats: Formats, tokens: int) -> int:
+    """Return the bytes that a mixer keeps beside the entries of the tokens it holds, states and encoders apart."""
+    held = held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
+    return mixer_cache_bytes(mixer, tokens, formats).growing - held
 
 
 def _token_step(model: ModelProfile, formats: Formats, context: int, value: int) -> ExplainedStep:
@@ -76,8 +86,8 @@ def _token_step(model: ModelProfile, formats: Formats, context: int, value: int)
             more = held_tokens(mixer, context + 1) - held_tokens(mixer, context)
             if more:
                 terms.append(f"{count} * {more} * {entry_bytes(mixer, formats)}")
-            if isinstance(mixer, Compressed):
-                after, before = (_compressed_bytes(mixer, block, formats, tokens) for tokens in (context + 1, context))
+            if mixer.bends.group > 1:
+                after, before = (_beside(mixer, formats, tokens) for tokens in (context + 1, context))
                 terms.append(f"{count} * ({after} - {before})")
     return ExplainedStep(
         quantity="kv.bytes_per_token",
@@ -89,39 +99,37 @@ def _token_step(model: ModelProfile, formats: Formats, context: int, value: int)
     )
 
 
-def _compressed_bytes(mixer: Compressed, block: Block, formats: Formats, tokens: int) -> int:
-    """Return the bytes that a layer keeps beside the entries of its window."""
-    return block_cache_bytes(block, tokens, formats).growing - held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
-
-
-def _rank_cache_step(deployment: Deployment, context: int, batch: int, value: int) -> ExplainedStep:
-    model, formats, parallel = deployment.model, deployment.formats, deployment.parallel
-    layers = rank_stage(model, formats, parallel, tokens=context)
-    held = total(f"{count} * {size.total}" for size, count in layers)
+def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: int) -> ExplainedStep:
+    terms: list[str] = []
+    for block, count in model.block_counts.items():
+        for mixer in block.mixers:
+            held = held_tokens(mixer, context)
+            if held:
+                terms.append(f"{count} * {held} * {entry_bytes(mixer, formats)}")
+            if mixer.bends.group > 1:
+                terms.append(f"{count} * {_beside(mixer, formats, context)}")
+            state = mixer_cache_bytes(mixer, context, formats).state
+            if state:
+                terms.append(f"{count} * {state}")
     return ExplainedStep(
-        quantity="per_gpu.kv_bytes",
-        formula="sequences of a copy x sum over the layers of the fullest stage of layers x bytes on one GPU",
-        expression=f"{share(batch, parallel.data)} * ({held})",
+        quantity="kv.bytes_per_sequence",
+        formula="sum over layers of layers x tokens held x bytes per token, and layers x state",
+        expression=total(terms),
         value=value,
         unit="B",
         sources=(*profile_source(model, "layers"), ASKED),
     )
 
 
-def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: int) -> ExplainedStep:
-    terms: list[str] = []
-    for block, count in model.block_counts.items():
-        for mixer in block.mixers:
-            if isinstance(mixer, State):
-                terms.append(f"{count} * {state_bytes(mixer, formats)}")
-            elif held_tokens(mixer, context):
-                terms.append(f"{count} * {held_tokens(mixer, context)} * {entry_bytes(mixer, formats)}")
-            if isinstance(mixer, Compressed):
-                terms.append(f"{count} * {_compressed_bytes(mixer, block, formats, context)}")
+def _rank_cache_step(deployment: Deployment, context: int, batch: int, value: int) -> ExplainedStep:
+    model, formats, parallel = deployment.model, deployment.formats, deployment.parallel
+    layers = rank_stage(model, formats, parallel, tokens=context)
+    sequences = term_of(ceil_div(named(batch, "batch"), parallel.data))
+    held = total(f"{count} * {size.total}" for size, count in layers)
     return ExplainedStep(
-        quantity="kv.bytes_per_sequence",
-        formula="sum over layers of layers x tokens held x bytes per token, and layers x state",
-        expression=total(terms),
+        quantity="per_gpu.kv_bytes",
+        formula="sequences of a copy x sum over the layers of the fullest stage of layers x bytes on one GPU",
+        expression=f"{sequences.expression} * ({held})",
         value=value,
         unit="B",
         sources=(*profile_source(model, "layers"), ASKED),
@@ -133,8 +141,8 @@ def _weights_step(deployment: Deployment) -> ExplainedStep:
     if model.held_weight_bytes is not None and deployment.own_weights:
         formula, expression = "the bytes of the weight file's own tensors", str(model.held_weight_bytes)
     else:
-        by_part, expression = _parts_text(parameters(model), deployment.formats)
-        formula = f"parameters x b, {by_part}"
+        term = _parts_term(parameters(model), deployment.formats)
+        formula, expression = f"parameters x b, by part: {term.formula}", term.expression
     return ExplainedStep(
         quantity="weights.total_bytes",
         formula=formula,
@@ -149,8 +157,8 @@ def _rank_weights_step(deployment: Deployment, value: int) -> ExplainedStep:
     formula, expression = "weights.total_bytes, all on one GPU", str(value)
     if deployment.parallel.gpus > 1:
         parts = rank_parameters(deployment.model, deployment.formats, deployment.parallel)
-        by_part, expression = _parts_text(parts, deployment.formats)
-        formula = f"parameters on the fullest GPU x b, {by_part}"
+        term = _parts_term(parts, deployment.formats)
+        formula, expression = f"parameters on the fullest GPU x b, by part: {term.formula}", term.expression
     return ExplainedStep(
         quantity="per_gpu.weight_bytes",
         formula=formula,
@@ -161,8 +169,7 @@ def _rank_weights_step(deployment: Deployment, value: int) -> ExplainedStep:
     )
 
 
-def _parts_text(parts: Mapping[str, int], formats: Formats) -> tuple[str, str]:
-    """Return formats and bytes of parameters, by part."""
-    named = (f"{part} x b ({formats.of(part).name})" for part in parts)
-    texts = (stored(str(size), size, formats.of(part)) for part, size in parts.items())
-    return f"by part: {', '.join(named)}", total(texts)
+def _parts_term(parts: Mapping[str, int], formats: Formats) -> Term:
+    """Return the bytes of parameters, each part in its own format."""
+    sizes = named_formats(formats)
+    return term_of(sum(whole(sizes.of(part).bytes(named(size, part))) for part, size in parts.items()))

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.core.traced import digits
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.speculation import tree_acceptance
 from kvcalc.plan.deployment import default_context
-from kvcalc.plan.explain.text import ASKED, number, total
+from kvcalc.plan.explain.text import ASKED, total
 from kvcalc.plan.explain.times import time_steps
 from kvcalc.plan.speculative.limits import batch_limit
 from kvcalc.plan.speculative.memory import draft_memory
@@ -68,7 +69,7 @@ def _pass_steps(passes: Passes, tree: DraftTree, *, batch: int, context: int) ->
     yield ExplainedStep(
         quantity="draft_s",
         formula="sum of the draft's steps",
-        expression=total(number(time.latency_s) for time in times),
+        expression=total(digits(time.latency_s) for time in times),
         value=sum(time.latency_s for time in times),
         unit="s",
     )
@@ -87,7 +88,7 @@ def _timed(name: str, runs: Deployment, batch: int, context: int, query_tokens: 
 def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> Iterator[ExplainedStep]:
     """Explain the tokens of a round, and its time over that of a plain step."""
     times = outcome.times
-    drafted = f"{number(times.draft_s)} / {times.steps} / {number(times.plain_s)}"
+    drafted = f"{digits(times.draft_s)} / {times.steps} / {digits(times.plain_s)}"
     yield ExplainedStep(
         quantity="draft_ratio",
         formula="c = draft_s / steps / plain_s" if times.steps else "c = 0: no pass drafts",
@@ -98,7 +99,7 @@ def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool)
     yield ExplainedStep(
         quantity="verify_ratio",
         formula="v = verify_s / plain_s",
-        expression=f"{number(times.verify_s)} / {number(times.plain_s)}",
+        expression=f"{digits(times.verify_s)} / {digits(times.plain_s)}",
         value=times.verify_ratio,
         unit="plain steps",
     )
@@ -106,7 +107,7 @@ def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool)
     yield ExplainedStep(
         quantity="break_even_tokens_per_pass",
         formula="steps x c + v, which E reaches at the break-even acceptance",
-        expression=f"{times.steps} * {number(times.draft_ratio)} + {number(times.verify_ratio)}",
+        expression=f"{times.steps} * {digits(times.draft_ratio)} + {digits(times.verify_ratio)}",
         value=times.steps * times.draft_ratio + times.verify_ratio,
         unit="tokens",
         sources=(_LEVIATHAN,),
@@ -114,8 +115,8 @@ def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool)
     yield ExplainedStep(
         quantity="speedup",
         formula="E / (steps x c + v)",
-        expression=f"{number(outcome.expected_tokens)} / "
-        f"({times.steps} * {number(times.draft_ratio)} + {number(times.verify_ratio)})",
+        expression=f"{digits(outcome.expected_tokens)} / "
+        f"({times.steps} * {digits(times.draft_ratio)} + {digits(times.verify_ratio)})",
         value=outcome.speedup,
         unit="times",
         sources=(_LEVIATHAN,),
@@ -127,8 +128,8 @@ def _rate_step(outcome: Outcome, batch: int) -> ExplainedStep:
     return ExplainedStep(
         quantity="tokens_per_s",
         formula="batch x E / (draft_s + verify_s)",
-        expression=f"{batch} * {number(outcome.expected_tokens)} / "
-        f"({number(times.draft_s)} + {number(times.verify_s)})",
+        expression=f"{batch} * {digits(outcome.expected_tokens)} / "
+        f"({digits(times.draft_s)} + {digits(times.verify_s)})",
         value=batch * outcome.expected_tokens / (times.draft_s + times.verify_s),
         unit="tokens/s",
         sources=(ASKED,),
@@ -142,7 +143,7 @@ def _break_even_steps(outcome: Outcome, limit: int | None) -> Iterator[Explained
         yield ExplainedStep(
             quantity="break_even_acceptance",
             formula="the alpha at which E(alpha) = steps x c + v, by bisection",
-            expression=number(rate),
+            expression=digits(rate),
             value=rate,
             unit="of the drafted tokens",
             sources=(_LEVIATHAN,),
@@ -161,7 +162,7 @@ def _break_even_steps(outcome: Outcome, limit: int | None) -> Iterator[Explained
 def _best_step(asked: Speculation, batch: int, context: int) -> ExplainedStep:
     rounds = [asked.at(batch, context, gamma) for gamma in asked.gammas]
     best = asked.best(batch, context)
-    pairs = ", ".join(f"({number(found.speedup)}, -{found.gamma})" for found in rounds)
+    pairs = ", ".join(f"({digits(found.speedup)}, -{found.gamma})" for found in rounds)
     return ExplainedStep(
         quantity="best_gamma",
         formula="the gamma with the greatest of (speed-up, gamma), the shortest of equals; 0 where none is above 1",
@@ -174,11 +175,11 @@ def _best_step(asked: Speculation, batch: int, context: int) -> ExplainedStep:
 
 def _expected_step(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> ExplainedStep:
     formula, source = "1 + a1 + a1 a2 + ...", _LEVIATHAN
-    products = [" * ".join(number(rate) for rate in by_depth[: place + 1]) for place in range(len(by_depth))]
+    products = [" * ".join(digits(rate) for rate in by_depth[: place + 1]) for place in range(len(by_depth))]
     expression = total(("1", *products))
     if constant and outcome.tree.is_chain and by_depth[0] < 1:
         formula = "E = (1 - alpha^(gamma + 1)) / (1 - alpha)"
-        expression = f"(1 - {number(by_depth[0])} ** {outcome.gamma + 1}) / (1 - {number(by_depth[0])})"
+        expression = f"(1 - {digits(by_depth[0])} ** {outcome.gamma + 1}) / (1 - {digits(by_depth[0])})"
     elif not outcome.tree.is_chain:
         formula, source = "E = 1 + the sum over the nodes of the product of acceptances that lead to them", _TREES
         expression = total(("1", *_path_products(outcome.tree, by_depth)))
@@ -196,7 +197,7 @@ def _path_products(tree: DraftTree, by_depth: Sequence[float]) -> list[str]:
     products: list[str] = []
     for parent, share in zip(tree.parents, tree_acceptance(tree, by_depth), strict=True):
         before = "" if parent < 0 else f"{products[parent]} * "
-        products.append(before + number(share))
+        products.append(before + digits(share))
     return products
 
 

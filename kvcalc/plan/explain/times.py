@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.plan.explain.text import factor, number, profile_source, total
+from kvcalc.core.traced import digits
+from kvcalc.plan.explain.text import factor, profile_source, total
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
     yield ExplainedStep(
         quantity="intensity_flop_per_byte",
         formula="flop / bytes moved (weights, cache read and written, logits)",
-        expression=f"{number(cost.flop)} / {number(cost.compulsory_bytes)}",
+        expression=f"{digits(cost.flop)} / {digits(cost.compulsory_bytes)}",
         value=step.intensity_flop_per_byte,
         unit="FLOP/B",
     )
     yield ExplainedStep(
         quantity="ideal_s",
         formula="max(memory_s, compute_s, link_s)",
-        expression=f"max({number(time.memory_s)}, {number(time.compute_s)}, {number(time.link_s)})",
+        expression=f"max({digits(time.memory_s)}, {digits(time.compute_s)}, {digits(time.link_s)})",
         value=time.ideal_s,
         unit="s",
     )
@@ -69,7 +70,7 @@ def _place(deployment: Deployment) -> str:
 
 def _memory_text(ops: Sequence[OpCost], hardware: HardwareProfile) -> str:
     moved = (sum(getattr(op, name) for op in ops) for name in _MOVED.values())
-    return f"({total(number(size) for size in moved)}) / {number(hardware.memory_bandwidth_bytes_per_s)}"
+    return f"({total(digits(size) for size in moved)}) / {digits(hardware.memory_bandwidth_bytes_per_s)}"
 
 
 def _memory_step(ops: Sequence[OpCost], hardware: HardwareProfile, value: float, place: str) -> ExplainedStep:
@@ -92,7 +93,7 @@ def _flop_by_unit(ops: Sequence[OpCost]) -> dict[str, float]:
 
 
 def _compute_text(ops: Sequence[OpCost], hardware: HardwareProfile) -> str:
-    return total(f"{number(flop)} / {number(hardware.peak(unit))}" for unit, flop in _flop_by_unit(ops).items())
+    return total(f"{digits(flop)} / {digits(hardware.peak(unit))}" for unit, flop in _flop_by_unit(ops).items())
 
 
 def _compute_step(ops: Sequence[OpCost], hardware: HardwareProfile, value: float, place: str) -> ExplainedStep:
@@ -114,8 +115,8 @@ def _peak_sources(units: Sequence[str], hardware: HardwareProfile) -> tuple[str,
 
 
 def _link_text(ops: Sequence[OpCost], link: Link) -> str:
-    moved = total(number(op.link_bytes) for op in ops if op.link_bytes)
-    return f"{factor(moved)} / {number(link.bytes_per_s)}"
+    moved = total(digits(op.link_bytes) for op in ops if op.link_bytes)
+    return f"{factor(moved)} / {digits(link.bytes_per_s)}"
 
 
 def _link_step(ops: Sequence[OpCost], link: Link, value: float, sources: tuple[str, ...]) -> ExplainedStep:
@@ -160,13 +161,13 @@ def _serial_step(cost: StepCost, hardware: HardwareProfile, link: Link | None, v
 
 def _alone(op: OpCost, hardware: HardwareProfile, link: Link | None) -> Iterator[str]:
     """Return the time of an operator on its own."""
-    memory = f"{number(op.moved_bytes)} / {number(hardware.memory_bandwidth_bytes_per_s)}"
-    compute = f"{number(op.flop)} / {number(hardware.peak(op.unit))}"
+    memory = f"{digits(op.moved_bytes)} / {digits(hardware.memory_bandwidth_bytes_per_s)}"
+    compute = f"{digits(op.flop)} / {digits(hardware.peak(op.unit))}"
     if op.flop and op.moved_bytes:
         yield f"max({compute}, {memory})"
     elif op.flop or op.moved_bytes:
         yield compute if op.flop else memory
     if link is not None and op.collective_bytes:
-        yield f"{number(op.collective_bytes)} / {number(link.bytes_per_s)}"
+        yield f"{digits(op.collective_bytes)} / {digits(link.bytes_per_s)}"
         if link.latency_s:
-            yield f"{op.collective_steps} * {number(link.latency_s)}"
+            yield f"{op.collective_steps} * {digits(link.latency_s)}"

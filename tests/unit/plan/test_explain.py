@@ -198,17 +198,18 @@ def test_sums_are_those_of_the_operators_listed():
     for name in ("flop", "weight_bytes", "kv_read_bytes", "kv_write_bytes"):
         listed = sum(step.value for quantity, step in steps.items() if quantity.endswith(f".{name}"))
         assert steps[name].value == listed
-    assert steps["attention.query.flop"].expression == "32 * 2 * 1 * (4096 * 4096)"
-    assert steps["attention.query.weight_bytes"].expression == "32 * (4096 * 4096) * 2"
+    assert steps["attention.query.flop"].expression == "32 * 2 * 1 * (4096 * 32 * 128)"
+    assert steps["attention.query.weight_bytes"].expression == "32 * (4096 * 32 * 128) * 2"
     assert steps["full.flop"].expression == "32 * 1 * 2 * 4096 * 32 * (128 + 128)"
-    assert steps["full.kv_read_bytes"].expression == "32 * 1 * 4096 * 32 * (128 + 128) * 2"
+    assert steps["full.kv_read_bytes"].expression == "32 * 1 * 4096 * (32 * 128 * 2 + 32 * 128 * 2)"
+    assert steps["full.flop"].formula == "layers x batch x 2 x context x heads x (head_dim + value_head_dim)"
 
 
 def test_experts_are_explained_by_the_number_expected_to_be_touched():
     steps = kvcalc.explain("decode", kvcalc.deployment("mixtral-8x7b", gpu="h100"), batch=4, context=100)
     found = {step.quantity: step.expression for step in steps}
-    assert found["experts.flop"] == "32 * 2 * 4 * 2 * (3 * 4096 * 14336)"
-    assert found["experts.weight_bytes"] == "32 * 8 * (1 - (1 - 2 / 8) ** 4) * (3 * 4096 * 14336) * 2"
+    assert found["experts.flop"] == "32 * 2 * 4 * 2 * 3 * 4096 * 14336"
+    assert found["experts.weight_bytes"] == "32 * 8 * (1 - (1 - 2 / 8) ** 4) * 3 * 4096 * 14336 * 2"
 
 
 def test_a_mixed_exact_format_is_spelled_as_a_ratio_rounded_up():

@@ -11,10 +11,11 @@ import pytest
 import kvcalc
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Full
+from kvcalc.core.traced import term_of
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import entry_bytes
 from kvcalc.importers.hugging_face import import_config
-from kvcalc.plan.explain.cache import entry_text
+from kvcalc.plan.explain.named import named_formats
 
 TYPES = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
 CASES: dict[str, Any] = json.loads(TYPES.read_text(encoding="utf-8"))
@@ -54,5 +55,5 @@ def test_a_bias_of_the_head_and_an_encoder_are_explained(name: str) -> None:
 def test_an_entry_with_keys_and_values_in_formats_of_their_own_is_explained(key: str, value: str, tensor: int) -> None:
     formats = Formats(key=parse_format(key), value=parse_format(value))
     for mixer in (Full(heads=8, kv_heads=4, head_dim=64, value_head_dim=32), Full(heads=8, kv_heads=4, head_dim=96)):
-        _, expression = entry_text(mixer, formats, tensor)
+        expression = term_of(entry_bytes(mixer, named_formats(formats), tensor=tensor)).expression
         assert eval(expression, {"__builtins__": {}}) == entry_bytes(mixer, formats, tensor=tensor)  # noqa: S307
