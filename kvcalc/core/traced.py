@@ -201,7 +201,7 @@ def called(value: _Number, name: str) -> _Number:
 
     >>> size = called(named(8, "heads") * 128, "query")
     >>> (2 * size).term.formula, (2 * size).term.expression
-    ('2 x query', '2 * 8 * 128')
+    ('2 x query', '2 * (8 * 128)')
     """
     if isinstance(value, Traced):
         value = _made(plain(value), replace(value.term, name=name))

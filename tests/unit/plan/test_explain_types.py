@@ -14,6 +14,7 @@ from kvcalc.core.model import Full
 from kvcalc.core.traced import term_of
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import entry_bytes
+from kvcalc.cost.sharding import splits_evenly
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.plan.explain.named import named_formats
 
@@ -34,6 +35,8 @@ def _check(question: str, deployment: kvcalc.Deployment, report: Any, *, batch: 
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_and_a_prompt_of_every_type_are_explained(name: str, spread: dict[str, int]) -> None:
     model, _ = import_config(CASES[name]["config"], name=name)
+    if not splits_evenly(model, spread.get("tensor_parallel", 1)):
+        spread = {"tensor_parallel": 1, "pipeline_parallel": 2}
     deployment = kvcalc.deployment(model, gpu="h200", **spread)
     decode = kvcalc.decode(deployment, batches=[3], contexts=[100]).rows[0]
     _check("decode", deployment, decode, batch=3, context=100)
