@@ -97,6 +97,7 @@ FITS = {
         *((engine, "h100-sxm", model, spread) for engine, model, spread in product(_ENGINES[:2], _SERVED[1:], _SPREADS[:3])),
         *((engine, "h200", model, {}) for engine, model in product(_ENGINES[2:], _SERVED[1:])),
         *(("sglang", card, _SERVED[2], {}) for card in _CARDS),
+        *(("vllm", card, _SERVED[3], {}) for card in _CARDS),
         *((engine, "b200", model, _SPREADS[3]) for engine, model in product(_ENGINES[:2], ("deepseek-v3", "gpt-oss-120b"))),
     ]
 }  # fmt: skip
