@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.engines import vllm
+from kvcalc.engines.checkpoint import check_engine
 from kvcalc.engines.sglang.budget import taken_before
 from kvcalc.engines.sglang.defaults import default_share, workspace_factor
 from kvcalc.engines.terms import NOTHING, Interval, activation_peak, runtime_overhead
@@ -68,8 +69,7 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
     share = 1.0 if asked is None else asked
     if engine == "ideal":
         return EngineBudget(utilization=share)
-    if engine not in ("llama.cpp", "transformers"):
-        raise InputError(f"the budget of engine {engine!r} is not modelled")
+    check_engine(engine)
     peak = activation_peak(
         start.model,
         start.formats,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.cost.sharding import splits_evenly
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
 
-__all__ = ["cache_dtype", "check_split", "default_engine", "has_gguf_formats", "run_dtype"]
+__all__ = ["ENGINES", "cache_dtype", "check_engine", "check_split", "default_engine", "has_gguf_formats", "run_dtype"]
 
 _WIDE = ("fp32", "tf32", "fp64")
 # Tensor ranks that a hint names at most.
@@ -79,6 +79,21 @@ def cache_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfi
 
         return cache_format(model, generation)
     return model.kv_dtype
+
+
+# The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.
+ENGINES = ("ideal", "vllm", "llama.cpp", "sglang", "transformers")
+
+
+def check_engine(name: str) -> None:
+    """Refuse an engine whose memory is not modelled.
+
+    Raises:
+        InputError: it is not.
+    """
+    if name not in ENGINES:
+        hint = did_you_mean(name, ENGINES) or f"engines: {', '.join(ENGINES)}"
+        raise InputError(f"the memory of engine {name!r} is not modelled", hint=hint, parameter="engine")
 
 
 def check_split(model: ModelProfile, tensor: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
+from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.same import Same
 from kvcalc.engines import llama_cpp, sglang, transformers, vllm
-from kvcalc.engines.checkpoint import check_split
+from kvcalc.engines.checkpoint import check_engine, check_split
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
 from kvcalc.engines.vllm.cache_formats import check_cache_format
 from kvcalc.engines.vllm.context import check_decode_context
@@ -202,9 +202,7 @@ def pool(
         InputError: an engine whose memory is not modelled, or options it refuses.
         UnsupportedError: a model or arrangement that its memory model does not describe.
     """
-    if engine not in ENGINES:
-        hint = did_you_mean(engine, ENGINES) or f"engines: {', '.join(ENGINES)}"
-        raise InputError(f"the memory of engine {engine!r} is not modelled", hint=hint, parameter="engine")
+    check_engine(engine)
     if draft is not None and draft.method not in _METHODS.get(engine, (draft.method,)):
         raise InputError(f"{engine} does not draft by {draft.method}", hint=f"it has {', '.join(_METHODS[engine])}")
     return _pool(engine, Same(model), Same(formats), parallel, options, Same(draft))

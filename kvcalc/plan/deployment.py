@@ -11,7 +11,7 @@ from kvcalc.core.model import Mixture
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
-from kvcalc.engines.checkpoint import check_split, default_engine, run_dtype
+from kvcalc.engines.checkpoint import check_engine, check_split, default_engine, run_dtype
 from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
@@ -235,6 +235,8 @@ def deploy(
         InputError: more pipeline stages than layers, or tensor ranks that do not share the heads evenly.
         UnknownNameError: no such format.
     """
+    if engine is not None:
+        check_engine(engine)
     spread = parallel or Parallel()
     if spread.pipeline > model.layers:
         what = f"{spread.pipeline} pipeline stages for {model.layers} layers"

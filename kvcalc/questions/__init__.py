@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.errors import UnknownNameError, did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,9 +54,16 @@ def ask(name: str, given: Mapping[str, Any]) -> Any:
 
     Args:
         name: a key of `QUESTIONS`.
-        given: values of its parameters by name, as texts a command line would take or as Python objects.
+        given: values of its parameters by name (``kv_dtype``, ``max-model-len``), as texts of a command line or as
+            Python objects.
 
     Raises:
-        KvcalcError: a value that cannot be read, or what cannot be computed.
+        KvcalcError: no such question or parameter, a value that cannot be read, or what cannot be computed.
     """
-    return question(name)(**given).answer().report
+    if name not in QUESTIONS:
+        hint = did_you_mean(name, QUESTIONS) or f"questions: {', '.join(QUESTIONS)}"
+        raise UnknownNameError(f"there is no question {name!r}", hint=hint)
+    kind = question(name)
+    spelled = kind.spelled()
+    keys = {key: key.replace("-", "_") for key in given}
+    return kind(**{spelled.get(keys[key], key): value for key, value in given.items()}).answer().report

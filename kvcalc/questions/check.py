@@ -115,9 +115,7 @@ class Checks(Run):
         if not self.files and not CHECKS_FILE.exists():
             what = f"no file of checks is named and there is no {CHECKS_FILE} here"
             raise InputError(what, hint="kvcalc check --init writes one")
-        files = [Path(name) for name in self.files] or [CHECKS_FILE]
-        against = None if self.against is None else Path(self.against)
-        report = check_files(files, against=against, tolerance=self.tolerance)
+        report = check_files(self.files or (CHECKS_FILE,), against=self.against, tolerance=self.tolerance)
         return Answer(report, passed=report.passed)
 
     def _plausible(self, measured: str) -> Answer:
@@ -143,7 +141,9 @@ class Checks(Run):
         return Answer(report, hardware=deployment.hardware, passed=report.passed)
 
 
-def check_files(files: Sequence[Path], *, against: Path | None = None, tolerance: float = 0.0) -> ChecksReport:
+def check_files(
+    files: Sequence[str | Path], *, against: str | Path | None = None, tolerance: float = 0.0
+) -> ChecksReport:
     """Return the outcome of the checks of some files.
 
     Args:
@@ -157,8 +157,8 @@ def check_files(files: Sequence[Path], *, against: Path | None = None, tolerance
     from kvcalc.profiles.checks import read_checks
 
     asking = _Asking()
-    results = [result for file in files for check in read_checks(file) for result in _results(check, asking)]
-    changes, notes = ((), ()) if against is None else _changes(results, against, tolerance)
+    results = [result for file in files for check in read_checks(Path(file)) for result in _results(check, asking)]
+    changes, notes = ((), ()) if against is None else _changes(results, Path(against), tolerance)
     failures = sum(not result.passed for result in results)
     regressions = sum(change.worse for change in changes)
     return ChecksReport(

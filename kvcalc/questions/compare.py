@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+from kvcalc.core.errors import InputError, UnknownNameError, about, did_you_mean
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.ranges import check_combinations
 from kvcalc.core.readers import counts, names, texts
@@ -108,10 +108,12 @@ class OneSide(Costs, Engine, Run):
 def _listed(name: str, text: str) -> list[str]:
     """Return the values of a list option; an exception to a weight format belongs to the format before it."""
     what = name.replace("_", "-")
-    if name in ("batch", "context", *_COUNTS):
-        return [str(value) for value in counts(text, what)]
+    with about(what):
+        if name in ("batch", "context", *_COUNTS):
+            return [str(value) for value in counts(text, what)]
+        parts = names(text, what, each_once=False)
     values: list[str] = []
-    for part in names(text, what, each_once=False):
+    for part in parts:
         if "=" in part and values:
             values[-1] += f",{part}"
         else:

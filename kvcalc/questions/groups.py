@@ -9,10 +9,6 @@ from kvcalc.core.readers import count, count_from_zero, counts, flag, memory, nu
 from kvcalc.questions.declared import Question, param
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kvcalc.core.hardware import HardwareProfile
-    from kvcalc.core.model import ModelProfile
     from kvcalc.plan.deployment import Deployment
 
 __all__ = [
@@ -33,7 +29,6 @@ __all__ = [
     "Costs",
     "Drafting",
     "Engine",
-    "OnGpu",
     "Run",
     "refuse_idle_draft_options",
 ]
@@ -263,13 +258,6 @@ class Run(Question):
         started = self.given(Engine) if isinstance(self, Engine) else {}
         asked = {"gpu": self.gpu, "engine": self.engine} | self.given(Run) | costs
         return placed(self.model, started, is_started=self.is_started, **asked)
-
-
-class OnGpu(Engine, Run):
-    """A model as an engine runs it on an accelerator."""
-
-    model: str | Path | ModelProfile = MODEL
-    gpu: str | Path | HardwareProfile = GPU
 
 
 class Acceptance(Question):

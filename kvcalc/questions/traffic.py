@@ -45,7 +45,7 @@ class Traffic(Run):
                 prompt_tokens=self.prompt,
                 output_tokens=self.output_tokens,
                 batch=self.batch,
-                with_levers=",".join([self.with_levers, *levers]),
+                with_levers=",".join([*([self.with_levers] if self.with_levers else []), *levers]),
             )
         )
 

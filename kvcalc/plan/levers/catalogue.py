@@ -7,7 +7,8 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+from kvcalc.core.errors import InputError, UnknownNameError, about, did_you_mean
+from kvcalc.core.readers import names
 from kvcalc.core.units import parse_count
 from kvcalc.plan.levers import changes
 from kvcalc.plan.levers.layout import Layout, plain_layout
@@ -181,9 +182,10 @@ def parse_levers(text: str) -> tuple[ChosenLever, ...]:
 
     Raises:
         UnknownNameError: no such lever.
-        InputError: a value that the lever cannot take.
+        InputError: an empty name, or a value that the lever cannot take.
     """
-    return tuple(_parsed(part.strip()) for part in text.split(",") if part.strip())
+    with about("with"):
+        return tuple(_parsed(part) for part in names(text, "with", each_once=False)) if text.strip() else ()
 
 
 def _parsed(text: str) -> ChosenLever:
