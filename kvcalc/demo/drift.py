@@ -16,15 +16,15 @@ import numpy as np
 
 from kvcalc.core.ranges import check_between
 from kvcalc.demo.decoder import MAX_SEED
-from kvcalc.render.charts.pieces import Axis, chart, line_layer
+from kvcalc.render.charts import Axis, chart, line_layer
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading
+from kvcalc.render.tables import grid, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kvcalc.render.charts.pieces import Spec
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
     Array = NDArray[np.float64]

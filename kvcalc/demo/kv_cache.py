@@ -12,16 +12,16 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
 from kvcalc.core.units import bytes_text, number_text
 from kvcalc.demo.decoder import DecoderShape, generate, random_decoder
-from kvcalc.render.charts.pieces import Axis, chart, line_layer
+from kvcalc.render.charts import Axis, chart, line_layer
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, heading
+from kvcalc.render.tables import facts, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kvcalc.demo.decoder import ForwardPass, Tokens
-    from kvcalc.render.charts.pieces import Spec
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
 __all__ = ["KvCacheReport", "KvCacheStep", "demo_kv_cache"]

@@ -13,7 +13,7 @@ from kvcalc.render.tables import printed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.render.charts.pieces import Spec
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
 __all__ = ["Lesson", "animate", "lesson_text", "step_texts"]

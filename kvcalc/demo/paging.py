@@ -13,16 +13,16 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
 from kvcalc.core.units import ceil_div, number_text
 from kvcalc.demo.sharing import SharingEvent, sharing_events
-from kvcalc.render.charts.pieces import Axis, chart, line_layer
+from kvcalc.render.charts import Axis, chart, line_layer
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading
+from kvcalc.render.tables import grid, heading
 from kvcalc.render.terminal import line_chart
 from kvcalc.simulate.blocks import BlockPool, BlockTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.render.charts.pieces import Spec
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
 __all__ = ["CONVERSATIONS", "PagingReport", "PagingScheme", "PagingStep", "demo_paging"]

@@ -13,16 +13,16 @@ from kvcalc.core.ranges import check_between
 from kvcalc.core.speculation import chain
 from kvcalc.core.units import counted, number_text
 from kvcalc.demo.decoder import DecoderShape, forward, random_decoder
-from kvcalc.render.charts.pieces import Axis, chart, line_layer
+from kvcalc.render.charts import Axis, chart, line_layer
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading
+from kvcalc.render.tables import grid, heading
 from kvcalc.render.terminal import line_chart
 from kvcalc.simulate.speculative import decode, greedy, speculate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.render.charts.pieces import Spec
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
     from kvcalc.simulate.speculative import NextToken, Run, Tokens
 

@@ -46,8 +46,7 @@ OPTIONS = (
 )
 # What runs only with PyTorch, an engine, a browser or in a process of its own, and is tested there.
 LEFT_OUT = ("kvcalc/measure/", "kvcalc/__main__.py", "kvcalc/workers.py", "kvcalc/child.py", "kvcalc/questions/bench.py", "kvcalc/questions/crosscheck.py", "kvcalc/cli/measuring.py",
-            "kvcalc/render/tables/bench.py", "kvcalc/render/tables/crosscheck.py",
-            "kvcalc/render/charts/bench.py", "kvcalc/render/charts/crosscheck.py")  # fmt: skip
+            "kvcalc/render/reports/bench.py", "kvcalc/render/reports/crosscheck.py")  # fmt: skip
 # Numbers here are looks: widths, shades, how many ticks.
 LOOKS, NUMBERS = "kvcalc/render/", ("constant", "factor")
 

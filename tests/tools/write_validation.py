@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc import api
 from kvcalc.evidence.names import listed_rules
-from kvcalc.render.tables.validate import COLUMNS, figure_cells
+from kvcalc.render.reports.validate import COLUMNS, figure_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

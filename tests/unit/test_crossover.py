@@ -14,7 +14,7 @@ from kvcalc.measure.crossover import bound_crossover, crossings, knee_batch
 from kvcalc.measure.scale import with_layers
 from kvcalc.plan.deployment import deploy
 from kvcalc.plan.steps import timed_step
-from kvcalc.render.tables.crosscheck import parts
+from kvcalc.render.reports.crosscheck import parts
 
 REPORTS = sorted((Path(__file__).parents[1] / "measurements").glob("*.json"))
 CROSSING = next(path for path in REPORTS if "crossing" in path.name)

@@ -7,8 +7,7 @@ import pytest
 import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
-from kvcalc.render.charts import chart_spec
-from kvcalc.render.charts.pieces import Axis, heat_map
+from kvcalc.render.charts import Axis, chart_spec, heat_map
 
 
 def _values(spec):

@@ -1,18 +1,19 @@
-"""The table of ``kvcalc check``."""
+"""The tables of ``kvcalc check``: assertions, and whether a measured speed is possible."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 from kvcalc.render.words import expected_text, figure_text
 
 if TYPE_CHECKING:
+    from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.checks import ChecksReport
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["measured_parts", "parts"]
 
 
 def parts(report: ChecksReport) -> list[Part]:
@@ -48,3 +49,18 @@ def _verdict(report: ChecksReport) -> Text:
 
 def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:,.3g}"
+
+
+def measured_parts(report: CheckReport) -> list[Part]:
+    """Return each assertion: its verdict, and what was expected and found."""
+    shown: list[Part] = []
+    for check in report.checks:
+        verdict = check.verdict or ("passed" if check.passed else "failed")
+        shown.append(Text(verdict, style="bold" if check.passed else "bold red"))
+        shown.append(facts([("check", check.name), ("expected", check.expected), ("actual", check.actual)]))
+        if check.assumptions:
+            shown += [Text(), heading("Which assumption would have to be wrong, any one of them")]
+            shown += [Text(f"- {each.text}: {each.bound_share:.0%} of the bound") for each in check.assumptions]
+        elif not check.passed and check.measured_s is not None:
+            shown.append(Text("no single change of formats, drafts, sequences, accelerator or GPUs makes it possible"))
+    return [*shown, *note_lines(report.notes)]

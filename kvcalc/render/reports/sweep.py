@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import bytes_text, counted, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import grid, heading, note_lines
+from kvcalc.render.tables import grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.sweep import SweepReport

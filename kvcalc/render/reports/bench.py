@@ -1,4 +1,4 @@
-"""The tables of ``kvcalc bench``."""
+"""The tables and chart of ``kvcalc bench``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.core.reports.measure import BenchReport, BenchRow
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["machine_text", "parts", "reach_lines"]
+__all__ = ["machine_text", "parts", "reach_lines", "spec"]
 
 
 def machine_text(report: object) -> str:
@@ -82,3 +83,21 @@ def reach_lines(calibration: Calibration) -> Part:
 def _reached(reach: Reach) -> str:
     shares = f"{reach.bandwidth_share:.0%} of bandwidth, {reach.flop_share:.0%} of peak"
     return f"{shares}, at least {reach.sum_share:.0%} of the sum of both, {seconds_text(reach.call_s)} a call"
+
+
+def spec(report: BenchReport) -> Spec:
+    """Return a line for each way to stream through memory, over working sets from those that caches hold."""
+    from kvcalc.render.charts import Axis, chart, line_layer
+
+    x = Axis(field="working_set_bytes", title="working set, B", scale="log")
+    y = Axis(field="bytes_per_s", title="bytes moved, B/s")
+    rows = [
+        {"stream": f"{row.kind}: {row.name}", x.field: row.working_set_bytes, y.field: row.bytes_per_s}
+        for row in report.rows
+        if row.kind in ("read", "write", "copy")
+    ]
+    rows.sort(key=lambda row: (str(row["stream"]), float(row[x.field] or 0)))
+    told = [f"{report.title}, {report.date}", f"source: kvcalc bench on {report.device}"]
+    return chart(
+        [line_layer(rows, x=x, y=y, series="stream", title="stream")], title="Bandwidth reached", subtitle=told
+    )

@@ -1,23 +1,26 @@
-"""The table of ``kvcalc simulate``."""
+"""The tables and charts of ``kvcalc simulate``."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import counted, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from kvcalc.core.reports.simulate import Capacity, ServerSetup, ServingSummary, SimulateReport
+    from kvcalc.core.reports.steps import StepsReport
+    from kvcalc.render.charts import Axis, Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "spec", "steps_parts"]
 
 _LATENCIES = {
     "ttft_s": "to first token (TTFT)",
@@ -144,3 +147,103 @@ def _over_time(report: SimulateReport) -> str:
 
 def _hits(ratio: float | None) -> str:
     return "not modelled" if ratio is None else f"{ratio:.1%}"
+
+
+_NAMES = {"ttft": "to first token", "tpot": "per output token", "inter_token": "between tokens",
+          "e2e": "to last token"}  # fmt: skip
+_HEIGHT = 180
+_MIN_S = 1e-6
+
+
+def spec(report: SimulateReport) -> Spec:
+    """Return four charts, one below the other."""
+    from kvcalc.render.charts import Axis, chart
+
+    time = Axis(field="time_s", title="time, s", format=",~r")
+    over_time = [
+        (
+            _series_rows(report, {"running_requests": "running", "waiting_requests": "waiting"}),
+            "requests",
+            "Requests at once",
+            "linear",
+        ),
+        (_series_rows(report, {"cache_used_share": "cache"}), "share of the blocks", "Cache in use", "linear"),
+        (_series_rows(report, {"ttft_s": "to first token", "inter_token_s": "between tokens"}), "s", "Latency", "log"),
+    ]
+    told = [
+        f"{report.workload}; {formats_text(report.formats)}; step times: {report.setup.step_times}",
+        f"source: kvcalc simulate, profiles {report.model} and {report.gpu}",
+    ]
+    charts = [_panel(rows, time, y, title, scale) for rows, y, title, scale in over_time]
+    charts.append(_panel(_distribution(report), Axis(field="time_s", title="latency, s", scale="log", format=",~r"),
+                         "percent of requests or tokens", "Latencies at most", "linear"))  # fmt: skip
+    whole = chart([], title=f"Serving: {report.model} on {gpus_text(report)}", subtitle=told)
+    for name in ("layer", "width", "height"):
+        del whole[name]
+    return whole | {"vconcat": charts, "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}}}
+
+
+def _panel(rows: list[Mapping[str, Any]], x: Axis, y: str, title: str, scale: Any) -> Spec:
+    from kvcalc.render.charts import Axis, chart, line_layer
+
+    up = Axis(field="value", title=y, scale=scale, format=",~r")
+    panel = chart([line_layer(rows, x=x, y=up, series="what", title="", points=False)], title=title, height=_HEIGHT)
+    del panel["$schema"], panel["config"]
+    return panel
+
+
+def _series_rows(report: SimulateReport, fields: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    return [
+        {"time_s": (row.start_s + row.end_s) / 2, "value": getattr(row, field), "what": name}
+        for field, name in fields.items()
+        for row in report.series
+        if getattr(row, field) is not None
+    ]
+
+
+def _distribution(report: SimulateReport) -> list[Mapping[str, Any]]:
+    return [
+        {"time_s": value_s, "value": percent, "what": name}
+        for field, name in _NAMES.items()
+        for percent, value_s in enumerate(report.percentiles_s[field], 1)
+        if not math.isnan(value_s) and value_s > _MIN_S
+    ]
+
+
+_MAX_STEPS = 40
+
+
+def steps_parts(report: StepsReport) -> list[Part]:
+    """Return the totals, and a row for each step in which something but decoding happened."""
+    eventful = [step for step in report.steps if _eventful(step)]
+    rows = [
+        [
+            number_text(step["step"]),
+            number_text(sum(step["scheduled"].values())),
+            number_text(step["running"]),
+            number_text(step["waiting"]),
+            number_text(step["free_blocks_end"]),
+            " ".join(_events(step)),
+        ]
+        for step in eventful[:_MAX_STEPS]
+    ]
+    left = len(eventful) - len(rows)
+    more = [Text(f"and {number_text(left)} more; --output csv or --json lists every step")] if left else []
+    totals = ", ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in report.totals.items())
+    columns = ["step", "tokens", "running", "waiting", "free blocks", "events"]
+    return [
+        heading(f"Steps of {report.name}" if report.name else "Steps"),
+        Text(totals),
+        grid(columns, rows, left=5),
+        *more,
+        *note_lines(report.notes),
+    ]
+
+
+def _eventful(step: Mapping[str, Any]) -> bool:
+    return any(step[name] for name in ("new", "resumed", "preempted", "finished"))
+
+
+def _events(step: Mapping[str, Any]) -> list[str]:
+    signs = {"new": "+", "resumed": "^", "preempted": "!", "finished": "-"}
+    return [sign + name for kind, sign in signs.items() for name in step[kind]]

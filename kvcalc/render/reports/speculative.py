@@ -1,4 +1,4 @@
-"""The tables of ``kvcalc speculate``."""
+"""The tables and chart of ``kvcalc speculate``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, figure_grid, grid, heading, note_lines
+from kvcalc.render.tables import facts, figure_grid, grid, heading, note_lines
 from kvcalc.render.terminal import heat_map
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.speculative import PayingRange, SpeculativeReport
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "spec"]
 
 _SPEEDUPS = ("expected_tokens_per_pass", "speedup", "serial_speedup", "break_even_acceptance")
 _ROWS = ("batch", "context", "gamma", *_SPEEDUPS, "draft_ratio", "verify_ratio", "tokens_per_s", "fits")
@@ -151,3 +152,39 @@ def _map(report: SpeculativeReport) -> Part:
     }
     shown = heat_map(cells, across="acceptance", down="batch", middle=1.0)
     return Text(shown if all(cell.fits for cell in report.map) else f"{shown}\n- does not fit into memory")
+
+
+def spec(report: SpeculativeReport) -> Spec:
+    """Return a cell for each batch and rate of acceptance, at the report's first context; a dash where none fits."""
+    from kvcalc.render.charts import Axis, chart, heat_map
+
+    held, beyond = (
+        [
+            {
+                "batch": f"{cell.batch:,}",
+                "acceptance": f"{cell.acceptance:g}",
+                "speedup": cell.speedup,
+                "gamma": cell.gamma,
+            }
+            for cell in report.map
+            if cell.fits is fits
+        ]
+        for fits in (True, False)
+    )
+    field = heat_map(
+        held,
+        x=Axis(field="acceptance", title="acceptance of a drafted token", scale="names"),
+        y=Axis(field="batch", title="batch, sequences", scale="names"),
+        value=Axis(field="speedup", title="speed-up", format=".2f"),
+        middle=1.0,
+        without=beyond,
+    )
+    drafted = f"{report.method}, draft {report.draft}" if report.draft else report.method
+    gammas = {cell.gamma for cell in report.map}
+    told = [
+        f"{drafted}; gamma {gammas.pop() if len(gammas) == 1 else 'the best of each cell'}; context {report.context:,}",
+        f"{formats_text(report.formats)}; ideal times, over plain decoding: below 1, beyond the line, it does not pay",
+        *(["–: does not fit into memory"] if beyond else []),  # noqa: RUF001
+        f"source: kvcalc, profiles {report.model}{f', {report.draft}' if report.draft else ''} and {report.gpu}",
+    ]
+    return chart([field], title=f"Speculation: {report.model} on {gpus_text(report)}", subtitle=told)

@@ -1,7 +1,10 @@
-"""Pieces that the tables of several reports are made of."""
+"""Tables for a terminal: what reports print, and the pieces that their tables are made of."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +19,30 @@ from kvcalc.core.units import (
     seconds_text,
     usd_text,
 )
-from kvcalc.render.layout import Column, Grid, Text
+from kvcalc.render.layout import Column, Grid, Text, laid_out
+from kvcalc.render.reports import shown_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.render.layout import Part
 
-__all__ = ["facts", "figure_grid", "figure_text", "grid", "heading", "memory_text", "misfit_lines", "note_lines"]
+__all__ = [
+    "facts",
+    "figure_grid",
+    "figure_text",
+    "grid",
+    "heading",
+    "memory_text",
+    "misfit_lines",
+    "note_lines",
+    "printed",
+    "table_parts",
+    "table_text",
+]
 
+_WIDTH = 110
 # How a figure is printed, by the end of its name; the first that matches counts.
 _TEXTS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_bytes_per_s", rate_text),
@@ -40,6 +58,46 @@ _TEXTS: tuple[tuple[str, Callable[[float], str]], ...] = (
 )
 
 _WORDS = ("limiter", "fits", "reason")
+
+
+def table_text(report: Any, explained: Sequence[ExplainedStep] = ()) -> str:
+    """Return a report as the text of tables, coloured where standard output is a terminal that takes colour."""
+    return printed([*table_parts(report), *_explained(explained)])
+
+
+def table_parts(report: Any) -> list[Part]:
+    """Return a report as the parts of its table, from top to bottom."""
+    parts = shown_by(report, "parts")
+    assert parts is not None, report.schema
+    made: list[Part] = parts()
+    return made
+
+
+def printed(parts: Sequence[Part], *, plain: bool = False) -> str:
+    """Lay parts out as text that ends with a newline; ``plain`` never has colour."""
+    is_terminal = sys.stdout.isatty()
+    columns = os.environ.get("COLUMNS", "")
+    width = (
+        shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else int(columns) if columns.isdigit() else _WIDTH
+    )
+    coloured = is_terminal and not plain and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return laid_out(parts, width=max(60, width), styled=coloured)
+
+
+def _explained(steps: Sequence[ExplainedStep]) -> list[Part]:
+    if not steps:
+        return []
+    shown: list[Part] = [Text(), Text("How each number comes about", style="bold")]
+    last: tuple[str, ...] = ()
+    for step in steps:
+        shown.append(Text(f"{step.quantity} = {step.formula}"))
+        shown.append(Text(f"    = {step.expression}"))
+        value = seconds_text(step.value) if step.unit == "s" else f"{number_text(step.value)} {step.unit}"
+        shown.append(Text(f"    = {value}"))
+        # a source is printed where it changes, not under each of twenty steps
+        shown += [Text(f"    source: {source}", style="dim") for source in step.sources if step.sources != last]
+        last = step.sources or last
+    return shown
 
 
 def figure_text(name: str, value: Any, digits: int | None = None) -> str:
@@ -86,8 +144,8 @@ def figure_grid(
 def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Grid:
     """Return a table whose first ``left`` columns, and those of words by name, stand left and numbers right."""
     named = [
-        Column(name=name, justify="left" if place < left or name in _WORDS else "right")
-        for place, name in enumerate(columns)
+        Column(name=name, justify="left" if index < left or name in _WORDS else "right")
+        for index, name in enumerate(columns)
     ]
     return Grid(named, [list(row) for row in rows])
 

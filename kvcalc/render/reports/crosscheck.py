@@ -1,19 +1,20 @@
-"""The tables of ``kvcalc crosscheck``."""
+"""The tables and chart of ``kvcalc crosscheck``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.bench import machine_text, reach_lines
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.reports.bench import machine_text, reach_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow, MeasuredSpeculation
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "spec"]
 
 
 def parts(report: CrosscheckReport) -> list[Part]:
@@ -173,3 +174,29 @@ def _speculation(found: MeasuredSpeculation) -> Part:
             ("speed-up, predicted", f"{found.predicted_speedup:.2f}", "at that acceptance and these times"),
         ]
     )
+
+
+def spec(report: CrosscheckReport) -> Spec:
+    """Return points above the diagonal for the bounds, about it for the estimates."""
+    from kvcalc.render.charts import Axis, chart, line_layer, point_layer
+
+    x = Axis(field="predicted_s", title="predicted step, s", scale="log", format="~g")
+    y = Axis(field="measured_s", title="measured step, s", scale="log", format="~g")
+    rows: list[dict[str, Any]] = []
+    for row in report.rows:
+        what = {"model": row.model, "format": row.format, "batch": row.batch, "context": row.context}
+        rows.append({"against": "bound", x.field: row.bound_s, y.field: row.measured_s, **what})
+        if row.estimate_s is not None:
+            rows.append({"against": "estimate", x.field: row.estimate_s, y.field: row.measured_s, **what})
+    ends = [min(row[x.field] for row in rows), max(max(row[x.field], row[y.field]) for row in rows)] if rows else []
+    diagonal = [{x.field: end, y.field: end, "line": "measured = predicted"} for end in ends]
+    told = [
+        f"{report.title}, {report.date}",
+        f"ceilings: {report.gpu}",
+        f"source: kvcalc crosscheck on {report.device}",
+    ]
+    layers = [
+        line_layer(diagonal, x=x, y=y, series="line", points=False),
+        point_layer(rows, x=x, y=y, series="against", title="measured against", colour="black"),
+    ]
+    return chart(layers, title="Decode steps: measured against predicted", subtitle=told)

@@ -1,22 +1,25 @@
-"""The tables of ``kvcalc decode`` and ``kvcalc prefill``."""
+"""The tables and charts of ``kvcalc decode`` and ``kvcalc prefill``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, counted, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, figure_grid, grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.tables import facts, figure_grid, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.reports.speed import EstimatedWith, PartCost, PrefillReport, PrefillRow
+    from kvcalc.render.charts import Axis, Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["memory_spec", "parts", "spec"]
 
 _PRICE = "usd_per_million_tokens"
 # Figures that are hypothetical where the batch does not fit.
@@ -209,3 +212,102 @@ def _prefill(report: PrefillReport) -> list[Part]:
     title = heading(_title(report, "Prefill"))
     shown = [*parts, *_estimate_table(report), *note_lines(report.notes)]
     return [*_warnings(report), title, figure_grid(report.rows, _columns(report), shown=_cell), *shown]
+
+
+_GREY = "#555555"
+
+
+def spec(report: DecodeReport | PrefillReport) -> Spec:
+    """Return tokens/s of decoding, or the time to first token, over batch or length; the other tells lines apart."""
+    from kvcalc.render.charts import Axis, chart, line_layer
+
+    if isinstance(report, DecodeReport):
+        length, what = "context", "Decode bound"
+        y = Axis(field="tokens_per_s", title="tokens/s at most", format=",~r")
+        rows: list[Mapping[str, Any]] = [_chart_row(row, "context", row.context) for row in report.rows]
+    else:
+        length, what = "prompt", "Prefill bound"
+        y = Axis(field="ideal_s", title="time to first token at least, s", format="~g")
+        rows = [_chart_row(row, "prompt", row.prompt) for row in report.rows]
+    counts = {name: len({row[name] for row in rows}) for name in ("batch", length)}
+    across, apart = ("batch", length) if counts["batch"] >= counts[length] else (length, "batch")
+    x = Axis(
+        field=across,
+        title="batch, sequences" if across == "batch" else f"{length}, tokens",
+        scale="log" if counts[across] > 1 else "linear",
+    )
+    lines = line_layer(rows, x=x, y=y, series=apart if counts[apart] > 1 else None, title=apart)
+    told = [
+        formats_text(report.formats) + (f", {apart} {rows[0][apart]:,}" if counts[apart] == 1 else ""),
+        "bound: everything overlapped, no measurement beats it",
+        *_estimate_subtitle(report),
+        f"source: kvcalc, profiles {report.model} and {report.gpu}",
+    ]
+    return chart(
+        [lines, *_estimate_layers(rows, x, y)], title=f"{what}: {report.model} on {gpus_text(report)}", subtitle=told
+    )
+
+
+def _chart_row(row: DecodeRow | PrefillRow, length: str, tokens: int) -> Mapping[str, Any]:
+    shown = {"tokens_per_s": row.tokens_per_s, "ideal_s": row.ideal_s, "limiter": row.limiter, "fits": row.fits}
+    if row.estimate_s is None:
+        return {"batch": row.batch, length: tokens, **shown}
+    times = {"estimate_s": row.estimate_s, "low_s": row.estimate_low_s, "high_s": row.estimate_high_s}
+    return {"batch": row.batch, length: tokens, **shown, **times}
+
+
+def _estimate_layers(rows: Sequence[Mapping[str, Any]], x: Axis, y: Axis) -> list[Spec]:
+    """Return the estimates as points and their intervals as strokes, in the unit of the axis."""
+    from kvcalc.render.charts import point_layer, range_layer
+
+    found = []
+    for row in rows:
+        if "estimate_s" in row:
+            rate = y.field == "tokens_per_s"
+            values = (row["tokens_per_s"] * row["ideal_s"] / row[name] if rate else row[name]
+                      for name in ("estimate_s", "low_s", "high_s"))  # fmt: skip
+            middle, *ends = values
+            place = {"batch": row["batch"], x.field: row[x.field]}
+            found.append({**place, y.field: middle, "from": ends[0], "to": ends[1]})
+    if not found:
+        return []
+    strokes = range_layer(found, x=x, y=replace(y, field="from"), to="to", colour=_GREY)
+    return [strokes, point_layer(found, x=x, y=y, size=30, colour=_GREY)]
+
+
+def _estimate_subtitle(report: DecodeReport | PrefillReport) -> list[str]:
+    used = report.calibration
+    return [] if used is None else [f"points: estimate by {used.name}; four of five measurements lie on the strokes"]
+
+
+_MAX_OVER_MEMORY = 2
+
+
+def memory_spec(report: DecodeReport | PrefillReport) -> Spec:
+    """Return the bytes on the fullest GPU over the context, a line for each batch, below the memory there is.
+
+    Raises:
+        InputError: a report of prefill, whose memory is not drawn.
+    """
+    if not isinstance(report, DecodeReport):
+        raise InputError("kvcalc.prefill/memory has no chart")
+    from kvcalc.render.charts import Axis, chart, limit_layer, line_layer
+
+    rows = [
+        {"context": row.context, "batch": f"{row.batch:,}", "bytes": row.memory_needed_bytes, "fits": row.fits}
+        for row in report.rows
+    ]
+    x = Axis(field="context", title="context, tokens", scale="log")
+    y = Axis(field="bytes", title="memory of the fullest GPU, bytes")
+    lines = line_layer(rows, x=x, y=y, series="batch", title="batch, sequences")
+    # what is far above the memory says no more than that it does not fit: lines end at the edge
+    lines["mark"] |= {"clip": True, "point": lines["mark"]["point"] | {"clip": True}}
+    shown = min(max(row.memory_needed_bytes for row in report.rows), _MAX_OVER_MEMORY * report.memory_bytes)
+    lines["encoding"]["y"]["scale"] = {"domainMax": max(shown, report.memory_bytes)}
+    told = [
+        f"{formats_text(report.formats)}; weights and cache, without what an engine adds",
+        "horizontal line: the GPU's memory",
+        f"source: kvcalc, profiles {report.model} and {report.gpu}",
+    ]
+    limit = limit_layer(report.memory_bytes, along=y)
+    return chart([lines, limit], title=f"Memory: {report.model} on {gpus_text(report)}", subtitle=told)

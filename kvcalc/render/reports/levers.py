@@ -1,4 +1,4 @@
-"""The table of ``kvcalc levers``."""
+"""The table and chart of ``kvcalc levers``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import figure_grid, grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.tables import figure_grid, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.terminal import overlap_chart
 from kvcalc.render.words import formats_text
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.reports.levers import HeadlineRow, LeverRow, LeversReport
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "spec"]
 
 _COLUMNS = ("lever", "cuts", "kv_total_bytes", "kv_factor", "reserved_bytes", "read_total_bytes", "read_factor",
             "retrofit")  # fmt: skip
@@ -102,3 +103,29 @@ def _headlines(headlines: Sequence[HeadlineRow]) -> list[Part]:
     columns = ["published throughput over memory", "workload", "factor", "memory", "throughput left"]
     title = heading("A headline taken apart: memory follows from the architecture")
     return [title, grid(columns, rows, left=2), Text(_ASSUMED)]
+
+
+def spec(report: LeversReport) -> Spec:
+    """Return two points for each lever that acts: bytes held and bytes read by a step."""
+    from kvcalc.render.charts import Axis, chart, point_layer
+
+    rows = [
+        {"lever": row.lever, "bytes": size, "what": what}
+        for row in report.rows
+        if row.applies
+        for what, size in (("held", row.kv_total_bytes), ("read by a step", row.read_total_bytes))
+        if size
+    ]
+    points = point_layer(
+        rows,
+        x=Axis(field="bytes", title="bytes of the cache", scale="log"),
+        y=Axis(field="lever", title="lever", scale="names"),
+        series="what",
+        title="cache",
+        size=90,
+    )
+    told = [
+        f"{counted(report.context, 'token')}, batch {report.batch:,}; {formats_text(report.formats)}",
+        f"source: kvcalc, profile {report.model}",
+    ]
+    return chart([points], title=f"Ways to shrink the cache of {report.model}", subtitle=told)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import MemoryPart, ReconcileReport, ReconcileRow

@@ -1,4 +1,4 @@
-"""The table of ``kvcalc size``."""
+"""The tables of ``kvcalc size`` and ``kvcalc models quants``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kvcalc.core.reports.quants import QuantRow, QuantsReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "quants_parts"]
 
 _TOWERS = ("vision", "audio", "talker")
 
@@ -84,3 +85,23 @@ def _size_grid(report: SizeReport) -> list[Part]:
     rows = [[number_text(context), *(cells[context, batch] for batch in batches)] for context in contexts]
     columns = ["context", *(f"batch {batch}" for batch in batches)]
     return [heading("KV cache in total"), grid(columns, rows, left=0)]
+
+
+def quants_parts(report: QuantsReport) -> list[Part]:
+    """Return a row for each recipe, the largest file first."""
+    memory = report.memory_bytes
+    columns = ["recipe", "size", "bits a weight"]
+    title = f"{report.model} by llama-quantize"
+    if memory is not None:
+        columns += ["fits", "longest context"]
+        title += f", {counted(report.context, 'token')} in {bytes_text(memory)}"
+    table = grid([*columns, "matrices in"], [_quant_cells(row, with_memory=memory is not None) for row in report.rows])
+    table.columns[-1].justify = "left"
+    needed = [row.recipe for row in report.rows if row.needs_imatrix]
+    imatrix = (f"made only with an importance matrix: {', '.join(needed)}",) if needed else ()
+    return [heading(title), table, Text(), *note_lines([*imatrix, *report.notes])]
+
+
+def _quant_cells(row: QuantRow, *, with_memory: bool) -> list[str]:
+    room = ["yes" if row.fits else "no", number_text(row.max_context or 0)] if with_memory else []
+    return [row.recipe, bytes_text(row.total_bytes), f"{row.bits_per_weight:.2f}", *room, row.mixture]

@@ -1,4 +1,4 @@
-"""Building blocks of charts: Vega-Lite specifications as plain mappings.
+"""Charts as Vega-Lite specifications: those of reports, their files, and the pieces that they are made of.
 
 One look for all of them: series differ in colour *and* in dash or shape, so that a print in grey can be read; every
 axis says its unit; the subtitle says what the figures are and where they come from.
@@ -7,8 +7,12 @@ axis says its unit; the subtitle says what the figures are and where they come f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
+
+from kvcalc.core.errors import InputError
+from kvcalc.render.reports import shown_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,11 +22,15 @@ __all__ = [
     "Spec",
     "bar_layer",
     "chart",
+    "chart_spec",
     "heat_map",
     "limit_layer",
     "line_layer",
+    "picture",
     "point_layer",
     "range_layer",
+    "require_drawing",
+    "runtime",
 ]
 
 Spec = dict[str, Any]
@@ -36,6 +44,67 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _LIMIT = "#444444"
 _DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
+_PNG_SCALE = 2.0
+
+
+def chart_spec(report: Any, *, view: str = "") -> Spec:
+    """Return the chart of a report as a Vega-Lite specification.
+
+    Args:
+        report: a report.
+        view: which of its charts, where it has several; the first where left out.
+
+    Raises:
+        InputError: a report that has no such chart.
+    """
+    spec = shown_by(report, f"{view}_spec" if view else "spec")
+    if spec is None:
+        kind = report.schema.partition("/")[0]
+        raise InputError(f"{kind}/{view} has no chart" if view else f"{kind} has no chart")
+    made: Spec = spec()
+    return made
+
+
+def require_drawing() -> None:
+    """Refuse to draw where the library that does it is not installed.
+
+    Raises:
+        InputError: it is not.
+    """
+    if find_spec("vl_convert") is None:
+        raise InputError("charts are drawn by vl-convert, which is not installed", hint='pip install "kvcalc[charts]"')
+
+
+def runtime() -> str:
+    """Return the JavaScript that draws specifications, as one module without imports; it takes seconds to put together.
+
+    It sets ``window.vegaEmbed``, whose option ``ast`` draws without ``eval``.
+
+    Raises:
+        InputError: the library that it comes from is not installed.
+    """
+    require_drawing()
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def picture(spec: Spec, kind: str) -> bytes:
+    """Return a chart as the content of a file: ``svg``, ``png``, or ``html``, a page that needs no network.
+
+    The JavaScript engine that draws ends the process where it gets too little memory.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    require_drawing()
+    import vl_convert
+
+    if kind == "svg":
+        return str(vl_convert.vegalite_to_svg(spec)).encode()
+    if kind == "png":
+        return bytes(vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE))
+    return str(vl_convert.vegalite_to_html(spec, bundle=True)).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

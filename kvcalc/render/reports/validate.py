@@ -1,18 +1,20 @@
-"""The table of ``kvcalc validate``."""
+"""The table and chart of ``kvcalc validate``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import number_text, seconds_text
+from kvcalc.core.errors import InputError
+from kvcalc.core.units import counted, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import facts, grid, heading, note_lines
+from kvcalc.render.tables import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["COLUMNS", "figure_cells", "parts"]
+__all__ = ["COLUMNS", "figure_cells", "parts", "spec"]
 
 # What is printed of a group of records, in the order of `figure_cells`.
 COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
@@ -139,3 +141,44 @@ def _reasons(report: ValidateReport, *statuses: str) -> list[tuple[str, ...]]:
         if outcome.status in statuses and outcome.reason:
             counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
     return [(f"{count:,}", reason) for reason, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))]
+
+
+# How far the line reaches beyond the outermost records.
+_MARGIN = 1.3
+
+
+def spec(report: ValidateReport) -> Spec:
+    """Return a point for each measured time over its bound, and the line that none may lie below.
+
+    Raises:
+        InputError: no record that was held against a bound.
+    """
+    from kvcalc.render.charts import Axis, chart, line_layer, point_layer
+
+    x = Axis(field="bound_s", title="bound, s", scale="log")
+    y = Axis(field="measured_s", title="measured, s", scale="log")
+    rows: list[dict[str, Any]] = [
+        {
+            "suite": outcome.suite if outcome.status != "explained" else f"{outcome.suite}, beaten for a cause",
+            x.field: outcome.bound,
+            y.field: outcome.measured,
+            "of bound": f"{outcome.share:.0%}",
+            "record": outcome.id,
+            "model": outcome.model,
+            "hardware": outcome.hardware,
+            "cause": outcome.reason,
+        }
+        for outcome in report.outcomes
+        if outcome.share is not None
+    ]
+    if not rows:
+        raise InputError("no record was held against a bound: there is nothing to draw")
+    ends = (min(row[x.field] for row in rows) / _MARGIN, max(row[x.field] for row in rows) * _MARGIN)
+    line = line_layer([{x.field: end, y.field: end} for end in ends], x=x, y=y, points=False)
+    line["encoding"]["color"] = {"value": "black"}
+    points = point_layer(rows, x=x, y=y, series="suite", title="suite", size=24)
+    told = [
+        f"{counted(len(rows), 'record')}; below the line a measurement beats its bound",
+        f"source: kvcalc validate, {report.records_file or 'shipped records'}",
+    ]
+    return chart([line, points], title="Measured over bound", subtitle=told)

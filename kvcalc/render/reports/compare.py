@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables.pieces import figure_text, grid, heading, note_lines
+from kvcalc.render.tables import figure_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.compare import CompareReport, CompareRow, CompareValue

@@ -1,0 +1,121 @@
+"""The table and charts of ``kvcalc roofline``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import flop_rate_text, number_text, rate_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables import figure_grid, grid, heading, note_lines
+from kvcalc.render.words import gpus_text
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.roofline import RooflinePoint, RooflineReport
+    from kvcalc.render.charts import Spec
+    from kvcalc.render.layout import Part
+
+__all__ = ["intensity_spec", "parts", "spec"]
+
+_POINT = ("model", "phase", "batch", "context", "intensity_flop_per_byte", "attainable_flop_per_s", "limiter", "fits")
+
+
+def parts(report: RooflineReport) -> list[Part]:
+    """Return ceilings, chart, points and plateaus."""
+    from kvcalc.render.terminal import roofline_chart
+
+    ceilings = [
+        [unit, flop_rate_text(rate), f"{number_text(report.ridge_flop_per_byte[unit])} FLOP/B"]
+        for unit, rate in report.peak_flop_per_s.items()
+    ]
+    title = f"Roofline: {gpus_text(report)}, memory {rate_text(report.memory_bandwidth_bytes_per_s)}"
+    shown: list[Part] = [heading(title), grid(["format", "dense peak", "ridge point"], ceilings)]
+    shown += [Text(), Text(roofline_chart(report))]
+    if report.points:
+        shown += [Text(), heading("Points"), figure_grid(report.points, _POINT, left=2, shown=_fits)]
+    if report.plateaus:
+        rows = [
+            [
+                row.model,
+                number_text(row.context),
+                f"{number_text(row.plateau_flop_per_byte)} FLOP/B",
+                number_text(row.half_batch),
+                "never: the cache is the limit"
+                if row.compute_bound_batch is None
+                else number_text(row.compute_bound_batch),
+            ]
+            for row in report.plateaus
+        ]
+        columns = ["model", "context", "plateau", "half at batch", "compute-bound from batch"]
+        shown += [Text(), heading("Where the batch stops helping decode"), grid(columns, rows)]
+    return [*shown, *note_lines(report.notes)]
+
+
+def _fits(point: RooflinePoint, name: str, text: str) -> str:
+    return "no: hypothetical" if name == "fits" and not point.fits else text
+
+
+# How far the axis reaches beyond the outermost ridge or point.
+_MARGIN = 4.0
+
+
+def spec(report: RooflineReport) -> Spec:
+    """Return ceilings as lines that bend at their ridge points, and each pass as a point."""
+    from kvcalc.render.charts import Axis, chart, line_layer, point_layer
+
+    x = Axis(field="intensity_flop_per_byte", title="arithmetic intensity, FLOP/B", scale="log", format="~g")
+    y = Axis(field="attainable_flop_per_s", title="FLOP/s at most", scale="log")
+    bandwidth = report.memory_bandwidth_bytes_per_s
+    points = [point.intensity_flop_per_byte for point in report.points]
+    left = min([1.0, *points])
+    right = max([_MARGIN * max(report.ridge_flop_per_byte.values()), *points])
+    same: dict[float, list[str]] = {}
+    for unit, peak in report.peak_flop_per_s.items():
+        same.setdefault(peak, []).append(unit)
+    ceilings = [
+        {x.field: intensity, y.field: min(peak, intensity * bandwidth), "format": ", ".join(units)}
+        for peak, units in sorted(same.items())
+        for intensity in (left, report.ridge_flop_per_byte[units[0]], right)
+    ]
+    layers = [line_layer(ceilings, x=x, y=y, series="format", title="dense peak", points=False)]
+    if report.points:
+        rows = [
+            {
+                "pass": f"{point.model}, {point.phase}",
+                x.field: point.intensity_flop_per_byte,
+                y.field: point.attainable_flop_per_s,
+                "batch": point.batch,
+                "context": point.context,
+                "limiter": point.limiter,
+            }
+            for point in report.points
+        ]
+        layers.append(point_layer(rows, x=x, y=y, series="pass", title="pass", colour="black"))
+    told = [f"memory {rate_text(bandwidth)}", f"source: kvcalc, profile {report.gpu}"]
+    return chart(layers, title=f"Roofline: {gpus_text(report)}", subtitle=told)
+
+
+def intensity_spec(report: RooflineReport) -> Spec:
+    """Return a line for each model and context over the batch, with its plateau where it has one."""
+    from kvcalc.render.charts import Axis, chart, limit_layer, line_layer
+
+    models = {point.model for point in report.points}
+    rows = [
+        {
+            "batch": point.batch,
+            "intensity": point.intensity_flop_per_byte,
+            "pass": (f"{point.model}, " if len(models) > 1 else "") + f"context {point.context:,}",
+            "limiter": point.limiter,
+        }
+        for point in report.points
+        if point.phase == "decode"
+    ]
+    x = Axis(field="batch", title="batch, sequences", scale="log")
+    y = Axis(field="intensity", title="arithmetic intensity, FLOP/B", scale="log", format="~g")
+    plateaus = [limit_layer(row.plateau_flop_per_byte, along=y) for row in report.plateaus
+                if row.plateau_flop_per_byte is not None]  # fmt: skip
+    told = [
+        "FLOP over compulsory bytes of a decode step; horizontal lines: what it tends to as the batch grows",
+        f"source: kvcalc, profiles {', '.join(sorted(models))} and {report.gpu}",
+    ]
+    lines = line_layer(rows, x=x, y=y, series="pass", title="decode")
+    return chart([lines, *plateaus], title=f"Intensity: {gpus_text(report)}", subtitle=told)
