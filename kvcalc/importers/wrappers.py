@@ -26,15 +26,18 @@ _TIED_BY: dict[str, frozenset[str]] = {
     "wrapper": frozenset((
         "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "florence2", "fuyu", "gemma3", "gemma4", "glm5_next",
         "glmasr", "got_ocr2", "granite_speech", "idefics3", "internvl", "janus", "lfm2_vl", "lighton_ocr", "llava_next",
-        "mistral3", "ovis2", "paligemma", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "smolvlm", "step3p7",
-        "video_llava", "vipllava",
+        "mistral3", "muse_glimmer", "ovis2", "paligemma", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe",
+        "smolvlm", "step3p7", "video_llava", "vipllava",
     )),
     "either": frozenset((
+        "blip", "hunyuan_vl", "kosmos-2", "paddleocr_vl",
         "glm4v_moe", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl", "qwen2_5_vl", "qwen2_vl",
         "video_llama_3",
     )),
-    "text": frozenset(("llama4",)),
-    "never": frozenset(("audioflamingo3", "mllama", "muse_spark", "musicflamingo", "qwen2_audio", "voxtral")),
+    "text": frozenset(("kosmos-2.5", "llama4")),
+    "never": frozenset((
+        "audioflamingo3", "cosmos3_edge", "mllama", "molmo2", "muse_spark", "musicflamingo", "qwen2_audio", "voxtral",
+    )),
 }  # fmt: skip
 
 

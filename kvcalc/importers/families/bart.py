@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Cross, Encoder, Full, Head, Mixture, Table
-from kvcalc.importers.families.encoder import bart_block, input_note
+from kvcalc.importers.families.encoder import bart_block, input_note, only_tied
 from kvcalc.importers.families.shape import Shape, attention_biases, head_width, mlp, mlp_biases, refuse
 
 if TYPE_CHECKING:
@@ -153,9 +153,7 @@ def pegasus_x(config: Config) -> Shape:
 def led(config: Config) -> Shape:
     """LED: an encoder of local attention, with further projections for the tokens that see everything."""
     hidden, vocabulary = config.integer("d_model"), config.integer("vocab_size")
-    tied = config.flag("tie_word_embeddings", default=True)
-    if not tied:
-        raise refuse(config, "tie_word_embeddings", "an LED whose stacks have token tables of their own")
+    only_tied(config)
     config.pass_over("attention_window", "the encoder keeps no cache")
     limits = {side: config.integer(f"max_{side}_position_embeddings") for side in ("encoder", "decoder")}
     tables = {side: Table(name="position", rows=limit, width=hidden) for side, limit in limits.items()}
@@ -186,6 +184,8 @@ def led(config: Config) -> Shape:
 
 def fsmt(config: Config) -> Shape:
     """FSMT: a vocabulary for each language; computed positions, which the class keeps as tables with two rows more."""
+    if config.flag("tie_word_embeddings", default=False):
+        raise refuse(config, "tie_word_embeddings", "an FSMT whose languages share a vocabulary")
     hidden, limit = config.integer("d_model"), config.integer("max_position_embeddings")
     places = Table(name="position", rows=limit + 2, width=hidden)
     rows = [config.integer(f"{side}_vocab_size") for side in ("src", "tgt")]
@@ -195,7 +195,7 @@ def fsmt(config: Config) -> Shape:
         context_limit=limit,
         blocks=(bart_block(config, "decoder", hidden, encoder_tokens=limit),) * config.integer("decoder_layers"),
         embeddings=(target, places),
-        head=Head(rows=target.rows, tied=config.flag("tie_word_embeddings", default=False)),
+        head=Head(rows=target.rows),
         encoder=Encoder(
             hidden_size=hidden,
             blocks=(bart_block(config, "encoder", hidden, encoder_tokens=0),) * config.integer("encoder_layers"),
@@ -210,6 +210,7 @@ def seamless_m4t(config: Config) -> Shape:
     """SeamlessM4T from text to text: M2M-100's stacks; its speech encoder, units and vocoder are other models."""
     hidden, limit = config.integer("hidden_size"), config.integer("max_position_embeddings")
     rows = config.integer("vocab_size")
+    only_tied(config)
     decoder = bart_block(config, "decoder", hidden, encoder_tokens=limit)
     encoder = bart_block(config, "encoder", hidden, encoder_tokens=0)
     return Shape(
@@ -217,7 +218,7 @@ def seamless_m4t(config: Config) -> Shape:
         context_limit=limit,
         blocks=(decoder,) * config.integer("decoder_layers"),
         embeddings=(Table(name="token", rows=rows, width=hidden),),
-        head=Head(rows=rows, tied=config.flag("tie_word_embeddings", default=True)),
+        head=Head(rows=rows, tied=True),
         encoder=Encoder(
             hidden_size=hidden,
             blocks=(encoder,) * config.integer("encoder_layers"),
@@ -236,6 +237,7 @@ def prophetnet(config: Config) -> Shape:
     """
     if not config.flag("add_cross_attention", default=True):
         raise refuse(config, "add_cross_attention", "a ProphetNet that does not attend to its encoder")
+    only_tied(config)
     hidden, limit = config.integer("hidden_size"), config.integer("max_position_embeddings")
     vocabulary = config.integer("vocab_size")
     blocks = {}
@@ -266,7 +268,7 @@ def prophetnet(config: Config) -> Shape:
             places,
             Table(name="ngram", rows=config.integer("ngram"), width=hidden),
         ),
-        head=Head(rows=vocabulary, tied=config.flag("tie_word_embeddings", default=True)),
+        head=Head(rows=vocabulary, tied=True),
         encoder=Encoder(
             hidden_size=hidden,
             blocks=blocks["encoder"],

@@ -29,6 +29,7 @@ class _Line:
         last_norm: whether the last layer's output is.
         transform: whether a map and a norm stand before the head.
         pooler: whether the map over the first token is built, which generation does not use.
+        switched: whether ``use_bias`` switches the biases of queries, keys and values.
     """
 
     segments: bool = True
@@ -36,21 +37,24 @@ class _Line:
     last_norm: bool = False
     transform: bool = True
     pooler: bool = False
+    switched: bool = False
 
 
-def _layers(config: Config, hidden: int, *, further: int = 0) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+def _layers(
+    config: Config, hidden: int, *, further: int = 0, biased: bool = True
+) -> tuple[tuple[Block, ...], tuple[str, ...]]:
     """Return the layers, with a cache where the model is a decoder, and a note where it is none.
 
     Args:
         config: the config.
         hidden: width of the hidden state.
         further: vector parameters of a layer besides its norms and biases.
+        biased: whether queries, keys and values have biases.
     """
     if config.flag("add_cross_attention", default=False):
         raise refuse(config, "add_cross_attention", f"a {config.text('model_type')} with cross-attention")
     query, inner = config.integer("num_attention_heads"), config.integer("intermediate_size")
     width = head_width(config, hidden, query)
-    biased = config.flag("use_bias", default=True)
     vectors = attention_biases(query, query, width, hidden, inputs=biased, output=True)
     vectors += mlp_biases(inner, hidden, gated=False) + 4 * hidden + further
     decoder = config.flag("is_decoder", default=False)
@@ -79,7 +83,7 @@ def _line(line: _Line) -> Rule:
 
     def rule(config: Config) -> Shape:
         hidden = config.integer("hidden_size")
-        blocks, notes = _layers(config, hidden)
+        blocks, notes = _layers(config, hidden, biased=not line.switched or config.flag("use_bias"))
         tables = _tables(config, hidden, segments=line.segments)
         if config.flag("use_task_id", default=False):
             tables += (Table(name="task", rows=config.integer("task_type_vocab_size"), width=hidden),)
@@ -87,7 +91,7 @@ def _line(line: _Line) -> Rule:
         vectors = 2 * hidden * (line.first_norm + line.last_norm)
         vectors += 3 * hidden if line.transform else 0
         vectors += hidden * hidden + hidden if line.pooler else 0
-        return _shape(config, blocks, tables, matrices=transformed, vectors=vectors, notes=notes)
+        return _shape(config, blocks, tables, matrices=transformed, vectors=vectors, untied_bias=True, notes=notes)
 
     return rule
 
@@ -100,10 +104,15 @@ def _shape(
     matrices: int,
     vectors: int,
     head_width: int | None = None,
+    untied_bias: bool = False,
     notes: tuple[str, ...],
 ) -> Shape:
-    """Return a model whose head has a bias and, unless the config says otherwise, the token table."""
+    """Return a model whose head has a bias and, unless the config says otherwise, the token table.
+
+    Where it has not, its class makes a second bias for the head (``untied_bias``).
+    """
     tied = config.flag("tie_word_embeddings", default=True)
+    vectors += 0 if tied or not untied_bias else tables[0].rows
     return Shape(
         hidden_size=config.integer("hidden_size"),
         context_limit=config.integer("max_position_embeddings"),
@@ -143,7 +152,7 @@ def big_bird(config: Config) -> Shape:
     sparse = config.text("attention_type") == "block_sparse"
     if sparse and config.flag("is_decoder", default=False):
         raise refuse(config, "attention_type", "a BigBird that is a decoder and attends to blocks")
-    return _line(_Line(pooler=True))(config)
+    return _line(_Line(pooler=True, switched=True))(config)
 
 
 def roformer(config: Config) -> Shape:
@@ -156,7 +165,16 @@ def roformer(config: Config) -> Shape:
     widened = narrow * hidden if narrow != hidden else 0
     vectors = 2 * narrow + 3 * narrow + (hidden if widened else 0)
     matrices = widened + hidden * narrow
-    return _shape(config, blocks, tables, matrices=matrices, vectors=vectors, head_width=narrow, notes=notes)
+    return _shape(
+        config,
+        blocks,
+        tables,
+        matrices=matrices,
+        vectors=vectors,
+        head_width=narrow,
+        untied_bias=True,
+        notes=notes,
+    )
 
 
 def roc_bert(config: Config) -> Shape:
@@ -165,15 +183,20 @@ def roc_bert(config: Config) -> Shape:
     blocks, notes = _layers(config, hidden)
     tables, wide = _tables(config, hidden, segments=True), hidden
     for name in ("pronunciation", "shape"):
-        if config.flag(f"enable_{name}", default=True):
-            width = config.integer(f"{name}_embed_dim")
-            tables += (Table(name=name, rows=config.integer(f"{name}_vocab_size"), width=width),)
-            wide += width
+        width = config.integer(f"{name}_embed_dim")
+        tables += (Table(name=name, rows=config.integer(f"{name}_vocab_size"), width=width),)
+        wide += width if config.flag(f"enable_{name}", default=True) else 0
     joined = config.flag("concat_input", default=True)
     if not joined:
         raise refuse(config, "concat_input", "a RoCBert that adds its tables")
     return _shape(
-        config, blocks, tables, matrices=wide * hidden + hidden * hidden, vectors=2 * hidden + 4 * hidden, notes=notes
+        config,
+        blocks,
+        tables,
+        matrices=wide * hidden + hidden * hidden,
+        vectors=2 * hidden + 4 * hidden,
+        untied_bias=True,
+        notes=notes,
     )
 
 
@@ -188,7 +211,7 @@ def xmod(config: Config) -> Shape:
     blocks, notes = _layers(config, hidden, further=adapters)
     tables = _tables(config, hidden, segments=True)
     vectors = 2 * hidden + 3 * hidden
-    return _shape(config, blocks, tables, matrices=hidden * hidden, vectors=vectors, notes=notes)
+    return _shape(config, blocks, tables, matrices=hidden * hidden, vectors=vectors, untied_bias=True, notes=notes)
 
 
 def xlm(config: Config) -> Shape:

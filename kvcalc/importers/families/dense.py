@@ -120,6 +120,16 @@ def glm_ocr(config: Config) -> Shape:
     return alike(config, norms=4 * config.integer("hidden_size"))
 
 
+def chameleon(config: Config) -> Shape:
+    """Chameleon: queries and keys normalised, with a weight and a bias for each element of each head."""
+    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
+    if config.flag("swin_norm", default=False):
+        config.pass_over("swin_norm", "norms stand behind attention and MLP, as many as before them")
+    query, kv, width = heads(config, hidden=hidden)
+    vectors = 2 * (query + kv) * width
+    return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=2 * hidden, vectors=vectors)
+
+
 def molmo2(config: Config) -> Shape:
     """Molmo 2's text model: queries and keys normalised head by head; tokens of images have rows of their own."""
     hidden, bias = config.integer("hidden_size"), config.flag("qkv_bias", "attention_bias", default=False)
@@ -261,9 +271,11 @@ RULES: dict[str, Rule] = {
     "apertus1p5_text": apertus1p5,
     "arcee": arcee,
     "bitnet": bitnet,
+    "chameleon": chameleon,
     "cohere": cohere,
     "cosmos3_edge_text": arcee,
     "diffllama": diffllama,
+    "emu3_text_model": llama,
     "ernie4_5": ernie4_5,
     "exaone": llama,
     "gemma": gemma,
@@ -273,6 +285,7 @@ RULES: dict[str, Rule] = {
     "glm4v_text": glm4v,
     "glm_ocr_text": glm_ocr,
     "granite": llama,
+    "granite4_vision_text": llama,
     "granite_docling_text": llama,
     "helium": helium,
     "hunyuan_v1_dense": hunyuan,

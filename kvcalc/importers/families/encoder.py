@@ -22,12 +22,19 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule
 
-__all__ = ["RULES", "bart_block", "input_note"]
+__all__ = ["RULES", "bart_block", "input_note", "only_tied"]
 
 
 def input_note(tokens: int, what: str = "tokens") -> str:
     """Return the note on the length of the input that cross-attention is counted for."""
     return f"cross-attention is counted for an input of {tokens} {what}"
+
+
+def only_tied(config: Config) -> None:
+    """Refuse a model whose stacks and head do not share one token table."""
+    if not config.flag("tie_word_embeddings", default=True):
+        what = f"a {config.text('model_type')} whose stacks and head have token tables of their own"
+        raise refuse(config, "tie_word_embeddings", what)
 
 
 def bart_block(config: Config, side: str, hidden: int, *, encoder_tokens: int, biased: int = 4) -> Block:

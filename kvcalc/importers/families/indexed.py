@@ -17,7 +17,7 @@ from kvcalc.importers.families.latent import (
     latent_mtp,
     only_indexed,
 )
-from kvcalc.importers.families.shape import decoder_shape, layer_list, mlp_biases, refuse, stack
+from kvcalc.importers.families.shape import decoder_shape, layer_list, refuse, stack
 from kvcalc.importers.families.windowed import layer_overrides
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def dots3_note(config: Config) -> Shape:
     ]
     first = first_dense(config, layers, default=1)
     mlps = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=first)
-    blocks = stack(mixers, _dots_feeds(config, hidden, mlps), norms=2 * hidden)
+    blocks = stack(mixers, _dots_feeds(config, mlps), norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden, notes=latent_mtp(config), varied=True)
 
 
@@ -195,13 +195,15 @@ def windowed_latent(latent: Latent, hidden: int, window: int) -> Sliding:
     )
 
 
-def _dots_feeds(config: Config, hidden: int, kinds: list[str]) -> list[tuple[Mlp, int]]:
-    inner, bias = config.integer("intermediate_size"), config.flag("mlp_bias", default=False)
+def _dots_feeds(config: Config, kinds: list[str]) -> list[tuple[Mlp, int]]:
+    config.pass_over("mlp_bias", "no MLP of the text model has biases")
     shared = config.integer("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size")
     shared *= config.integer("n_shared_experts", least=0)
-    dense = Gated(width=inner), mlp_biases(inner, hidden) if bias else 0
-    sparse = replace(latent_experts(config), shared_width=shared), mlp_biases(shared, hidden) if bias else 0
-    return [sparse if kind == "sparse" else dense for kind in kinds]
+    dense, sparse = (
+        Gated(width=config.integer("intermediate_size")),
+        replace(latent_experts(config), shared_width=shared),
+    )
+    return [(sparse if kind == "sparse" else dense, 0) for kind in kinds]
 
 
 RULES: dict[str, Rule] = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Block, Gated, Head, Mixture, State
-from kvcalc.importers.families.shape import decoder_shape, layer_list, mtp_notes, refuse, windowed
+from kvcalc.core.model import Block, Full, Gated, Head, Mixture, Sliding, State
+from kvcalc.importers.families.shape import decoder_shape, layer_list, mtp_notes, windowed
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer
@@ -21,6 +21,8 @@ __all__ = ["RULES"]
 
 _LOCAL, _GLOBAL = "hybrid_sliding", "hybrid"
 _CONVOLUTIONS_OF_THE_HIDDEN_STATE = 2
+# For queries, keys, values and the MLP.
+_MESSAGES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +87,17 @@ def _kinds(config: Config, layers: int) -> list[str]:
     return layer_list(config, "layer_types", layers=layers, known=(_LOCAL, _GLOBAL), default=default)
 
 
-def _shape(config: Config, blocks: list[Block], hidden: int, *, vectors: int, matrices: int = 0) -> Shape:
-    """Return a decoder with a norm on the embeddings and a head of its own, shorter than a padded token table."""
+def _shape(config: Config, blocks: list[Block], hidden: int, *, vectors: int) -> Shape:
+    """Return a decoder with a norm on the embeddings and a head of its own."""
     notes = mtp_notes(config, "num_mtp_layers")
-    shape = decoder_shape(config, tuple(blocks), hidden=hidden, vectors=vectors, matrices=matrices, notes=notes)
-    return replace(shape, head=Head(rows=config.integer_or(shape.embeddings[0].rows, "unpadded_vocab_size")))
+    shape = decoder_shape(config, tuple(blocks), hidden=hidden, vectors=vectors, notes=notes)
+    return replace(shape, head=Head(rows=shape.embeddings[0].rows))
 
 
 def inkling(config: Config) -> Shape:
     """Inkling: norms on queries and keys, mixtures whose router also weighs the shared experts.
+
+    The head has as many rows as the token table; ``unpadded_vocab_size`` cuts its logits alone.
 
     Where a config has ``dense_intermediate_size``, ``intermediate_size`` is the width of an expert.
     """
@@ -164,25 +168,46 @@ def inkling2(config: Config) -> Shape:
         _inkling2_block(config, attentions[kind], experts, hidden, local=kind == _LOCAL, first=index == 0)
         for index, kind in enumerate(_kinds(config, layers))
     ]
-    return _shape(config, blocks, hidden, vectors=3 * hidden)
+    shape = _shape(config, blocks, hidden, vectors=3 * hidden)
+    return replace(shape, head=Head(rows=config.integer("unpadded_vocab_size")))
 
 
 def inkling2_loop(config: Config) -> Shape:
-    """Inkling 2 with a run of layers that is passed several times; a model without such layers is as `inkling2`."""
-    hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+    """Inkling 2 whose middle layers are passed several times, each pass with a cache and states of its own.
+
+    Layers of the loop have four gates on messages from the pass before. In a further pass the experts that a token
+    chooses stand as an MLP of their width together, whose weights the first pass has.
+    """
+    shape, hidden = inkling2(config), config.integer("hidden_size")
     loop = config.child("loop_config")
 
     def setting(old: str, key: str) -> int:
         return loop.integer(old) if loop.has(old) else config.integer(key)
 
     start, end = setting("core_start", "loop_layer_index_start"), setting("core_end", "loop_layer_index_end")
-    passes = setting("num_passes", "loop_num_passes")
+    passes, rank = setting("num_passes", "loop_num_passes"), setting("gate_rank", "loop_gate_rank")
     if end < start:
         raise config.bad("loop_layer_index_end", end, f"a layer behind {start}, where the loop begins")
-    if passes > 1 and start < min(end, layers):
-        raise refuse(config, "loop_num_passes", "a run of mixtures of experts that is passed several times")
-    shape = inkling2(config)
-    return replace(shape, vector_parameters=shape.vector_parameters + (end - start) * 4 * hidden)
+    gates = _MESSAGES * 2 * hidden * 2 * rank
+    run = tuple(
+        replace(block, name=f"{block.name}-loop", matrix_parameters=block.matrix_parameters + gates)
+        for block in shape.blocks[start:end]
+    )
+    blocks = (*shape.blocks[:start], *run, *map(_again, run * (passes - 1)), *shape.blocks[end:])
+    vectors = shape.vector_parameters + (end - start) * _MESSAGES * hidden
+    notes = (f"{len(run)} layers are passed {passes} times",) if run and passes > 1 else ()
+    return replace(shape, blocks=blocks, vector_parameters=vectors, notes=(*shape.notes, *notes))
+
+
+def _again(block: Block) -> Block:
+    """Return a layer passed once more, without weights of its own."""
+    mixers = tuple(
+        replace(mixer, shared_weights=True) if isinstance(mixer, Full | Sliding) else mixer for mixer in block.mixers
+    )
+    feed = block.mlp
+    if isinstance(feed, Mixture):
+        feed = Gated(width=feed.experts_per_token * feed.width, shared_weights=True)
+    return replace(block, name=f"{block.name}-again", mixers=mixers, mlp=feed, matrix_parameters=0, vector_parameters=0)
 
 
 RULES: dict[str, Rule] = {

@@ -231,7 +231,7 @@ def ernie4_5_vl_moe(config: Config) -> Shape:
         sparse_vectors=2 * count + shared_bias,
     )
     blocks = stack([(of.mixer(), of.vectors)] * layers, feeds, norms=2 * hidden)
-    shape = decoder_shape(config, blocks, hidden=hidden, head_bias=bias)
+    shape = decoder_shape(config, blocks, hidden=hidden)
     unread = Table(name="vision-experts", rows=kinds.count("sparse") * count * (3 * seen + 1), width=hidden)
     return replace(shape, embeddings=(*shape.embeddings, unread))
 

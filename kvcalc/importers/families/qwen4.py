@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.model import Block, Indexer, State, Table
 from kvcalc.core.units import ceil_div
 from kvcalc.importers.families.linear_attention import qwen_attention, qwen_delta_net, qwen_mixture
-from kvcalc.importers.families.shape import Shape, decoder_shape, layer_kinds, mtp_notes
+from kvcalc.importers.families.shape import Shape, decoder_shape, layer_kinds, mtp_notes, refuse
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer
@@ -64,6 +64,8 @@ def qwen4_exp(config: Config) -> Shape:
 
 
 def _indexed_attention(config: Config, hidden: int) -> tuple[Mixer, int]:
+    if not config.flag("attn_output_gate", default=True):
+        raise refuse(config, "attn_output_gate", "a Qwen4-Exp without a gate on the attention's output")
     mixer, vectors = qwen_attention(config, hidden)
     indexer = Indexer(
         heads=config.integer("indexer_n_heads"),

@@ -232,7 +232,7 @@ def moonshine_streaming(config: Config) -> Shape:
         name="encoder",
         mixers=(Full(heads=query, kv_heads=kv, head_dim=width),),
         mlp=mlp(inner, gated=False),
-        vector_parameters=attention_biases(query, kv, width, wide, inputs=bias, output=False)
+        vector_parameters=attention_biases(query, kv, width, wide, inputs=bias, output=bias)
         + mlp_biases(inner, wide, gated=False)
         + 2 * wide,
     )

@@ -38,7 +38,10 @@ def kyutai_stt(config: Config) -> Shape:
     shape = moshi(config)
     rows, hidden = shape.embeddings[0].rows, shape.hidden_size
     codes = config.integer("num_codebooks") * config.integer("codebook_vocab_size")
-    return replace(shape, embeddings=(Table(name="token", rows=rows + codes, width=hidden),))
+    head = Head(rows=config.integer("vocab_size"))
+    if config.flag("tie_word_embeddings", default=False):
+        raise refuse(config, "tie_word_embeddings", "a head that is the table of words and codes")
+    return replace(shape, embeddings=(Table(name="token", rows=rows + codes, width=hidden),), head=head)
 
 
 def pocket_tts(config: Config) -> Shape:

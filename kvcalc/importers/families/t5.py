@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Cross, Encoder, Full, Head, Mixture, Table
-from kvcalc.importers.families.encoder import input_note
+from kvcalc.importers.families.encoder import input_note, only_tied
 from kvcalc.importers.families.shape import Shape, mlp
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def pop2piano(config: Config) -> Shape:
 
 def switch(config: Config) -> Shape:
     """Switch Transformers: T5 whose MLP is a mixture in every so many layers of either stack, of one expert a token."""
+    only_tied(config)
     shape = t5(config, ungated=True)
     if shape.encoder is None:
         return shape

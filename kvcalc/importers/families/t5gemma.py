@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.model import Block, Cross, Encoder, Head, Table
-from kvcalc.importers.families.encoder import input_note
+from kvcalc.importers.families.encoder import input_note, only_tied
 from kvcalc.importers.families.shape import Shape, attention_biases, heads, hybrid_layers, layer_kinds, mlp, windowed
 from kvcalc.importers.wrappers import inner_config
 
@@ -85,6 +85,7 @@ def t5gemma2(config: Config) -> Shape:
 
     The encoder also reads images, and has a vector of its own for the end of one.
     """
+    only_tied(config)
     wrapper = inner_config(config, "encoder", "t5gemma2_encoder")
     encoder = inner_config(wrapper, "text_config", "t5gemma2_text")
     decoder = inner_config(config, "decoder", "t5gemma2_decoder")
@@ -97,7 +98,7 @@ def t5gemma2(config: Config) -> Shape:
         context_limit=decoder.integer("max_position_embeddings"),
         blocks=_normalised(decoder, hidden, cross=tokens),
         embeddings=(Table(name="token", rows=rows, width=hidden),),
-        head=Head(rows=rows, tied=config.flag("tie_word_embeddings", default=True)),
+        head=Head(rows=rows, tied=True),
         encoder=Encoder(
             hidden_size=hidden,
             blocks=_normalised(encoder, hidden, cross=0),

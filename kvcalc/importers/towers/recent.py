@@ -84,7 +84,7 @@ def molmo2(top: Config, _tower: Config, _text: int) -> int:
     bias, mlp_bias = own.flag("attention_bias", default=True), own.flag("mlp_bias", default=False)
     pooled = linear(seen, (query + 2 * kv) * width, bias=bias) + linear(query * width, hidden, bias=bias)
     inner, out = own.integer("intermediate_size"), own.integer("text_hidden_size")
-    return pooled + 2 * linear(hidden, inner, bias=mlp_bias) + linear(inner, out, bias=mlp_bias)
+    return pooled + 2 * linear(hidden, inner, bias=mlp_bias) + linear(inner, out, bias=False)
 
 
 def _voxtral_realtime(config: Config) -> int:
