@@ -59,12 +59,12 @@ _AITER_FACTOR, _SHORT_CONTEXT, _AITER_HEADS = 0.85, 8192, (16, 128)
 _VISION = (24, 1024)
 # Text models that it serves without their image encoder, and those for whose prefills it captures graphs beside one.
 _TEXT_ALONE = ("gemma3_text", "inkling", "llama4", "step3_text")
-_CAPTURED_BESIDE_IMAGES = ("cohere2", "glm5_next", "kimi_k2", "kimi_k3", "minimax_m3", "muse_", "qwen3_5")
+_CAPTURED_BESIDE_IMAGES = ("cohere2", "glm5_next", "kimi_k2", "kimi_k3", "minimax_m3", "muse_", "qwen3_5", "qwen4_exp")
 # Those without graphs of prefills, and those that take sound in an encoder of their own.
 _NOT_CAPTURED = (*_COMPRESSED, "kimi_linear")
 _HEARING = ("whisper",)
 # Configs that name the encoder's layers otherwise, or neither these nor its width where they are looked for.
-_OTHER_LAYERS, _OTHER_VISION = ("minimax_m3", "qwen3_5"), ("minimax_m3",)
+_OTHER_LAYERS, _OTHER_VISION = ("minimax_m3", "qwen3_5", "qwen4_exp"), ("minimax_m3",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,13 @@ __all__ = ["RankLayers", "StateSlot", "TokenBuffer", "rank_layers"]
 # A convolution's columns are kept in bf16 whatever the model runs in (SGLANG_MAMBA_CONV_DTYPE).
 _CONV = FORMATS["bf16"]
 _RECURRENT = FORMATS["fp32"]
+_INDEX = FORMATS["bf16"]
 # Classes whose key that names a format for recurrent states is another than the one that is read.
 _OTHER_STATE_KEY = ("nemotron_h",)
 _WHOLE_HEADS = ("mistral4",)
+_ALTERNATING = ("zaya",)
+# Kimi's delta attention, whose convolutions keep a window for each drafted token.
+_OWN_WINDOWS = ("bailing_hybrid", "glm5_next_text", "kimi_linear")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +152,10 @@ def rank_layers(
     mixers = [mixer for block in stage for mixer in block.mixers]
     states = [mixer for mixer in mixers if isinstance(mixer, State)]
     if architecture.pools == "states" and states:
-        return _beside_states(model, formats, mixers, tensor=tensor, state_format=state_format)
+        attention = _attention_beside_states(model, formats, architecture, mixers, tensor=tensor, raw=raw_latent)
+        return replace(attention, slot=_slot(model, states, tensor=tensor, state_format=state_format))
     if architecture.pools == "windows" and windows and any(_window_of(mixer) is not None for mixer in mixers):
-        return _windowed(model, formats, architecture, mixers, tensor=tensor)
+        return _windowed(model, formats, architecture, mixers, tensor=tensor, raw=raw_latent)
     layers = max(len(stage), len(mixers)) + _encoder_layers(model)
     if architecture.own_class and any(isinstance(mixer, Latent) for mixer in mixers):
         return _latent(formats, mixers, layers=layers, raw=raw_latent, sparse=architecture.latent_class)
@@ -258,26 +263,39 @@ def _latent(
 
 
 def _windowed(
-    model: ModelProfile, formats: Formats, architecture: Architecture, mixers: list[Mixer], *, tensor: int
+    model: ModelProfile,
+    formats: Formats,
+    architecture: Architecture,
+    mixers: list[Mixer],
+    *,
+    tensor: int,
+    raw: bool,
 ) -> RankLayers:
     """Return the buffers of full and of windowed layers; those that read an earlier layer's have their own here."""
     inside = [mixer for mixer in mixers if _window_of(mixer) is not None]
     whole = [mixer for mixer in mixers if _window_of(mixer) is None]
-    buffers: list[tuple[TokenBuffer, ...]] = []
-    for prefix, layers in (("full_kv_pool.", whole), ("swa_kv_pool.", inside)):
-        heads = next((heads for heads in (_as_heads(mixer, model) for mixer in layers) if heads is not None), None)
-        if heads is None:
-            buffers.append(())
-            continue
-        buffers.append(_heads(heads, formats, layers=len(layers), tensor=tensor, prefix=prefix, whole=True))
-    window = max((_window_of(mixer) or 0 for mixer in inside), default=0)
-    return RankLayers(
-        full=buffers[0],
-        windows=buffers[1],
-        window=window - architecture.window_excess,
-        layers=len(whole),
+    if any(isinstance(mixer, Latent) for mixer in whole):
+        sparse = architecture.latent_class
+        full = _latent(formats, whole, layers=len(whole), raw=raw, sparse=sparse, prefix="full_kv_pool.")
+    else:
+        buffers = _pool_of_heads(model, formats, whole, tensor=tensor, prefix="full_kv_pool.")
+        full = RankLayers(full=buffers, layers=len(whole))
+    return replace(
+        full,
+        windows=_pool_of_heads(model, formats, inside, tensor=tensor, prefix="swa_kv_pool."),
+        window=max(_window_of(mixer) or 0 for mixer in inside) - architecture.window_excess,
         window_layers=len(inside),
     )
+
+
+def _pool_of_heads(
+    model: ModelProfile, formats: Formats, mixers: list[Mixer], *, tensor: int, prefix: str
+) -> tuple[TokenBuffer, ...]:
+    """Return the buffers of one of two pools, as wide in every layer as in its first; none without layers."""
+    heads = next((heads for heads in (_as_heads(mixer, model) for mixer in mixers) if heads is not None), None)
+    if heads is None:
+        return ()
+    return _heads(heads, formats, layers=len(mixers), tensor=tensor, prefix=prefix, whole=True)
 
 
 def _window_of(mixer: Mixer) -> int | None:
@@ -286,29 +304,40 @@ def _window_of(mixer: Mixer) -> int | None:
     return mixer.chunk if isinstance(mixer, Chunked) else None
 
 
-def _beside_states(
-    model: ModelProfile, formats: Formats, mixers: list[Mixer], *, tensor: int, state_format: Format | None
+def _attention_beside_states(
+    model: ModelProfile,
+    formats: Formats,
+    architecture: Architecture,
+    mixers: list[Mixer],
+    *,
+    tensor: int,
+    raw: bool,
 ) -> RankLayers:
-    """Return the buffers of the layers with attention, and a slot of the others' states."""
-    states = [mixer for mixer in mixers if isinstance(mixer, State)]
+    """Return the buffers of the layers with attention."""
     attention = [mixer for mixer in mixers if not isinstance(mixer, State)]
-    layers = len(attention)
-    if model.architecture == "zaya":  # its layers alternate between attention with a state and experts
-        layers, states = ceil_div(layers, 2), states[::2]
-    slot = _slot(model, states, tensor=tensor, state_format=state_format)
+    # its layers alternate between attention with a state and experts
+    layers = ceil_div(len(attention), 2) if model.architecture in _ALTERNATING else len(attention)
     if any(isinstance(mixer, Latent) for mixer in attention):
-        found = _latent(formats, attention, layers=layers, raw=False, sparse=False, prefix="full_kv_pool.")
-        return replace(found, slot=slot)
+        sparse = architecture.latent_class
+        return _latent(formats, attention, layers=layers, raw=raw, sparse=sparse, prefix="full_kv_pool.")
     full = _heads(_main(model), formats, layers=layers, tensor=tensor, prefix="full_kv_pool.") if attention else ()
-    return RankLayers(full=full, slot=slot, layers=layers)
+    pooled = [mixer.indexer for mixer in attention if isinstance(mixer, Full) and mixer.indexer is not None]
+    if pooled:  # keys of an index in 16 bits, one for each block of tokens
+        taken = sum(int(_INDEX.bytes(indexer.kept_dim)) // indexer.pool for indexer in pooled)
+        full = (*full, TokenBuffer(name="qsa_compressed_k_buffer", token_bytes=taken))
+    return RankLayers(full=full, layers=layers)
 
 
 def _slot(model: ModelProfile, states: list[State], *, tensor: int, state_format: Format | None) -> StateSlot:
     convolutions = recurrent = beside = 0
+    if model.architecture in _ALTERNATING:
+        states = states[::2]
+    elif any(state.key_dim for state in states):  # convolutions alone, beside such, are of no budget
+        states = [state for state in states if state.key_dim]
     for state in states:
         channels = _channels(state, model, tensor)
         convolutions += int(_CONV.bytes(channels * _columns(state, model)))
-        if model.architecture == "zaya":
+        if model.architecture in _ALTERNATING:
             beside += int(_CONV.bytes(model.hidden_size))  # the last hidden state, whole on every rank
         elif state.key_dim:
             requested = None if model.architecture in _OTHER_STATE_KEY else state.requested_format
@@ -320,12 +349,12 @@ def _slot(model: ModelProfile, states: list[State], *, tensor: int, state_format
         recurrent_bytes=recurrent,
         column_bytes=convolutions // columns,
         columns=columns,
-        own_windows=model.architecture == "kimi_linear",
+        own_windows=model.architecture in _OWN_WINDOWS,
     )
 
 
 def _columns(state: State, model: ModelProfile) -> int:
-    return state.conv_window if model.architecture == "zaya" else state.conv_kernel - 1
+    return state.conv_window if model.architecture in _ALTERNATING else state.conv_kernel - 1
 
 
 def _channels(state: State, model: ModelProfile, tensor: int) -> int:

@@ -219,7 +219,7 @@ def page_size(
     if pooled and architecture.latent_class:
         return _SPARSE_PAGE * max(pooled)
     if any(isinstance(mixer, Full) and mixer.indexer is not None for mixer in mixers):
-        return asked or _INDEXED_PAGE
+        return _SPARSE_PAGE if architecture.pools == "states" else asked or _INDEXED_PAGE
     if options.generation not in BLACKWELL:
         return asked or 1
     if latents:

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from kvcalc.api import load_model
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Block, Full, Mixer, ModelProfile, Shared, Sliding, State
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.sglang import PoolSizes, RankPools, rank_pools
+from kvcalc.engines.sglang.layers import RankLayers
 
 # A head of 64 for keys and values in 16 bits: 256 bytes a token and layer.
 FULL = Full(heads=8, kv_heads=1, head_dim=64)
@@ -199,6 +201,25 @@ def test_a_batch_takes_whole_pages_and_of_windows_what_is_kept() -> None:
     assert pools.batch_bytes(pools.need(context=1000, sequences=2)) == (2 * (1008 + 288) * 256, 0)
     states = _pools(_model(FULL, DELTA, architecture="qwen3_next"))
     assert states.batch_bytes(states.need(context=100, sequences=3)) == (300 * 256, 3 * 5 * SLOT)
+
+
+# Read in SGLang's code, not run: bytes of a token by pool, of a slot of states, and the page.
+READ = {
+    "dots3-note": ((13 * (576 * 2 + 132), 33 * 1088 * 2), 0, 64),
+    "glm-5.3-flash": ((11 * (512 * 2 + 9), 0), 34 * (24_576 * 3 * 2 + 64 * 128 * 128 * 4), 1024),
+    "qwen3.8-flash-next": ((12 * (2 * 512 * 2 + 64), 0), 36 * (10_240 * 3 * 2 + 48 * 128 * 128 * 4), 64),
+    "ling-3.0-flash": ((7 * 576 * 2, 0), 35 * (12_288 * 3 * 2 + 32 * 128 * 128 * 4), 1),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_models_of_2026_have_the_pools_that_the_code_says(name: str) -> None:
+    tokens, slot, page = READ[name]
+    pools = rank_pools(load_model(name), Formats(), Parallel(), EngineOptions())
+    (stage,) = pools.stages
+    assert isinstance(stage, RankLayers)
+    assert (stage.full_bytes, stage.window_bytes) == tokens
+    assert (pools.slot_bytes, pools.options.page_size) == (slot, page)
 
 
 @pytest.mark.parametrize(("name", "words"), [("falcon", "does not serve"), ("unheard_of", "are not guessed")])
