@@ -48,7 +48,7 @@ def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile
     Source: vLLM 0.32, ``_resolve_auto_dtype``; SGLang 0.5.23, ``_get_and_verify_dtype`` (float16, for Gemma bfloat16);
     llama.cpp, ``convert_hf_to_gguf.py --outtype auto``; transformers 5, ``dtype="auto"``.
     """
-    if engine == "transformers" or model.is_gguf:
+    if engine in ("mlx", "transformers") or model.is_gguf:
         return model.dtype
     if engine == "vllm" and hardware is not None and "bf16" not in hardware.peak_flop_per_s:
         return "fp32" if model.architecture in _UNSTABLE_IN_FP16 else "fp16"
@@ -82,7 +82,12 @@ def cache_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfi
 
 
 # The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.
-ENGINES = ("ideal", "vllm", "llama.cpp", "sglang", "transformers")
+ENGINES = ("ideal", "vllm", "llama.cpp", "sglang", "transformers", "mlx")
+# Engines that are asked for and whose memory is not modelled, and what is missing.
+_MISSING = {
+    "tensorrt-llm": "it divides the memory that is left once the engine is built and loaded, which no public log shows"
+    " term by term",
+}
 
 
 def check_engine(name: str) -> None:
@@ -91,6 +96,12 @@ def check_engine(name: str) -> None:
     Raises:
         InputError: it is not.
     """
+    if name in _MISSING:
+        raise InputError(
+            f"the memory of {name} is not modelled: {_MISSING[name]}",
+            hint="--engine ideal counts the weights and what the tokens need",
+            parameter="engine",
+        )
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES) or f"engines: {', '.join(ENGINES)}"
         raise InputError(f"the memory of engine {name!r} is not modelled", hint=hint, parameter="engine")

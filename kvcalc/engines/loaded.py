@@ -26,10 +26,14 @@ _MOST_MXFP4 = 0.55
 def loaded_model(engine: str | None, model: ModelProfile, options: EngineOptions | None = None) -> ModelProfile:
     """Return the part of a model that an engine loads: llama.cpp keeps towers in a file of their own (``--mmproj``).
 
+    mlx-lm drops them (``sanitize`` of its models).
+
     Source: llama.cpp, ``tools/mtmd`` (a projector is loaded from its own GGUF file).
     """
     if engine == "llama.cpp" and not (options is not None and options.mmproj):
         return model.text_only("llama.cpp loads these from a file of their own (--mmproj)")
+    if engine == "mlx":
+        return model.text_only("mlx-lm loads the text model alone (mlx-vlm has the towers)")
     return model
 
 

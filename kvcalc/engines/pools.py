@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.same import Same
-from kvcalc.engines import llama_cpp, sglang, transformers, vllm
+from kvcalc.engines import llama_cpp, mlx, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_engine, check_split
 from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
 from kvcalc.engines.vllm.cache_formats import check_cache_format
@@ -163,6 +163,15 @@ def _sglang(
     )
 
 
+def _mlx(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
+) -> Pool:
+    del options, draft
+    if parallel.gpus > 1:
+        raise UnsupportedError("mlx-lm on several machines is not modelled", hint="ask for one GPU")
+    return mlx.mlx_pool(model, formats, parallel)
+
+
 def _ideal(
     model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, draft: Draft | None
 ) -> Pool:
@@ -176,15 +185,15 @@ ENGINES: dict[str, Callable[..., Pool]] = {
     "llama.cpp": _llama_cpp,
     "sglang": _sglang,
     "transformers": _transformers,
+    "mlx": _mlx,
 }
-
-
 # Ways to draft that an engine has; without an engine all of them.
 _METHODS = {
     "vllm": ("draft-model", "ngram", "medusa", "eagle", "mtp"),
     "llama.cpp": ("draft-model", "ngram", "eagle", "mtp"),
     "sglang": ("draft-model", "ngram", "eagle", "mtp"),
     "transformers": ("draft-model", "ngram", "layer-skip"),
+    "mlx": (),
 }
 
 

@@ -68,6 +68,10 @@ class EngineStart:
         """Tokens of the largest pass."""
         if self.engine == "llama.cpp":
             return min(self.options.ubatch or self.options.batch_size, self.options.batch_size)
+        if self.engine == "mlx":
+            from kvcalc.engines.mlx import PREFILL_TOKENS  # with the engines' layouts, which few questions need
+
+            return PREFILL_TOKENS
         return self.options.max_num_batched_tokens or _PASS_TOKENS
 
     @property

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # The keys of `kvcalc.engines.pools.ENGINES`, which is loaded only when it is needed; a test compares them.
-ENGINE_NAMES = "vllm, llama.cpp, sglang, transformers or ideal"
+ENGINE_NAMES = "vllm, llama.cpp, sglang, mlx, transformers or ideal"
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
 _GPU = "Accelerator: catalogue name, alias or profile file."
