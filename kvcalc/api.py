@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kvcalc.questions.reconcile import reconcile
     from kvcalc.questions.replay import replay_steps
     from kvcalc.questions.roofline import roofline
+    from kvcalc.questions.serving import Load, Serving, find_capacity, simulate_serving
     from kvcalc.questions.shown import chart, chart_runtime, report_data
-    from kvcalc.questions.simulate import Load, Serving, find_capacity, simulate_serving
     from kvcalc.questions.size import size
     from kvcalc.questions.solve import solve
     from kvcalc.questions.speculate import draft_deployment, explain_speculation, speculate, with_draft
@@ -149,7 +149,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.replay": ("replay_steps",),
     "questions.roofline": ("roofline",),
     "questions.shown": ("chart", "chart_runtime", "report_data"),
-    "questions.simulate": ("Load", "Serving", "find_capacity", "simulate_serving"),
+    "questions.serving": ("Load", "Serving", "find_capacity", "simulate_serving"),
     "questions.size": ("size",),
     "questions.solve": ("solve",),
     "questions.speculate": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),

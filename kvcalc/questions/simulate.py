@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import count, duration, flag, memory, number, rate, whole
-from kvcalc.importers.traces import read_trace
 from kvcalc.questions.declared import Answer, Question, param
-from kvcalc.questions.deployments import engine_options
 from kvcalc.questions.groups import GPU_OR_NONE, Acceptance, Engine, Run
-from kvcalc.questions.speculate import placed_draft
-from kvcalc.simulate import load as loads
-from kvcalc.simulate.run import Serving, ServingRun
-from kvcalc.simulate.timer import step_timer
-from kvcalc.sources import find_calibration, load_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from kvcalc.core.reports.simulate import Capacity, SimulateReport
-    from kvcalc.core.requests import Request
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.simulate.observers import Observer
-    from kvcalc.simulate.timer import StepTimer
-    from kvcalc.simulate.workload import FollowUps
+    from kvcalc.simulate.run import Serving
 
-__all__ = ["Load", "LoadOptions", "Serving", "ServingOptions", "Simulate", "find_capacity", "simulate_serving"]
-
-_DEFAULT_TOLERANCE = 0.01
+__all__ = ["LoadOptions", "ServingOptions", "Simulate"]
 
 
 class LoadOptions(Question):
@@ -127,7 +111,7 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         "--tolerance",
         help="--find-capacity: how close, as a share of the rate.",
         read=number,
-        default=_DEFAULT_TOLERANCE,
+        default=0.01,
         on_page=False,
     )
     save_requests: str | None = param(
@@ -149,6 +133,8 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         for name, example in (("model", "llama3.1-8b"), ("gpu", "h200")):
             if getattr(self, name) is None:
                 raise InputError(f"--{name} is missing", hint=f"for example --{name} {example}", parameter=name)
+        from kvcalc.questions.serving import Load, find_capacity, simulate_serving
+
         load = Load(**self.given(LoadOptions))
         serving = self._serving()
         deployment = self.deployment()
@@ -174,6 +160,9 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         return placed(self.model, {}, gpu=self.gpu, **self.given(Run))
 
     def _serving(self) -> Serving:
+        from kvcalc.questions.deployments import engine_options
+        from kvcalc.questions.serving import Serving
+
         if self.engine != "vllm":
             what = f"the scheduler of engine {self.engine!r} is not modelled"
             raise InputError(what, hint="leave out --engine: it is vllm", parameter="engine")
@@ -185,121 +174,3 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         if set(self.named) - {"steps"}:
             raise InputError("a replay takes all it needs from its file", hint="beside --steps give --json or --output")
         return Answer(replay_steps(path))
-
-
-class Load(loads.Load):
-    """Requests that can be made again and again, and at another rate; traces are read from files.
-
-    Args and errors are those of `kvcalc.simulate.load.Load`.
-    """
-
-    __slots__ = ()
-
-    trace_reader = staticmethod(read_trace)
-
-
-def simulate_serving(
-    deployment: Deployment,
-    load: Load | Iterable[Request] | FollowUps,
-    *,
-    serving: Serving | None = None,
-    capacity: Capacity | None = None,
-    observers: Sequence[Observer] = (),
-    save_requests: str | Path | None = None,
-    save_trace: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    within_s: float | None = None,
-) -> SimulateReport:
-    """Serve a load on an engine: latencies, throughput, the cache.
-
-    Args:
-        deployment: model, accelerator, formats and parallel sizes of one replica.
-        load: what is asked.
-        serving: how it is served.
-        capacity: what `find_capacity` found for them; the load is then served at that rate.
-        observers: take in every run of steps and every request.
-        save_requests: a ``.csv`` or ``.parquet`` file for a row of each request, in the order in which they finish.
-        save_trace: a ``.json`` file for a trace that ui.perfetto.dev shows.
-        progress: is told now and then how many requests have finished, and of how many; 0 where that is not known.
-        within_s: how long the simulation itself may take.
-
-    Raises:
-        InputError: options that contradict each other, a load without requests, requests out of order, or a simulation
-            that takes longer than it may.
-        UnsupportedError: a model whose cache or step times are not modelled.
-        OSError: a file that cannot be read or written.
-    """
-    from kvcalc.render.perfetto import open_trace
-    from kvcalc.render.rows import row_file
-    from kvcalc.simulate.observers import Progress, TimeLimit
-    from kvcalc.simulate.recording import REQUEST_COLUMNS, RequestRows, TimelineRecorder
-
-    run = _run_maker(deployment, serving or Serving())()
-    if capacity is not None and isinstance(load, Load):
-        load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
-    with ExitStack() as files:
-        watching = list(observers)
-        timeline = None
-        if save_requests is not None:
-            watching.append(RequestRows(files.enter_context(row_file(save_requests, REQUEST_COLUMNS))))
-        if save_trace is not None:
-            timeline = TimelineRecorder(files.enter_context(open_trace(save_trace)))
-            watching.append(timeline)
-        if within_s is not None:
-            watching.append(TimeLimit(within_s))
-        if progress is not None:
-            watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
-        run.serve(load.source() if isinstance(load, Load) else load, watching)
-        if timeline is not None:
-            timeline.end()
-    return run.report(load.text if isinstance(load, Load) else "given requests", capacity=capacity)
-
-
-def find_capacity(
-    deployment: Deployment,
-    load: Load,
-    *,
-    serving: Serving,
-    tolerance: float = _DEFAULT_TOLERANCE,
-    progress: Callable[[float, bool], None] | None = None,
-) -> Capacity:
-    """Return the highest rate at which all limits hold.
-
-    A limit that breaks at one rate is taken to break at every higher one. Rates scale the load's arrivals and leave the
-    requests as they are, so that the answer is that of this load, of this length.
-
-    Args:
-        deployment: model, accelerator, formats and parallel sizes of one replica.
-        load: what is asked; the search starts at its rate.
-        serving: how it is served, with limits.
-        tolerance: how far the rate found may be below the lowest that breaks a limit, as a share.
-        progress: is told of each rate tried and whether it held.
-
-    Raises:
-        InputError: no limits, a closed loop, or a tolerance too small.
-    """
-    from kvcalc.simulate import capacity
-
-    make_run = _run_maker(deployment, serving)
-    return capacity.find_capacity(make_run, load, slo=serving.slo, tolerance=tolerance, progress=progress)
-
-
-def _run_maker(deployment: Deployment, serving: Serving) -> Callable[[], ServingRun]:
-    """Load the draft and the calibrations that a run names, and return what makes such runs."""
-    draft = None if serving.draft is None else placed_draft(deployment, serving.draft)
-    return partial(
-        ServingRun,
-        deployment,
-        serving,
-        timer=_timer(deployment, serving),
-        draft=draft,
-        draft_timer=None if draft is None else _timer(draft, serving),
-    )
-
-
-def _timer(deployment: Deployment, serving: Serving) -> StepTimer:
-    calibration = None
-    if serving.step_times == "estimate":
-        asked = serving.calibration
-        calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
-    return step_timer(deployment, serving.step_times, calibration)

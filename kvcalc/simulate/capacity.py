@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcalc.simulate.load import Load
     from kvcalc.simulate.run import ServingRun
 
-__all__ = ["HighestRate", "capacity_note", "find_capacity", "highest_rate"]
+__all__ = ["HighestRate", "find_capacity", "highest_rate"]
 
 # A load at which requests come so far apart that each is served alone.
 _MIN_RATE = 1e-6
@@ -140,12 +140,3 @@ def find_capacity(
         runs=highest.tried,
         broken=broken[-1],
     )
-
-
-def capacity_note(capacity: Capacity) -> str:
-    """Note the basis of a search's result."""
-    if not capacity.requests_per_s:
-        return f"no load keeps {capacity.broken}: requests served one at a time break it"
-    if capacity.above_requests_per_s is None:
-        return "the limits held at every rate tried: the load is too short to find where they break"
-    return "a limit that breaks at one rate is taken to break at every higher one"

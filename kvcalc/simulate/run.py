@@ -13,7 +13,6 @@ from kvcalc.core.speculation import chain
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
-from kvcalc.simulate.capacity import capacity_note
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
 from kvcalc.simulate.fast.forward import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
@@ -285,7 +284,7 @@ class ServingRun:
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
             capacity=capacity,
             notes=(
-                *(() if capacity is None else (capacity_note(capacity),)),
+                *(() if capacity is None else (_capacity_note(capacity),)),
                 *self.refusals.notes(),
                 *self.setup.notes,
                 *self._prefix_notes(),
@@ -335,3 +334,12 @@ def _with_draft(deployment: Deployment, serving: Serving, draft: Deployment | No
         return deployment
     method = "ngram" if draft is None else None
     return with_drafter(deployment, draft, gamma=serving.gamma, method=method)
+
+
+def _capacity_note(capacity: Capacity) -> str:
+    """Note the basis of a search's result."""
+    if not capacity.requests_per_s:
+        return f"no load keeps {capacity.broken}: requests served one at a time break it"
+    if capacity.above_requests_per_s is None:
+        return "the limits held at every rate tried: the load is too short to find where they break"
+    return "a limit that breaks at one rate is taken to break at every higher one"

@@ -23,10 +23,14 @@ assert kvcalc.size(kvcalc.deployment(model), context=5).kv.total_bytes == 20
 COMMAND_LINE = """
 from kvcalc.cli.main import main
 try:
-    main(["size", "--model", "llama2-70b", "--json"])
+    main([WORDS])
 except SystemExit as done:
     assert done.code == 0
 """
+SIZE, SIMULATE, SWEEP = (
+    COMMAND_LINE.replace("WORDS", words)
+    for words in ("'size', '--model', 'llama2-70b', '--json'", "'simulate', '--help'", "'sweep', '--help'")
+)
 
 
 def _imported_after(code):
@@ -47,7 +51,9 @@ def _imported_after(code):
             (*(name for name in HEAVY if name != "yaml"), "kvcalc.engines.pools", "kvcalc.engines.vllm"),
             id="size of a shipped model",
         ),
-        pytest.param(COMMAND_LINE, ("pydantic", "rich", "numpy", "plotille", "torch"), id="kvcalc size --json"),
+        pytest.param(SIZE, ("pydantic", "rich", "numpy", "plotille", "torch"), id="kvcalc size --json"),
+        pytest.param(SIMULATE, ("numpy", "kvcalc.simulate.run", "kvcalc.engines.vllm"), id="kvcalc simulate --help"),
+        pytest.param(SWEEP, ("numpy", "kvcalc.simulate.run", "kvcalc.engines.vllm"), id="kvcalc sweep --help"),
     ],
 )
 def test_nothing_is_imported_before_it_is_needed(code, unwanted):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import counts, flag, names, numbers, whole, whole_numbers
 from kvcalc.questions.declared import Answer, param
 from kvcalc.questions.groups import ENGINE_NAMES, Run
 from kvcalc.questions.simulate import LoadOptions, ServingOptions
-from kvcalc.questions.sweep.running import Sweep, sweep
+
+if TYPE_CHECKING:
+    from kvcalc.questions.sweep.inputs import Sweep
 
 __all__ = ["Swept"]
 
@@ -107,6 +109,8 @@ class Swept(ServingOptions, LoadOptions):
 
     def answer(self) -> Answer:
         """Return the rows of all points."""
+        from kvcalc.questions.sweep.running import sweep
+
         return Answer(
             sweep(
                 self.asked(),
@@ -126,6 +130,8 @@ class Swept(ServingOptions, LoadOptions):
         Raises:
             InputError: options of another report.
         """
+        from kvcalc.questions.sweep.inputs import Sweep
+
         options, axes = self._options(), self._axes(*_PLACES)
         if self.report == "simulate":
             self._refuse("speculate", "method")

@@ -1,31 +1,85 @@
-"""Everything outside a sweep that decides its rows: profiles, calibrations and traces, by name and by content."""
+"""A sweep, and everything outside it that decides its rows: profiles, calibrations and traces, by name and content."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.files import open_regular
 from kvcalc.sources import calibrations, load_calibration, load_hardware, load_model
 from kvcalc.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kvcalc.questions.sweep.running import Sweep
+    from kvcalc.plan.sweep import Grid
 
     Digests = Mapping[str, str]
 
-__all__ = ["check_unchanged", "input_digests", "read_profile", "read_profiles"]
+__all__ = ["SWEPT", "Columns", "Sweep", "check_unchanged", "input_digests", "read_profile", "read_profiles"]
+
+# The axes that each report's tasks run through by themselves; every other axis makes a task of each value.
+SWEPT: dict[str, tuple[str, ...]] = {
+    "decode": ("context", "batch"),
+    "prefill": ("prompt", "batch"),
+    "size": ("context", "batch"),
+    "fit": ("context", "batch"),
+    "speculate": ("context", "batch"),
+    "simulate": (),
+}
+# Points of a task, about a second of work: decode steps are computed in blocks, a fit or a draft takes long.
+_POINTS_PER_TASK = {"decode": 16_384, "prefill": 512, "size": 512, "fit": 64, "speculate": 64, "simulate": 1}
+Columns = dict[str, list[Any]]
 
 _LOADERS: dict[str, Callable[[str | Path], Any]] = {"model": load_model, "gpu": load_hardware, "draft": load_model}
 _LOADERS["calibration"] = load_calibration
 # Profiles that a process keeps: a sweep's tasks ask for the same ones over and over.
-_MOST_KEPT = 64
+_MAX_KEPT = 64
 _BLOCK_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A report over a grid.
+
+    Args:
+        report: a key of `SWEPT`.
+        axes: what is varied, by name, the last one fastest: ``model``, ``gpu`` and other arguments of
+            `kvcalc.deployment`; ``batch`` and ``context`` or ``prompt``; for ``speculate`` also ``draft``, ``method``,
+            ``gamma`` and ``acceptance``, ``accepted_length`` or ``draft_rate``; for ``simulate`` those of
+            `kvcalc.simulate_serving`.
+        deployment: arguments of `kvcalc.deployment` that stay the same.
+        options: arguments of the report's function that stay the same.
+
+    Raises:
+        InputError: a report that cannot be swept.
+    """
+
+    report: str = "decode"
+    axes: Mapping[str, Sequence[Any]]
+    deployment: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.report not in SWEPT:
+            hint = did_you_mean(self.report, SWEPT) or f"reports: {', '.join(SWEPT)}"
+            raise InputError(f"no sweep of {self.report!r}", hint=hint)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of its tasks."""
+        from kvcalc.plan.sweep import Grid
+
+        inner = SWEPT[self.report]
+        return Grid(
+            outer={name: values for name, values in self.axes.items() if name not in inner},
+            inner={name: self.axes[name] for name in inner if name in self.axes},
+            points_per_task=_POINTS_PER_TASK[self.report],
+        )
 
 
 def input_digests(swept: Sweep) -> dict[str, str]:
@@ -58,7 +112,7 @@ def read_profile(kind: str, source: Any, digests: Digests) -> Any:
     return _read(kind, source, digests[_called(kind, source)])
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _read(kind: str, source: str | Path, digest: str) -> Any:
     profile = _load(kind, source)
     if _digest(profile) != digest:

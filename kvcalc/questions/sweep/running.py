@@ -4,77 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.errors import InputError
 from kvcalc.core.units import counted
+from kvcalc.plan.sweep import pareto_front
+from kvcalc.questions.sweep.inputs import Sweep, input_digests
+from kvcalc.simulate.metrics import parse_slo
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kvcalc.core.reports.sweep import SweepReport
-    from kvcalc.plan.sweep import Grid
+    from kvcalc.questions.sweep.inputs import Columns
+    from kvcalc.simulate.metrics import Limit
 
-__all__ = ["SWEPT", "Sweep", "sweep", "sweep_columns"]
+    Row = Mapping[str, Any]
 
-# The axes that each report's tasks run through by themselves; every other axis makes a task of each value.
-SWEPT: dict[str, tuple[str, ...]] = {
-    "decode": ("context", "batch"),
-    "prefill": ("prompt", "batch"),
-    "size": ("context", "batch"),
-    "fit": ("context", "batch"),
-    "speculate": ("context", "batch"),
-    "simulate": (),
-}
-# Points of a task, about a second of work: decode steps are computed in blocks, a fit or a draft takes long.
-_POINTS_PER_TASK = {"decode": 16_384, "prefill": 512, "size": 512, "fit": 64, "speculate": 64, "simulate": 1}
+__all__ = ["Sweep", "sweep", "sweep_columns"]
+
 # Rows that are kept to be returned together: with the text that is printed of them, within a GiB.
-_MOST_KEPT = 120_000
-Columns = dict[str, list[Any]]
+_MAX_KEPT = 120_000
+# Reports whose points have both speeds: tokens/s of a sequence, and of an accelerator.
+_WITH_SPEEDS = ("decode", "simulate")
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """A report over a grid.
-
-    Args:
-        report: a key of `SWEPT`.
-        axes: what is varied, by name, the last one fastest: ``model``, ``gpu`` and other arguments of
-            `kvcalc.deployment`; ``batch`` and ``context`` or ``prompt``; for ``speculate`` also ``draft``, ``method``,
-            ``gamma`` and ``acceptance``, ``accepted_length`` or ``draft_rate``; for ``simulate`` those of
-            `kvcalc.simulate_serving`.
-        deployment: arguments of `kvcalc.deployment` that stay the same.
-        options: arguments of the report's function that stay the same.
-
-    Raises:
-        InputError: a report that cannot be swept.
-    """
-
-    report: str = "decode"
-    axes: Mapping[str, Sequence[Any]]
-    deployment: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.report not in SWEPT:
-            hint = did_you_mean(self.report, SWEPT) or f"reports: {', '.join(SWEPT)}"
-            raise InputError(f"no sweep of {self.report!r}", hint=hint)
-
-    @property
-    def grid(self) -> Grid:
-        """The grid of its tasks."""
-        from kvcalc.plan.sweep import Grid
-
-        inner = SWEPT[self.report]
-        return Grid(
-            outer={name: values for name, values in self.axes.items() if name not in inner},
-            inner={name: self.axes[name] for name in inner if name in self.axes},
-            points_per_task=_POINTS_PER_TASK[self.report],
-        )
 
 
 def sweep(
@@ -108,7 +64,6 @@ def sweep(
         KvcalcError: a cluster whose workers or scheduler are gone; worker processes that end again and again.
     """
     from kvcalc.core.reports.sweep import SweepReport
-    from kvcalc.questions.sweep.choice import best_row, check_choice, front_rows
 
     if resume and save is None:
         raise InputError("a sweep that was not saved cannot be resumed", hint="give --save FILE")
@@ -116,7 +71,7 @@ def sweep(
     if save is not None and (pareto or (slo and swept.report != "simulate")):
         raise InputError("a sweep that is saved keeps no rows to choose from", hint="leave out --save")
     if pareto or slo:
-        check_choice(swept.report, slo)
+        _check_choice(swept.report, slo)
     workforce: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress}
     if save is None:
         rows, notes = _rows(swept, **workforce)
@@ -125,9 +80,9 @@ def sweep(
     return SweepReport(
         report=swept.report,
         points=swept.grid.points,
-        rows=front_rows(swept.report, rows) if pareto else tuple(rows),
+        rows=_front_rows(swept.report, rows) if pareto else tuple(rows),
         slo=slo or "",
-        best=best_row(swept.report, rows, slo) if slo else None,
+        best=_best_row(swept.report, rows, slo) if slo else None,
         saved="" if save is None else str(save),
         notes=notes,
     )
@@ -141,9 +96,9 @@ def _rows(
     Raises:
         InputError: as `sweep`; more rows than are kept.
     """
-    if swept.grid.points > _MOST_KEPT:
+    if swept.grid.points > _MAX_KEPT:
         hint = "--save FILE, or --output csv or jsonl, takes more: rows are written as they come"
-        raise InputError(f"{swept.grid.points:,} rows, more than the {_MOST_KEPT:,} that are kept", hint=hint)
+        raise InputError(f"{swept.grid.points:,} rows, more than the {_MAX_KEPT:,} that are kept", hint=hint)
     rows: list[dict[str, Any]] = []
     with closing(sweep_columns(swept, workers=workers, scheduler=scheduler)) as done:
         for count, (_, columns) in enumerate(done, 1):
@@ -167,7 +122,6 @@ def _save_rows(
     Raises:
         InputError: as `sweep`; what decides the rows changed while they were computed.
     """
-    from kvcalc.questions.sweep.inputs import input_digests
     from kvcalc.render.records import plain
     from kvcalc.render.saved import SavedRows
 
@@ -205,8 +159,6 @@ def sweep_columns(
         workers: processes.
         scheduler: address of a Dask scheduler.
     """
-    from kvcalc.questions.sweep.inputs import input_digests
-
     computed = _computed(swept, input_digests(swept), workers=workers, scheduler=scheduler)
     return _ordered(computed, range(swept.grid.number_of_tasks))
 
@@ -252,3 +204,55 @@ def _ordered(
         while not early or early[0][0] != number:
             heapq.heappush(early, next(results))
         yield heapq.heappop(early)
+
+
+def _check_choice(report: str, slo: str | None) -> None:
+    """Refuse what cannot be chosen by, before anything is computed.
+
+    Raises:
+        InputError: a report without these speeds, or limits that it says nothing of.
+    """
+    if report not in _WITH_SPEEDS:
+        raise InputError(f"{report} has no two speeds to choose by", hint=f"reports: {', '.join(_WITH_SPEEDS)}")
+    foreign = [str(limit) for limit in parse_slo(slo) if limit.latency != "tpot"] if slo and report == "decode" else []
+    if foreign:
+        raise InputError(f"slo: decode says nothing of {foreign[0]}", hint="limit tpot_p95, or add --report simulate")
+
+
+def _front_rows(report: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows that no other beats in both speeds, the fastest for one sequence first."""
+    able = [row for row in rows if _speeds(report, row) is not None]
+    return tuple(able[index] for index in pareto_front([_speeds(report, row) or (0.0, 0.0) for row in able]))
+
+
+def _best_row(report: str, rows: Sequence[Row], slo: str) -> Row | None:
+    """Return the row with the most tokens/s of an accelerator among those within limits; none where none is.
+
+    Args:
+        report: the report of the rows.
+        rows: rows of a sweep; those that do not fit are passed over.
+        slo: limits such as ``tpot_p95=50ms``. In a decode step every sequence waits alike: its statistics are one.
+    """
+    limits = parse_slo(slo)
+    kept = [(speeds, row) for row in rows if (speeds := _speeds(report, row)) and _within(report, row, limits)]
+    return max(kept, key=lambda pair: (pair[0][1], pair[0][0]))[1] if kept else None
+
+
+def _speeds(report: str, row: Row) -> tuple[float, float] | None:
+    """Return tokens/s of a sequence and of an accelerator; none where a point has no answer or does not fit."""
+    if row.get("error") is not None:
+        return None
+    if report == "decode":
+        return (row["tokens_per_s_per_sequence"], row["tokens_per_s_per_gpu"]) if row["fits"] else None
+    tpot_s = row.get("summary.tpot_s.p50")
+    return (1 / tpot_s, row["summary.output_tokens_per_s_per_gpu"]) if tpot_s else None
+
+
+def _within(report: str, row: Row, limits: Sequence[Limit]) -> bool:
+    return all((latency := _latency(report, row, limit)) is not None and latency <= limit.most_s for limit in limits)
+
+
+def _latency(report: str, row: Row, limit: Limit) -> float | None:
+    if report == "decode":
+        return float(1 / row["tokens_per_s_per_sequence"])
+    return row.get(f"summary.{limit.latency}_s.{limit.statistic}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.sweep import SweepTask
-    from kvcalc.questions.sweep.running import Columns, Sweep
+    from kvcalc.questions.sweep.inputs import Columns, Sweep
 
 __all__ = ["PLACES", "Work", "columns_of"]
 
@@ -142,7 +142,7 @@ def _speculate(work: Work, task: SweepTask) -> Columns:
 def _simulate(work: Work, task: SweepTask) -> Columns:
     """Run one simulation; what is given goes to where there is a field of that name."""
     from kvcalc.engines.options import EngineOptions
-    from kvcalc.questions.simulate import Load, Serving, simulate_serving
+    from kvcalc.questions.serving import Load, Serving, simulate_serving
 
     given = _given(work, task)
     load, serving, options = (
