@@ -328,7 +328,7 @@ REFUSED = {
     ("--model", "gpt2", "--context", "4096"): "beyond the 1,024 positions",
     ("--model", ","): "has an empty name",
     ("--model", "llama3.2-1b", "--kernels", "fast"): "'fast' is no variant of the loop's kernels",
-    ("--model", "llama3.2-1b", "--loop-tokens", "0"): "--loop-tokens",
+    ("--model", "llama3.2-1b", "--loop-tokens", "200000"): "--loop-tokens must be from 1 to 100,000",
     ("--model", "gemma-3-1b", "--draft", "llama3.2-1b"): "cannot be taken back",
     ("--model", "llama3.2-1b", "--draft", "gpt2"): "the draft gpt2 knows 50,257 tokens and llama3.2-1b 128,256",
     ("--model", "llama3.2-1b", "--draft", "llama3.2-1b", "--gamma", "0"): "--gamma must be",
