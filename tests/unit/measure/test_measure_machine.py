@@ -1,78 +1,169 @@
-"""The script that measures a machine: what is kept when it is stopped, and what a part that fails does to the others."""
+"""The one command that measures a machine: parts, limits, rows as they are measured, what is said at the end."""
 
-import importlib.util
+import argparse
+import importlib
 import json
-import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from kvcalc import api
+from kvcalc.core.units import GIB
+from kvcalc.measure.decoder import check_supported
+from kvcalc.measure.scale import all_in, fit_layers, run_bytes
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "measure_machine.py"
+from .test_cuda import gpu_of  # noqa: F401  a fixture
+
+TOOLS = Path(__file__).parents[2] / "tools"
+MEMORY = 139 * GIB
 
 
 @pytest.fixture
-def script(monkeypatch, tmp_path):
-    """The script with a bench and crosschecks that measure nothing; it writes to a folder ``out``."""
-    spec = importlib.util.spec_from_file_location("measure_machine", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "measure_machine", module)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["measure_machine", str(tmp_path), "--plan", "cuda"])
-    monkeypatch.setattr(module, "render", lambda report, _: json.dumps(report.name))
-    bench = SimpleNamespace(name="bench", hardware=None, calibration=None, interrupted=False)
-    monkeypatch.setattr(api, "bench", lambda **_: bench)
-    return module
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    monkeypatch.delitem(sys.modules, "measure_machine", raising=False)
+    return importlib.import_module("measure_machine")
 
 
-def report(name, *, interrupted=False):
-    return SimpleNamespace(
-        name=name,
-        rows=(),
-        checks=(),
-        notes=(),
-        median_abs_error={},
-        p90_abs_error={},
-        passed=True,
-        interrupted=interrupted,
+def asked(out, device="cpu", **more):
+    names = {"out": out, "device": device, "plan": None, "gpu": "h200", "seconds": None, "only": None, "smoke": False,
+             "rehearse": True, "part": None}  # fmt: skip
+    return argparse.Namespace(**names | more)
+
+
+def ended(tool, monkeypatch, tmp_path, codes, seconds=100):
+    """Run parts that end with these codes; the code of all, and the parts that were begun."""
+    begun = []
+    left = iter(codes)
+
+    def child(part, *_):
+        begun.append(part.name)
+        return next(left)
+
+    monkeypatch.setattr(tool, "child", child)
+    (tmp_path / "log").write_text("Traceback: it went wrong")
+    parts = [tool.Part(name, 60, None) for name in ("smoke", "first", "second")]
+    return tool.run_all(parts, asked(tmp_path), seconds), begun
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "begun"),
+    [
+        ((0, 0, 0), 0, ["smoke", "first", "second"]),
+        ((0, 1, 0), 1, ["smoke", "first", "second"]),
+        ((0, 3, 0), 3, ["smoke", "first", "second"]),
+        ((0, -11, 0), 1, ["smoke", "first", "second"]),  # a signal ended it
+        ((1,), 1, ["smoke"]),
+        ((0, 130), 130, ["smoke", "first"]),
+    ],
+)
+def test_a_part_that_fails_leaves_the_others_their_time(codes, code, begun, tool, monkeypatch, tmp_path):
+    assert ended(tool, monkeypatch, tmp_path, codes) == (code, begun)
+
+
+def test_a_smoke_test_that_fails_says_why(tool, monkeypatch, tmp_path, capsys):
+    ended(tool, monkeypatch, tmp_path, (1,))
+    assert "it went wrong" in capsys.readouterr().err
+
+
+def test_nothing_is_begun_when_time_is_over(tool, monkeypatch, tmp_path):
+    assert ended(tool, monkeypatch, tmp_path, (), seconds=0.5) == (3, [])
+
+
+def test_a_part_beyond_its_limit_is_ended_and_its_rows_are_kept(tool, monkeypatch, tmp_path):
+    script = tmp_path / "hangs.py"
+    script.write_text(
+        "import pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'results.jsonl')!r}).write_text('{{}}')\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(100)\n"
     )
+    monkeypatch.setattr(tool, "__file__", str(script))
+    assert tool.child(tool.Part("hangs", 60, None), asked(tmp_path), 2) == 3
+    assert (tmp_path / "results.jsonl").read_text() == "{}"
+    assert (tmp_path / "log").read_text() == "begun\n"
 
 
-def crosschecks(monkeypatch, outcomes):
-    """Let crosschecks end as given, one after another; the rest end well."""
-    left = iter(outcomes)
+def test_an_error_of_a_part_is_its_own(tool, tmp_path, capsys):
+    def broken(_):
+        raise RuntimeError("no such kernel")
 
-    def crosscheck(models, **_):
-        outcome = next(left, None) or report(models[0])
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(api, "crosscheck", crosscheck)
-
-
-def written(folder):
-    return sorted(path.stem for path in folder.glob("*.json"))
-
-
-def test_a_part_that_fails_leaves_the_others_their_time(script, monkeypatch, tmp_path, capsys):
-    crosschecks(monkeypatch, [RuntimeError("no such kernel")])
-    assert script.main() == 1
+    assert tool.run_part(tool.Part("broken", 60, broken), asked(tmp_path)) == 1
     assert "no such kernel" in capsys.readouterr().err
-    assert written(tmp_path) == sorted(["bench", *(part.name for part in script.PLANS["cuda"][1:])])
+    assert tool.run_part(tool.Part("passed", 60, lambda _: True), asked(tmp_path)) == 0
+    assert tool.run_part(tool.Part("failed", 60, lambda _: False), asked(tmp_path)) == 1
 
 
-def test_what_a_stopped_part_had_measured_is_written_and_nothing_is_begun_after_it(script, monkeypatch, tmp_path):
-    crosschecks(monkeypatch, [None, report("second", interrupted=True)])
-    assert script.main() == script.STOPPED
-    assert written(tmp_path) == sorted(["bench", *(part.name for part in script.PLANS["cuda"][:2])])
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
-def test_a_part_that_is_stopped_at_its_beginning_ends_the_run(script, monkeypatch, tmp_path):
-    crosschecks(monkeypatch, [KeyboardInterrupt()])
-    assert script.main() == script.STOPPED
-    assert written(tmp_path) == ["bench"]
+SHORT = {"batches": (1,), "contexts": (24,), "loops": (3,)}
+
+
+def test_rows_are_written_as_they_are_measured(tool, tmp_path):
+    part = tool.steps("llama-8b", 60, "smollm2-135m", **SHORT, kernels=("plain", "sdpa"))
+    assert tool.run_part(part, asked(tmp_path)) == 0
+    rows = rows_of(tmp_path)
+    assert [row["kind"] for row in rows[:4]] == ["step", "step", "loop", "loop"]
+    assert {row["part"] for row in rows} == {"llama-8b"}
+    assert rows[-1]["kind"] == "report"
+    page = sys.modules["machine_verdicts"].summary(rows)
+    assert "smollm2-135m bf16 sdpa 1 x 24" in page[1]
+    assert page[-1].startswith("NOT MET: speed")
+
+
+def test_a_part_runs_on_a_gpu(tool, tmp_path, gpu_of):  # noqa: F811
+    gpu_of(free=20 * GIB)
+    part = tool.steps("steps", 60, "smollm2-135m", **SHORT, kernels=("plain", "sdpa"), check=True, draft="smollm2-135m")
+    assert tool.run_part(part, asked(tmp_path, "cuda")) == 0
+    checks = {row["name"]: row["passed"] for row in rows_of(tmp_path) if row["kind"] == "check"}
+    assert sum(name.startswith("graphs") for name in checks) == 3
+    assert all(checks.values())
+
+
+PARTS = [
+    ("llama3.1-8b", 256, 1024, None), ("llama3.1-8b", 1024, 16, None), ("llama3.1-8b", 1, 131072, None),
+    ("llama3.1-8b", 8, 32768, None), ("mixtral-8x7b", 16, 1024, None), ("qwen3-30b-a3b", 64, 1024, None),
+    ("deepseek-v2-lite", 64, 8192, None), ("llama3.1-70b", 16, 1024, 120 * GIB),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "batch", "context", "fit"), PARTS)
+def test_every_part_of_the_gpus_plan_fits_on_it(model, batch, context, fit):
+    profile = api.load_model(model)
+    check_supported(profile)
+    if fit is not None:
+        profile = fit_layers(profile, all_in("bf16"), batch=batch, context=context, memory_bytes=fit)
+    assert run_bytes(profile, all_in("bf16"), batch=batch, context=context) < MEMORY
+
+
+def test_the_plan_is_made_of_these_parts(tool):
+    asked_for = [part.work.keywords for part in tool.PLANS["cuda"].parts if hasattr(part.work, "keywords")]
+    most = {
+        (words["models"][0], max(words["batches"]), max(words["contexts"])) for words in asked_for if "models" in words
+    }
+    assert most - {("llama3.1-8b", 1, 1024), ("llama3.1-8b", 16, 1024)} == {part[:3] for part in PARTS}
+
+
+@pytest.mark.usefixtures("tool")
+def test_the_page_is_a_page_and_says_what_is_not_met():
+    verdicts = sys.modules["machine_verdicts"]
+    step = {
+        "kind": "step", "part": "llama-8b", "model": "m", "format": "bf16", "kernels": "fused", "batch": 1,
+        "context": 1024, "measured_s": 0.010, "least_s": 0.010, "ratio": 1.25, "bound_s": 0.008,
+        "estimate_error": None, "cause": "",
+    }  # fmt: skip
+    check = {"kind": "check", "part": "llama-8b", "name": "cache: x", "passed": False, "detail": "1 B"}
+    ceilings = {"kind": "ceilings", "part": "ceilings", "memory_bandwidth_bytes_per_s": 4.4e12, "peak_flop_per_s": {}}
+    report = {"kind": "report", "part": "llama-8b", "bandwidth": 4.8e12}
+    page = verdicts.summary([check, *[step] * 100, ceilings, report])
+    assert len(page) == 80
+    assert page[0] == "FAILED llama-8b: cache: x: 1 B"
+    assert "1.15 on what was read" in page[1]
+    assert [line.partition(":")[0] for line in page[-3:]] == ["NOT MET", "not measured", "met"]
+    assert "0.87" in page[-1]
+    faster = step | {"least_s": 0.0085}
+    page = verdicts.summary([faster, ceilings, report, check | {"name": "bound: y", "passed": True}])
+    assert page[-2].startswith("NOT MET: bound")
