@@ -19,6 +19,7 @@ from kvcalc.simulate.timer import TICKS_PER_S, EstimateTimer, RooflineTimer, Ste
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.timer import AffineRun
 
 # dense, experts, latent attention with an index, windows, chunks, states beside attention, shared caches
 MODELS = (
@@ -30,6 +31,7 @@ MODELS = (
     "qwen3-next-80b-a3b",
     "gemma-3n-e4b",
 )
+_LONGEST = 10**6
 SHAPES = ((1, 1), (2, 1), (1, 2))
 CALIBRATION = Calibration(
     name="some",
@@ -110,3 +112,15 @@ def test_a_line_holds_as_long_as_it_says(case: tuple[str, int, int], contexts: l
             if step < steps and not crossed:
                 later = sums_of([context + step for context in contexts], timer)
                 assert timer.line(count, count, later, slopes, ())[0] == first + slope * step
+
+
+@given(count=st.integers(1, 1024), context=st.integers(1, 4000), kind=st.sampled_from(["ideal", "serial"]))
+def test_a_line_ends_with_the_step_before_another_term_takes_longer(count: int, context: int, kind: str) -> None:
+    timer = timers("llama3.1-8b", 1, 1)[1][kind]
+
+    def line(step: int) -> AffineRun:
+        return timer.line(count, count, (count, count * (context + step)), (0, count), ())
+
+    first, slope, steps, _ = line(0)
+    assert line(steps - 1)[0] == first + slope * (steps - 1)
+    assert line(steps)[0] > first + slope * steps or steps > _LONGEST

@@ -34,3 +34,17 @@ def test_limits_that_always_hold_end_the_search():
 def test_a_search_that_cannot_be_is_refused(start, tolerance):
     with pytest.raises(InputError):
         highest_rate(lambda _: True, start_per_s=start, tolerance=tolerance)
+
+
+@given(limit=RATES, start=RATES)
+def test_no_rate_is_tried_that_is_more_than_twice_too_high_or_too_low(limit, start):
+    # a run at a rate that is far too high takes long
+    tried = []
+
+    def holds(rate):
+        tried.append(rate)
+        return rate <= limit
+
+    highest_rate(holds, start_per_s=start, tolerance=0.1)
+    assert max(tried) <= max(start, 2 * limit)
+    assert sorted(tried)[1:][0] >= min(start, limit / 2) or len(tried) == 2
