@@ -18,6 +18,7 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
     from kvcalc.files import check_writable
 
     question: Any = asked(**given)
+    question.named += tuple(kind for kind, path in charts.items() if path is not None)
     check_writable((question.save_requests, question.save_trace))
     with tell_rates() as tried, progress("requests") as told:
         question.progress, question.tried = told or question.progress, tried

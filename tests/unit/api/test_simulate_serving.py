@@ -4,7 +4,7 @@ import pytest
 
 import kvcalc
 from kvcalc.core.requests import Request
-from kvcalc.questions import simulate as serving
+from kvcalc.questions import serving
 from kvcalc.simulate.timer import ConstantTimer
 
 ALONE = Request(name="a", arrival_s=3.0, prompt_tokens=1000, output_tokens=2)
