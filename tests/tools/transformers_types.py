@@ -1,9 +1,9 @@
 """Condense exact bytes and parameters of transformers' model types into what the tests ship.
 
-    python tests/tools/transformers_types.py TRUTH > tests/conformance/transformers_types.json
+    python tests/tools/transformers_types.py TRUTH ... > tests/conformance/transformers_types.json
 
-``TRUTH`` is a folder with ``truth.json`` (parameters and cache bytes of each type, counted from transformers' own classes) and
-``configs/`` (the config each was built from). A type that kvcalc imports becomes one line: the keys that its rule reads, its
+``TRUTH`` is a folder, such as ``tests/tools/measure_transformers.py`` makes, with ``truth.json`` (parameters and cache bytes of each type, counted from transformers' own classes) and
+``configs/`` (the config each was built from); where several have a type, the first counts. A type that kvcalc imports becomes one line: the keys that its rule reads, its
 parameters with and without towers, and its bytes after prompts of some lengths.
 """
 
@@ -80,11 +80,13 @@ def condensed(name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any] 
 
 def main() -> None:
     """Print the condensed file."""
-    folder = Path(sys.argv[1])
-    types = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["types"]
+    entries: dict[str, tuple[dict[str, Any], Path]] = {}
+    for folder in map(Path, sys.argv[1:]):
+        types = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["types"]
+        entries = {name: (entry, folder) for name, entry in types.items()} | entries
     lines = []
-    for name, entry in sorted(types.items()):
-        found = condensed(name, entry, folder)
+    for name, (entry, folder) in sorted(entries.items()):
+        found = condensed(name, entry, folder) if "params_total" in entry else None
         if found is not None:
             lines.append(f"{json.dumps(name)}: {json.dumps(found)}")
     print("{\n" + ",\n".join(lines) + "\n}")

@@ -120,7 +120,9 @@ def lara_mini(config: Config) -> Shape:
     bias = config.flag("attention_bias", default=False)
     vectors = 2 * width + attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     names = {"linear_attention": "delta", "full_attention": "attention", "sliding_attention": "local"}
-    kinds = layer_kinds(config, "layer_types", names=names, layers=layers)
+    period = ("delta", "local", "delta", "attention", "local")
+    default = [period[index % len(period)] for index in range(layers)]
+    kinds = layer_kinds(config, "layer_types", names=names, layers=layers, default=default)
     window = config.integer("sliding_window") if "local" in kinds else None
     mixers: dict[str, tuple[Mixer, int]] = {
         "delta": qwen_delta_net(config, hidden),

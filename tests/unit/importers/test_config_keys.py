@@ -28,7 +28,7 @@ Path_ = tuple[str, ...]
 TEXT = {"text_config", "thinker_config", "encoder", "decoder", "compress_rates"}
 # What there may be none of.
 NONE_ALLOWED = {
-    "additional_vocab_size", "num_sparse_decoder_layers", "num_sparse_encoder_layers",
+    "additional_vocab_size", "attn_layer_offset", "expert_layer_offset", "max_window_layers", "num_sparse_decoder_layers", "num_sparse_encoder_layers",
     "decoder_sparse_step", "encoder_sparse_step", "expand", "first_k_dense_replace", "hidden_size_per_layer_input",
     "intermediate_multiple_size", "mamba_expand", "moe_layer_end_index", "moe_layer_start_index", "moe_num_shared_experts",
     "n_shared_experts", "num_dense_layers", "num_experts", "num_kv_shared_layers", "num_local_experts", "num_nextn_predict_layers",
@@ -39,6 +39,7 @@ NONE_ALLOWED = {
 BELOW_ZERO = {"moe_layer_end_index"}
 # Lists that these configs have otherwise than their class would make them, or that the class cannot make.
 OWN_LISTS = {
+    ("bamba", "attn_layer_indices"), ("ernie4_5_vl_moe", "moe_intermediate_size"),
     ("cohere_compass", "layer_types"), ("cohere_compass_text", "layer_types"), ("dory", "layer_types"),
     ("muse_glimmer", "layer_types"), ("qwen4_exp_text", "ple_layer_ids"),
     ("deepseek_v32", "mlp_layer_types"), ("glm_moe_dsa", "mlp_layer_types"), ("granitemoehybrid", "layer_types"),

@@ -6,6 +6,8 @@ times both of keys and values times KV heads times head width, in 16 bits.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
+from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.hugging_face import import_config
 
 # model: config, parameters, bytes of a token
@@ -153,6 +156,35 @@ def test_a_model_has_the_parameters_and_the_cache_that_were_published(name: str)
     assert sum(parameters(model).values()) == total
     found = cache_bytes(model, 1000, Formats())
     assert found.growing == 1000 * token_bytes
+
+
+TYPES = Path(__file__).parents[2] / "conformance" / "transformers_types.json"
+# Rules that neither a class of transformers nor a count above enters, each with the test that does.
+HELD_ELSEWHERE = {
+    "bailing_moe": "test_small_configs.py",
+    "deci": "test_configs.py",
+    "deepseek_ref": "the rule of deepseek_v4, by another name",
+    "minicpmv": "test_configs.py",
+    "nemotron-nas": "test_small_configs.py",
+    "openelm": "test_configs.py",
+    "phi3small": "test_configs.py",
+}
+
+
+def _types(config: dict[str, Any]) -> set[str]:
+    """The types named anywhere in a config."""
+    inner = (value for value in config.values() if isinstance(value, dict))
+    return {config.get("model_type", ""), *(kind for each in inner for kind in _types(each))}
+
+
+def test_every_rule_is_entered_by_a_case() -> None:
+    """A rule that nothing enters could count anything; types that share a rule share its cases."""
+    cases = [case["config"] for case in json.loads(TYPES.read_text(encoding="utf-8")).values()]
+    entered = set().union(*map(_types, [*cases, *(config for config, *_ in MODELS.values())])) & set(known_types())
+    rules = {find_rule(kind) for kind in entered}
+    alone = {kind for kind in known_types() if find_rule(kind) not in rules}
+    assert {find_rule(kind) for kind in HELD_ELSEWHERE} == {find_rule(kind) for kind in alone}
+    assert set(HELD_ELSEWHERE) <= alone
 
 
 @pytest.mark.parametrize(
