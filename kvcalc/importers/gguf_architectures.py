@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
 
 __all__ = [
+    "COMPRESSED",
     "DELTA",
     "HEADS_OF_LATENT",
     "INDEXED",
+    "INDEXED_HEADS",
     "LATENT",
     "PARALLEL",
     "RWKV",
@@ -45,6 +47,8 @@ RWKV = frozenset({"rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 _SELECTIVE = frozenset({
     "falcon-h1", "granitehybrid", "jamba", "mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "plamo2",
 })  # fmt: skip
+# A window in each layer, and entries for several tokens beside it; full attention that an index chooses blocks for.
+COMPRESSED, INDEXED_HEADS = "deepseek4", "minimax-m3"
 _OTHER_STATES = frozenset({"kimi-linear", "lfm2", "lfm2moe", "minimax-01"})
 
 # Names that llama.cpp has and kvcalc does not read, and why.
@@ -71,10 +75,8 @@ _UNREAD = {
     "grovemoe": "its experts that groups of experts share are not described",
     "hrm_text": "its layers that are run several times are not described",
     "hy_v4": "its index, which several layers share, is not described",
-    "minimax-m3": "its blocks of tokens that are chosen together are not described",
     "qwen4exp": "its tables of n-grams are not described",
     "t5": "its two stacks in one file are not described; give the Hugging Face config",
-    "deepseek4": "its hyper-connections are not described in this form; give the Hugging Face config",
 }  # fmt: skip
 
 
@@ -121,7 +123,8 @@ _WINDOWS = {
     "spark2_5": _Window(0),
     "step35": _Window(0),
 }
-_KNOWN = _PLAIN | LATENT | HEADS_OF_LATENT | DELTA | RWKV | _SELECTIVE | _OTHER_STATES | frozenset(_WINDOWS)
+_ATTENTIONS = _PLAIN | LATENT | HEADS_OF_LATENT | {COMPRESSED, INDEXED_HEADS} | frozenset(_WINDOWS)
+_KNOWN = _ATTENTIONS | DELTA | RWKV | _SELECTIVE | _OTHER_STATES
 
 # Attention and MLP side by side.
 PARALLEL = frozenset({"falcon", "phi2", "command-r", "cohere2", "cohere2moe", "gptj", "plamo"})

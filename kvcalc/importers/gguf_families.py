@@ -19,7 +19,7 @@ from kvcalc.cost.parameters import block_parameters, parameters
 from kvcalc.importers.config_reader import Config
 from kvcalc.importers.gguf_architectures import PARALLEL, check_known
 from kvcalc.importers.gguf_layers import LayerMixers
-from kvcalc.importers.gguf_parts import layer_mlp, layer_tensors, part_of
+from kvcalc.importers.gguf_parts import ROUTES, layer_mlp, layer_tensors, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class _File:
             hidden_size=self.hidden,
             context_limit=self.keys.maybe_integer("context_length"),
             blocks=tuple(blocks.setdefault(block, block) for block in made),
-            embeddings=self._tables(outer),
+            embeddings=(*self._tables(outer), *self._routes(by_layer)),
             head=self._head(outer),
             dtype="fp16",
             matrix_parameters=sum(tensor.elements for key, tensor in outer.items() if part_of(key, tensor) == "other"),
@@ -126,6 +126,11 @@ class _File:
             if f"{key}.weight" in outer:
                 tables.append(self._table(label, outer[f"{key}.weight"]))
         return tuple(tables)
+
+    def _routes(self, by_layer: Mapping[int, Mapping[str, Tensor]]) -> list[Table]:
+        """Return the tables by which a token's experts are looked up, where layers have them."""
+        tables = ((layer, tensors.get(f"{ROUTES}.weight")) for layer, tensors in by_layer.items())
+        return [self._table(f"routes-{layer}", tensor) for layer, tensor in tables if tensor is not None]
 
     def _table(self, label: str, tensor: Tensor) -> Table:
         if len(tensor.shape) != 2 or 0 in tensor.shape:  # noqa: PLR2004

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.model import Chunked, Full, Indexer, Latent, Shared, Sliding
-from kvcalc.importers.gguf_architectures import DELTA, HEADS_OF_LATENT, INDEXED, LATENT, RWKV, layer_windows
+from kvcalc.core.model import Chunked, Compressed, Full, Indexer, Latent, Shared, Sliding
+from kvcalc.importers.gguf_architectures import (
+    COMPRESSED,
+    DELTA,
+    HEADS_OF_LATENT,
+    INDEXED,
+    INDEXED_HEADS,
+    LATENT,
+    RWKV,
+    layer_windows,
+)
 from kvcalc.importers.gguf_states import (
     gated_delta,
     kimi_delta,
@@ -26,6 +36,9 @@ if TYPE_CHECKING:
     from kvcalc.importers.config_reader import Config
 
 __all__ = ["LayerMixers"]
+
+# Entries for so few tokens look at those of the entry before too, and have an index (DeepSeek-V4).
+_OVERLAPPING_RATIO = 4
 
 
 class LayerMixers:
@@ -79,6 +92,10 @@ class LayerMixers:
         state = self._state(layer, tensors)
         if state is not None:
             return (state,)
+        if name == COMPRESSED:
+            return (self._compressed(layer),)
+        if name == INDEXED_HEADS:
+            return (self._indexed_heads(layer, tensors),)
         if name in HEADS_OF_LATENT:
             return (self._heads_of_latent(layer),)
         if name in LATENT or name == "kimi-linear":
@@ -171,6 +188,39 @@ class LayerMixers:
             head_dim=width,
             value_head_dim=None if value == width else value,
             projection_parameters=asking + kept + heads * value * self.hidden,
+        )
+
+    def _indexed_heads(self, layer: int, tensors: Mapping[str, Tensor]) -> Mixer:
+        """Return attention of which an index chooses blocks of tokens, but in the leading dense layers (MiniMax-M3)."""
+        plain = self._attention(layer, tensors)
+        if layer < self.keys.integer("leading_dense_block_count", default=0, least=0) or not isinstance(plain, Full):
+            return plain
+        index = self._indexer(0, stored=True)
+        tokens = index.top_k * self.keys.integer("attention.indexer.block_size")
+        return replace(plain, indexer=replace(index, top_k=tokens, head_weights=False))
+
+    def _compressed(self, layer: int) -> Sliding | Compressed:
+        """Return a window, alone or beside entries for several tokens each (DeepSeek-V4)."""
+        keys, heads, hidden = self.keys, self.heads[layer], self.hidden
+        width, window = keys.integer("attention.key_length"), keys.integer("attention.sliding_window")
+        rank, ratio = keys.integer("attention.q_lora_rank"), self.each("attention.compress_ratios", default=None)[layer]
+        groups, output = keys.integer("attention.output_group_count"), keys.integer("attention.output_lora_rank")
+        if ratio == 0:
+            asking = hidden * rank + rank * heads * width + hidden * width
+            projections = asking + heads * width * output + groups * output * hidden
+            return Sliding(heads=heads, kv_heads=1, head_dim=width, window=window, projection_parameters=projections)
+        overlap = ratio == _OVERLAPPING_RATIO
+        index = self._indexer(rank, stored=True) if overlap else None
+        return Compressed(
+            heads=heads,
+            head_dim=width,
+            window=window,
+            ratio=ratio,
+            overlap=overlap,
+            q_lora_rank=rank,
+            output_groups=groups,
+            output_rank=output,
+            indexer=None if index is None else replace(index, matrix_parameters=4 * hidden * index.head_dim),
         )
 
     def _latent(self, layer: int, tensors: Mapping[str, Tensor]) -> Latent:

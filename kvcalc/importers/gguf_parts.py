@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvcalc.importers.checkpoint import Tensor, TensorTable
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["OUTER", "layer_mlp", "layer_tensors", "part_of"]
+__all__ = ["OUTER", "ROUTES", "layer_mlp", "layer_tensors", "part_of"]
 
 # Tensors outside the layers that are no norms or factors.
 OUTER: dict[str, Part] = {
@@ -27,13 +27,15 @@ OUTER: dict[str, Part] = {
     "per_layer_model_proj.weight": "other",
     "altup_proj.weight": "other",
     "altup_unembd_proj.weight": "other",
+    "output_hc_fn.weight": "other",
 }
 
 _ATTENTION = frozenset({
     "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_gate", "attn_q_a", "attn_q_b", "attn_kv_a_mqa",
     "attn_kv_b", "attn_k_b", "attn_v_b", "ssm_in", "ssm_x", "ssm_dt", "ssm_out", "ssm_ba", "ssm_alpha", "ssm_beta",
     "ssm_f_a", "ssm_f_b", "ssm_g_a", "ssm_g_b", "shortconv.in_proj", "shortconv.out_proj", "indexer.proj",
-    "indexer.attn_k", "indexer.attn_q_b",
+    "indexer.attn_k", "indexer.attn_q_b", "indexer.q_proj", "indexer.k_proj", "attn_kv", "attn_output_a",
+    "attn_output_b", "attn_compressor_kv", "attn_compressor_gate", "indexer_compressor_kv", "indexer_compressor_gate",
 })  # fmt: skip
 _MLP = frozenset({
     "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp",
@@ -41,7 +43,10 @@ _MLP = frozenset({
 })  # fmt: skip
 _OTHER = frozenset(
     {"inp_gate", "proj", "laurel_l", "laurel_r", "altup_correct_coef", "altup_predict_coef", "altup_router"}
+    | {"hc_attn_fn", "hc_ffn_fn"}
 )
+# The experts of each token, by its number in the vocabulary: a table of which one row is looked up.
+ROUTES = "ffn_gate_tid2eid"
 _LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
 # Factors of RWKV's channels, which stand in several rows.
 _RWKV_VECTOR = re.compile(r"_(?:lerp|first)")
@@ -70,6 +75,8 @@ def part_of(key: str, tensor: Tensor) -> Part:
         return "vector"
     if name == "ffn_gate_inp":
         return "router"
+    if name == ROUTES:
+        return "embedding"
     if name in _MLP:
         return "mlp"
     matrix = sum(side > 1 for side in tensor.shape) > 1

@@ -33,7 +33,7 @@ plm pockettts qwen qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3n
 qwen4exp refact rnd1 rwkv6 rwkv6qwen2 rwkv7 seed_oss smallthinker smollm3 spark2_5 stablelm starcoder starcoder2
 step35 t5 t5encoder talkie wavtokenizer-dec xverse
 """.split()  # noqa: SIM905 - a list of its own line each says less
-GENERATORS_NOT_READ = 19
+GENERATORS_NOT_READ = 17
 
 
 def table_of(outer: dict[str, list[int]], layers: list[dict[str, Any]]) -> TensorTable:
@@ -177,6 +177,95 @@ def test_minicpm_3_keeps_the_heads_of_its_latent_attention() -> None:
     assert layout(model, LlamaCppOptions(context=4096)).kv_bytes == 4096 * 62 * 40 * (96 + 64) * 2
     projections = 2560 * 768 + 768 * 40 * 96 + 2560 * (256 + 32) + 256 * 40 * (64 + 64) + 40 * 64 * 2560
     assert parameters(model)["attention"] == 62 * projections
+
+
+def test_deepseek_4_has_a_window_and_entries_for_several_tokens() -> None:
+    # deepseek4.cpp: tensors of a layer; DeepSeek-V4's config gives the same layers
+    hidden, heads, width, rank, groups, output, streams, inner, experts, index = 256, 4, 512, 64, 2, 32, 4, 48, 8, 128
+    mixing = (2 + streams) * streams
+    common = {
+        "attn_norm.weight": [hidden], "attn_sinks.weight": [heads], "attn_q_a.weight": [hidden, rank],
+        "attn_q_b.weight": [rank, heads * width], "attn_kv.weight": [hidden, width],
+        "attn_output_a.weight": [heads * width // groups, output * groups], "attn_output_b.weight": [groups * output, hidden],
+        "hc_attn_fn.weight": [streams * hidden, mixing], "hc_ffn_fn.weight": [streams * hidden, mixing],
+        "ffn_gate_inp.weight": [hidden, experts], "ffn_gate_exps.weight": [hidden, inner, experts],
+        "ffn_up_exps.weight": [hidden, inner, experts], "ffn_down_exps.weight": [inner, hidden, experts],
+        "ffn_gate_shexp.weight": [hidden, inner], "ffn_up_shexp.weight": [hidden, inner], "ffn_down_shexp.weight": [inner, hidden],
+    }  # fmt: skip
+
+    def compressor(branches: int, ratio: int) -> dict[str, list[int]]:
+        kept = branches * width
+        matrices = {f"attn_compressor_{name}.weight": [hidden, kept] for name in ("kv", "gate")}
+        return matrices | {"attn_compressor_ape.weight": [kept, ratio], "attn_compressor_norm.weight": [width]}
+
+    chosen = {f"indexer_compressor_{name}.weight": [hidden, 2 * index] for name in ("kv", "gate")}
+    chosen |= {
+        "indexer.proj.weight": [hidden, 4],
+        "indexer.attn_q_b.weight": [rank, 4 * index],
+        "indexer_compressor_ape.weight": [2 * index, 4],
+    }
+    layers = [
+        {"of": [0], "tensors": common | {"ffn_gate_tid2eid.weight": [2, 300]}},
+        {"of": [1], "tensors": common | compressor(2, 4) | chosen},
+        {"of": [2], "tensors": common | compressor(1, 128)},
+    ]
+    outer = {
+        "token_embd.weight": [hidden, 300],
+        "output.weight": [hidden, 300],
+        "output_hc_fn.weight": [streams * hidden, streams],
+    }
+    keys = {
+        "block_count": 3, "embedding_length": hidden, "attention.head_count": heads, "attention.head_count_kv": 1,
+        "attention.key_length": width, "attention.q_lora_rank": rank, "attention.sliding_window": 128,
+        "attention.output_group_count": groups, "attention.output_lora_rank": output, "attention.compress_ratios": [0, 4, 128],
+        "attention.indexer.head_count": 4, "attention.indexer.key_length": index, "attention.indexer.top_k": 512,
+        "expert_count": experts, "expert_used_count": 2, "expert_feed_forward_length": inner, "expert_shared_count": 1,
+    }  # fmt: skip
+    table = table_of(outer, layers)
+    model = imported("deepseek4", keys, table)
+    assert sum(parameters(model).values()) == sum(tensor.elements for tensor in table.tensors.values())
+    assert [block.mixers[0].kind for block in model.blocks] == ["sliding", "compressed", "compressed"]
+    assert all(block.matrix_parameters == 2 * streams * hidden * mixing for block in model.blocks)
+    assert [(table.name, table.rows, table.width) for table in model.embeddings[1:]] == [("routes-0", 300, 2)]
+    # llama_kv_cache_dsv4: a window in all layers, one entry for 4 and one for 128 tokens
+    memory = layout(model, LlamaCppOptions(context=8192))
+    assert {cache.role: (cache.cells, cache.layers) for cache in memory.caches if cache.layers} == {
+        "swa": (768, 3), "csa": (2048, 1), "hca": (256, 1), "indexer": (2048, 1),
+    }  # fmt: skip
+
+
+def test_minimax_m3_chooses_blocks_of_tokens_by_an_index() -> None:
+    # minimax-m3.cpp: an indexer in all but the leading dense layers, which chooses top_k blocks of tokens
+    hidden, inner, experts = 256, 48, 8
+    common = {
+        "attn_q.weight": [hidden, 8 * 32], "attn_k.weight": [hidden, 2 * 32], "attn_v.weight": [hidden, 2 * 32],
+        "attn_output.weight": [8 * 32, hidden], "attn_norm.weight": [hidden],
+    }  # fmt: skip
+    dense = {"ffn_gate.weight": [hidden, 512], "ffn_up.weight": [hidden, 512], "ffn_down.weight": [512, hidden]}
+    sparse = {
+        "ffn_gate_inp.weight": [hidden, experts], "ffn_gate_exps.weight": [hidden, inner, experts],
+        "ffn_up_exps.weight": [hidden, inner, experts], "ffn_down_exps.weight": [inner, hidden, experts],
+        "ffn_gate_shexp.weight": [hidden, inner], "ffn_up_shexp.weight": [hidden, inner], "ffn_down_shexp.weight": [inner, hidden],
+        "indexer.q_proj.weight": [hidden, 4 * 32], "indexer.k_proj.weight": [hidden, 32],
+        "indexer.q_norm.weight": [32], "indexer.k_norm.weight": [32],
+    }  # fmt: skip
+    keys = {
+        "block_count": 3, "embedding_length": hidden, "feed_forward_length": 512, "attention.head_count": 8,
+        "attention.head_count_kv": 2, "attention.key_length": 32, "attention.value_length": 32, "leading_dense_block_count": 1,
+        "expert_count": experts, "expert_used_count": 2, "expert_feed_forward_length": inner, "expert_shared_count": 1,
+        "attention.indexer.head_count": 4, "attention.indexer.key_length": 32, "attention.indexer.top_k": 16,
+        "attention.indexer.block_size": 128,
+    }  # fmt: skip
+    table = table_of(
+        {"token_embd.weight": [hidden, 300], "output.weight": [hidden, 300]},
+        [{"of": [0], "tensors": common | dense}, {"of": [1, 2], "tensors": common | sparse}],
+    )
+    model = imported("minimax-m3", keys, table)
+    assert sum(parameters(model).values()) == sum(tensor.elements for tensor in table.tensors.values())
+    indexers = [mixer.indexer for block in model.blocks for mixer in block.mixers if isinstance(mixer, Full)]
+    assert [None if indexer is None else indexer.top_k for indexer in indexers] == [None, 2048, 2048]
+    memory = layout(model, LlamaCppOptions(context=4096))
+    assert [(cache.role, cache.layers) for cache in memory.caches] == [("main", 3), ("indexer", 2)]
 
 
 def test_each_name_of_llama_cpp_is_read_or_refused_for_its_reason() -> None:
