@@ -10,6 +10,8 @@ __all__ = ["final_layout", "vector_layout"]
 
 Layout = dict[str, int]
 
+# Learned scalars of the xIELU activation (Apertus), one for each sign of its input; arXiv 2411.13010.
+_XIELU = 2
 # They mostly come together, and then count as one part.
 _BIASES = ("qkv_bias", "output_bias", "up_bias", "down_bias")
 
@@ -107,11 +109,18 @@ def _optional(block: Block, hidden: int, *, centred: bool) -> dict[str, Layout]:
                 found["conv_bias"] = {"conv_bias": mixer.conv_channels}
             found["state_norm"] = {"state_norm": mixer.value_dim}
             found["wide_state_norm"] = {"state_norm": mixer.heads * mixer.value_dim}
+    return found | _optional_of_mlp(block, hidden)
+
+
+def _optional_of_mlp(block: Block, hidden: int) -> dict[str, Layout]:
+    found: dict[str, Layout] = {}
     mlp = block.mlp
     if isinstance(mlp, Dense | Gated):
         branches = 2 if isinstance(mlp, Gated) else 1
         found["up_bias"] = {"up_bias": branches * mlp.width}
         found["down_bias"] = {"down_bias": hidden}
+    if isinstance(mlp, Dense):
+        found["activation"] = {"activation": _XIELU}
     if isinstance(mlp, Mixture):
         found["router_bias"] = {"router_bias": mlp.experts}
     return found
