@@ -2,8 +2,8 @@
 
 The functions of `kvcalc.cost` compute with them as with any number. A result then tells its formula, in the names of
 the sizes that went in, and the same with numbers, which can be evaluated. Where Python's own functions would forget a
-number's history, the formulas call `smaller`, `whole`, `chance_of_any` and `called` of this module, which do nothing
-else to a plain number.
+number's history, the formulas call `smaller`, `larger`, `whole`, `chance_of_any` and `called` of this module, which do
+nothing else to a plain number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Term", "Traced", "called", "chance_of_any", "digits", "named", "plain", "smaller", "term_of", "whole"]
+__all__ = [
+    "Term",
+    "Traced",
+    "called",
+    "chance_of_any",
+    "digits",
+    "larger",
+    "named",
+    "plain",
+    "smaller",
+    "term_of",
+    "whole",
+]
 
 # How tightly the parts of a text hold together, from a sum to a single number.
 _SUM, _QUOTIENT, _PRODUCT, _ATOM = range(4)
@@ -72,8 +84,8 @@ def _text(term: Term, *, names: bool) -> tuple[str, int]:
     if not term.join:
         return digits(term.value), _ATOM
     texts = [_text(inner, names=names) for inner in term.terms]
-    if term.join == "min":
-        return f"min({', '.join(text for text, _ in texts)})", _ATOM
+    if term.join in ("min", "max"):
+        return f"{term.join}({', '.join(text for text, _ in texts)})", _ATOM
     if term.join == "neg":
         return f"-{_bracketed(*texts[0], _PRODUCT)}", _SUM
     (left, tight), (right, other) = texts
@@ -217,6 +229,16 @@ def smaller(one: _Number, other: _Number) -> _Number:
     return made
 
 
+def larger(*numbers: float) -> float:
+    """Return the largest of some numbers, as ``max`` does; digits of nothing drop out of a formula."""
+    most = max(numbers)
+    terms = tuple(dict.fromkeys(term for term in map(term_of, numbers) if not term.is_digits(0)))
+    if not isinstance(most, Traced) or len(terms) == 1:
+        return most
+    made: float = _made(plain(most), Term(plain(most), join="max", terms=terms))
+    return made
+
+
 def whole(value: float) -> int:
     """Return a number as a whole one, rounded down."""
     if isinstance(value, int):
@@ -264,7 +286,7 @@ def _joined(join: str, left: Any, right: Any) -> Any:
     value = _VALUES[join](plain(left), plain(right))
     one, other = term_of(left), term_of(right)
     if join in ("/", "//"):
-        return _made(value, _divided(one, other, join))
+        return value if one.is_digits(0) else _made(value, _divided(one, other, join))
     return _made(value, _simplified(join, one, other) or Term(value, join=join, terms=(one, other)))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import kind_of
 from kvcalc.core.cost_types import StepEstimate
+from kvcalc.core.traced import larger
 from kvcalc.cost.roofline import step_time
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def operator_seconds(compute_s: float, memory_s: float, reach: Reach) -> float:
     [2.0, 3.0, 4.0]
     """
     compute, memory = compute_s / reach.flop_share, memory_s / reach.bandwidth_share
-    return max(compute, memory, reach.sum_share * (compute + memory))
+    return larger(compute, memory, reach.sum_share * (compute + memory))
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:

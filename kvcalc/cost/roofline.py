@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.cost_types import StepTime
+from kvcalc.core.traced import larger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ def ridge_flop_per_byte(peak_flop_per_s: float, bandwidth_bytes_per_s: float) ->
 
 
 def op_seconds(
-    op: OpCost, hardware: HardwareProfile, link: Link | None, *, larger: Callable[[float, float], Any] = max
+    op: OpCost, hardware: HardwareProfile, link: Link | None, *, larger: Callable[[float, float], Any] = larger
 ) -> float:
     """Return the least time of one operator on its own: max(FLOP / peak, bytes / bandwidth), plus its collective.
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.calibration import LEAST_SUM_SHARE
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.core.traced import digits
+from kvcalc.core.traced import digits, named, term_of
 from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
-from kvcalc.plan.explain.text import total
+from kvcalc.plan.explain.named import named_calibration
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcalc.core.calibration import Calibration, Reach
+    from kvcalc.core.calibration import Calibration
     from kvcalc.cost.estimate import PassTerms
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.steps import TimedStep
@@ -32,7 +32,7 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
         formula="step_s + layers x layer_s + sum over the operators of calls x call_s + max(c, m, sum_share x (c + m)) "
         "+ collectives x collective_s + bytes / rate / link_share, "
         "with c = FLOP / peak / flop_share and m = bytes / bandwidth / bandwidth_share",
-        expression=total(_terms(terms, calibration)),
+        expression=term_of(reached_seconds(_named_terms(terms), named_calibration(calibration))).expression,
         value=reached_s,
         unit="s",
         sources=sources,
@@ -55,27 +55,17 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
         )
 
 
-def _terms(terms: PassTerms, calibration: Calibration) -> Iterator[str]:
-    """Return the terms of a pass at the rates reached, without those that are zero."""
-    if calibration.step_s:
-        yield digits(calibration.step_s)
-    if calibration.layer_s:
-        yield f"{terms.layers} * {digits(calibration.layer_s)}"
-    for (kind, unit), operators in terms.operators.items():
-        reach = calibration.reach_of(kind, unit)
-        for compute, memory, calls in operators:
-            if reach.call_s:
-                yield f"{calls} * {digits(reach.call_s)}"
-            if compute or memory:
-                yield _operator(compute, memory, reach)
-    if terms.collectives:
-        yield f"{terms.collectives} * {digits(calibration.collective_s)}"
-        yield f"{digits(terms.link_s)} / {digits(calibration.link_share)}"
+def _named_terms(terms: PassTerms) -> PassTerms:
+    """Return the terms of a pass as numbers with names; zeros drop out."""
 
+    def sized(compute_s: float, memory_s: float, calls: int) -> tuple[float, float, int]:
+        c, m = (seconds and named(seconds, name) for seconds, name in ((compute_s, "c"), (memory_s, "m")))
+        return c, m, named(calls, "calls")
 
-def _operator(compute_s: float, memory_s: float, reach: Reach) -> str:
-    compute = f"{digits(compute_s)} / {digits(reach.flop_share)}"
-    memory = f"{digits(memory_s)} / {digits(reach.bandwidth_share)}"
-    if reach.sum_share > LEAST_SUM_SHARE:
-        return f"max({compute}, {memory}, {digits(reach.sum_share)} * ({compute} + {memory}))"
-    return f"max({compute}, {memory})"
+    return replace(
+        terms,
+        operators={kind: tuple(sized(*each) for each in operators) for kind, operators in terms.operators.items()},
+        layers=named(terms.layers, "layers"),
+        collectives=terms.collectives and named(terms.collectives, "collectives"),
+        link_s=terms.link_s and named(terms.link_s, "bytes / rate"),
+    )

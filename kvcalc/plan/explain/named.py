@@ -1,4 +1,4 @@
-"""A deployment whose sizes have names, so that the formulas of `kvcalc.cost` spell themselves."""
+"""Models, formats, accelerators and calibrations whose numbers have names, so that `kvcalc.cost` spells itself."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from kvcalc.core.traced import named
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.cost_types import OpCost
+    from kvcalc.core.hardware import HardwareProfile, Link
     from kvcalc.core.workload import Formats, Parallel
 
-__all__ = ["named_formats", "named_model", "named_parallel"]
+__all__ = [
+    "named_calibration",
+    "named_formats",
+    "named_hardware",
+    "named_link",
+    "named_model",
+    "named_op",
+    "named_parallel",
+]
 
 _Sized = TypeVar("_Sized")
 # What a size is called where its field's own name says too little; elsewhere it is the field's name.
@@ -28,17 +39,18 @@ _NAMES: Mapping[type, Mapping[str, str]] = {
     ModelProfile: {"hidden_size": "hidden", "vector_parameters": "final_vectors", "matrix_parameters": "other"},
     Encoder: {"hidden_size": "hidden", "tokens": "encoder_tokens", "vector_parameters": "final_vectors"},
 }
+_CALIBRATED = ("step_s", "layer_s", "collective_s", "link_share")
 
 
 def _sized(value: Any, name: str, known: dict[int, Any]) -> Any:
-    """Name a size, or every size inside of it; one object stays one object. Zeros stay digits, which drop out."""
+    """Name a number, or every number inside of it; one object stays one object. Zeros stay digits, which drop out."""
     if isinstance(value, tuple):
         return tuple(_sized(each, name, known) for each in value)
     if is_dataclass(value) and not isinstance(value, type):
         if id(value) not in known:
             known[id(value)] = _with_names(value, known)
         return known[id(value)]
-    return named(value, name) if type(value) is int and value else value
+    return named(value, name) if type(value) in (int, float) and value else value
 
 
 def _with_names(value: _Sized, known: dict[int, Any]) -> _Sized:
@@ -80,3 +92,34 @@ def named_parallel(parallel: Parallel) -> Parallel:
     sizes = {"tensor": "ranks", "expert": "expert_ranks", "data": "copies"}
     many = {field: name for field, name in sizes.items() if getattr(parallel, field) > 1}
     return replace(parallel, **{field: named(getattr(parallel, field), name) for field, name in many.items()})
+
+
+def named_hardware(hardware: HardwareProfile) -> HardwareProfile:
+    """Return an accelerator whose rates carry their names."""
+    return replace(
+        hardware,
+        memory_bandwidth_bytes_per_s=named(hardware.memory_bandwidth_bytes_per_s, "bandwidth"),
+        peak_flop_per_s={
+            unit: named(peak, f"peak_flop_per_s.{unit}") for unit, peak in hardware.peak_flop_per_s.items()
+        },
+    )
+
+
+def named_link(link: Link | None) -> Link | None:
+    """Return a link whose rate and latency carry their names."""
+    if link is None:
+        return None
+    latency_s = named(link.latency_s, "latency") if link.latency_s else None
+    return replace(link, bytes_per_s=named(link.bytes_per_s, f"rate of {link.name}"), latency_s=latency_s)
+
+
+def named_op(op: OpCost) -> OpCost:
+    """Return an operator whose FLOP, bytes and calls carry the names of their fields."""
+    return _with_names(op, {})
+
+
+def named_calibration(calibration: Calibration) -> Calibration:
+    """Return a calibration whose shares and times carry the names of their fields."""
+    reach = {kind: _with_names(each, {}) for kind, each in calibration.reach.items()}
+    times = {name: _sized(getattr(calibration, name), name, {}) for name in _CALIBRATED}
+    return replace(calibration, reach=reach, **times)

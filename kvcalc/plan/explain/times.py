@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.cost_types import OpCost
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.core.traced import digits
-from kvcalc.plan.explain.text import factor, profile_source, total
+from kvcalc.core.traced import digits, larger, named, term_of
+from kvcalc.cost.roofline import op_seconds, stage_seconds
+from kvcalc.plan.explain.named import named_hardware, named_link, named_op
+from kvcalc.plan.explain.text import profile_source
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kvcalc.core.cost_types import OpCost, StepCost
-    from kvcalc.core.hardware import HardwareProfile, Link
+    from kvcalc.core.cost_types import StepCost
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.steps import TimedStep
 
 __all__ = ["time_steps"]
 
-_MOVED = {
+# Sums over the operators of a stage by what they are called, and the fields of an operator that are summed.
+_SUMS = {
     "weights": "weight_bytes",
     "cache read": "kv_read_bytes",
     "cache written": "kv_write_bytes",
     "logits": "io_bytes",
+    "link_bytes": "link_bytes",
 }
 
 
@@ -32,11 +37,15 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
     hardware = required_hardware(deployment)
     cost, time = step.cost, step.time
     link = hardware.link(cost.exchange_gpus)
-    slowest = cost.stages[time.slowest_stage]
-    yield _memory_step(slowest, hardware, time.memory_s, _place(deployment))
-    yield _compute_step(slowest, hardware, time.compute_s, _place(deployment))
+    stages = [stage_seconds(_summed(ops), named_hardware(hardware), named_link(link)) for ops in cost.stages]
+    compute, memory, wire = map(term_of, stages[time.slowest_stage])
+    sources = _Sources(hardware, cost)
+    place = _place(deployment)
+    yield _step("memory_s", f"{memory.formula}{place}", memory.expression, time.memory_s, sources.bandwidth)
+    peaks = sources.peaks(cost.stages[time.slowest_stage])
+    yield _step("compute_s", f"{compute.formula}{place}", compute.expression, time.compute_s, peaks)
     if link is not None:
-        yield _link_step(slowest, link, time.link_s, _link_source(hardware, cost))
+        yield _step("link_s", f"{wire.formula}{place}", wire.expression, time.link_s, sources.link)
     yield ExplainedStep(
         quantity="intensity_flop_per_byte",
         formula="flop / bytes moved (weights, cache read and written, logits)",
@@ -44,22 +53,23 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
         value=step.intensity_flop_per_byte,
         unit="FLOP/B",
     )
-    yield ExplainedStep(
-        quantity="ideal_s",
-        formula="max(memory_s, compute_s, link_s)",
-        expression=f"max({digits(time.memory_s)}, {digits(time.compute_s)}, {digits(time.link_s)})",
-        value=time.ideal_s,
-        unit="s",
-    )
+    largest = f"max({digits(time.memory_s)}, {digits(time.compute_s)}, {digits(time.link_s)})"
+    yield _step("ideal_s", "max(memory_s, compute_s, link_s)", largest, time.ideal_s)
     if len(cost.stages) > 1:
-        yield ExplainedStep(
-            quantity="latency_s",
-            formula="sum over the stages of max(memory_s, compute_s, link_s)",
-            expression=total(_stage_text(ops, hardware, link) for ops in cost.stages),
-            value=time.latency_s,
-            unit="s",
-        )
-    yield _serial_step(cost, hardware, link, time.serial_s)
+        in_turn = term_of(sum(larger(*stage) for stage in stages)).expression
+        yield _step("latency_s", "sum over the stages of max(memory_s, compute_s, link_s)", in_turn, time.latency_s)
+    formula = "sum over the operators of max(flop / peak, (bytes + activation_bytes) / bandwidth)"
+    if link is not None:
+        formula += " + collective_bytes / link's rate + collective_steps x latency"
+    alone = [op_seconds(named_op(op), named_hardware(hardware), named_link(link)) for op in cost.ops]
+    used = dict.fromkeys((*sources.peaks(cost.ops), *sources.bandwidth, *sources.link))
+    yield _step("serial_s", formula, term_of(sum(alone)).expression, time.serial_s, tuple(used))
+
+
+def _step(quantity: str, formula: str, expression: str, value: float, sources: tuple[str, ...] = ()) -> ExplainedStep:
+    return ExplainedStep(
+        quantity=quantity, formula=formula, expression=expression, value=value, unit="s", sources=sources
+    )
 
 
 def _place(deployment: Deployment) -> str:
@@ -68,106 +78,34 @@ def _place(deployment: Deployment) -> str:
     return ", of one GPU" if deployment.parallel.gpus > 1 else ""
 
 
-def _memory_text(ops: Sequence[OpCost], hardware: HardwareProfile) -> str:
-    moved = (sum(getattr(op, name) for op in ops) for name in _MOVED.values())
-    return f"({total(digits(size) for size in moved)}) / {digits(hardware.memory_bandwidth_bytes_per_s)}"
-
-
-def _memory_step(ops: Sequence[OpCost], hardware: HardwareProfile, value: float, place: str) -> ExplainedStep:
-    return ExplainedStep(
-        quantity="memory_s",
-        formula=f"({' + '.join(_MOVED)}) / bandwidth{place}",
-        expression=_memory_text(ops, hardware),
-        value=value,
-        unit="s",
-        sources=profile_source(hardware, "memory_bandwidth_bytes_per_s"),
-    )
-
-
-def _flop_by_unit(ops: Sequence[OpCost]) -> dict[str, float]:
+def _summed(ops: Sequence[OpCost]) -> list[OpCost]:
+    """Return a stage as an operator of all its bytes, and one of its FLOP in each arithmetic format."""
+    sums = {field: named(sum(getattr(op, field) for op in ops), name) for name, field in _SUMS.items()}
     flop: dict[str, float] = {}
     for op in ops:
-        if op.flop:
-            flop[op.unit] = flop.get(op.unit, 0) + op.flop
-    return flop
+        flop[op.unit] = flop.get(op.unit, 0) + op.flop
+    by_unit = [OpCost(name=unit, part="", unit=unit, flop=named(size, f"{unit} FLOP")) for unit, size in flop.items()]
+    return [OpCost(name="bytes", part="", unit=ops[0].unit, **{name: size for name, size in sums.items() if size})] + [
+        op for op in by_unit if op.flop
+    ]
 
 
-def _compute_text(ops: Sequence[OpCost], hardware: HardwareProfile) -> str:
-    return total(f"{digits(flop)} / {digits(hardware.peak(unit))}" for unit, flop in _flop_by_unit(ops).items())
+class _Sources:
+    """Sources of an accelerator's rates.
 
+    Args:
+        hardware: the accelerator.
+        cost: the pass, which decides over which link is exchanged.
+    """
 
-def _compute_step(ops: Sequence[OpCost], hardware: HardwareProfile, value: float, place: str) -> ExplainedStep:
-    units = list(_flop_by_unit(ops))
-    named = (f"{unit} (peak_flop_per_s.{hardware.peak_name(unit)})" for unit in units)
-    return ExplainedStep(
-        quantity="compute_s",
-        formula=f"sum of FLOP / peak, by format: {', '.join(named)}{place}",
-        expression=_compute_text(ops, hardware),
-        value=value,
-        unit="s",
-        sources=_peak_sources(units, hardware),
-    )
+    def __init__(self, hardware: HardwareProfile, cost: StepCost) -> None:
+        self._hardware = hardware
+        self.bandwidth = profile_source(hardware, "memory_bandwidth_bytes_per_s")
+        name = hardware.link_name(cost.exchange_gpus)
+        self.link = () if name is None else profile_source(hardware, f"links.{name}")
 
-
-def _peak_sources(units: Sequence[str], hardware: HardwareProfile) -> tuple[str, ...]:
-    found = (profile_source(hardware, f"peak_flop_per_s.{hardware.peak_name(unit)}") for unit in units)
-    return tuple(dict.fromkeys(source for sources in found for source in sources))
-
-
-def _link_text(ops: Sequence[OpCost], link: Link) -> str:
-    moved = total(digits(op.link_bytes) for op in ops if op.link_bytes)
-    return f"{factor(moved)} / {digits(link.bytes_per_s)}"
-
-
-def _link_step(ops: Sequence[OpCost], link: Link, value: float, sources: tuple[str, ...]) -> ExplainedStep:
-    return ExplainedStep(
-        quantity="link_s",
-        formula=f"sum of link_bytes / rate of {link.name}",
-        expression=_link_text(ops, link),
-        value=value,
-        unit="s",
-        sources=sources,
-    )
-
-
-def _link_source(hardware: HardwareProfile, cost: StepCost) -> tuple[str, ...]:
-    name = hardware.link_name(cost.exchange_gpus)
-    return () if name is None else profile_source(hardware, f"links.{name}")
-
-
-def _stage_text(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link | None) -> str:
-    wire = "0" if link is None else _link_text(ops, link)
-    return f"max({_memory_text(ops, hardware)}, {_compute_text(ops, hardware)}, {wire})"
-
-
-def _serial_step(cost: StepCost, hardware: HardwareProfile, link: Link | None, value: float) -> ExplainedStep:
-    formula = "sum over the operators of max(flop / peak, (bytes + activation_bytes) / bandwidth)"
-    sources = (
-        *_peak_sources(list(_flop_by_unit(cost.ops)), hardware),
-        *profile_source(hardware, "memory_bandwidth_bytes_per_s"),
-    )
-    if link is not None:
-        formula += " + collective_bytes / link's rate + collective_steps x latency"
-        sources += _link_source(hardware, cost)
-    return ExplainedStep(
-        quantity="serial_s",
-        formula=formula,
-        expression=total(term for op in cost.ops for term in _alone(op, hardware, link)),
-        value=value,
-        unit="s",
-        sources=tuple(dict.fromkeys(sources)),
-    )
-
-
-def _alone(op: OpCost, hardware: HardwareProfile, link: Link | None) -> Iterator[str]:
-    """Return the time of an operator on its own."""
-    memory = f"{digits(op.moved_bytes)} / {digits(hardware.memory_bandwidth_bytes_per_s)}"
-    compute = f"{digits(op.flop)} / {digits(hardware.peak(op.unit))}"
-    if op.flop and op.moved_bytes:
-        yield f"max({compute}, {memory})"
-    elif op.flop or op.moved_bytes:
-        yield compute if op.flop else memory
-    if link is not None and op.collective_bytes:
-        yield f"{digits(op.collective_bytes)} / {digits(link.bytes_per_s)}"
-        if link.latency_s:
-            yield f"{op.collective_steps} * {digits(link.latency_s)}"
+    def peaks(self, ops: Sequence[OpCost]) -> tuple[str, ...]:
+        """Return the sources of the peaks that operators run at."""
+        names = dict.fromkeys(self._hardware.peak_name(op.unit) for op in ops if op.flop)
+        found = (profile_source(self._hardware, f"peak_flop_per_s.{name}") for name in names)
+        return tuple(dict.fromkeys(source for sources in found for source in sources))
