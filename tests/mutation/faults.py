@@ -58,7 +58,7 @@ FAULTS = (
     Fault(
         "a batch reads all experts",
         "linear.py",
-        "return experts * -math.expm1(tokens * math.log1p(-share)) if share < 1 else experts",
+        "return experts * chance_of_any(share, tokens) if share < 1 else experts",
         "return experts",
         EXPERTS,
     ),
@@ -257,8 +257,8 @@ FAULTS = (
     Fault(
         "an operator at reached rates takes its shorter time",
         "estimate.py",
-        "max(compute, memory, reach",
-        "max(min(compute, memory), 0 * reach",
+        "larger(compute, memory, reach",
+        "larger(min(compute, memory), 0 * reach",
     ),
     Fault(
         "shares of bandwidth and FLOP/s change places",
