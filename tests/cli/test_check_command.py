@@ -14,6 +14,7 @@ import yaml
 import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.questions.check import ASSERTED
+from kvcalc.render.ci import _line
 
 ROOT = Path(__file__).parents[2]
 CHECKS = """\
@@ -181,6 +182,10 @@ def test_defaults_count_only_where_a_report_has_them(run):
         "kv_bytes_per_token: 131072, prefill.prompt: 10"
     )
     assert run(text)[0] == 0
+
+
+def test_a_name_in_the_summary_is_neither_a_tag_nor_a_column():
+    assert _line("a & b", "<b>", "1 | 2") == "| a &amp; b | &lt;b> | 1 \\| 2 |"
 
 
 def test_junit_xml_has_a_case_for_each_assertion(run):

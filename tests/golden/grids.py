@@ -11,22 +11,27 @@ import kvcalc
 from kvcalc import api
 from kvcalc.core.errors import KvcalcError
 from kvcalc.core.formats import FORMATS
+from kvcalc.core.model import Mixture
 from kvcalc.core.workload import Formats, Parallel, TokenGroup
 from kvcalc.cost.forward import forward_cost
+from kvcalc.engines.vllm.padding import KERNELS, padded_expert_bytes
 from kvcalc.plan.levers.catalogue import LEVERS
 
 if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost
     from kvcalc.core.formats import Format
     from kvcalc.core.reports.validate import Outcome
+    from kvcalc.engines.vllm.padding import Kernel
 
 __all__ = [
     "FITS",
     "FORMATS",
+    "KERNELS",
     "LEVERS",
     "OPERATORS",
     "SPECULATIONS",
     "evidence",
+    "experts",
     "fit",
     "format_of",
     "lever",
@@ -139,6 +144,18 @@ def lever(name: str) -> Any:
             sizes = row.kv_total_bytes, row.host_bytes, row.reserved_bytes, row.read_total_bytes
             answers[f"{model}, {given}"] = [row.cuts, row.retrofit, *map(float, sizes)] if row.applies else row.quality
     return answers
+
+
+_EXPERTS = (
+    Mixture(experts=128, experts_per_token=4, width=2880, expert_bias=True),
+    Mixture(experts=8, experts_per_token=2, width=1500, gated=False),
+)
+
+
+def experts(kernel: Kernel) -> Any:
+    """Return what experts weigh as a kernel lays them out, whole and in three slices."""
+    shapes = product(_EXPERTS, (2880, 1900), (1, 3))
+    return [padded_expert_bytes(mixture, hidden, kernel, slices=slices) for mixture, hidden, slices in shapes]
 
 
 def format_of(each: Format) -> Any:

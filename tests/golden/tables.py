@@ -12,6 +12,7 @@ from kvcalc.core.errors import KvcalcError
 from kvcalc.core.workload import Formats
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
+from kvcalc.engines.logs.reader import read_log
 from kvcalc.evidence.suites import SUITES
 from kvcalc.importers.hugging_face import import_config
 from tests.golden import grids
@@ -48,7 +49,8 @@ def _config_keys(case: dict[str, Any]) -> dict[str, Any]:
     The configs' answers as they stand are held against transformers' classes. A change is that of the parameters, of the
     active ones, and of the cache's bytes at 150 tokens; or the reason why the config is refused.
     """
-    base, changes = _counts(case["config"]), {}
+    base = _counts(case["config"])
+    changes: dict[str, Any] = {"as it is": base}
     for key, changed in _variants(case["config"]):
         counts = _counts(changed)
         if isinstance(counts, str) or isinstance(base, str):
@@ -60,10 +62,9 @@ def _config_keys(case: dict[str, Any]) -> dict[str, Any]:
 
 def _variants(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for key, value in config.items():
-        if key in _PLAIN:
-            continue
         if isinstance(value, dict):
             yield from ((f"{key}.{inner}", config | {key: changed}) for inner, changed in _variants(value))
+        if key in _PLAIN or isinstance(value, dict):
             continue
         yield f"without {key}", {name: other for name, other in config.items() if name != key}
         if isinstance(value, bool):
@@ -95,14 +96,32 @@ def _advice(case: tuple[str, str | None]) -> dict[str, Any]:
     }
 
 
+def _log(case: tuple[str, str | None]) -> Any:
+    """Return what is read of each start-up in a log: numbers with their lines, options and events."""
+    return [
+        {
+            "engine": [start_up.engine, start_up.line, start_up.version, start_up.model],
+            "numbers": {
+                name: [[each.value, each.least, each.most, each.line] for each in numbers]
+                for name, numbers in start_up.printed.items()
+            },
+            "options": start_up.options,
+            "events": sorted(start_up.events),
+        }
+        for start_up in read_log(case[0])
+    ]
+
+
 TABLES = {
     "config-keys": Table(_CONFIGS, _config_keys),
     "refusals": Table(LOGS, _advice),
+    "logs": Table(LOGS, _log),
     "operators": Table(grids.OPERATORS, grids.operators),
     "fits": Table(grids.FITS, grids.fit),
     "levers": Table({name: name for name in grids.LEVERS}, grids.lever),
     "speculations": Table(grids.SPECULATIONS, grids.speculation),
     "evidence": Table({suite: suite for suite in SUITES}, grids.evidence),
+    "experts": Table(grids.KERNELS, grids.experts),
     "formats": Table(grids.FORMATS, grids.format_of),
 }
 
