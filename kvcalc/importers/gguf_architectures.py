@@ -19,6 +19,7 @@ __all__ = [
     "HEADS_OF_LATENT",
     "INDEXED",
     "INDEXED_HEADS",
+    "KIMI_DELTA",
     "LATENT",
     "PARALLEL",
     "RWKV",
@@ -49,7 +50,9 @@ _SELECTIVE = frozenset({
 })  # fmt: skip
 # A window in each layer, and entries for several tokens beside it; full attention that an index chooses blocks for.
 COMPRESSED, INDEXED_HEADS = "deepseek4", "minimax-m3"
-_OTHER_STATES = frozenset({"kimi-linear", "lfm2", "lfm2moe", "minimax-01"})
+# Delta attention with latent attention beside it: whether the forget gate and the output gate are of full rank.
+KIMI_DELTA = {"kimi-linear": (False, False), "kimi-k3": (False, True), "bailingmoe3": (True, True)}
+_OTHER_STATES = frozenset({"lfm2", "lfm2moe", "minimax-01"})
 
 # Names that llama.cpp has and kvcalc does not read, and why.
 _DIFFUSION = "a diffusion model: llama.cpp keeps no cache and computes all tokens anew in each pass"
@@ -66,8 +69,6 @@ _UNREAD = {
         _NO_GENERATOR,
     ),
     **dict.fromkeys(("pockettts", "qwen3tts"), "a model that generates speech, whose codebooks are not described"),
-    "bailingmoe3": "its delta attention, whose gates have another form, is not described",
-    "kimi-k3": "its delta attention, whose gates have another form, is not described",
     "cogvlm": "its second set of matrices, for image tokens, is not described",
     "dots3note": "its indexed layers beside windowed ones are not described",
     "glm5-next": "its indexed layers beside recurrent ones are not described",
@@ -124,7 +125,7 @@ _WINDOWS = {
     "step35": _Window(0),
 }
 _ATTENTIONS = _PLAIN | LATENT | HEADS_OF_LATENT | {COMPRESSED, INDEXED_HEADS} | frozenset(_WINDOWS)
-_KNOWN = _ATTENTIONS | DELTA | RWKV | _SELECTIVE | _OTHER_STATES
+_KNOWN = _ATTENTIONS | DELTA | frozenset(KIMI_DELTA) | RWKV | _SELECTIVE | _OTHER_STATES
 
 # Attention and MLP side by side.
 PARALLEL = frozenset({"falcon", "phi2", "command-r", "cohere2", "cohere2moe", "gptj", "plamo"})

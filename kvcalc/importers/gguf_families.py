@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import ProfileError
+from kvcalc.core.errors import ProfileError, UnsupportedError
 from kvcalc.core.formats import exact_format, parse_format
 from kvcalc.core.model import Block, Chunked, Full, Head, Latent, ModelProfile, Shared, Sliding, State, Table
 from kvcalc.core.provenance import Source
@@ -52,6 +52,11 @@ def gguf_profile(metadata: Mapping[str, Any], table: TensorTable, *, name: str) 
     keys = Config(
         {key.removeprefix(f"{architecture}."): value for key, value in metadata.items()}, where=where, path=architecture
     )
+    if keys.integer("num_loops", default=1) > 1:
+        raise UnsupportedError(
+            "layers that are run several times, with a cache each, are not described",
+            where=f"{where}, {architecture}.num_loops",
+        )
     return _File(architecture, keys, table).profile(name)
 
 

@@ -13,6 +13,7 @@ from kvcalc.importers.gguf_architectures import (
     HEADS_OF_LATENT,
     INDEXED,
     INDEXED_HEADS,
+    KIMI_DELTA,
     LATENT,
     RWKV,
     layer_windows,
@@ -98,7 +99,7 @@ class LayerMixers:
             return (self._indexed_heads(layer, tensors),)
         if name in HEADS_OF_LATENT:
             return (self._heads_of_latent(layer),)
-        if name in LATENT or name == "kimi-linear":
+        if name in LATENT or name in KIMI_DELTA:
             return (self._latent(layer, tensors),)
         return (self._attention(layer, tensors),) if self.kv_heads[layer] else ()
 
@@ -119,8 +120,9 @@ class LayerMixers:
             return None
         rules = {"granitehybrid": mamba2, "jamba": mamba, "nemotron_h": mamba2, "nemotron_h_moe": mamba2}
         rules |= dict.fromkeys(("lfm2", "lfm2moe"), short_convolution)
-        if name == "kimi-linear":
-            return kimi_delta(keys, hidden, max(self.heads))
+        if name in KIMI_DELTA:
+            forget, gate = KIMI_DELTA[name]
+            return kimi_delta(keys, hidden, max(self.heads), full_forget=forget, full_gate=gate)
         if name == "plamo2":
             return selective_heads(keys, tensors)
         return rules[name](keys, hidden) if name in rules else None
@@ -237,6 +239,7 @@ class LayerMixers:
         nope = keys.integer("attention.key_length_mla") - rope
         if nope < 0:
             raise keys.bad("attention.key_length_mla", nope + rope, f"at least rope.dimension_count = {rope}")
+        gate = tensors.get("attn_gate.weight")
         indexed = self.architecture in INDEXED and (not tensors or "indexer.attn_k.weight" in tensors)
         return Latent(
             heads=self.heads[layer],
@@ -245,6 +248,7 @@ class LayerMixers:
             nope_dim=nope,
             value_head_dim=keys.integer("attention.value_length_mla"),
             q_lora_rank=query or None,
+            output_gate=0 if gate is None else gate.elements // self.hidden,
             indexer=self._indexer(query or 0, stored=indexed) if self.architecture in INDEXED else None,
         )
 

@@ -33,13 +33,13 @@ OUTER: dict[str, Part] = {
 _ATTENTION = frozenset({
     "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_gate", "attn_q_a", "attn_q_b", "attn_kv_a_mqa",
     "attn_kv_b", "attn_k_b", "attn_v_b", "ssm_in", "ssm_x", "ssm_dt", "ssm_out", "ssm_ba", "ssm_alpha", "ssm_beta",
-    "ssm_f_a", "ssm_f_b", "ssm_g_a", "ssm_g_b", "shortconv.in_proj", "shortconv.out_proj", "indexer.proj",
+    "ssm_f_a", "ssm_f_b", "ssm_g", "ssm_g_a", "ssm_g_b", "shortconv.in_proj", "shortconv.out_proj", "indexer.proj",
     "indexer.attn_k", "indexer.attn_q_b", "indexer.q_proj", "indexer.k_proj", "attn_kv", "attn_output_a",
     "attn_output_b", "attn_compressor_kv", "attn_compressor_gate", "indexer_compressor_kv", "indexer_compressor_gate",
 })  # fmt: skip
 _MLP = frozenset({
     "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp",
-    "ffn_latent_down", "ffn_latent_up",
+    "ffn_latent_down", "ffn_latent_up", "ffn_routed_down", "ffn_routed_up",
 })  # fmt: skip
 _OTHER = frozenset(
     {"inp_gate", "proj", "laurel_l", "laurel_r", "altup_correct_coef", "altup_predict_coef", "altup_router"}
@@ -163,7 +163,7 @@ def _mixture(keys: Config, tensors: Mapping[str, Tensor], *, inner: int, experts
         raise keys.bad("expert_used_count", used, f"a number from 1 to {experts}")
     if width < 1:
         raise keys.bad("expert_feed_forward_length", width, "a whole number from 1")
-    latent = _rows(tensors.get("ffn_latent_down.weight"))
+    latent = _rows(tensors.get("ffn_latent_down.weight") or tensors.get("ffn_routed_down.weight"))
     return Mixture(
         experts=experts,
         experts_per_token=used,

@@ -56,10 +56,12 @@ def gated_delta(keys: Config, hidden: int) -> State:
     return states.delta_net(hidden, key_heads=groups, value_heads=heads, key_dim=size, value_dim=size, kernel=kernel)[0]
 
 
-def kimi_delta(keys: Config, hidden: int, heads: int) -> State:
-    """Kimi-Linear's delta attention, its decay and gate of low rank."""
+def kimi_delta(keys: Config, hidden: int, heads: int, *, full_forget: bool, full_gate: bool) -> State:
+    """Kimi's delta attention, whose gates are of low or of full rank."""
     width, kernel = keys.integer("kda.head_dim"), keys.integer("ssm.conv_kernel")
-    return states.kimi_delta(hidden, count=heads, width=width, kernel=kernel, full_forget=False, full_gate=False)[0]
+    return states.kimi_delta(
+        hidden, count=heads, width=width, kernel=kernel, full_forget=full_forget, full_gate=full_gate
+    )[0]
 
 
 def short_convolution(keys: Config, hidden: int) -> State:
