@@ -159,7 +159,7 @@ def _sglang(
         pools,
         parallel,
         most_sequences=MOST_SEQUENCES if asked is None else max(1, asked // parallel.data) * parallel.data,
-        notes=sglang.version_notes(options.version),
+        notes=(*sglang.version_notes(options.version), *pools.notes),
     )
 
 

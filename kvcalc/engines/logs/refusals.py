@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLAMA_CPP",
     "LOADING",
+    "MAKING_ROOM",
     "PROFILING",
     "SAMPLING",
     "SERVING",
@@ -181,9 +182,30 @@ VLLM: Readers = {
     "/vllm/": _passed_over,
 }
 
+
+# The stage of an engine that sizes its pools, and what it makes room for.
+MAKING_ROOM = "making room for "
+
+
+def _no_pool_for(what: str) -> Callable[[Line, Builder], None]:
+    def read(line: Line, into: Builder) -> None:
+        into.refuse("no_cache_memory", line.number, stage=f"{MAKING_ROOM}{what}")
+
+    return read
+
+
+# SGLang 0.5.23, by what its pools have no room for.
+_SGLANG_POOLS = {
+    "Loaded weights leave no GPU memory for the KV cache": "tokens",
+    "Not enough GPU memory for hybrid (mamba/linear-attention) state cache": "a slot of recurrent states",
+    "state cache is too small to serve any requests": "the recurrent states of a request",
+    "cannot hold even one request: the prefill admission floor": "a window and a page",
+    "leaves no room for the full KV pool": "tokens beside the windows of all requests",
+}
 SGLANG: Readers = {
     TORCH_OUT_OF_MEMORY: _out_of_memory("loaded_gib", "max_total_num_tokens"),
     "Not enough memory. Please try to increase --mem-fraction-static": _no_pool_memory,
+    **{words: _no_pool_for(what) for words, what in _SGLANG_POOLS.items()},
     "The server is fired up": _ready,
     "/sglang/": _passed_over,
 }

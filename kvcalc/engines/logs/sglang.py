@@ -41,6 +41,12 @@ _OPTIONS = assigned(
         "speculative_algorithm",
         "speculative_num_draft_tokens",
         "disable_radix_cache",
+        "disable_overlap_schedule",
+        "disable_hybrid_swa_memory",
+        "swa_full_tokens_ratio",
+        "mamba_full_memory_ratio",
+        "max_mamba_cache_size",
+        "mamba_radix_cache_strategy",
         "mamba_ssm_dtype",
     )
 )

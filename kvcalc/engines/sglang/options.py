@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.sglang.architectures import Architecture
 
-__all__ = ["BLACKWELL", "SglangOptions", "model_length", "page_size", "sglang_options"]
+__all__ = ["BLACKWELL", "WINDOW_RATIOS", "SglangOptions", "model_length", "page_size", "sglang_options"]
 
 # Generations whose kernels are SM100's.
 BLACKWELL = ("blackwell", "blackwell-ultra")
@@ -28,7 +28,10 @@ _NO_LIMIT = 2048
 _UNREAD_LIMITS = ("whisper",)
 # Configs that scale positions by the kind of layer, which is not read.
 _SCALED_BY_LAYER = ("gemma3_text",)
-_WINDOW_RATIO, _COMPRESSED_RATIO, _STATE_RATIO = 0.8, 0.1, 0.9
+# Tokens of windows for each other, by default and of DeepSeek-V4; memory of states for that of tokens.
+WINDOW_RATIOS = (0.8, 0.1)
+_WINDOW_RATIO, _COMPRESSED_RATIO = WINDOW_RATIOS
+_STATE_RATIO = 0.9
 # Most requests that it asks for by itself, of DeepSeek-V4 and where tokens are drafted.
 _COMPRESSED_REQUESTS, _DRAFTED_REQUESTS = 256, 48
 # Slots of a running request: its own, the last prefix's, and one that is copied to.

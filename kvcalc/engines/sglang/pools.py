@@ -99,6 +99,15 @@ class RankPools:
         """Bytes of a token of the pool and of one of the windows' pool, with the draft's, of each stage."""
         return tuple(_cell(stage, self.options) for stage in self.stages)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Limits that an option lifts for nothing: the tokens of a model that keeps states alone."""
+        if any(full for full, _ in self._cells) or self.options.max_total_tokens is not None:
+            return ()
+        return (
+            f"its pool is of {self.options.context_length:,} tokens, which cost nothing: --max-total-tokens takes more",
+        )
+
     def need(self, *, context: int, sequences: int) -> Need:
         """Return the need of sequences of that length: whole pages, and of the windows no more than is kept for one."""
         page = self.options.page_size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.reconcile import MemoryPart, Refusal
 from kvcalc.core.units import GIB, bytes_text, counted
 from kvcalc.cost.sharding import splits_evenly
-from kvcalc.engines.logs.refusals import SERVING
+from kvcalc.engines.logs.refusals import MAKING_ROOM, SERVING
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.remedies import llama_cpp_remedies, sglang_remedies, vllm_remedies
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
@@ -64,6 +64,8 @@ def _reason(start_up: StartUp, line: RefusalLine) -> str:
     match line.kind:
         case "out_of_memory":
             return _out_of_memory(line)
+        case "no_cache_memory" if line.stage.startswith(MAKING_ROOM):
+            return f"the weights leave no room in the engine's share for {line.stage.removeprefix(MAKING_ROOM)}"
         case "no_cache_memory":
             return "weights, activations and buffers take all that the engine may use: nothing is left for the cache"
         case "request_too_long" if "needed_gib" in line.sizes:

@@ -167,6 +167,33 @@ def test_sglang_has_not_enough_memory(ending):
     assert alone.options == ({"mem_fraction_static": 0.5} if ending else {})
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.5.", "tokens"),
+        (
+            "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed max_mamba_cache_size=0",
+            "a slot of recurrent states",
+        ),
+        (
+            "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. max_mamba_cache_size=3",
+            "the recurrent states of a request",
+        ),
+        (
+            "ValueError: SWA pool (7598 tokens) cannot hold even one request: the prefill admission floor is",
+            "a window and a page",
+        ),
+        (
+            "RuntimeError: SWA pool cap (82177 tokens, 2.82 GiB) leaves no room for the full KV pool within the available",
+            "tokens beside the windows of all requests",
+        ),
+    ],
+)
+def test_what_sglangs_pools_have_no_room_for(line, what):
+    found = refused(SERVER, BEGIN, END, line)
+    assert (found.kind, found.stage) == ("no_cache_memory", f"making room for {what}")
+
+
 def test_what_sglang_was_doing():
     pool = "[2026-03-14 09:20:12 TP0] max_total_num_tokens=30000, chunked_prefill_size=2048"
     assert refused(SERVER, BEGIN, TORCH).stage == "loading the weights"

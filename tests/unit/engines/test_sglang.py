@@ -174,7 +174,9 @@ def test_a_model_of_states_alone_has_the_tokens_of_a_context() -> None:
     model = _model(DELTA, architecture="mamba", limit=None)
     sizes = _pools(model).sizes(64 * MIB)
     assert (sizes.tokens, sizes.requests) == (2048, 1024)
-    assert _pools(model, max_total_tokens=50_000).sizes(64 * MIB).tokens == 50_000
+    assert "--max-total-tokens" in _pools(model).notes[0]
+    more = _pools(model, max_total_tokens=50_000)
+    assert (more.sizes(64 * MIB).tokens, more.notes) == (50_000, ())
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,23 @@ def test_sglang_takes_a_larger_share():
     assert 19.495 - (1 - share + 0.01) * 47.205 < 40960 * 163840 / GIB
 
 
+def test_sglang_has_states_for_a_request_in_a_larger_share():
+    log = (
+        "server_args=ServerArgs(model_path='nvidia/Nemotron-H-56B-Base-8K', tp_size=2, mem_fraction_static=0.8)\n"
+        "Load weight begin. avail mem=78.50 GB\n"
+        "Load weight end. type=NemotronHForCausalLM, avail mem=18.50 GB, mem usage=52.60 GB.\n"
+        "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. "
+        "max_mamba_cache_size=3, mamba_ratio=5, resulting max_num_reqs=0.\n"
+    )
+    report = api.reconcile(log, model="nemotron-h-56b")
+    assert report.refusal.reason.endswith("for the recurrent states of a request")
+    share = float(flags_of(report.start_with)["--mem-fraction-static"])
+    assert share > 0.8
+    # without a radix cache a request takes one slot, and 2.8 GiB hold three
+    asked = log.replace("mem_fraction_static=0.8", "mem_fraction_static=0.8, disable_radix_cache=True")
+    assert api.reconcile(asked, model="nemotron-h-56b").start_with != report.start_with
+
+
 def test_sglang_takes_a_smaller_share_where_memory_beside_the_pool_ran_out():
     log = SGLANG.format(share=0.9) + "max_total_num_tokens=90000, context_len=40960\n"
     log += OUT_OF_MEMORY.format(tried="1.20 GiB", total=47.40, free="200.00 MiB", own=46.0)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
-from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.options import STATE_FORMATS, EngineOptions
 from kvcalc.engines.sglang.defaults import default_share
+from kvcalc.engines.sglang.options import WINDOW_RATIOS
 from kvcalc.plan.reconcile.findings import bytes_of_gib
 from kvcalc.plan.reconcile.remedies.attempt import (
     NO_GPU,
@@ -87,12 +88,30 @@ def _first(start_up: StartUp, model: ModelProfile, hardware: HardwareProfile | N
         engine="sglang",
         model=model,
         length=start_up.count("context_length") or model.context_limit or 1,
-        options=EngineOptions(
-            utilization=share if isinstance(share, float) else None, block_size=start_up.count("page_size")
-        ),
+        options=_options(start_up, share if isinstance(share, float) else None),
         parallel=Parallel(tensor=start_up.count("tp_size") or 1, pipeline=start_up.count("pp_size") or 1),
         kv="fp8" if asked and asked.startswith("fp8") else None,
         hardware=hardware,
+    )
+
+
+def _options(start_up: StartUp, share: float | None) -> EngineOptions:
+    """Return the options that a start printed; its ratio of windows where it is none of its defaults."""
+    ratio, states = start_up.options.get("swa_full_tokens_ratio"), start_up.options.get("mamba_full_memory_ratio")
+    dtype = start_up.text("mamba_ssm_dtype")
+    return EngineOptions(
+        utilization=share,
+        block_size=start_up.count("page_size"),
+        max_num_seqs=start_up.count("max_running_requests"),
+        max_total_tokens=start_up.count("max_total_tokens"),
+        prefix_caching=not start_up.flag("disable_radix_cache"),
+        overlap_schedule=not start_up.flag("disable_overlap_schedule"),
+        hybrid_swa_memory=not start_up.flag("disable_hybrid_swa_memory"),
+        swa_full_tokens_ratio=ratio if isinstance(ratio, float) and ratio not in WINDOW_RATIOS else None,
+        mamba_full_memory_ratio=states if isinstance(states, float) else None,
+        max_mamba_cache_size=start_up.count("max_mamba_cache_size"),
+        mamba_radix_cache_strategy=start_up.text("mamba_radix_cache_strategy"),
+        mamba_ssm_dtype=dtype if dtype in STATE_FORMATS else None,
     )
 
 
