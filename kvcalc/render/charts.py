@@ -138,8 +138,8 @@ class Axis:
         shown: Spec = {"format": self.format, "labelOverlap": True}
         if self.whole:
             shown["tickMinStep"] = 1
-        found: Spec = {"field": self.field, "type": "quantitative", "title": self.title, "axis": shown}
-        return found | {"scale": {"type": "log", "nice": False}} if self.scale == "log" else found
+        channel: Spec = {"field": self.field, "type": "quantitative", "title": self.title, "axis": shown}
+        return channel | {"scale": {"type": "log", "nice": False}} if self.scale == "log" else channel
 
 
 def chart(
@@ -231,7 +231,7 @@ def bar_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, series: str, title:
         "order": {"field": "place", "type": "quantitative"},
         "tooltip": [{"field": series}, {"field": x.field}],
     }
-    placed = [{**row, "place": place} for place, row in enumerate(rows)]
+    placed = [{**row, "place": index} for index, row in enumerate(rows)]
     return {"data": {"values": placed}, "mark": {"type": "bar", "stroke": "white", "height": 36}, "encoding": encoding}
 
 
@@ -300,8 +300,8 @@ def _edge(cells: list[dict[str, Any]], *, x: Axis, y: Axis, along: Literal["x", 
 
 
 def _layer(rows: Sequence[Mapping[str, Any]], mark: Spec, x: Axis, y: Axis, apart: Spec) -> Spec:
-    told = [{"field": name} for name in dict.fromkeys(name for row in rows for name in row)]
-    encoding = {"x": x.encoding(), "y": y.encoding(), "tooltip": told, **apart}
+    tooltip = [{"field": name} for name in dict.fromkeys(name for row in rows for name in row)]
+    encoding = {"x": x.encoding(), "y": y.encoding(), "tooltip": tooltip, **apart}
     return {"data": {"values": _values(rows)}, "mark": mark, "encoding": encoding}
 
 
@@ -318,8 +318,8 @@ def _told_apart(
     if series is None:
         return {}
     names = list(dict.fromkeys(row[series] for row in rows))
-    signs = [values[place % len(values)] for place in range(len(names))]
-    colours = [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]
+    signs = [values[index % len(values)] for index in range(len(names))]
+    colours = [_COLOURS[index % len(_COLOURS)] for index in range(len(names))]
     named: Spec = {"field": series, "type": "nominal", "title": title or None}
     if symbol is not None:
         named["legend"] = {"symbolType": symbol}

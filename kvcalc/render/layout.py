@@ -90,33 +90,33 @@ def _styled(text: str, style: str, *, styled: bool) -> str:
 def _grid_lines(grid: Grid, width: int, *, styled: bool) -> Iterator[str]:
     header = [[column.name for column in grid.columns]] if grid.header else []
     widths = _widths(grid, [*header, *grid.rows], width)
-    for place, row in enumerate([*header, *grid.rows]):
+    for index, row in enumerate([*header, *grid.rows]):
         cells = [_wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells), default=0)):
             shown = []
             for column, size, lines in zip(grid.columns, widths, cells, strict=True):
                 text = lines[line] if line < len(lines) else ""
                 text = text.rjust(size) if column.justify == "right" else text.ljust(size)
-                style = "bold" if grid.header and place == 0 else column.style
+                style = "bold" if grid.header and index == 0 else column.style
                 shown.append(_styled(text, style, styled=styled))
             yield (" " * _GAP).join(shown)
 
 
 def _widths(grid: Grid, rows: Sequence[Sequence[str]], most: int) -> list[int]:
     """Return the width of each column: what its cells need; where that is too much, the widest give way first."""
-    widths = [max((len(row[place]) for row in rows), default=0) for place in range(len(grid.columns))]
-    free = [place for place, column in enumerate(grid.columns) if column.wraps]
+    widths = [max((len(row[index]) for row in rows), default=0) for index in range(len(grid.columns))]
+    free = [index for index, column in enumerate(grid.columns) if column.wraps]
     excess = sum(widths) + _GAP * (len(widths) - 1) - most
     while excess > 0 and free:
-        widest = max(widths[place] for place in free)
+        widest = max(widths[index] for index in free)
         if widest <= 1:
             break
-        tied = [place for place in free if widths[place] == widest]
-        below = max((widths[place] for place in free if widths[place] < widest), default=1)
+        tied = [index for index in free if widths[index] == widest]
+        below = max((widths[index] for index in free if widths[index] < widest), default=1)
         cut = min(widest - below, -(-excess // len(tied)))
-        for place in tied:
+        for index in tied:
             step = min(cut, excess)
-            widths[place] -= step
+            widths[index] -= step
             excess -= step
     return widths
 

@@ -96,17 +96,17 @@ def _side_by_side(data: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
         "quantity": row["quantity"],
         "better": row["better"],
         **dict(zip(labels, row["values"], strict=True)),
-        **{f"{label} / {labels[0]}": row["ratios"][place] for place, label in enumerate(labels) if place},
-        **{f"{label} - {labels[0]}": row["differences"][place] for place, label in enumerate(labels) if place},
-        "best": ", ".join(labels[place] for place in row["best"]),
+        **{f"{label} / {labels[0]}": row["ratios"][index] for index, label in enumerate(labels) if index},
+        **{f"{label} - {labels[0]}": row["differences"][index] for index, label in enumerate(labels) if index},
+        "best": ", ".join(labels[index] for index in row["best"]),
     }
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{name}.")
+            flat |= _flat(value, f"{prefix}{name}.")
         elif not isinstance(value, list):
-            found[prefix + name] = value
-    return found
+            flat[prefix + name] = value
+    return flat

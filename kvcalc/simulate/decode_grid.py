@@ -230,7 +230,7 @@ def _rows(costs: DecodeCosts, deployment: Deployment, some_contexts: slice, some
         "tokens_per_s_per_sequence": 1 / seconds.max(axis=1).sum(axis=0),
         "tokens_per_s_per_gib": tokens_per_s / (needed * gpus / GIB),
         "limiter": _LIMITERS[shown.argmax(axis=0)],
-        **{f"shares.{name}": shown[place] / ideal for place, name in enumerate(_LIMITERS)},
+        **{f"shares.{name}": shown[index] / ideal for index, name in enumerate(_LIMITERS)},
         "fits": _fits(deployment, batches, contexts),
         "memory_needed_bytes": needed,
         **{

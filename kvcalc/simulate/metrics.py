@@ -181,8 +181,8 @@ class Metrics(Observer):
     def finished(self, served: Served) -> None:
         """Take in a request that was answered."""
         request = served.request
-        found = latencies(served)
-        ttft_s, tpot_s, e2e_s, queue_s = found
+        values = latencies(served)
+        ttft_s, tpot_s, e2e_s, queue_s = values
         add_ttft, add_tpot, add_e2e, add_queue = self._adds
         add_ttft(ttft_s)
         if tpot_s >= 0:  # not for a request of one token
@@ -190,7 +190,7 @@ class Metrics(Observer):
         add_e2e(e2e_s)
         add_queue(queue_s)
         if self._limits:
-            self.attained += not any(found[place] > most_s for place, most_s in self._limits)
+            self.attained += not any(values[index] > most_s for index, most_s in self._limits)
         self.requests += 1
         self.prompt_tokens += request.prompt_tokens
         self.output_tokens += served.output_tokens
@@ -205,8 +205,8 @@ class Metrics(Observer):
 
     def statistics(self, latency: str) -> dict[str, float]:
         """Return a latency's quantiles and mean by name."""
-        found = self.of[latency]
-        return dict(zip(_SHARES, found.quantiles(tuple(_SHARES.values())), strict=True)) | {"mean": found.mean}
+        values = self.of[latency]
+        return dict(zip(_SHARES, values.quantiles(tuple(_SHARES.values())), strict=True)) | {"mean": values.mean}
 
     def kept(self, limit: Limit) -> bool:
         """Whether a latency is within a limit; one that no request has is."""

@@ -149,15 +149,17 @@ def _part(inputs: Mapping[str, Any], name: str, kind: type[dict[str, Any] | list
     return found
 
 
-def _accepted(told: Any, drafts: int) -> int:
+def _accepted(given: Any, drafts: int) -> int:
     """Return the most drafts that a verification accepts: all, none, or a number."""
-    if told in (None, "none"):
+    if given in (None, "none"):
         return 0
-    if told == "all":
+    if given == "all":
         return drafts
-    if not isinstance(told, int | str) or not (str(told).isdecimal() and len(str(told)) <= _LONGEST_COUNT):
-        raise InputError(f"spec_accept must be all, none or a number, not {str(told)[:40]!r}", where="inputs.scheduler")
-    return int(told)
+    if not isinstance(given, int | str) or not (str(given).isdecimal() and len(str(given)) <= _LONGEST_COUNT):
+        raise InputError(
+            f"spec_accept must be all, none or a number, not {str(given)[:40]!r}", where="inputs.scheduler"
+        )
+    return int(given)
 
 
 def _names(sequences: Any) -> list[str]:

@@ -44,12 +44,12 @@ class Series(Waits):
             start_s, end_s, steps, _, _, decodes, _, output, running, _, blocks, end_blocks, _, _ = run
             if end_s > self._end_s:
                 self._reach(end_s)
-            place = int(start_s / self._slice_s)
-            if end_s > (place + 1) * self._slice_s:
+            index = int(start_s / self._slice_s)
+            if end_s > (index + 1) * self._slice_s:
                 self._spread(run)
                 continue
             taken_s = end_s - start_s
-            sums = self._slices[place]
+            sums = self._slices[index]
             sums[_RUNNING] += taken_s * running
             sums[_BLOCKS] += taken_s * (blocks + end_blocks) / 2
             sums[_TOKENS] += steps * output
@@ -60,9 +60,9 @@ class Series(Waits):
         """Take in a run that lies in several slices, a part of it in each."""
         first, last = int(run.start_s / self._slice_s), int(run.end_s / self._slice_s)
         taken_s = run.end_s - run.start_s
-        for place in range(first, min(last, len(self._slices) - 1) + 1):
-            inside_s = min(run.end_s, (place + 1) * self._slice_s) - max(run.start_s, place * self._slice_s)
-            steps, sums = run.steps * inside_s / taken_s, self._slices[place]
+        for index in range(first, min(last, len(self._slices) - 1) + 1):
+            inside_s = min(run.end_s, (index + 1) * self._slice_s) - max(run.start_s, index * self._slice_s)
+            steps, sums = run.steps * inside_s / taken_s, self._slices[index]
             sums[_RUNNING] += inside_s * run.running
             sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
             sums[_TOKENS] += steps * run.output_tokens
@@ -112,9 +112,9 @@ class Series(Waits):
         """Return the slices up to the end of the run, the last one cut there."""
         self._settle()
         return tuple(
-            self._row(sums, place * self._slice_s, min(end_s, (place + 1) * self._slice_s))
-            for place, sums in enumerate(self._slices)
-            if place * self._slice_s < end_s
+            self._row(sums, index * self._slice_s, min(end_s, (index + 1) * self._slice_s))
+            for index, sums in enumerate(self._slices)
+            if index * self._slice_s < end_s
         )
 
     def _row(self, sums: list[float], start_s: float, end_s: float) -> SeriesRow:

@@ -86,26 +86,26 @@ class MixerWork:
         values = [self._at(point) for point in points]
         for quantity in range(3):
             slopes = [
-                (values[place + 1][quantity] - values[place][quantity]) / (points[place + 1] - points[place])
-                for place in range(len(points) - 1)
+                (values[index + 1][quantity] - values[index][quantity]) / (points[index + 1] - points[index])
+                for index in range(len(points) - 1)
             ]
             coefficients[1][quantity] = slopes[-1]
             coefficients[0][quantity] = values[0][quantity] - slopes[0]
-            for place, cap in enumerate(own):
-                coefficients[2 + caps.index(cap)][quantity] = slopes[place] - slopes[place + 1]
+            for index, cap in enumerate(own):
+                coefficients[2 + caps.index(cap)][quantity] = slopes[index] - slopes[index + 1]
         return coefficients
 
     def _at(self, context: int) -> Work:
         return self._of(TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1))
 
     def _look_up(self, tokens: int, past: int) -> Counts:
-        found = self._known.get((tokens, past))
-        if found is None:
+        cost = self._known.get((tokens, past))
+        if cost is None:
             flop, compulsory, moved = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
             # whole numbers, so that sums do not depend on their order
-            found = round(flop), round(compulsory), round(moved)
-            self._known[tokens, past] = found
-        return found
+            cost = round(flop), round(compulsory), round(moved)
+            self._known[tokens, past] = cost
+        return cost
 
     def _count_coefficients(self, window: int | None) -> tuple[Work, Work, Work]:
         """Return the work for each of `_counts`: scores go with pairs, reads with the past, writes with the tokens."""
@@ -255,7 +255,7 @@ class _Reader:
         mixers = model.mixers
         self.caps = tuple(sorted(set().union(*map(_knees, mixers))))
         self.periods = tuple(sorted({restart for mixer in mixers if (restart := mixer.bends.restart) is not None}))
-        self._places = {mixer: place for place, mixer in enumerate(mixers)}
+        self._places = {mixer: index for index, mixer in enumerate(mixers)}
         self.works = tuple(
             MixerWork(mixer, self._work_of(mixer), caps=self.caps, periods=self.periods) for mixer in mixers
         )
@@ -344,7 +344,7 @@ class _Reader:
         passes = [self._stages_of(*size) for size in (_FEW, _MORE, _MANY, _SILENT_FEW, _SILENT_MORE)]
         blocks = stage_blocks(self._deployment.model, self._deployment.parallel.pipeline)
         return [
-            list(_operators(stage, list(zip_longest(*(found[index] for found in passes)))))
+            list(_operators(stage, list(zip_longest(*(cost[index] for cost in passes)))))
             for index, stage in enumerate(blocks)
         ]
 
@@ -359,19 +359,19 @@ def _operators(blocks: tuple[Block, ...], passes: Sequence[tuple[OpCost | None, 
     kinds = counted(blocks)
     mixers = iter([(mixer, count) for block, count in kinds.items() for mixer in block.mixers])
     mixtures = iter([block.mlp for block in kinds if isinstance(block.mlp, Mixture)])
-    for found in passes:
-        part = found[0].part if found[0] is not None else ""
+    for cost in passes:
+        part = cost[0].part if cost[0] is not None else ""
         if part == "cache":
             mixer, layers = next(mixers)
-            yield _Operator(found, mixer=mixer, layers=layers)
+            yield _Operator(cost, mixer=mixer, layers=layers)
         else:
-            yield _Operator(found, mixture=next(mixtures) if part == "experts" else None)
+            yield _Operator(cost, mixture=next(mixtures) if part == "experts" else None)
 
 
 def _add_affine(term: AffineTerm, operator: _Operator, value: Callable[[OpCost], float], seconds: float) -> None:
     for mine, theirs in zip((term.with_logits, term.without_logits), operator.affine(value), strict=True):
-        for place, found in enumerate(theirs):
-            mine[place] += found * seconds
+        for index, cost in enumerate(theirs):
+            mine[index] += cost * seconds
 
 
 def _touched(mixture: Mixture) -> Callable[[int], float]:

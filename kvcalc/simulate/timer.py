@@ -155,7 +155,7 @@ def _term(term: AffineTerm) -> _Term:
         per_context=per_context,
         capped=tuple(capped),
         experts=tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts),
-        chunks=tuple((place, tuple(map(ticks, values))) for place, values in term.chunks),
+        chunks=tuple((index, tuple(map(ticks, values))) for index, values in term.chunks),
     )
 
 
@@ -169,8 +169,8 @@ def _firsts(
         fixed, per_token, per_logit = speaking if logits else silent
         first = fixed + tokens * per_token + logits * per_logit + count * per_sequence + contexts * per_context
         if works:
-            for place, (of_first, of_second, of_third) in chunks:
-                one, two, three = works[place]
+            for index, (of_first, of_second, of_third) in chunks:
+                one, two, three = works[index]
                 first += one * of_first + two * of_second + three * of_third
         if capped:
             first += sum(map(mul, capped, sums[2:]))
@@ -232,8 +232,8 @@ class _Straight:
         first, limiter = -1, ""
         for base, per_token, (name, _, _, _, per_context, _, experts, chunks) in known:
             ticks_now = base + tokens * per_token + contexts * per_context
-            for place, (of_first, of_second, of_third) in chunks:
-                one, two, three = works[place]
+            for index, (of_first, of_second, of_third) in chunks:
+                one, two, three = works[index]
                 ticks_now += one * of_first + two * of_second + three * of_third
             if experts:
                 ticks_now += sum([round(touched(tokens) * scale) for touched, scale in experts])

@@ -56,24 +56,24 @@ def columns_of(work: Work, task: SweepTask) -> Columns:
     point = replace(work.swept, axes={name: (value,) for name, value in task.point.items()})
     read_profiles(point, work.digests)
     try:
-        found = _REPORTS[work.swept.report](work, task)
+        columns = _REPORTS[work.swept.report](work, task)
     except KvcalcError as error:
         return points | _cells(task) | {"error": [str(error)] * task.points}
     finally:
         check_unchanged(point, work.digests)
-    more = {name: values for name, values in found.items() if name not in points}
+    more = {name: values for name, values in columns.items() if name not in points}
     return points | more | {"error": [None] * task.points}
 
 
 def _cells(task: SweepTask) -> Columns:
     """Return the inner axes of a task, the last fastest."""
-    found: Columns = {}
+    columns: Columns = {}
     inside, outside = task.points, 1
     for name, values in task.cells.items():
         inside //= len(values)
-        found[name] = [value for _ in range(outside) for value in values for _ in range(inside)]
+        columns[name] = [value for _ in range(outside) for value in values for _ in range(inside)]
         outside *= len(values)
-    return found
+    return columns
 
 
 @lru_cache(maxsize=8)
@@ -109,13 +109,13 @@ def _decode(work: Work, task: SweepTask) -> Columns:
 
     deployment = _deployment(work, task)
     contexts = task.cells.get("context") or (default_context(deployment.model, deployment.engine),)
-    found: Columns = {}
+    columns: Columns = {}
     for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
         for name, values in block.items():
-            found.setdefault(name, []).extend(_plain_numbers(values))
+            columns.setdefault(name, []).extend(_plain_numbers(values))
     gpus = deployment.parallel.gpus
-    found["tokens_per_s_per_gpu"] = [speed / gpus for speed in found["tokens_per_s"]]
-    return found
+    columns["tokens_per_s_per_gpu"] = [speed / gpus for speed in columns["tokens_per_s"]]
+    return columns
 
 
 def _prefill(work: Work, task: SweepTask) -> Columns:
@@ -128,7 +128,7 @@ def _speculate(work: Work, task: SweepTask) -> Columns:
     if not given.keys() & set(FORMS):
         raise InputError("a sweep of speculation needs an acceptance", hint="for example --acceptance 0.6,0.8")
     gamma = given.pop("gamma", None)
-    found = speculate(
+    report = speculate(
         _deployment(work, task),
         given.pop("draft", None),
         gammas=None if gamma is None else (gamma,),
@@ -136,7 +136,7 @@ def _speculate(work: Work, task: SweepTask) -> Columns:
         contexts=task.cells.get("context"),
         **given,
     )
-    return _rows(found)
+    return _rows(report)
 
 
 def _simulate(work: Work, task: SweepTask) -> Columns:
@@ -160,11 +160,11 @@ def _each_cell(function: Callable[..., Any]) -> Callable[[Work, SweepTask], Colu
     def ask(work: Work, task: SweepTask) -> Columns:
         deployment = _deployment(work, task)
         cells = _cells(task)
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for values in zip(*cells.values(), strict=True) if cells else [()]:
             report = function(deployment, **dict(zip(cells, values, strict=True)), **work.swept.options)
-            found += records(report)
-        return _as_columns(found)
+            rows += records(report)
+        return _as_columns(rows)
 
     return ask
 
@@ -185,10 +185,10 @@ def _plain_numbers(values: Any) -> list[Any]:
 
     plain: list[Any] = values.tolist()
     if values.dtype.kind == "f":
-        for place in np.flatnonzero((values == np.rint(values)) & (np.abs(values) < 2.0**53)).tolist():
-            plain[place] = int(plain[place])
-        for place in np.flatnonzero(~np.isfinite(values)).tolist():
-            plain[place] = None
+        for index in np.flatnonzero((values == np.rint(values)) & (np.abs(values) < 2.0**53)).tolist():
+            plain[index] = int(plain[index])
+        for index in np.flatnonzero(~np.isfinite(values)).tolist():
+            plain[index] = None
     return plain
 
 

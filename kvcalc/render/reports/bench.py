@@ -21,9 +21,9 @@ def machine_text(report: object) -> str:
     """Return the device, threads, versions and day of a measurement."""
     threads = getattr(report, "threads", 0)
     versions = getattr(report, "versions", {})
-    told = [f"{threads} threads"] if threads else []
-    told += [f"{name} {version}" for name, version in versions.items()]
-    return f"{getattr(report, 'title', '')}  ({', '.join([*told, getattr(report, 'date', '')])})"
+    details = [f"{threads} threads"] if threads else []
+    details += [f"{name} {version}" for name, version in versions.items()]
+    return f"{getattr(report, 'title', '')}  ({', '.join([*details, getattr(report, 'date', '')])})"
 
 
 def parts(report: BenchReport) -> list[Part]:
@@ -97,7 +97,7 @@ def spec(report: BenchReport) -> Spec:
         if row.kind in ("read", "write", "copy")
     ]
     rows.sort(key=lambda row: (str(row["stream"]), float(row[x.field] or 0)))
-    told = [f"{report.title}, {report.date}", f"source: kvcalc bench on {report.device}"]
+    subtitle = [f"{report.title}, {report.date}", f"source: kvcalc bench on {report.device}"]
     return chart(
-        [line_layer(rows, x=x, y=y, series="stream", title="stream")], title="Bandwidth reached", subtitle=told
+        [line_layer(rows, x=x, y=y, series="stream", title="stream")], title="Bandwidth reached", subtitle=subtitle
     )

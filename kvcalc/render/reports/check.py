@@ -42,9 +42,9 @@ def parts(report: ChecksReport) -> list[Part]:
 
 
 def _verdict(report: ChecksReport) -> Text:
-    held = f"{len(report.checks) - report.failures} of {len(report.checks)} hold"
+    count = f"{len(report.checks) - report.failures} of {len(report.checks)} hold"
     worse = f", {report.regressions} got worse" if report.regressions else ""
-    return Text(held + worse, style="bold green" if report.passed else "bold red")
+    return Text(count + worse, style="bold green" if report.passed else "bold red")
 
 
 def _ratio(ratio: float | None) -> str:

@@ -19,13 +19,13 @@ def parts(report: CompareReport) -> list[Part]:
     """Return quantities by line and sides by column; ratios are to the first, * marks the best."""
     columns = ["", *(side.label for side in report.sides)]
     shown = [row for row in report.rows if any(value is not None for value in row.values)]
-    told: list[Part] = [
+    warnings: list[Part] = [
         *_warnings(report),
         heading(_title(report)),
         grid(columns, [[row.label, *_cells(row)] for row in shown]),
     ]
     return [
-        *told,
+        *warnings,
         Text("* the best of its line; ratios are to the first column", style="dim"),
         *note_lines(report.notes),
     ]
@@ -56,12 +56,12 @@ def _title(report: CompareReport) -> str:
 
 def _cells(row: CompareRow) -> list[str]:
     cells = []
-    for place, value in enumerate(row.values):
+    for index, value in enumerate(row.values):
         text = _text(row.quantity, value)
-        ratio = row.ratios[place]
-        if place and ratio is not None and row.better and ratio != 1:
+        ratio = row.ratios[index]
+        if index and ratio is not None and row.better and ratio != 1:
             text += f" ({ratio:,.2f}x)"
-        cells.append(f"{text} *" if place in row.best else text)
+        cells.append(f"{text} *" if index in row.best else text)
     return cells
 
 

@@ -157,21 +157,21 @@ def _growth(report: CrosscheckReport) -> Part:
     return grid(["model", "format", "batch", "context", "bound", "estimate", "measured"], rows, left=2)
 
 
-def _speculation(found: MeasuredSpeculation) -> Part:
+def _speculation(measured: MeasuredSpeculation) -> Part:
     return facts(
         [
             (
                 "target, draft",
-                f"{found.target}, {found.draft} in {found.format}",
-                f"{found.gamma_tokens} proposals a pass",
+                f"{measured.target}, {measured.draft} in {measured.format}",
+                f"{measured.gamma_tokens} proposals a pass",
             ),
-            ("acceptance", f"{found.acceptance:.2f}", "of the proposals looked at"),
-            ("tokens a pass", f"{found.tokens_per_pass:.2f}", f"{found.expected_tokens_per_pass:.2f} expected"),
-            ("plain step", seconds_text(found.plain_s)),
-            ("draft pass", seconds_text(found.draft_s)),
-            ("verification", seconds_text(found.verify_s)),
-            ("speed-up, measured", f"{found.measured_speedup:.2f}"),
-            ("speed-up, predicted", f"{found.predicted_speedup:.2f}", "at that acceptance and these times"),
+            ("acceptance", f"{measured.acceptance:.2f}", "of the proposals looked at"),
+            ("tokens a pass", f"{measured.tokens_per_pass:.2f}", f"{measured.expected_tokens_per_pass:.2f} expected"),
+            ("plain step", seconds_text(measured.plain_s)),
+            ("draft pass", seconds_text(measured.draft_s)),
+            ("verification", seconds_text(measured.verify_s)),
+            ("speed-up, measured", f"{measured.measured_speedup:.2f}"),
+            ("speed-up, predicted", f"{measured.predicted_speedup:.2f}", "at that acceptance and these times"),
         ]
     )
 
@@ -190,7 +190,7 @@ def spec(report: CrosscheckReport) -> Spec:
             rows.append({"against": "estimate", x.field: row.estimate_s, y.field: row.measured_s, **what})
     ends = [min(row[x.field] for row in rows), max(max(row[x.field], row[y.field]) for row in rows)] if rows else []
     diagonal = [{x.field: end, y.field: end, "line": "measured = predicted"} for end in ends]
-    told = [
+    subtitle = [
         f"{report.title}, {report.date}",
         f"ceilings: {report.gpu}",
         f"source: kvcalc crosscheck on {report.device}",
@@ -199,4 +199,4 @@ def spec(report: CrosscheckReport) -> Spec:
         line_layer(diagonal, x=x, y=y, series="line", points=False),
         point_layer(rows, x=x, y=y, series="against", title="measured against", colour="black"),
     ]
-    return chart(layers, title="Decode steps: measured against predicted", subtitle=told)
+    return chart(layers, title="Decode steps: measured against predicted", subtitle=subtitle)

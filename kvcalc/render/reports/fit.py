@@ -133,12 +133,12 @@ def spec(report: FitReport) -> Spec:
     }
     rows: list[dict[str, Any]] = [{"part": part, "bytes": value, "gpu": report.gpu} for part, value in parts.items()]
     x = Axis(field="bytes", title="memory of the fullest GPU, bytes")
-    told = [
+    subtitle = [
         f"{report.engine}; {formats_text(report.formats)}; batch {report.batch:,}, context {report.context:,}",
         f"line: the GPU's memory, of which the engine may use {budget.utilization:.0%}",
         f"source: kvcalc fit, profiles {report.model} and {report.gpu}",
     ]
     bars = bar_layer(rows, x=x, series="part", title="what takes it")
     verdict = "fits" if report.fits else "does not fit"
-    return chart([bars, limit_layer(budget.memory_bytes, along=x, across=False)], height=_HEIGHT, subtitle=told,
+    return chart([bars, limit_layer(budget.memory_bytes, along=x, across=False)], height=_HEIGHT, subtitle=subtitle,
                  title=f"{report.model} on {gpus_text(report)}: {verdict}")  # fmt: skip

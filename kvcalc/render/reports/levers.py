@@ -124,8 +124,8 @@ def spec(report: LeversReport) -> Spec:
         title="cache",
         size=90,
     )
-    told = [
+    subtitle = [
         f"{counted(report.context, 'token')}, batch {report.batch:,}; {formats_text(report.formats)}",
         f"source: kvcalc, profile {report.model}",
     ]
-    return chart([points], title=f"Ways to shrink the cache of {report.model}", subtitle=told)
+    return chart([points], title=f"Ways to shrink the cache of {report.model}", subtitle=subtitle)

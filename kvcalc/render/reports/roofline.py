@@ -90,8 +90,8 @@ def spec(report: RooflineReport) -> Spec:
             for point in report.points
         ]
         layers.append(point_layer(rows, x=x, y=y, series="pass", title="pass", colour="black"))
-    told = [f"memory {rate_text(bandwidth)}", f"source: kvcalc, profile {report.gpu}"]
-    return chart(layers, title=f"Roofline: {gpus_text(report)}", subtitle=told)
+    subtitle = [f"memory {rate_text(bandwidth)}", f"source: kvcalc, profile {report.gpu}"]
+    return chart(layers, title=f"Roofline: {gpus_text(report)}", subtitle=subtitle)
 
 
 def intensity_spec(report: RooflineReport) -> Spec:
@@ -113,9 +113,9 @@ def intensity_spec(report: RooflineReport) -> Spec:
     y = Axis(field="intensity", title="arithmetic intensity, FLOP/B", scale="log", format="~g")
     plateaus = [limit_layer(row.plateau_flop_per_byte, along=y) for row in report.plateaus
                 if row.plateau_flop_per_byte is not None]  # fmt: skip
-    told = [
+    subtitle = [
         "FLOP over compulsory bytes of a decode step; horizontal lines: what it tends to as the batch grows",
         f"source: kvcalc, profiles {', '.join(sorted(models))} and {report.gpu}",
     ]
     lines = line_layer(rows, x=x, y=y, series="pass", title="decode")
-    return chart([lines, *plateaus], title=f"Intensity: {gpus_text(report)}", subtitle=told)
+    return chart([lines, *plateaus], title=f"Intensity: {gpus_text(report)}", subtitle=subtitle)

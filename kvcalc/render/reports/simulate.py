@@ -59,8 +59,8 @@ def _capacity(capacity: Capacity | None) -> list[Part]:
     above = "" if capacity.above_requests_per_s is None else (
         f"; at {capacity.above_requests_per_s:.4g} requests/s {capacity.broken} breaks"
     )  # fmt: skip
-    told = f"KEEPS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{above}"
-    return [Text(told, style="bold green"), Text()]
+    verdict = f"KEEPS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{above}"
+    return [Text(verdict, style="bold green"), Text()]
 
 
 def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:
@@ -170,14 +170,14 @@ def spec(report: SimulateReport) -> Spec:
         (_series_rows(report, {"cache_used_share": "cache"}), "share of the blocks", "Cache in use", "linear"),
         (_series_rows(report, {"ttft_s": "to first token", "inter_token_s": "between tokens"}), "s", "Latency", "log"),
     ]
-    told = [
+    subtitle = [
         f"{report.workload}; {formats_text(report.formats)}; step times: {report.setup.step_times}",
         f"source: kvcalc simulate, profiles {report.model} and {report.gpu}",
     ]
     charts = [_panel(rows, time, y, title, scale) for rows, y, title, scale in over_time]
     charts.append(_panel(_distribution(report), Axis(field="time_s", title="latency, s", scale="log", format=",~r"),
                          "percent of requests or tokens", "Latencies at most", "linear"))  # fmt: skip
-    whole = chart([], title=f"Serving: {report.model} on {gpus_text(report)}", subtitle=told)
+    whole = chart([], title=f"Serving: {report.model} on {gpus_text(report)}", subtitle=subtitle)
     for name in ("layer", "width", "height"):
         del whole[name]
     return whole | {"vconcat": charts, "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}}}

@@ -124,13 +124,13 @@ def _constraints(row: SolveRow) -> list[Part]:
     return [Text(), grid(["what must hold", "bound", "here", there, ""], rows)]
 
 
-def _cell(found: SolveConstraint, value: float | None) -> str:
-    return "-" if value is None else _amount(found.quantity, value)
+def _cell(constraint: SolveConstraint, value: float | None) -> str:
+    return "-" if value is None else _amount(constraint.quantity, value)
 
 
-def _further(found: SolveConstraint) -> str:
+def _further(constraint: SolveConstraint) -> str:
     """Return the value one step further, with the bound there where it is another."""
-    value = _cell(found, found.beyond)
-    if found.beyond_target in (None, found.target):
+    value = _cell(constraint, constraint.beyond)
+    if constraint.beyond_target in (None, constraint.target):
         return value
-    return f"{value}, {found.relation} {_cell(found, found.beyond_target)}"
+    return f"{value}, {constraint.relation} {_cell(constraint, constraint.beyond_target)}"

@@ -111,14 +111,14 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
 
 def _paying(ranges: tuple[PayingRange, ...]) -> str:
     """Return at which batches it pays, as ``1 to 209`` or ``1, 14 on``."""
-    return ", ".join(_range(found) for found in ranges) or "never"
+    return ", ".join(_range(each) for each in ranges) or "never"
 
 
-def _range(found: PayingRange) -> str:
-    first = number_text(found.first_batch)
-    if found.last_batch is None:
-        return "all" if found.first_batch == 1 else f"{first} on"
-    return first if found.last_batch == found.first_batch else f"{first} to {number_text(found.last_batch)}"
+def _range(paying: PayingRange) -> str:
+    first = number_text(paying.first_batch)
+    if paying.last_batch is None:
+        return "all" if paying.first_batch == 1 else f"{first} on"
+    return first if paying.last_batch == paying.first_batch else f"{first} to {number_text(paying.last_batch)}"
 
 
 def _limits(report: SpeculativeReport) -> Part:
@@ -181,10 +181,10 @@ def spec(report: SpeculativeReport) -> Spec:
     )
     drafted = f"{report.method}, draft {report.draft}" if report.draft else report.method
     gammas = {cell.gamma for cell in report.map}
-    told = [
+    subtitle = [
         f"{drafted}; gamma {gammas.pop() if len(gammas) == 1 else 'the best of each cell'}; context {report.context:,}",
         f"{formats_text(report.formats)}; ideal times, over plain decoding: below 1, beyond the line, it does not pay",
         *(["–: does not fit into memory"] if beyond else []),  # noqa: RUF001
         f"source: kvcalc, profiles {report.model}{f', {report.draft}' if report.draft else ''} and {report.gpu}",
     ]
-    return chart([field], title=f"Speculation: {report.model} on {gpus_text(report)}", subtitle=told)
+    return chart([field], title=f"Speculation: {report.model} on {gpus_text(report)}", subtitle=subtitle)

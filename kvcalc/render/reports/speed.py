@@ -199,11 +199,11 @@ def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRo
     """Energy and money of a token, where power and price are known."""
     shown: list[tuple[str, ...]] = []
     if row.joules_per_token is not None and report.power_w is not None:
-        told = f"at the bound's speed, if each GPU draws {number_text(report.power_w)} W"
-        shown.append(("energy at least", f"{number_text(row.joules_per_token)} J a token", told))
+        remark = f"at the bound's speed, if each GPU draws {number_text(report.power_w)} W"
+        shown.append(("energy at least", f"{number_text(row.joules_per_token)} J a token", remark))
     if row.usd_per_million_tokens is not None and report.price_per_hour_usd is not None:
-        told = f"a million tokens, at the bound's speed and ${report.price_per_hour_usd:,.2f} for each GPU-hour"
-        shown.append(("cost at least", usd_text(row.usd_per_million_tokens), told))
+        remark = f"a million tokens, at the bound's speed and ${report.price_per_hour_usd:,.2f} for each GPU-hour"
+        shown.append(("cost at least", usd_text(row.usd_per_million_tokens), remark))
     return shown
 
 
@@ -237,14 +237,16 @@ def spec(report: DecodeReport | PrefillReport) -> Spec:
         scale="log" if counts[across] > 1 else "linear",
     )
     lines = line_layer(rows, x=x, y=y, series=apart if counts[apart] > 1 else None, title=apart)
-    told = [
+    subtitle = [
         formats_text(report.formats) + (f", {apart} {rows[0][apart]:,}" if counts[apart] == 1 else ""),
         "bound: everything overlapped, no measurement beats it",
         *_estimate_subtitle(report),
         f"source: kvcalc, profiles {report.model} and {report.gpu}",
     ]
     return chart(
-        [lines, *_estimate_layers(rows, x, y)], title=f"{what}: {report.model} on {gpus_text(report)}", subtitle=told
+        [lines, *_estimate_layers(rows, x, y)],
+        title=f"{what}: {report.model} on {gpus_text(report)}",
+        subtitle=subtitle,
     )
 
 
@@ -260,19 +262,19 @@ def _estimate_layers(rows: Sequence[Mapping[str, Any]], x: Axis, y: Axis) -> lis
     """Return the estimates as points and their intervals as strokes, in the unit of the axis."""
     from kvcalc.render.charts import point_layer, range_layer
 
-    found = []
+    estimates = []
     for row in rows:
         if "estimate_s" in row:
             rate = y.field == "tokens_per_s"
             values = (row["tokens_per_s"] * row["ideal_s"] / row[name] if rate else row[name]
                       for name in ("estimate_s", "low_s", "high_s"))  # fmt: skip
             middle, *ends = values
-            place = {"batch": row["batch"], x.field: row[x.field]}
-            found.append({**place, y.field: middle, "from": ends[0], "to": ends[1]})
-    if not found:
+            position = {"batch": row["batch"], x.field: row[x.field]}
+            estimates.append({**position, y.field: middle, "from": ends[0], "to": ends[1]})
+    if not estimates:
         return []
-    strokes = range_layer(found, x=x, y=replace(y, field="from"), to="to", colour=_GREY)
-    return [strokes, point_layer(found, x=x, y=y, size=30, colour=_GREY)]
+    strokes = range_layer(estimates, x=x, y=replace(y, field="from"), to="to", colour=_GREY)
+    return [strokes, point_layer(estimates, x=x, y=y, size=30, colour=_GREY)]
 
 
 def _estimate_subtitle(report: DecodeReport | PrefillReport) -> list[str]:
@@ -304,10 +306,10 @@ def memory_spec(report: DecodeReport | PrefillReport) -> Spec:
     lines["mark"] |= {"clip": True, "point": lines["mark"]["point"] | {"clip": True}}
     shown = min(max(row.memory_needed_bytes for row in report.rows), _MAX_OVER_MEMORY * report.memory_bytes)
     lines["encoding"]["y"]["scale"] = {"domainMax": max(shown, report.memory_bytes)}
-    told = [
+    subtitle = [
         f"{formats_text(report.formats)}; weights and cache, without what an engine adds",
         "horizontal line: the GPU's memory",
         f"source: kvcalc, profiles {report.model} and {report.gpu}",
     ]
     limit = limit_layer(report.memory_bytes, along=y)
-    return chart([lines, limit], title=f"Memory: {report.model} on {gpus_text(report)}", subtitle=told)
+    return chart([lines, limit], title=f"Memory: {report.model} on {gpus_text(report)}", subtitle=subtitle)

@@ -45,8 +45,8 @@ _NAMES = {
 def parts(report: SweepReport) -> list[Part]:
     """Return the first rows, with the columns that matter most; the other formats print all."""
     if report.saved:
-        told = f"{report.report}: {counted(report.points, 'point')} saved to {report.saved}"
-        return [heading(told), *note_lines(report.notes)]
+        title = f"{report.report}: {counted(report.points, 'point')} saved to {report.saved}"
+        return [heading(title), *note_lines(report.notes)]
     rows = report.rows[:_MOST_ROWS]
     columns = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
     cells = [[_text(name, row.get(name)) for name in columns] for row in rows]
@@ -70,12 +70,12 @@ def _best(report: SweepReport, columns: list[str]) -> list[Part]:
         return []
     if report.best is None:
         return [Text(f"NO POINT is within {report.slo}", style="bold red")]
-    found = [
+    cells = [
         f"{_NAMES.get(name, name)} {_text(name, report.best[name])}"
         for name in columns
         if report.best.get(name) is not None
     ]
-    return [Text(f"best within {report.slo}: {', '.join(found)}", style="bold green")]
+    return [Text(f"best within {report.slo}: {', '.join(cells)}", style="bold green")]
 
 
 def _text(name: str, value: Any) -> str:

@@ -56,8 +56,8 @@ def spec(report: TrafficReport) -> Spec:
         title="read",
     )
     changed = f"; {', '.join(report.levers)}" if report.levers else ""
-    told = [
+    subtitle = [
         f"prompt {report.prompt_tokens:,}, batch {report.batch:,}; {formats_text(report.formats)}{changed}",
         f"source: kvcalc, profile {report.model}",
     ]
-    return chart([lines], title=f"Bytes read to generate tokens: {report.model}", subtitle=told)
+    return chart([lines], title=f"Bytes read to generate tokens: {report.model}", subtitle=subtitle)

@@ -177,8 +177,8 @@ def spec(report: ValidateReport) -> Spec:
     line = line_layer([{x.field: end, y.field: end} for end in ends], x=x, y=y, points=False)
     line["encoding"]["color"] = {"value": "black"}
     points = point_layer(rows, x=x, y=y, series="suite", title="suite", size=24)
-    told = [
+    subtitle = [
         f"{counted(len(rows), 'record')}; below the line a measurement beats its bound",
         f"source: kvcalc validate, {report.records_file or 'shipped records'}",
     ]
-    return chart([line, points], title="Measured over bound", subtitle=told)
+    return chart([line, points], title="Measured over bound", subtitle=subtitle)

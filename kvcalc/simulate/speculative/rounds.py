@@ -77,7 +77,7 @@ class Run:
     @property
     def tokens(self) -> Tokens:
         """Generated tokens."""
-        return tuple(token for found in self.rounds for token in found.emitted)
+        return tuple(token for each in self.rounds for token in each.emitted)
 
     @property
     def target_passes(self) -> int:
@@ -87,12 +87,12 @@ class Run:
     @property
     def draft_steps(self) -> int:
         """Steps of the draft: one a level."""
-        return sum(len(found.tree.level_widths) for found in self.rounds)
+        return sum(len(each.tree.level_widths) for each in self.rounds)
 
     @property
     def mean_tokens_per_pass(self) -> float:
         """Tokens that a pass gave on average, the target's own included; 0 without a pass."""
-        return sum(len(found.yielded) for found in self.rounds) / len(self.rounds) if self.rounds else 0.0
+        return sum(len(each.yielded) for each in self.rounds) / len(self.rounds) if self.rounds else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ class BatchRun:
     def passes(self) -> tuple[tuple[int | None, ...], ...]:
         """For each pass how many tokens each sequence took over; none where it was done before."""
         return tuple(
-            tuple(run.rounds[place].kept if place < run.target_passes else None for run in self.runs)
-            for place in range(self.target_passes)
+            tuple(run.rounds[index].kept if index < run.target_passes else None for run in self.runs)
+            for index in range(self.target_passes)
         )
 
     @property
@@ -178,12 +178,12 @@ def speculate_batch(
     left = [wanted] * len(contexts)
     rounds: list[list[Round]] = [[] for _ in contexts]
     while any(left):
-        found = {place: verify[place](contexts[place], tree) for place, rest in enumerate(left) if rest}
-        most = min(len(taken.yielded) for taken in found.values()) if aligned else wanted
-        for place, taken in found.items():
-            kept = min(len(taken.yielded), most, left[place])
-            rounds[place].append(replace(taken, kept=kept))
-            contexts[place] += rounds[place][-1].emitted
-            left[place] -= kept
+        next_rounds = {index: verify[index](contexts[index], tree) for index, rest in enumerate(left) if rest}
+        most = min(len(taken.yielded) for taken in next_rounds.values()) if aligned else wanted
+        for index, taken in next_rounds.items():
+            kept = min(len(taken.yielded), most, left[index])
+            rounds[index].append(replace(taken, kept=kept))
+            contexts[index] += rounds[index][-1].emitted
+            left[index] -= kept
     runs = (Run(prompt=tuple(p), rounds=tuple(done)) for p, done in zip(prompts, rounds, strict=True))
     return BatchRun(runs=tuple(runs))

@@ -90,9 +90,9 @@ def _tokens_before(node: int, tree: DraftTree, drafted: Sequence[int]) -> Tokens
 def _draft(context: Tokens, tree: DraftTree, offer: Candidates) -> Tokens:
     """Fill a tree level by level with the tokens that the draft offers behind each node."""
     drafted = [0] * tree.nodes
-    for place, nodes in enumerate(tree.children):
+    for index, nodes in enumerate(tree.children):
         if nodes:
-            offered = offer(context + _tokens_before(place - 1, tree, drafted), len(nodes))
+            offered = offer(context + _tokens_before(index - 1, tree, drafted), len(nodes))
             for node, token in zip(nodes, offered, strict=False):
                 drafted[node] = token
     return tuple(drafted)
@@ -214,8 +214,8 @@ def by_chance(acceptance: Sequence[float], choose: Choose) -> Verify:
             refused = 1 - sum(shares)
             if refused < -_MOST_EXCESS:
                 raise InputError(f"siblings are accepted with {sum(shares):g} in all, more than 1")
-            place = choose([*shares, max(refused, 0)])
-            return (True, nodes[place]) if place < len(nodes) else (False, 0)
+            index = choose([*shares, max(refused, 0)])
+            return (True, nodes[index]) if index < len(nodes) else (False, 0)
 
         return _walk((), tree, (0,) * tree.nodes, decide)
 
