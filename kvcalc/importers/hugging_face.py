@@ -17,6 +17,7 @@ from kvcalc.importers.conversion import prediction_layers, rotary_factors
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.families.refused import REFUSED
 from kvcalc.importers.misspelt import refuse_misspelt
+from kvcalc.importers.mistral_params import is_mistral_params, renamed
 from kvcalc.importers.quantization import weight_formats
 from kvcalc.importers.towers import count_towers
 from kvcalc.importers.unread import looks_relevant, refuse_unread
@@ -44,7 +45,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
 
 def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:
-    """Read JSON text as a mapping; a key may repeat with the same value only.
+    """Read JSON text as a mapping, Mistral's ``params.json`` by transformers' names; no key repeats with another value.
 
     Raises:
         ProfileError: not a JSON object, or too deeply nested.
@@ -61,7 +62,7 @@ def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:
         raise ProfileError("the file holds no JSON object", where=where, hint="give a model's config.json")
     if _depth(data) > _DEEPEST:
         raise ProfileError("the file is nested too deeply to be a model config", where=where)
-    return data
+    return renamed(data, where=where) if is_mistral_params(data) else data
 
 
 def _depth(value: Any, level: int = 0) -> int:

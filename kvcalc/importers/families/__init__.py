@@ -31,6 +31,7 @@ _MODULES = (
     "convolution",
     "zamba",
     "searched",
+    "served",
     "inkling",
     "looped",
     "indexed",

@@ -35,6 +35,7 @@ __all__ = [
     "latent_experts",
     "latent_feeds",
     "latent_mtp",
+    "longcat_flash",
     "only_indexed",
 ]
 

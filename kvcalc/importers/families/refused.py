@@ -8,10 +8,13 @@ __all__ = ["REFUSED"]
 
 _AT_ONCE = "writes its whole output in one pass and keeps no cache"
 _JOINS_THREE = "joins an encoder of text, a decoder and a codec, each of any kind"
+_SHARED_ENTRIES = "keeps compressed entries in some layers for those behind them, which has no rule yet"
 _JOINS = "joins two models of any kind: give the config of the one that decodes"
 
 REFUSED: Mapping[str, str] = {
     "bark": "is three models in turn and a codec, each with a cache of its own",
+    "deepseek_v41": _SHARED_ENTRIES,
+    "deepseek_v41_text": _SHARED_ENTRIES,
     "cpmant": "puts prompt_length vectors of its own before every text, and caches them",
     "diffusion_gemma_text": "writes blocks by diffusion, with an encoder and a decoder over one cache",
     "blt": "runs over patches of bytes whose lengths follow from the text",

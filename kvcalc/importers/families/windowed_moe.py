@@ -306,6 +306,7 @@ def muse_spark(config: Config) -> Shape:
 RULES: dict[str, Rule] = {
     "gpt_oss": gpt_oss,
     "llama4_text": llama4,
+    "mimo_v2": mimo_v2_flash,
     "mimo_v2_flash": mimo_v2_flash,
     "muse_spark_text": muse_spark,
     "step3p5": step3p5,

@@ -146,6 +146,59 @@ MODELS: dict[str, tuple[dict[str, Any], int, int]] = {
         + 13 * 3712**2,
         13 * 2 * 16 * 464 * 2,
     ),
+    "xverse-7b": (
+        {"model_type": "xverse", "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32, "num_hidden_layers": 32,
+         "vocab_size": 100534},
+        2 * 100534 * 4096 + 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 4096,
+        32 * 2 * 32 * 128 * 2,
+    ),
+    "sdar-8b": (  # Qwen3-8B's sizes
+        {"model_type": "sdar", "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8,
+         "head_dim": 128, "num_hidden_layers": 36, "vocab_size": 151936, "tie_word_embeddings": False},
+        8_190_735_360, 36 * 2 * 8 * 128 * 2,
+    ),
+    "sdar-30b-a3b": (  # Qwen3-30B-A3B's sizes
+        {"model_type": "sdar_moe", "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+         "num_hidden_layers": 48, "vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+        30_532_122_624, 48 * 2 * 4 * 128 * 2,
+    ),
+    "llada2-mini": (
+        {"model_type": "llada2_moe", "vocab_size": 157184, "hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 20,
+         "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 256, "num_shared_experts": 1,
+         "num_experts_per_tok": 8, "moe_intermediate_size": 512, "first_k_dense_replace": 1, "use_bias": False, "use_qkv_bias": False},
+        2 * 157184 * 2048 + 2048 + 20 * (2048 * 128 * (2 * 16 + 2 * 4) + 2 * 128 + 2 * 2048) + 3 * 2048 * 5120
+        + 19 * (257 * 3 * 2048 * 512 + 256 * 2048),
+        20 * 2 * 4 * 128 * 2,
+    ),
+    "longcat-flash-lite": (  # the tables of n-grams are 31.4 of its 68.5 billion parameters
+        {"model_type": "longcat_flash_ngram", "hidden_size": 3072, "num_layers": 14, "num_attention_heads": 32, "vocab_size": 131072,
+         "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+         "n_routed_experts": 256, "moe_topk": 12, "expert_ffn_hidden_size": 1024, "ffn_hidden_size": 6144, "zero_expert_num": 128,
+         "ngram_vocab_size_ratio": 78, "emb_split_num": 4, "emb_neighbor_num": 4},
+        2 * 131072 * 3072 + 3072 + sum(78 * 131072 + 2 * i + 1 for i in range(12)) * 256 + 12 * 256 * 3072
+        + 14 * (2 * (3072 * 1536 + 1536 * 32 * 192 + 3072 * 576 + 512 * 32 * 256 + 32 * 128 * 3072 + 1536 + 512) + 4 * 3072
+                + 2 * 3 * 3072 * 6144 + 256 * 3 * 3072 * 1024 + 384 * 3072),
+        28 * 576 * 2,
+    ),
+    "minicpm-sala": (
+        {"model_type": "minicpm_sala", "hidden_size": 4096, "intermediate_size": 16384, "num_attention_heads": 32,
+         "num_key_value_heads": 2, "head_dim": 128, "num_hidden_layers": 32, "vocab_size": 73448,
+         "mixer_types": ["minicpm4", *["lightning-attn"] * 3], "lightning_nh": 32, "lightning_nkv": 32, "lightning_head_dim": 128,
+         "use_output_gate": True, "use_output_norm": True, "attn_use_output_gate": True},
+        2 * 73448 * 4096 + 4096 + 32 * (3 * 4096 * 16384 + 2 * 4096) + 8 * (3 * 4096**2 + 2 * 4096 * 256)
+        + 24 * (5 * 4096**2 + 2 * 128 + 4096),
+        8 * 2 * 2 * 128 * 2,
+    ),
+    "jet-nemotron": (
+        {"model_type": "jet_nemotron", "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12,
+         "num_key_value_heads": 2, "num_hidden_layers": 4, "vocab_size": 1000, "tie_word_embeddings": True,
+         "layer_types": ["jet", "attn", "jet", "jet"],
+         "efficient_attention_config": {"jet": {"num_heads": 12, "head_dim": 96, "expand_v": 2.0, "conv_size": 4,
+                                                "dconv_generator_reduction": 8}}},
+        1000 * 1536 + 1536 + 4 * (3 * 1536 * 8960 + 2 * 1536) + 1536 * (2 * 1536 + 2 * 256) + 1536 + 2 * 256
+        + 3 * (1536 * (2 * 1152 + 3 * 2304 + 2 * 12) + 1536 * 288 + 288 * 2304 * 4 + 2304 * 4 + 2 * 12 + 192),
+        1 * 2 * 2 * 128 * 2,
+    ),
 }  # fmt: skip
 
 
