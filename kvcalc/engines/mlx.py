@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.model import Chunked, Full, Latent, Shared, Sliding
+from kvcalc.core.model import Chunked, Full, Latent, Shared, Sliding, State
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import CacheBytes
 from kvcalc.cost.sharding import rank_cache
@@ -33,7 +33,7 @@ _PLAIN = frozenset({
     "gemma2", "glm", "glm4", "glm4_moe", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "granite", "granitemoe", "helium",
     "hunyuan_v1_dense", "internlm2", "internlm3", "iquestcoder", "llama", "mimo", "minicpm", "minimax_m2", "mistral",
     "mixtral", "nanochat", "nemotron", "nemotron-nas", "olmo", "olmo2", "olmoe", "openelm", "phi", "phi3", "phimoe",
-    "plamo", "qwen", "qwen2", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl_text", "qwen3", "qwen3_moe",
+    "plamo", "qwen", "qwen2", "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe",
     "qwen3_vl_moe_text", "qwen3_vl_text", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2", "xverse",
 })  # fmt: skip
 # Models that keep a ring of the window's tokens for their windowed layers.
@@ -44,6 +44,8 @@ _WINDOWED = frozenset({
 # Models that keep latent vectors, and those that keep all heads of them.
 _LATENT = frozenset({"deepseek_v3", "glm4_moe_lite", "kimi_k2", "mistral4"})
 _HEADS_OF_LATENT = frozenset({"deepseek_v2", "minicpm3"})
+# Models with gated delta nets or short convolutions beside attention (``ArraysCache``).
+_STATES = frozenset({"lfm2", "lfm2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"})
 # ``--kv-bits`` 8 and 4, in groups of 64 with a scale and a bias in 16 bits each.
 _QUANTISED = ("int8-g64-zp", "int4-g64-zp")
 _FORMATS = ("bf16", "fp16", "fp32", *_QUANTISED)
@@ -112,10 +114,10 @@ def mlx_pool(model: ModelProfile, formats: Formats, parallel: Parallel) -> MlxPo
     """
     _check_formats(formats)
     name = model.architecture
-    if name not in _PLAIN | _WINDOWED | _LATENT | _HEADS_OF_LATENT:
+    if name not in _PLAIN | _WINDOWED | _LATENT | _HEADS_OF_LATENT | _STATES:
         raise UnsupportedError(
             f"how mlx-lm caches the architecture {name[:60]!r} is not described",
-            hint="recurrent, indexed and chunked layers are missing; --engine ideal counts what the tokens need",
+            hint="--engine ideal counts what the tokens need",
         )
     kept = {mixer: _as_cached(mixer, name) for block in model.block_counts for mixer in block.mixers}
     windows = {mixer: mixer.span if name in _WINDOWED and isinstance(mixer, Sliding) else None for mixer in kept}
@@ -139,7 +141,9 @@ def _with(model: ModelProfile, kept: dict[Mixer, Mixer]) -> ModelProfile:
 
 
 def _as_cached(mixer: Mixer, architecture: str) -> Mixer:
-    """Return a mixer that keeps every token it is asked for."""
+    """Return a mixer that keeps every token it is asked for; a state keeps kernel - 1 columns and 32-bit matrices."""
+    if isinstance(mixer, State) and architecture in _STATES:
+        return replace(mixer, conv_window=max(0, mixer.conv_kernel - 1), recurrent_format="fp32")
     if isinstance(mixer, Latent) and architecture in _HEADS_OF_LATENT:
         width = mixer.nope_dim + mixer.rope_dim
         return Full(heads=mixer.heads, kv_heads=mixer.heads, head_dim=width, value_head_dim=mixer.value_head_dim)

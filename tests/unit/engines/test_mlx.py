@@ -57,7 +57,19 @@ def test_quantised_caches_have_a_scale_and_a_bias_for_64_elements() -> None:
         reserved("llama3.1-8b", 256, kv_dtype="fp8")
 
 
-@pytest.mark.parametrize("model", ["qwen3-next-80b-a3b", "llama4-scout", "deepseek-v3.2", "opt-1.3b", "t5-base"])
+def test_states_have_one_column_less_than_the_kernel_and_32_bit_matrices() -> None:
+    # mlx-lm's own classes on a CPU: (kernel - 1) x channels in 16 bits, heads x keys x values in 32; LFM2 its columns alone
+    for model, layers, state in (
+        ("qwen3-next-80b-a3b", 36, 3 * 8192 * 2 + 32 * 128 * 128 * 4),
+        ("qwen3.5-9b", 24, 3 * 8192 * 2 + 32 * 128 * 128 * 4),
+        ("lfm2.5-vl-1.6b", 10, 2 * 2048 * 2),
+    ):
+        report = kvcalc.size(kvcalc.deployment(model, engine="mlx"), context=1024, batch=3)
+        assert report.reserved is not None
+        assert report.reserved.state_bytes == 3 * layers * state
+
+
+@pytest.mark.parametrize("model", ["jamba-1.5-mini", "llama4-scout", "deepseek-v3.2", "opt-1.3b", "t5-base"])
 def test_what_is_not_described_is_refused(model: str) -> None:
     with pytest.raises(UnsupportedError, match="how mlx-lm caches"):
         reserved(model, 256)
