@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.render.words import expected_text, figure_text
+from kvcalc.render.tables import expected_text, plain_text
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.checks import ChecksReport
@@ -68,12 +68,12 @@ def markdown_summary(report: ChecksReport) -> str:
     lines = [f"### kvcalc check: {passed} of {len(report.checks)} hold", ""]
     if report.changes:
         lines += ["| changed | before | after | |", "| --- | --- | --- | --- |"]
-        changes = [(each, figure_text(each.before), figure_text(each.after)) for each in report.changes]
+        changes = [(each, plain_text(each.before), plain_text(each.after)) for each in report.changes]
         lines += [_line(each.name, was, now, "worse" if each.worse else "") for each, was, now in changes]
         lines.append("")
     lines += ["| | check | is | expected |", "| --- | --- | --- | --- |"]
     shown = (
-        ("ok" if check.passed else "FAILED", check.name, figure_text(check.actual), expected_text(check.expected))
+        ("ok" if check.passed else "FAILED", check.name, plain_text(check.actual), expected_text(check.expected))
         for check in sorted(report.checks, key=lambda check: check.passed)
     )
     lines += [_line(*cells) for cells in shown]

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvcalc.core.figures import figures_of
 from kvcalc.core.units import (
@@ -25,18 +25,22 @@ from kvcalc.render.reports import shown_by
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kvcalc.core.reports.common import ExplainedStep
+    from kvcalc.core.reports.common import ExplainedStep, RunFormats
     from kvcalc.render.layout import Part
 
 __all__ = [
+    "expected_text",
     "facts",
     "figure_grid",
     "figure_text",
+    "formats_text",
+    "gpus_text",
     "grid",
     "heading",
     "memory_text",
     "misfit_lines",
     "note_lines",
+    "plain_text",
     "printed",
     "table_parts",
     "table_text",
@@ -194,3 +198,45 @@ def misfit_lines(
         which = f"this needs {need}" if rows == 1 else f"{len(over)} of {rows} rows, from {need} on"
         needs = f"DOES NOT FIT: {which}, more than the {memory}."
     return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]
+
+
+class _Placed(Protocol):
+    @property
+    def gpu(self) -> str: ...
+
+    @property
+    def gpus(self) -> int: ...
+
+
+def formats_text(formats: RunFormats) -> str:
+    """Return the formats a report was computed with."""
+    return f"weights {formats.weights}, KV {formats.kv}, activations {formats.activations}"
+
+
+def gpus_text(report: _Placed) -> str:
+    """Name the accelerators of a report's model: ``h100-sxm``, or ``2 x h100-sxm``."""
+    return f"{report.gpus} x {report.gpu}" if report.gpus > 1 else report.gpu
+
+
+def plain_text(value: Any) -> str:
+    """Return a figure of any report: a number, a word, true or false as files of checks write them, or ``-``.
+
+    >>> plain_text(131072), plain_text(True), plain_text(None), plain_text(["memory", "compute"])
+    ('131,072', 'true', '-', 'memory or compute')
+    """
+    if isinstance(value, list):
+        return " or ".join(plain_text(each) for each in value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return number_text(value)
+
+
+def expected_text(expected: Any) -> str:
+    """Return a check's expectation of a figure, in the words of its file; nothing where it has none.
+
+    >>> expected_text({"min": 30, "max": "4e1"}), expected_text(True), expected_text(None)
+    ('min 30, max 4e1', 'true', '')
+    """
+    if isinstance(expected, dict):
+        return ", ".join(f"{key} {plain_text(value)}" for key, value in expected.items())
+    return "" if expected is None else plain_text(expected)

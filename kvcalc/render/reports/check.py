@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, grid, heading, note_lines
-from kvcalc.render.words import expected_text, figure_text
+from kvcalc.render.tables import expected_text, facts, grid, heading, note_lines, plain_text
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.check import CheckReport
@@ -19,7 +18,7 @@ __all__ = ["measured_parts", "parts"]
 def parts(report: ChecksReport) -> list[Part]:
     """Return each assertion with its outcome, what changed, and the verdict last."""
     rows = [
-        ["ok" if check.passed else "FAILED", check.name, figure_text(check.actual), expected_text(check.expected)]
+        ["ok" if check.passed else "FAILED", check.name, plain_text(check.actual), expected_text(check.expected)]
         for check in report.checks
     ]
     shown: list[Part] = [grid(["", "check", "is", "expected"], rows, left=2)]
@@ -28,8 +27,8 @@ def parts(report: ChecksReport) -> list[Part]:
             [
                 "WORSE" if change.worse else "",
                 change.name,
-                figure_text(change.before),
-                figure_text(change.after),
+                plain_text(change.before),
+                plain_text(change.after),
                 _ratio(change.ratio),
             ]
             for change in report.changes

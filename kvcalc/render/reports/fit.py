@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, heading, note_lines
-from kvcalc.render.words import formats_text, gpus_text
+from kvcalc.render.tables import facts, formats_text, gpus_text, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.fit import Budget, FitReport

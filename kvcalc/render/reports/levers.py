@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import figure_grid, grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.tables import figure_grid, formats_text, grid, heading, memory_text, misfit_lines, note_lines
 from kvcalc.render.terminal import overlap_chart
-from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import flop_rate_text, number_text, rate_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import figure_grid, grid, heading, note_lines
-from kvcalc.render.words import gpus_text
+from kvcalc.render.tables import figure_grid, gpus_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.roofline import RooflinePoint, RooflineReport

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import counted, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, grid, heading, note_lines
+from kvcalc.render.tables import facts, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
-from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

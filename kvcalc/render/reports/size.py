@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, grid, heading, note_lines
-from kvcalc.render.words import formats_text
+from kvcalc.render.tables import facts, formats_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

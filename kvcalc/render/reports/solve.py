@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text, rate_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, grid, heading, note_lines
-from kvcalc.render.words import formats_text
+from kvcalc.render.tables import facts, formats_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, figure_grid, grid, heading, note_lines
+from kvcalc.render.tables import facts, figure_grid, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import heat_map
-from kvcalc.render.words import formats_text, gpus_text
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.speculative import PayingRange, SpeculativeReport

@@ -9,8 +9,17 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, counted, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, figure_grid, grid, heading, memory_text, misfit_lines, note_lines
-from kvcalc.render.words import formats_text, gpus_text
+from kvcalc.render.tables import (
+    facts,
+    figure_grid,
+    formats_text,
+    gpus_text,
+    grid,
+    heading,
+    memory_text,
+    misfit_lines,
+    note_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import figure_grid, heading, note_lines
+from kvcalc.render.tables import figure_grid, formats_text, heading, note_lines
 from kvcalc.render.terminal import line_chart
-from kvcalc.render.words import formats_text
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.traffic import TrafficReport
