@@ -22,6 +22,10 @@ class Architecture:
         keys_only: whether a token's entry is one vector, kept as keys without values.
         latent_as_heads: whether latent attention keeps the uncompressed keys and values of all heads.
         encoded_anew: whether layers compute keys and values of an encoder's output anew for each token.
+        one_vector: whether windowed layers keep keys and values as one vector, too.
+        index_values: whether an index beside plain attention has room for values, too.
+        pooled_index: vectors of an index that pools tokens: the key, its gate and the pooled value.
+        states: the one kind of states that its recurrent layers may have.
         rollback: whether recurrent states can be kept for several past tokens.
     """
 
@@ -33,6 +37,10 @@ class Architecture:
     keys_only: bool = False
     latent_as_heads: bool = False
     encoded_anew: bool = False
+    one_vector: bool = False
+    index_values: bool = False
+    pooled_index: int = 0
+    states: str | None = None
     rollback: bool = False
 
 
@@ -51,8 +59,8 @@ _PLAIN = frozenset({
     "qwen3_vl_moe", "refact", "sarvam_moe", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder", "starcoder2",
     "talkie", "xverse", "yi",
 })  # fmt: skip
-_LATENT = frozenset({"deepseek_v2", "deepseek_v3", "deepseek2", "glm4_moe_lite", "kimi_k2", "mistral4"})
-_INDEXED = frozenset({"deepseek_v32", "deepseek32", "glm_moe_dsa", "glm-dsa", "minimax_m3", "minimax_m3_vl"})
+_LATENT = frozenset({"deepseek_v2", "deepseek_v3", "deepseek2", "glm4_moe_lite", "kimi_k2", "mistral4", "youtu"})
+_INDEXED = frozenset({"deepseek_v32", "deepseek32", "glm_moe_dsa", "glm-dsa"})
 _STATES = frozenset({
     "arwkv7", "bamba", "falcon_h1", "falcon_mamba", "granitehybrid", "granitemoehybrid", "jamba", "kimi_linear",
     "mamba", "mamba2", "minimax_m1", "minimax_text_01", "minimax-01", "plamo2", "qwen3_next", "rwkv6", "rwkv6qwen2",
@@ -70,16 +78,23 @@ _WINDOWED = frozenset({
 _ENCODED = frozenset({"mt5", "t5", "umt5"})
 # What the converter of that commit has no class for, among the models that kvcalc knows.
 _NOT_RUN = frozenset({
-    "bart", "biogpt", "blenderbot", "blenderbot-small", "codegen", "ctrl", "diffllama", "doge", "flex_olmo", "gpt_neo",
-    "gptj", "helium", "internlm", "jetmoe", "longcat_flash", "m2m_100", "marian", "mbart", "mimo", "mllama",
-    "mllama_text_model", "moonshine", "nanochat", "nllb-moe", "olmo_hybrid", "opt", "pegasus", "persimmon", "phi3small",
-    "plbart", "recurrent_gemma", "rwkv", "vaultgemma", "whisper", "xglm", "xlstm", "zamba", "zamba2", "zaya",
+    "bart", "biogpt", "blenderbot", "blenderbot-small", "codegen", "ctrl", "cwm", "diffllama", "doge", "flex_olmo",
+    "gpt_neo", "gptj", "helium", "internlm", "jetmoe", "longcat_flash", "m2m_100", "marian", "mbart", "mimo",
+    "mllama", "mllama_text_model", "moonshine", "nanochat", "nllb-moe", "olmo_hybrid", "opt", "pegasus",
+    "persimmon", "phi3small", "phi4_multimodal", "plbart", "recurrent_gemma", "rwkv", "vaultgemma", "whisper",
+    "xglm", "xlstm", "zamba", "zamba2", "zaya",
 })  # fmt: skip
 _SPECIAL = {
+    # Ling 3; of the same name Ling 2.5, with lightning attention, is not run
+    "bailing_hybrid": Architecture(rollback=True, states="gated_delta"),
     "deepseek4": Architecture(windows=True, keys_only=True, rollback=True),
     "deepseek_v4": Architecture(windows=True, keys_only=True, rollback=True),
+    "dots3_note": Architecture(windows=True, one_vector=True),
     "exaone4": Architecture(windows=True, window_layers=64),
     "exaone4_5": Architecture(windows=True, window_layers=64),
+    "glm5_next": Architecture(rollback=True, pooled_index=3),
+    "minimax_m3": Architecture(index_values=True),
+    "minimax_m3_vl": Architecture(index_values=True),
     "gemma3n": Architecture(windows=True, own_caches=20),
     "llama4": Architecture(windows=True, fixed_window=8192),
     "minicpm3": Architecture(latent_as_heads=True),

@@ -65,6 +65,8 @@ def _layer(
     mixers: tuple[Mixer, ...], *, owned: bool | None, rule: Architecture, options: LlamaCppOptions, count: int
 ) -> Layer:
     states = tuple(mixer for mixer in mixers if isinstance(mixer, State))
+    if rule.states is not None and any(state.variant != rule.states for state in states):
+        raise UnsupportedError("llama.cpp does not run this model's kind of recurrent layers")
     skipped = State | Cross if rule.encoded_anew else State
     attentions = [mixer for mixer in mixers if not isinstance(mixer, skipped)]
     if not attentions:
@@ -79,7 +81,7 @@ def _layer(
         entry=_entry(mixer, rule, options),
         stored=not isinstance(mixer, Shared) if owned is None else owned,
         window=_window(mixer, rule) if applied else None,
-        index=_index(mixer),
+        index=_index(mixer, rule),
         compressed=mixer if isinstance(mixer, Compressed) else None,
         states=states,
     )
@@ -97,6 +99,8 @@ def _entry(mixer: Attention | Latent | Compressed, rule: Architecture, options: 
         return _one_head(mixer.kv_lora_rank + mixer.rope_dim)
     if isinstance(mixer, Compressed):
         return _one_head(mixer.head_dim)
+    if rule.one_vector:
+        return _one_head(mixer.head_dim + mixer.value_dim)
     return Full(
         heads=mixer.heads,
         kv_heads=mixer.kv_heads,
@@ -113,14 +117,15 @@ def _window(mixer: Mixer, rule: Architecture) -> int | None:
     return None if mixer.span is None else rule.fixed_window or mixer.span - rule.window_excess
 
 
-def _index(mixer: Mixer) -> Full | None:
-    """Return the index keys of a token; beside plain attention, unused values are allocated too."""
+def _index(mixer: Mixer, rule: Architecture) -> Full | None:
+    """Return the index keys of a token, and unused values where room for them is allocated too."""
     indexer = mixer.indexer
     if indexer is None or not indexer.stored:
         return None
-    if indexer.kept_dim != indexer.head_dim:
+    if indexer.pool > 1 and not rule.pooled_index:
         raise UnsupportedError("llama.cpp's memory of index keys that are pooled later is not described")
-    return _one_head(indexer.head_dim, values=mixer.value_dim if isinstance(mixer, Full) else 0)
+    width = indexer.head_dim * (rule.pooled_index or 1)
+    return _one_head(width, values=mixer.value_dim if isinstance(mixer, Full) and rule.index_values else 0)
 
 
 def _check_layers(layers: list[Layer], name: str) -> None:

@@ -208,6 +208,30 @@ def test_layers_that_follow_another_index_keep_none_of_their_own() -> None:
     assert [(cache.role, cache.layers) for cache in found.caches] == [("main", 3), ("indexer", 1)]
 
 
+def test_a_pooled_index_keeps_key_gate_and_pooled_value() -> None:
+    # llama_memory_hybrid_idx: one head of indexer_head_size * 3 without values, beside latent vectors and states
+    indexed = replace(LATENT, rope_dim=0, indexer=replace(INDEXER, pool=16, stored_dim=257))
+    found = laid_out("glm5_next_text", STATE, indexed)
+    assert {cache.role: (cache.k_bytes, cache.v_bytes) for cache in found.caches} == {
+        "main": (4096 * 512 * 2, 0),
+        "indexer": (4096 * 3 * 128 * 2, 0),
+    }
+    assert found.recurrent is not None
+
+
+def test_windowed_latent_layers_keep_one_vector() -> None:
+    # llama_kv_cache_dsa_iswa: keys alone in both parts; dots3-note's windowed layers hold 1,024 elements and a key of 64
+    local = Sliding(heads=64, kv_heads=1, head_dim=1024, value_head_dim=64, window=512)
+    indexed = replace(LATENT, indexer=INDEXER)
+    for flash in ("on", "off"):
+        found = laid_out("dots3_note_text", indexed, local, local, flash_attn=flash)
+        assert {cache.role: (cache.k_bytes, cache.v_bytes) for cache in found.caches} == {
+            "full": (4096 * 576 * 2, 0),
+            "swa": (2 * 1024 * 1088 * 2, 0),
+            "indexer": (4096 * 128 * 2, 0),
+        }
+
+
 def test_an_encoders_output_is_looked_at_anew() -> None:
     # t5.cpp: the decoder's cross attention projects the encoder's output in each pass, only its own tokens are cached
     cross = Cross(heads=8, kv_heads=8, head_dim=64, encoder_tokens=512)
@@ -301,7 +325,8 @@ def test_types_that_are_refused(architecture: str, mixer: Mixer, options: dict[s
         ("llama", [Cross(heads=8, kv_heads=8, head_dim=64, encoder_tokens=10)]),
         ("gemma3", [LOCAL, replace(LOCAL, window=1024)]),
         ("gemma3", [LOCAL, STATE]),
-        ("glm_moe_dsa", [replace(LATENT, indexer=replace(INDEXER, stored_dim=256))]),
+        ("glm_moe_dsa", [replace(LATENT, indexer=replace(INDEXER, pool=4))]),
+        ("bailing_hybrid", [State(variant="linear", heads=4, key_dim=16, value_dim=16)]),
         ("deepseek_v4", [replace(COMPRESSED, ratio=16)]),
     ],
 )
