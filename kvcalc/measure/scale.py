@@ -84,7 +84,7 @@ def run_bytes(model: ModelProfile, formats: Formats, *, batch: int, context: int
 def _scores_bytes(model: ModelProfile, formats: Formats, context: int) -> int:
     """Return the bytes of one token's scores in the layer with most: in fp32, their shares, and those rounded."""
     most = 0
-    for mixer in (mixer for block in model.block_counts for mixer in block.mixers):
+    for mixer in model.mixers:
         if isinstance(mixer, Attention | Latent):
             span = context if mixer.span is None else min(context, mixer.span)
             most = max(most, mixer.heads * span)

@@ -68,9 +68,7 @@ def check_rollback(model: ModelProfile) -> None:
     Raises:
         UnsupportedError: a layer with a window, a chunk or a state.
     """
-    kinds = {
-        mixer.kind for block in model.block_counts for mixer in block.mixers if not isinstance(mixer, Full | Latent)
-    }
+    kinds = {mixer.kind for mixer in model.mixers if not isinstance(mixer, Full | Latent)}
     if kinds:
         raise UnsupportedError(
             f"{model.name}: refused tokens cannot be taken back from {' and '.join(sorted(kinds))} layers",

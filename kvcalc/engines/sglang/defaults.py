@@ -176,7 +176,7 @@ def workspace_factor(
     length = options.max_model_len or model_length(model)
     if hardware.vendor != "amd" or length <= _SHORT_CONTEXT:
         return 1.0
-    latents = (mixer for block in model.block_counts for mixer in block.mixers if isinstance(mixer, Latent))
+    latents = (mixer for mixer in model.mixers if isinstance(mixer, Latent))
     heads = next((mixer.heads // (parallel.tensor * parallel.data) for mixer in latents), None)
     return _AITER_FACTOR if heads is None or heads in _AITER_HEADS else 1.0
 
@@ -206,8 +206,7 @@ def is_multimodal(model: ModelProfile) -> bool:
 
 def _runs_latent(model: ModelProfile) -> bool:
     """Whether latent attention runs as such: transformers' classes run it decompressed."""
-    latents = any(isinstance(mixer, Latent) for block in model.block_counts for mixer in block.mixers)
-    return latents and find_architecture(model).own_class
+    return model.has(Latent) and find_architecture(model).own_class
 
 
 def _captures_prefills(model: ModelProfile) -> bool:

@@ -73,7 +73,7 @@ def rank_pools(
 
 def cache_formats(model: ModelProfile, architecture: Architecture) -> tuple[str, ...]:
     """Return the cache formats that SGLang has for a model."""
-    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
+    mixers = model.mixers
     latents = [mixer for mixer in mixers if isinstance(mixer, Latent)] if architecture.own_class else []
     if architecture.latent_class and any(mixer.indexer is not None for mixer in latents):
         return _SPARSE_FORMATS

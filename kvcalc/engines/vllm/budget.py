@@ -17,7 +17,7 @@ from kvcalc.engines.terms import NOTHING, Interval, pass_tensors
 from kvcalc.engines.vllm.releases import FIRST_WITH_GRAPHS, VERSION, known_release
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Mixer, ModelProfile
+    from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats, Parallel
 
 __all__ = ["FITTED", "FittedEnds", "activation_peak", "graph_memory", "outside_memory"]
@@ -125,7 +125,7 @@ def outside_memory(
     terms = [_since(ends.outside_bytes, release)]
     if parallel.tensor > 1:
         terms.append(_since(ends.linked_bytes, release))
-    if _has_mixer(model, State):
+    if model.has(State):
         terms.append((0, ends.state_bytes))
     if rocm:
         terms.append((0, ends.rocm_bytes))
@@ -164,12 +164,8 @@ def graph_memory(
     )
     return Interval(
         least=0 if rocm or release >= _FIRST_WITH_V2_RUNNER_OF_SOME else least,
-        most=ends.first_graph_bytes + (latent if _has_mixer(model, Latent) else most),
+        most=ends.first_graph_bytes + (latent if model.has(Latent) else most),
     )
-
-
-def _has_mixer(model: ModelProfile, kind: type[Mixer]) -> bool:
-    return any(isinstance(mixer, kind) for block in model.block_counts for mixer in block.mixers)
 
 
 def _captured(largest: int) -> int:

@@ -68,8 +68,7 @@ def check_cache_format(model: ModelProfile, formats: Formats, *, version: str, g
         raise InputError(
             f"vLLM keeps no cache in {asked}", hint=f"its formats are {', '.join(known)}", parameter="kv-dtype"
         )
-    mixers = {mixer for block in model.block_counts for mixer in block.mixers}
-    sparse = any(isinstance(mixer, Latent) and mixer.indexer is not None for mixer in mixers)
+    sparse = any(isinstance(mixer, Latent) and mixer.indexer is not None for mixer in model.mixers)
     compresses = model.architecture == "deepseek_v4"
     if name in _OF_SPARSE_LATENT and not (sparse or (compresses and name.startswith("fp8"))):
         raise InputError(f"{name} is a format of sparse latent attention, not of {model.name}", parameter="kv-dtype")
@@ -77,7 +76,7 @@ def check_cache_format(model: ModelProfile, formats: Formats, *, version: str, g
         raise InputError(f"nvfp4_ds_mla is for B200, B300 and their like, not for a {generation} card")
     if compresses and not name.startswith("fp8"):
         raise InputError(f"vLLM keeps {model.name}'s cache in fp8_ds_mla, not in {name}", parameter="kv-dtype")
-    if _is_packed(name) and any(isinstance(mixer, Latent | Sliding | Chunked | Cross) for mixer in mixers):
+    if _is_packed(name) and model.has(Latent, Sliding, Chunked, Cross):
         raise UnsupportedError(f"how vLLM lays out a cache in {name} is modelled for full attention alone")
     if name in ("octave_k3v4", "octave_k3v3") and model.architecture not in _WHOLE_HEAD_ROTATES:
         raise UnsupportedError(
@@ -133,8 +132,7 @@ def boundary_layers(model: ModelProfile, formats: Formats) -> frozenset[int]:
 
     Source: vLLM 0.33, ``TurboQuantConfig.get_boundary_skip_layers``.
     """
-    hybrid = any(isinstance(mixer, State) for block in model.block_counts for mixer in block.mixers)
-    if hybrid or not _name(formats).startswith(("turboquant_", "ultraquant_")):
+    if model.has(State) or not _name(formats).startswith(("turboquant_", "ultraquant_")):
         return frozenset()
     count = min(_BOUNDARY, model.layers // 2)
     return frozenset((*range(count), *range(model.layers - count, model.layers)))

@@ -35,7 +35,7 @@ def check_decode_context(model: ModelProfile, *, tensor: int, ranks: int) -> Non
             f"decode context parallel size {ranks} does not divide the {tensor} tensor-parallel ranks",
             parameter="decode-context-parallel",
         )
-    for mixer in {mixer for block in model.block_counts for mixer in block.mixers if isinstance(mixer, Full)}:
+    for mixer in (mixer for mixer in model.mixers if isinstance(mixer, Full)):
         copies, asking = tensor // mixer.kv_heads, mixer.heads // mixer.kv_heads
         if ranks > copies:
             raise InputError(

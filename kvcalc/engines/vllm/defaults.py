@@ -177,7 +177,7 @@ def caches_prefixes(model: ModelProfile, *, version: str = VERSION) -> bool:
     Raises:
         InputError: not a version.
     """
-    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
+    mixers = model.mixers
     states = [mixer for mixer in mixers if isinstance(mixer, State)]
     if not states:
         return not any(isinstance(mixer, Cross) for mixer in mixers)
@@ -186,7 +186,7 @@ def caches_prefixes(model: ModelProfile, *, version: str = VERSION) -> bool:
 
 def has_delta_nets(model: ModelProfile) -> bool:
     """Whether layers are gated delta nets, whose states take more of the cache where a card has FlashInfer's kernel."""
-    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
+    mixers = model.mixers
     return any(isinstance(mixer, State) and mixer.variant == "gated_delta" for mixer in mixers)
 
 

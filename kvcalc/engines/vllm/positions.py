@@ -31,7 +31,7 @@ def position_tables(model: ModelProfile, formats: Formats) -> Interval:
     >>> position_tables(model, Formats()).most
     33554432
     """
-    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
+    mixers = model.mixers
     widths = {isinstance(mixer, Sliding): 0 for mixer in mixers}
     for mixer in mixers:
         width = 0

@@ -163,7 +163,7 @@ def _version(start_up: StartUp) -> str:
 
 
 def _kinds(model: ModelProfile) -> set[type[Mixer]]:
-    return {type(mixer) for block in model.block_counts for mixer in block.mixers}
+    return {type(mixer) for mixer in model.mixers}
 
 
 def _print_rules(start_up: StartUp, release: tuple[int, int] | None, *, first: bool) -> list[Change]:

@@ -93,8 +93,7 @@ def rank_buffers(start_up: StartUp, model: ModelProfile, stage: ModelProfile, fo
     architecture = find_architecture(model)
     if architecture.pools == "compressed":
         raise UnsupportedError(f"SGLang's pools of compressed attention, as in {model.name}, are not described in logs")
-    states = any(isinstance(mixer, State) for block in model.block_counts for mixer in block.mixers)
-    if "states" in start_up.events and not states:
+    if "states" in start_up.events and not model.has(State):
         raise UnsupportedError(f"SGLang's pools of states beside attention are not those of {model.name}")
     asked = start_up.text("mamba_ssm_dtype")
     return rank_layers(
@@ -171,6 +170,6 @@ def _size(quantity: str, printed: Printed, rows: tuple[int, ...], token_bytes: i
 
 def _pages(model: ModelProfile) -> tuple[int, int]:
     """Return the smallest and largest page that may have been chosen, where none was printed."""
-    mixers = [mixer for block in model.block_counts for mixer in block.mixers]
+    mixers = model.mixers
     sparse = any(isinstance(mixer, Latent) and mixer.indexer is not None for mixer in mixers)
     return (_SPARSE_PAGE, _SPARSE_PAGE) if sparse else (1, _SPARSE_PAGE)
