@@ -43,6 +43,8 @@ _LATENT_HYBRID_BLOCK, _LATENT_HYBRID_BLOCK_BEFORE = 128, 64
 # What vLLM's own model classes do beside the config (vLLM 0.32, vllm/model_executor/models).
 _WINDOW_PLUS_ONE = frozenset({"cohere2"})
 _LATENT_AS_HEADS = frozenset({"minicpm3"})
+# dots3-note pads the rows of its latent layers (Dots3NotePaddedMLAAttention), which then share no page with its index.
+_PADDED_LATENT = frozenset({"dots3_note_text"})
 # Models of which some layers compress their entries and all are laid out as those.
 _COMPRESSING = frozenset({"deepseek_v4"})
 _NEVER_FP8 = frozenset({"falcon"})
@@ -143,6 +145,10 @@ class _Maker:
     state_page_bytes: int | None
 
     def of(self, mixer: Mixer) -> tuple[Spec, ...]:
+        if self.architecture in _PADDED_LATENT:
+            raise not_modelled("latent attention that is padded to the rows of windowed layers")
+        if mixer.indexer is not None and mixer.indexer.pool > 1:
+            raise not_modelled("an index that pools tokens")
         mixer = _as_run(mixer, self.architecture, self.options, tensor=self.tensor)
         if isinstance(mixer, Shared):
             return ()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvcalc.api import load_model
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.formats import FORMATS
 from kvcalc.core.model import (
@@ -371,6 +372,13 @@ def test_cross_attention_holds_the_encoders_output() -> None:
 def test_what_is_not_modelled_is_refused(mixer: Mixer) -> None:
     with pytest.raises(UnsupportedError, match="not modelled"):
         layout(model_of(mixer), BF16, options_of())
+
+
+@pytest.mark.parametrize("name", ["qwen3.8-flash-next", "glm-5.3-flash", "dots3-note"])
+def test_layouts_of_their_own_are_refused(name: str) -> None:
+    # qwen4_exp/common/qsa_cache.py and glm5next/common/attention.py: rings and pooled keys; dots3_note/nvidia/model.py: padded rows
+    with pytest.raises(UnsupportedError, match="not modelled"):
+        layout(load_model(name), BF16, options_of())
 
 
 # Options.
