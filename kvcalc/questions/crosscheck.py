@@ -208,7 +208,7 @@ def crosscheck(
 
 
 def _engine(engine: str, draft: object) -> str:
-    from kvcalc.measure.engines.installed import require_engine
+    from kvcalc.measure.engines.start import require_engine
 
     name = require_engine(engine)
     if draft is not None:

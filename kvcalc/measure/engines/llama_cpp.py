@@ -9,7 +9,7 @@ from kvcalc.core.formats import FORMATS
 from kvcalc.core.units import MIB
 from kvcalc.engines.llama_cpp import LlamaCppOptions, layout
 from kvcalc.engines.logs import read_log
-from kvcalc.measure.engines.started import Start, same_numbers
+from kvcalc.measure.engines.start import Start, same_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from kvcalc.measure.calibrate import calibration_of, ceilings, noise_notes
 from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import whole_report
 from kvcalc.measure.engines import llama_cpp, vllm
-from kvcalc.measure.engines.made import hugging_face_config
+from kvcalc.measure.engines.start import hugging_face_config
 from kvcalc.measure.machine import Plan, joined
 from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import Step
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.measure import CrosscheckReport, CrosscheckRow, LoopCheck
     from kvcalc.measure.crosscheck import Questions
-    from kvcalc.measure.engines.started import Start
+    from kvcalc.measure.engines.start import Start
     from kvcalc.measure.library import Device
     from kvcalc.measure.machine import Probe
 

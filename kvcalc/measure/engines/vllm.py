@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.reports.measure import LoopCheck
 from kvcalc.engines.logs import read_log
 from kvcalc.engines.vllm import VllmOptions, capacity, layout
-from kvcalc.measure.engines.started import Start, same_numbers
+from kvcalc.measure.engines.start import Start, same_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,9 +18,10 @@ from kvcalc.cost.parameters import weight_bytes
 from kvcalc.importers.hugging_face import import_config
 from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import Questions
-from kvcalc.measure.engines import installed, llama_cpp, run, vllm
+from kvcalc.measure.engines import llama_cpp, run, vllm
+from kvcalc.measure.engines import start as engine_start
 from kvcalc.measure.engines.llama_cpp_child import tensors
-from kvcalc.measure.engines.made import family_of, hugging_face_config
+from kvcalc.measure.engines.start import family_of, hugging_face_config
 from kvcalc.measure.engines.vllm_child import decoded
 from kvcalc.measure.library import find_device
 from kvcalc.measure.machine import Probe
@@ -211,9 +212,9 @@ def test_an_engine_that_stops_says_why(monkeypatch):
 
 
 def test_an_engine_that_is_not_there_is_told_with_how_to_install_it(monkeypatch, capsys):
-    monkeypatch.setattr(installed, "find_spec", lambda _: None)
+    monkeypatch.setattr(engine_start, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="not installed") as error:
-        installed.require_engine("vLLM")
+        engine_start.require_engine("vLLM")
     assert error.value.hint.startswith("pip install vllm")
     for arguments, words in {
         ("--engine", "vllm"): "which is not installed",
@@ -226,7 +227,7 @@ def test_an_engine_that_is_not_there_is_told_with_how_to_install_it(monkeypatch,
 
 
 def test_a_draft_is_the_loops_alone(monkeypatch):
-    monkeypatch.setattr(installed, "find_spec", lambda _: sys)
+    monkeypatch.setattr(engine_start, "find_spec", lambda _: sys)
     with pytest.raises(InputError, match="--draft is measured with the loop"):
         api.crosscheck(["smollm2-135m"], engine="vllm", device="cpu", draft="smollm2-135m")
 

