@@ -84,6 +84,14 @@ class Pass:
             self._shared[key] = causal_mask(self.positions, entries, window=window, chunk=chunk) & (entries >= 0)
         return self._shared[key]
 
+    def prompt_mask(self, *, window: int | None = None, chunk: int | None = None) -> Any:
+        """Which tokens of the sequence so far each new token sees (tokens x entries)."""
+        key = ("prompt", window, chunk)
+        if key not in self._shared:
+            entries = torch.arange(self.end, device=self.device.kind)
+            self._shared[key] = causal_mask(self.positions, entries, window=window, chunk=chunk)
+        return self._shared[key]
+
     def angles(self, width: int, dtype: Any) -> tuple[Any, Any]:
         """Cosines and sines of the new tokens' positions (tokens x half the width), for vectors of a width."""
         key = ("angles", width)
@@ -202,8 +210,7 @@ class GroupedAttention:
         new = run.positions
         if run.end <= places:
             cache.keys[:, :, run.start : run.end], cache.values[:, :, run.start : run.end] = keys, values
-            entries = torch.arange(run.end, device=queries.device)
-            mask = causal_mask(new, entries, window=self.window, chunk=self.chunk)
+            mask = run.prompt_mask(window=self.window, chunk=self.chunk)
             seen = cache.keys[:, :, : run.end], cache.values[:, :, : run.end]
             return run.kernels.read_prompt(queries, *seen, mask, reading)
         before = min(run.start, places)

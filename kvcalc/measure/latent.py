@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvcalc.measure.kernels import attend, causal_mask, normalised
+from kvcalc.measure.kernels import attend, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,5 @@ class LatentAttention:
         """The entries that a pass attends to (sequences x 1 x entries x width), and a mask where it takes one."""
         if run.on_device:
             return cache.entries[:, None], run.mask(cache.entries.shape[1])
-        mask = None
-        if run.tokens > 1:
-            mask = causal_mask(run.positions, torch.arange(run.end, device=cache.entries.device))
+        mask = run.prompt_mask() if run.tokens > 1 else None
         return cache.entries[:, None, : run.end], mask

@@ -277,17 +277,18 @@ def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[Case
     return [case(batch) for batch in _BATCHES[device.kind]]
 
 
-def fp8_probes(device: Device, rounds: int) -> Iterator[Probe]:
+def fp8_probes(device: Device, rounds: int, *, square: int | None = None) -> Iterator[Probe]:
     """Yield multiplications of fp8 (e4m3) with a scale for each row, results in bf16: a square, and the models' shapes.
 
     Args:
         device: what is measured; on a GPU it takes sm_89 or newer.
         rounds: repetitions.
+        square: the side of the square, and nothing else is measured; a CPU multiplies fp8 slowly.
     """
     name, dtype = "fp8", torch.float8_e4m3fn
     make = WeightMaker(dtype, device)
-    side = _side(device, torch.bfloat16)
-    shapes = [(*shape, _BATCHES[device.kind]) for shape in _MATRICES[device.kind]]
+    side = square or _side(device, torch.bfloat16)
+    shapes = () if square else tuple((*shape, _BATCHES[device.kind]) for shape in _MATRICES[device.kind])
     for inputs, outputs, batches in ((side, side, (side,)), *shapes):
         one = int(_matrix_op(name, inputs, outputs, 1).weight_bytes)
         count = ceil_div(_large(_ROTATED_BYTES, device), one) if inputs != outputs else 1
