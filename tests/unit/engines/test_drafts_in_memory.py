@@ -102,17 +102,26 @@ def test_a_draft_of_five_layers_is_that_of_a_log():
 
 
 @pytest.mark.parametrize(
-    ("caching", "tokens", "block", "states"),
-    [(True, 1, 544, 3), (True, 3, 560, 5), (False, 1, None, 2), (False, 3, None, 4)],
+    ("caching", "tokens", "generation", "block", "states"),
+    [
+        (True, 1, "ada", 544, 3),
+        (True, 3, "ada", 560, 5),
+        (False, 1, "ada", None, 2),
+        (False, 3, "ada", None, 4),
+        (True, 1, "hopper", 576, 4),
+        (True, 3, "hopper", 576, 6),
+        (False, 3, "hopper", None, 4),
+    ],
 )
-def test_each_drafted_token_keeps_a_state(caching, tokens, block, states):
-    # Qwen3-Next, its own layers alone, as vLLM 0.32 and 0.33 compute it.
+def test_each_drafted_token_keeps_a_state(caching, tokens, generation, block, states):
+    # Qwen3-Next, its own layers alone, as vLLM 0.33 computes it with and without FlashInfer's kernel.
     model = api.load_model("qwen3-next-80b-a3b")
     options = VllmOptions(
         max_model_len=4096,
         prefix_caching=caching,
         speculative_tokens=tokens,
         draft=Draft(method="ngram", tokens=tokens),
+        generation=generation,
     )
     placed = layout(model, Formats(), options)
     assert {group.needed_blocks for group in placed.groups if group.kind == "state"} == {states}

@@ -46,6 +46,27 @@ def test_a_cpu_has_blocks_of_128_tokens():
     assert not all(row.agrees for row in rows(log.format("22,976", "38.29"), "smollm2-135m").values())
 
 
+@pytest.mark.parametrize(
+    ("version", "tokens", "requests", "assumed"),
+    [
+        ("0.33.0", "731,015", "178.47", "Hopper's or Blackwell's"),
+        ("0.33.0", "939,739", "229.43", ""),
+        ("0.32.0", "939,739", "229.43", ""),
+        ("0.32.0", "731,015", "178.47", None),
+    ],
+)
+def test_the_card_is_told_from_the_tokens_of_gated_delta_nets(version, tokens, requests, assumed):
+    # Qwen3-Next in 40 GiB as 0.33's own code counts it, with and without FlashInfer's kernel
+    head = (
+        f"Initializing a V1 LLM engine (v{version}) with config: model='Qwen/Qwen3-Next-80B-A3B-Instruct', "
+        "dtype=torch.bfloat16, max_seq_len=4096, kv_cache_dtype=auto, enable_prefix_caching=True"
+    )
+    found = rows(vllm(memory="40.00", tokens=tokens, requests=requests, head=head).replace("8,192", "4,096"))
+    assert all(row.agrees == (assumed is not None) for row in found.values())
+    assert assumed is None or all((assumed in row.reason) for row in found.values())
+    assert assumed or not any("Hopper" in row.reason for row in found.values())
+
+
 @pytest.mark.parametrize("tokens", ["475,968", "476,080"])
 def test_one_block_beyond_the_digits_differs(tokens):
     row = rows(vllm(tokens=tokens, requests="58.10" if tokens < "476" else "58.12"))["kv_cache_tokens"]
