@@ -24,8 +24,7 @@ CASES: dict[str, Any] = json.loads(Path(__file__).with_name("transformers_types.
 TOWERS = ("vision", "audio")
 # Whose towers, talkers or codecs are not all counted; a note in every answer says which.
 PARTLY_COUNTED = {
-    "apertus1p5", "chameleon", "deepseek_ocr2", "deepseek_vl_hybrid", "fast_vlm", "florence2", "fun_asr_nano", "janus",
-    "nemo_speechlm", "qwen2_5_omni", "vibevoice", "vibevoice_asr",
+    "apertus1p5", "deepseek_ocr2", "deepseek_vl_hybrid", "fast_vlm", "nemo_speechlm", "qwen2_5_omni", "vibevoice",
 }  # fmt: skip
 FULL = Path(os.environ["KVCALC_TRUTH"]) / "transformers_types" if os.environ.get("KVCALC_TRUTH") else None
 FILES = sorted((FULL / "configs").glob("*.json")) if FULL else []

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import Tower
-from kvcalc.importers.towers import audio, codecs, inkling, older, queried, recent, vision
-from kvcalc.importers.towers.projectors import AUDIO_WRAPPERS, CODEC_WRAPPERS, TALKER_WRAPPERS, VISION_WRAPPERS
+from kvcalc.importers.towers import audio, codecs, inkling, older, queried, recent, vision, vqgan
+from kvcalc.importers.towers.projectors import (
+    AUDIO_WRAPPERS,
+    CODE_WRAPPERS,
+    CODEC_WRAPPERS,
+    TALKER_WRAPPERS,
+    VISION_WRAPPERS,
+)
 from kvcalc.importers.wrappers import inner_config
 
 if TYPE_CHECKING:
@@ -28,6 +34,9 @@ _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callabl
     ("audio_config", "audio", AUDIO_WRAPPERS, _AUDIO),
     ("encoder_config", "audio", AUDIO_WRAPPERS, queried.AUDIO),
     ("codec_config", "audio", CODEC_WRAPPERS, codecs.CODEC),
+    ("acoustic_tokenizer_encoder_config", "audio", CODEC_WRAPPERS, codecs.CODEC),
+    ("semantic_tokenizer_encoder_config", "audio", CODEC_WRAPPERS, codecs.CODEC),
+    ("vq_config", "vision", CODE_WRAPPERS, vqgan.CODES),
     ("depth_decoder_config", "talker", TALKER_WRAPPERS, codecs.TALKER),
 )
 # Encoders beside a decoder that have towers of their own, by the model's type.
@@ -124,7 +133,9 @@ def _tower(
     if inner not in rules:
         raise UnsupportedError(f"{inner!r} has no rule")
     tower = inner_config(top, key, inner)
-    heads = tower.maybe_integer("num_attention_heads", "num_heads", "attention_heads", "encoder_attention_heads")
+    named = ("num_attention_heads", "num_heads", "attention_heads", "encoder_attention_heads")
+    staged = isinstance(tower.raw(*named, default=None), list)
+    heads = None if staged else tower.maybe_integer(*named)
     size = wrapper.copies * rules[inner](tower) + wrapper.projector(top, tower, text_hidden)
     return Tower(
         part=part,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.importers.towers.bricks import layers, linear, mlp, norm
+from kvcalc.importers.towers.bricks import layers, linear, mlp, norm, perceptron
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["CODEC", "TALKER"]
+__all__ = ["CODEC", "TALKER", "vibevoice_map"]
 
 # Frames of the convolutions and of the codes a second, between which Mimi resamples: 25 and 12.5.
 _RESAMPLED = 4
@@ -64,5 +64,26 @@ def csm_depth(config: Config) -> int:
     return layers(config, each) + norm(hidden, bias=False) + config.integer("backbone_hidden_size") * hidden + heads
 
 
-CODEC: dict[str, Callable[[Config], int]] = {"mimi": mimi}
+def vibevoice(config: Config) -> int:
+    """VibeVoice's tokenizer: stages of depthwise convolutions and MLPs, a convolution that slows down between them."""
+    width, kernel = config.integer("num_filters"), config.integer("kernel_size")
+    ratios, times = config.integers("downsampling_ratios"), config.integer("ffn_expansion")
+    depths = config.integers("depths", length=len(ratios) + 1)
+
+    def stage(wide: int, count: int) -> int:
+        return count * (mlp(wide, times * wide) + 4 * wide + linear(kernel, wide))
+
+    total = linear(config.integer("channels") * kernel, width) + stage(width, depths[0])
+    for ratio, depth in zip(ratios, depths[1:], strict=True):
+        total += linear(width * 2 * ratio, 2 * width) + stage(2 * width, depth)
+        width *= 2
+    return total + linear(width * kernel, config.integer("hidden_size"))
+
+
+def vibevoice_map(_top: Config, tower: Config, text: int) -> int:
+    """VibeVoice's map from a tokenizer to the text model, with a norm between its halves."""
+    return perceptron(tower.integer("hidden_size"), text, text) + norm(text, bias=False)
+
+
+CODEC: dict[str, Callable[[Config], int]] = {"mimi": mimi, "vibevoice_acoustic_tokenizer_encoder": vibevoice}
 TALKER: dict[str, Callable[[Config], int]] = {"csm_depth_decoder_model": csm_depth}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["VISION", "git", "kosmos"]
+__all__ = ["VISION", "florence", "git", "kosmos"]
 
 
 def flattened(config: Config) -> int:
@@ -25,6 +25,28 @@ def flattened(config: Config) -> int:
     inner = config.integer("d_ff", "intermediate_size")
     each = attention(hidden, bias=False) + mlp(hidden, inner, bias=False, gated=True) + norm(hidden, 2, bias=False)
     return linear(pixels, hidden) + 2 * rows * hidden + layers(config, each) + norm(hidden, bias=False)
+
+
+def davit(config: Config) -> int:
+    """Florence-2's DaViT: stages of blocks that attend over windows, then over channels, with convolutions beside."""
+    widths, kernels = config.integers("embed_dim"), config.integers("patch_size")
+    depths, before = config.integers("depths", length=len(widths)), config.integer("in_channels", default=3)
+    ratio, bias, total = config.number("mlp_ratio"), config.flag("qkv_bias"), 0
+    normed_first = config.sequence("patch_prenorm", length=len(widths))
+    for width, kernel, depth, first in zip(widths, kernels, depths, normed_first, strict=True):
+        block = 2 * linear(9, width) + norm(width, 2) + linear(width, 3 * width, bias=bias) + linear(width, width)
+        block += mlp(width, int(ratio * width))
+        total += linear(before * kernel**2, width) + norm(before if first else width) + 2 * depth * block
+        before = width
+    return total
+
+
+def florence(_top: Config, tower: Config, text: int) -> int:
+    """Florence-2's positions of rows and columns, a map and a norm."""
+    width = tower.integers("embed_dim")[-1]
+    places = tower.integer("max_position_embeddings")
+    out = tower.integer("projection_dim", default=text)
+    return 2 * places * (width // 2) + width * out + norm(out)
 
 
 def kosmos(top: Config, tower: Config, text: int) -> int:
@@ -39,6 +61,7 @@ def git(top: Config, tower: Config, text: int) -> int:
 
 
 VISION: dict[str, Callable[[Config], int]] = {
+    "florence_vision": davit,
     "git_vision_model": clip,
     "idefics_vision": clip,
     "kosmos_2_5_vision_model": flattened,

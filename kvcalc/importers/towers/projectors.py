@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.importers.towers import audio, older, queried, recent
+from kvcalc.importers.towers import audio, codecs, older, queried, recent, vqgan
 from kvcalc.importers.towers.bricks import linear, norm, perceptron
 from kvcalc.importers.towers.vision import hidden_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Projector = Callable[[Config, Config, int], int]
 
-__all__ = ["AUDIO_WRAPPERS", "CODEC_WRAPPERS", "TALKER_WRAPPERS", "VISION_WRAPPERS", "Wrapper"]
+__all__ = ["AUDIO_WRAPPERS", "CODEC_WRAPPERS", "CODE_WRAPPERS", "TALKER_WRAPPERS", "VISION_WRAPPERS", "Wrapper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +210,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "deepseek_vl": Wrapper(_deepseek_vl),
     "ernie4_5_vl_moe": Wrapper(recent.ernie, "ernie4_5_vl_moe_vision"),
     "exaone4_5": Wrapper(_nothing, "qwen2_5_vl_vision"),
+    "florence2": Wrapper(older.florence, "florence_vision"),
     "gemma3": Wrapper(_gemma3),
     "gemma3n": Wrapper(_gemma3n, "gemma3n_vision"),
     "gemma4": Wrapper(_gemma4, "gemma4_vision"),
@@ -317,6 +318,7 @@ def _qwen3_asr(_top: Config, tower: Config, _text: int) -> int:
 
 AUDIO_WRAPPERS: dict[str, Wrapper] = {
     "audioflamingo3": Wrapper(_flamingo, "audioflamingo3_encoder"),
+    "fun_asr_nano": Wrapper(recent.fun_asr, "fun_asr_nano_encoder"),
     "gemma3n": Wrapper(_gemma3n, "gemma3n_audio"),
     "granite_speech": Wrapper(queried.granite, "granite_speech_encoder"),
     "granite_speech_plus": Wrapper(queried.granite, "granite_speech_plus_encoder"),
@@ -339,6 +341,13 @@ AUDIO_WRAPPERS: dict[str, Wrapper] = {
 CODEC_WRAPPERS: dict[str, Wrapper] = {
     "csm": Wrapper(_nothing, "mimi"),
     "kyutai_speech_to_text": Wrapper(_nothing, "mimi"),
+    "vibevoice_asr": Wrapper(codecs.vibevoice_map, "vibevoice_acoustic_tokenizer_encoder"),
+}
+
+# Autoencoders that turn images into codes, or codes into images.
+CODE_WRAPPERS: dict[str, Wrapper] = {
+    "chameleon": Wrapper(_nothing, "chameleon_vqgan"),
+    "janus": Wrapper(vqgan.janus, "janus_vqgan"),
 }
 
 # Decoders that speak beside the text model.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["AUDIO", "VISION", "cosmos_edge", "ernie", "fuyu", "molmo2", "voxtral_realtime"]
+__all__ = ["AUDIO", "VISION", "cosmos_edge", "ernie", "fun_asr", "fuyu", "molmo2", "voxtral_realtime"]
 
 
 def _ernie(config: Config) -> int:
@@ -103,6 +103,28 @@ def voxtral_realtime(top: Config, tower: Config, text: int) -> int:
     return perceptron(frames * tower.integer("hidden_size"), text, text, bias=False)
 
 
+def _fun_asr(config: Config) -> int:
+    """Fun-ASR Nano's encoder: attention with a memory of neighbouring frames; the first layer reads stacked frames.
+
+    Norms stand behind the layers that transcribe and behind those that predict times, which are the last ones.
+    """
+    hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    count, timed = config.integer("num_hidden_layers"), config.integer("num_timestamp_prediction_layers", least=0)
+    wide = config.integer("num_mel_bins") * config.integer("num_stacked_frames")
+    each = linear(hidden, hidden) + config.integer("fsmn_kernel_size") * hidden + mlp(hidden, inner) + norm(hidden)
+    first = 3 * linear(wide, hidden) + norm(wide)
+    last = {count - 1, count - timed - 1} & set(range(count))
+    return count * each + first + (count - 1) * (3 * linear(hidden, hidden) + norm(hidden)) + norm(hidden, len(last))
+
+
+def fun_asr(top: Config, tower: Config, text: int) -> int:
+    """Fun-ASR Nano's map, and layers of its own in the text model's width."""
+    own = top.child("adaptor_config")
+    between = own.integer("projector_hidden_size")
+    each = 4 * linear(text, text) + mlp(text, own.integer("intermediate_size")) + norm(text, 2)
+    return perceptron(tower.integer("hidden_size"), between, text) + layers(own, each)
+
+
 def fuyu(top: Config, text: int) -> int:
     """Fuyu's only tower: one map from the pixels of a patch."""
     pixels = top.integer("patch_size") ** 2 * top.integer("num_channels")
@@ -116,4 +138,7 @@ VISION: dict[str, Callable[[Config], int]] = {
     "molmo2_vision": _molmo2,
 }
 
-AUDIO: dict[str, Callable[[Config], int]] = {"voxtral_realtime_encoder": _voxtral_realtime}
+AUDIO: dict[str, Callable[[Config], int]] = {
+    "fun_asr_nano_encoder": _fun_asr,
+    "voxtral_realtime_encoder": _voxtral_realtime,
+}
