@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, KvcalcError, ProfileError, did_you_mean
 from kvcalc.core.readers import count, flag, share, texts
-from kvcalc.core.reports.checks import CheckChange, CheckResult, ChecksReport
+from kvcalc.core.reports.checks import CheckResult, ChecksReport
 from kvcalc.core.reports.fit import FitReport
 from kvcalc.core.reports.size import SizeReport
 from kvcalc.core.reports.speed import DecodeRow, PrefillRow
@@ -17,6 +17,7 @@ from kvcalc.profiles.origins import noting_origins
 from kvcalc.questions import QUESTIONS, question
 from kvcalc.questions.declared import Answer, param
 from kvcalc.questions.groups import BATCHES, CONTEXTS, Run
+from kvcalc.questions.regressions import changes_since, figure_text
 from kvcalc.questions.shown import report_data
 
 if TYPE_CHECKING:
@@ -43,9 +44,6 @@ _SHORT = {
     "ttft_s": "prefill.ideal_s",
     "speedup": "speculate.speedup",
 }
-
-# Ten thousand checks take some 5 MB.
-_MAX_EARLIER_BYTES = 16 * 2**20
 
 
 def report_of_field(name: str, reports: Iterable[str]) -> tuple[str, str]:
@@ -158,7 +156,7 @@ def check_files(
 
     asking = _Asking()
     results = [result for file in files for check in read_checks(Path(file)) for result in _results(check, asking)]
-    changes, notes = ((), ()) if against is None else _changes(results, Path(against), tolerance)
+    changes, notes = ((), ()) if against is None else changes_since(results, Path(against), tolerance)
     failures = sum(not result.passed for result in results)
     regressions = sum(change.worse for change in changes)
     return ChecksReport(
@@ -263,7 +261,7 @@ def _result(check: Check, assertion: Assertion, report: Mapping[str, Any], name:
         raise InputError(f"{full} is not one figure", hint=f"name one below it: {full}.{next(iter(actual), 0)}"
                          if isinstance(actual, dict) else f"name one of its entries: {full}.0")  # fmt: skip
     passed, words = (True, "") if assertion.recorded else outcome(actual, assertion.expected, full)
-    shown = _shown(actual)
+    shown = figure_text(actual)
     message = f"{full} is {shown}" if passed else f"{full} is {shown}, expected {words}"
     return CheckResult(
         name=f"{check.name}: {assertion.field}",
@@ -274,107 +272,6 @@ def _result(check: Check, assertion: Assertion, report: Mapping[str, Any], name:
         where=assertion.where,
         message=message,
     )
-
-
-def _shown(value: Any) -> str:
-    from kvcalc.core.units import number_text
-
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return {None: "not known", True: "true", False: "false"}.get(value, str(value))
-    return number_text(value)
-
-
-def _changes(
-    results: Sequence[CheckResult], against: Path, tolerance: float
-) -> tuple[tuple[CheckChange, ...], tuple[str, ...]]:
-    earlier = _earlier(against)
-    now = {result.name for result in results}
-    for result in results:
-        if result.name in earlier and not _comparable(result.actual, earlier[result.name]):
-            what = (
-                f"{result.name}: {_shown(earlier[result.name])} is not a figure to hold {_shown(result.actual)} against"
-            )
-            raise ProfileError(what[:300], where=str(against))
-    notes = [f"{name}: not checked any more" for name in earlier if name not in now]
-    notes += [f"{result.name}: new, nothing to hold it against" for result in results if result.name not in earlier]
-    found = [
-        _change(result, earlier[result.name], tolerance)
-        for result in results
-        if result.name in earlier and not _same(result.actual, earlier[result.name])
-    ]
-    return tuple(found), tuple(notes)
-
-
-def _earlier(path: Path) -> dict[str, Any]:
-    from kvcalc.files import read_json
-
-    data = read_json(path, max_bytes=_MAX_EARLIER_BYTES, what="the JSON of `kvcalc check`")
-    if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("kvcalc.check/"):
-        hint = "an earlier run writes it: kvcalc check --json > OLD.json"
-        raise ProfileError("this is not the JSON of `kvcalc check`", where=str(path), hint=hint)
-    checks = data.get("checks")
-    if not isinstance(checks, list) or not all(map(_is_result, checks)):
-        raise ProfileError("its checks cannot be read", where=str(path))
-    return {str(each["name"]): each["actual"] for each in checks}
-
-
-def _is_result(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict) and {"name", "actual"} <= entry.keys() and not isinstance(entry["actual"], dict | list)
-    )
-
-
-def _comparable(one: Any, other: Any) -> bool:
-    """Whether both are numbers, words, or true or false; what was not known, or is not, compares with anything."""
-    return None in (one, other) or (type(one) is type(other)) or (_is_number(one) and _is_number(other))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _same(one: Any, other: Any) -> bool:
-    from math import isclose
-
-    numbers = _is_number(one) and _is_number(other)
-    return isclose(one, other, rel_tol=1e-9) if numbers else one == other
-
-
-def _change(result: CheckResult, before: Any, tolerance: float) -> CheckChange:
-    after = result.actual
-    numbers = _is_number(before) and _is_number(after)
-    ratio = after / before if numbers and before else None
-    better = _better_end(result)
-    if numbers:
-        grown = after - before
-        far = abs(grown) > tolerance * abs(before)
-        worse = far and ((better == "lower" and grown > 0) or (better == "higher" and grown < 0))
-        word = "grew" if grown > 0 else "fell"
-        times = "" if ratio is None else f" {'' if grown > 0 else 'to '}{ratio:,.3g}x"
-        message = f"{result.field} {word}{times}: {_shown(before)} -> {_shown(after)}"
-    else:
-        worse = (before is True and after is False) or (before is not None and after is None)
-        message = f"{result.field} changed: {_shown(before)} -> {_shown(after)}"
-    return CheckChange(
-        name=result.name,
-        before=before,
-        after=after,
-        ratio=ratio,
-        worse=worse,
-        message=message,
-        where=result.where,
-    )
-
-
-def _better_end(result: CheckResult) -> str:
-    """Return the better end of a figure: by the assertion, else by the figure's own declaration."""
-    from kvcalc.core.figures import figure_at
-
-    asked = set(result.expected) & {"min", "max"} if isinstance(result.expected, dict) else set()
-    if len(asked) == 1:
-        return "higher" if "min" in asked else "lower"
-    declared = figure_at(result.field)
-    return "" if declared is None else declared.better
 
 
 def check_schema() -> dict[str, Any]:
