@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvcalc.core.cost_types import OpCost
+from kvcalc.core.model import ModelProfile
 from kvcalc.core.traced import TracedFloat, TracedInt, called, chance_of_any, named, plain, smaller, term_of, whole
 from kvcalc.core.units import ceil_div
+from kvcalc.core.workload import Formats, Parallel, decode_step, prefill_pass
+from kvcalc.cost.forward import forward_cost
+from kvcalc.plan.explain.named import named_formats, named_model, named_parallel
+
+from .strategies import formats, models, parallels
 
 JOINS = {
     "+": lambda one, other: one + other,
@@ -104,3 +112,31 @@ def test_the_chance_of_any_is_spelled_as_a_power() -> None:
     chance = chance_of_any(_size(1, "k") / _size(4, "E"), _size(2, "tokens"))
     assert term_of(chance).formula == "1 - (1 - k / E) ^ tokens"
     assert eval(term_of(chance).expression) == pytest.approx(chance) == 0.4375  # noqa: S307  our own output
+
+
+FIELDS = tuple(field.name for field in fields(OpCost) if field.name not in ("name", "part", "unit"))
+
+
+@given(models(), formats(), parallels(stages=2), st.integers(1, 9), st.integers(1, 150))
+def test_a_pass_of_any_model_spells_every_cost_of_its_operators(
+    model: ModelProfile, used: Formats, parallel: Parallel, batch: int, tokens: int
+) -> None:
+    parallel = replace(parallel, pipeline=min(parallel.pipeline, model.layers))
+    spread = (
+        {"formats": used, "parallel": parallel},
+        {
+            "formats": named_formats(used),
+            "parallel": named_parallel(parallel),
+        },
+    )
+    for step, length in ((decode_step, "context"), (prefill_pass, "prompt")):
+        plain_cost = forward_cost(model, (step(batch=batch, **{length: tokens}),), **spread[0])
+        sizes = {"batch": named(batch, "batch"), length: named(tokens, length)}
+        spelled = forward_cost(named_model(model), (step(**sizes),), **spread[1])
+        for op, same in zip(plain_cost.ops, spelled.ops, strict=True):
+            for name in FIELDS:
+                value, term = getattr(op, name), term_of(getattr(same, name))
+                assert plain(getattr(same, name)) == value
+                assert type(plain(getattr(same, name))) is type(value)
+                found = eval(term.expression, {"__builtins__": {"min": min, "max": max}})  # noqa: S307  our own output
+                assert found == pytest.approx(value, rel=1e-9), (op.name, name, term.formula)
