@@ -293,6 +293,8 @@ def _joined(join: str, left: Any, right: Any) -> Any:
 def _simplified(join: str, one: Term, other: Term) -> Term | None:
     """Return a sum, difference or product with nothing, zero or one as the other term; none where there is no such."""
     neutral = 1 if join == "*" else 0
+    if join == "**":
+        return one if other.is_digits(1) else Term(1) if other.is_digits(0) else None
     if other.is_digits(neutral) and join in "+-*":
         return one
     if one.is_digits(neutral) and join in ("+", "*"):

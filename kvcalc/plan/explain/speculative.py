@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.core.traced import digits
+from kvcalc.core.traced import digits, named, term_of
 from kvcalc.core.workload import decode_step
-from kvcalc.cost.speculation import tree_acceptance
+from kvcalc.cost.speculation import expected_tokens, expected_tokens_of_tree, speedup, tree_acceptance
 from kvcalc.plan.deployment import default_context
 from kvcalc.plan.explain.text import ASKED, total
 from kvcalc.plan.explain.times import time_steps
@@ -88,6 +88,14 @@ def _timed(name: str, runs: Deployment, batch: int, context: int, query_tokens: 
 def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> Iterator[ExplainedStep]:
     """Explain the tokens of a round, and its time over that of a plain step."""
     times = outcome.times
+    gain = term_of(
+        speedup(
+            expected=named(outcome.expected_tokens, "E"),
+            gamma=named(times.steps, "steps"),
+            draft_ratio=named(times.draft_ratio, "c"),
+            verify_ratio=named(times.verify_ratio, "v"),
+        )
+    )
     drafted = f"{digits(times.draft_s)} / {times.steps} / {digits(times.plain_s)}"
     yield ExplainedStep(
         quantity="draft_ratio",
@@ -114,9 +122,8 @@ def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool)
     )
     yield ExplainedStep(
         quantity="speedup",
-        formula="E / (steps x c + v)",
-        expression=f"{digits(outcome.expected_tokens)} / "
-        f"({times.steps} * {digits(times.draft_ratio)} + {digits(times.verify_ratio)})",
+        formula=gain.formula,
+        expression=gain.expression,
         value=outcome.speedup,
         unit="times",
         sources=(_LEVIATHAN,),
@@ -174,15 +181,17 @@ def _best_step(asked: Speculation, batch: int, context: int) -> ExplainedStep:
 
 
 def _expected_step(outcome: Outcome, by_depth: Sequence[float], *, constant: bool) -> ExplainedStep:
-    formula, source = "1 + a1 + a1 a2 + ...", _LEVIATHAN
-    products = [" * ".join(digits(rate) for rate in by_depth[: place + 1]) for place in range(len(by_depth))]
-    expression = total(("1", *products))
+    rates = [named(rate, f"a{depth}") for depth, rate in enumerate(by_depth, 1)]
+    if outcome.tree.is_chain:
+        formula, source = "E = 1 + a1 + a1 a2 + ...", _LEVIATHAN
+        expression = term_of(expected_tokens(rates)).expression
+    else:
+        formula, source = "E = 1 + the sum over the nodes of the product of acceptances that lead to them", _TREES
+        by_node = tree_acceptance(outcome.tree, rates)
+        expression = term_of(expected_tokens_of_tree(outcome.tree, by_node)).expression
     if constant and outcome.tree.is_chain and by_depth[0] < 1:
         formula = "E = (1 - alpha^(gamma + 1)) / (1 - alpha)"
         expression = f"(1 - {digits(by_depth[0])} ** {outcome.gamma + 1}) / (1 - {digits(by_depth[0])})"
-    elif not outcome.tree.is_chain:
-        formula, source = "E = 1 + the sum over the nodes of the product of acceptances that lead to them", _TREES
-        expression = total(("1", *_path_products(outcome.tree, by_depth)))
     return ExplainedStep(
         quantity="expected_tokens_per_pass",
         formula=formula,
@@ -191,14 +200,6 @@ def _expected_step(outcome: Outcome, by_depth: Sequence[float], *, constant: boo
         unit="tokens",
         sources=(source, ASKED),
     )
-
-
-def _path_products(tree: DraftTree, by_depth: Sequence[float]) -> list[str]:
-    products: list[str] = []
-    for parent, share in zip(tree.parents, tree_acceptance(tree, by_depth), strict=True):
-        before = "" if parent < 0 else f"{products[parent]} * "
-        products.append(before + digits(share))
-    return products
 
 
 def _memory_step(passes: Passes, tree: DraftTree, *, batch: int, context: int) -> ExplainedStep:
