@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,10 @@ def condensed(name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any] 
     return {key: value for key, value in found.items() if value}
 
 
-def main() -> None:
-    """Print the condensed file."""
+def condensed_file(folders: Iterable[Path]) -> str:
+    """The text of the file that the tests ship."""
     entries: dict[str, tuple[dict[str, Any], Path]] = {}
-    for folder in map(Path, sys.argv[1:]):
+    for folder in folders:
         types = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["types"]
         entries = {name: (entry, folder) for name, entry in types.items()} | entries
     lines = []
@@ -89,7 +90,12 @@ def main() -> None:
         found = condensed(name, entry, folder) if "params_total" in entry else None
         if found is not None:
             lines.append(f"{json.dumps(name)}: {json.dumps(found)}")
-    print("{\n" + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main() -> None:
+    """Print the condensed file."""
+    sys.stdout.write(condensed_file(map(Path, sys.argv[1:])))
 
 
 if __name__ == "__main__":
