@@ -85,7 +85,7 @@ class Pass:
         return self._shared[key]
 
     def prompt_mask(self, *, window: int | None = None, chunk: int | None = None) -> Any:
-        """Which tokens of the sequence so far each new token sees (tokens x entries)."""
+        """Return the tokens of the sequence so far that each new token sees (tokens x entries)."""
         key = ("prompt", window, chunk)
         if key not in self._shared:
             entries = torch.arange(self.end, device=self.device.kind)
