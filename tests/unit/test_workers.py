@@ -18,6 +18,8 @@ from kvcalc import workers as workers_module
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.workers import Pool, cluster_pool, process_pool, run_tasks
 
+pytestmark = pytest.mark.slow
+
 
 def _die_once(folder, number):
     """Square a number; the process that is first asked for 5 ends before it has answered."""

@@ -7,6 +7,8 @@ import kvcalc
 from kvcalc import api
 from kvcalc.demo import drift
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report():

@@ -117,6 +117,7 @@ def test_few_records_leave_a_calibration_at_its_neighbours_times_and_no_narrower
     assert ada.memory_interval.high >= hopper.memory_interval.high
 
 
+@pytest.mark.slow
 def test_each_campaign_is_judged_by_a_fit_to_the_others() -> None:
     family = next(family for family in FAMILIES if family.name == "llama.cpp-radeon")
     own = [case for case in map(case_of, RECORDS.values()) if not isinstance(case, Unusable)]
@@ -186,6 +187,7 @@ def test_prompts_that_cannot_have_been_read_are_not_estimated() -> None:
     assert estimate_case(_case(quick)) is None
 
 
+@pytest.mark.slow
 def test_a_fit_of_shipped_records_is_the_same_twice() -> None:
     cases = [_case(record) for record in RECORDS.values() if "dgx-spark" in record.source and record.phase == "decode"]
     family = [one for one in FAMILIES if one.name == "llama.cpp-dgx-spark"]

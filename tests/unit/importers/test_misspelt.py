@@ -119,6 +119,7 @@ def _at(data: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _CONFIGS)
 def test_no_misspelt_key_changes_an_answer_without_a_word(name: str) -> None:
     config = _CONFIGS[name]

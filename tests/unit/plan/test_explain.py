@@ -67,6 +67,7 @@ def check_pass(question, deployment, *, batch, context):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", profile_names("model"))
 def test_every_expression_gives_its_value(name):
     deployment = kvcalc.deployment(name, gpu="h200")
@@ -89,6 +90,7 @@ def test_every_expression_gives_its_value(name):
     check_pass("prefill", deployment, batch=7, context=context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [1, 2, 127, 128, 129, 8192, 8193, 40000])
 @pytest.mark.parametrize("name", KINDS)
 def test_windows_chunks_and_indices_are_explained_on_both_sides_of_their_knees(name, context):

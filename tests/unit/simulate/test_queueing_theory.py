@@ -22,6 +22,8 @@ from kvcalc.simulate.serving import ServingSetup
 from kvcalc.simulate.timer import ConstantTimer
 from kvcalc.simulate.workload import Arrivals, arrival_times, parse_lengths, retimed, synthetic
 
+pytestmark = pytest.mark.slow
+
 MANY = 25_000
 BATCHES = 25
 STEP_S = 0.01

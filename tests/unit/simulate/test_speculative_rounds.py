@@ -180,6 +180,7 @@ def exceeded(chi_square):
 FALSE_ALARMS = 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_sampled_frequencies_fit_the_target(seed):
     run = 4000
@@ -191,6 +192,7 @@ def test_sampled_frequencies_fit_the_target(seed):
     assert exceeded(sum((seen[text] - count) ** 2 / count for text, count in expected.items())) > FALSE_ALARMS
 
 
+@pytest.mark.slow
 def test_the_chi_square_test_notices_a_wrong_distribution(monkeypatch):
     monkeypatch.setattr("kvcalc.simulate.speculative.verify.residual", lambda p, _: tuple(p))
     with pytest.raises(AssertionError):
@@ -211,6 +213,7 @@ def test_the_same_seed_gives_the_same_run():
     assert runs[0] == runs[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", [(0.8,) * 5, (0.9, 0.6, 0.3), (0.0, 1.0), (1.0,) * 4])
 def test_the_mean_of_a_chain_converges_to_the_closed_form(rates):
     run = speculate(by_chance(rates, seeded(1)), (), tokens=20_000, tree=chain(len(rates)))
@@ -219,6 +222,7 @@ def test_the_mean_of_a_chain_converges_to_the_closed_form(rates):
     assert abs(run.mean_tokens_per_pass - exact) <= 5 * len(rates) / 2 / math.sqrt(run.target_passes)
 
 
+@pytest.mark.slow
 def test_the_mean_of_a_tree_converges_to_the_closed_form():
     tree = DraftTree.branching((3, 2))
     acceptance = tree_acceptance(tree, (0.6, 0.5))
