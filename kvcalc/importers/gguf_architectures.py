@@ -53,6 +53,8 @@ COMPRESSED, INDEXED_HEADS = "deepseek4", "minimax-m3"
 # Delta attention with latent attention beside it: whether the forget gate and the output gate are of full rank.
 KIMI_DELTA = {"kimi-linear": (False, False), "kimi-k3": (False, True), "bailingmoe3": (True, True)}
 _OTHER_STATES = frozenset({"lfm2", "lfm2moe", "minimax-01"})
+# An encoder and a decoder in one file.
+TWO_STACKS = "t5"
 
 # Names that llama.cpp has and kvcalc does not read, and why.
 _DIFFUSION = "a diffusion model: llama.cpp keeps no cache and computes all tokens anew in each pass"
@@ -77,7 +79,6 @@ _UNREAD = {
     "hrm_text": "its layers that are run several times are not described",
     "hy_v4": "its index, which several layers share, is not described",
     "qwen4exp": "its tables of n-grams are not described",
-    "t5": "its two stacks in one file are not described; give the Hugging Face config",
 }  # fmt: skip
 
 
@@ -125,7 +126,7 @@ _WINDOWS = {
     "step35": _Window(0),
 }
 _ATTENTIONS = _PLAIN | LATENT | HEADS_OF_LATENT | {COMPRESSED, INDEXED_HEADS} | frozenset(_WINDOWS)
-_KNOWN = _ATTENTIONS | DELTA | frozenset(KIMI_DELTA) | RWKV | _SELECTIVE | _OTHER_STATES
+_KNOWN = _ATTENTIONS | DELTA | frozenset(KIMI_DELTA) | RWKV | _SELECTIVE | _OTHER_STATES | {TWO_STACKS}
 
 # Attention and MLP side by side.
 PARALLEL = frozenset({"falcon", "phi2", "command-r", "cohere2", "cohere2moe", "gptj", "plamo"})

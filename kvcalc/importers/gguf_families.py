@@ -7,19 +7,17 @@ what the original config says (Phi-3's is left out). Sources: llama.cpp's ``src/
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError, UnsupportedError
-from kvcalc.core.formats import exact_format, parse_format
 from kvcalc.core.model import Block, Chunked, Full, Head, Latent, ModelProfile, Shared, Sliding, State, Table
 from kvcalc.core.provenance import Source
-from kvcalc.cost.parameters import block_parameters, parameters
 from kvcalc.importers.config_reader import Config
-from kvcalc.importers.gguf_architectures import PARALLEL, check_known
+from kvcalc.importers.gguf_architectures import PARALLEL, TWO_STACKS, check_known
 from kvcalc.importers.gguf_layers import LayerMixers
-from kvcalc.importers.gguf_parts import ROUTES, layer_mlp, layer_tensors, part_of
+from kvcalc.importers.gguf_parts import ROUTES, check_sizes, layer_mlp, layer_tensors, part_of, whole_profile
+from kvcalc.importers.gguf_stacks import two_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +55,8 @@ def gguf_profile(metadata: Mapping[str, Any], table: TensorTable, *, name: str) 
             "layers that are run several times, with a cache each, are not described",
             where=f"{where}, {architecture}.num_loops",
         )
+    if architecture == TWO_STACKS:
+        return two_stacks(keys, table, name=name)
     return _File(architecture, keys, table).profile(name)
 
 
@@ -103,15 +103,8 @@ class _File:
             sources={"file": Source(kind="model_config", note=self.table.where)},
             provenance={"default": "file"},
         )
-        counted = {
-            f"blk.{layer}.{key}": tensor for layer in by_layer for key, tensor in by_layer[layer].items()
-        } | outer
-        held = sum(tensor.elements for tensor in counted.values())
-        rest = held - sum(parameters(draft).values())
-        if rest < 0:
-            notes.append(f"tensors of {-rest} elements that the metadata speaks of are not in the file")
-        whole = replace(draft, vector_parameters=max(0, rest), notes=tuple(notes))
-        return replace(whole, weight_formats=_formats(counted, whole))
+        counted = [pair for tensors in by_layer.values() for pair in tensors.items()] + list(outer.items())
+        return whole_profile(draft, counted, notes)
 
     # Outside the layers.
 
@@ -164,30 +157,9 @@ class _File:
         block = Block(
             name=_label(mixers), mixers=mixers, mlp=mlp, parallel=parallel and bool(mlp), matrix_parameters=other
         )
-        self._check(layer, block, tensors)
+        check_sizes(block, tensors.items(), hidden=self.hidden, what=f"layer {layer}", where=self.table.where)
         vectors = sum(tensor.elements for key, tensor in tensors.items() if part_of(key, tensor) == "vector")
         return replace(block, vector_parameters=vectors)
-
-    def _check(self, layer: int, block: Block, tensors: Mapping[str, Tensor]) -> None:
-        """Refuse tensors that are not of the sizes the metadata gives; absent ones are told of later."""
-        held: dict[str, int] = {}
-        for key, tensor in tensors.items():
-            stored = part_of(key, tensor)
-            held[stored] = held.get(stored, 0) + tensor.elements
-        wanted = block_parameters(block, self.hidden)
-        finals = {
-            "attention": ("attn_output.weight", "ssm_out.weight", "shortconv.out_proj.weight"),
-            "mlp": ("ffn_down.weight", "ffn_down_shexp.weight"),
-            "experts": ("ffn_down_exps.weight",),
-        }
-        for part, last in finals.items():
-            size, whole = held.get(part, 0), wanted.get(part, 0)
-            if size > whole or (size < whole and not set(last).isdisjoint(tensors)):
-                raise ProfileError(
-                    f"layer {layer}: {part} tensors of {size} elements, but the metadata speaks of {whole}",
-                    where=self.table.where,
-                    hint="the file is incomplete, or of a variant that kvcalc does not know",
-                )
 
 
 def _label(mixers: tuple[Mixer, ...]) -> str:
@@ -195,21 +167,3 @@ def _label(mixers: tuple[Mixer, ...]) -> str:
         return "mlp"
     kinds = {Full: "attention", Sliding: "local", Chunked: "local", Shared: "shared", Latent: "latent", State: "state"}
     return "+".join(kinds.get(type(mixer), "layer") for mixer in mixers)
-
-
-def _formats(tensors: Mapping[str, Tensor], profile: ModelProfile) -> dict[str, str]:
-    """Return each part's format: the one its tensors are stored in, or the exact mixture of their bytes."""
-    tied = profile.head is not None and profile.head.tied
-    sizes: dict[str, dict[str, int]] = {}
-    for key, tensor in tensors.items():
-        part = part_of(re.sub(r"^blk\.\d+\.", "", key), tensor)
-        stored = sizes.setdefault("head" if tied and key == "token_embd.weight" else part, {})
-        stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
-    formats: dict[str, str] = {}
-    for name, elements in parameters(profile).items():
-        stored = sizes.get(name, {})
-        if stored:
-            main = max(stored, key=lambda dtype: stored[dtype])
-            main = {"int16": "fp16", "int32": "fp32"}.get(main, main)
-            formats[name] = exact_format(sum(stored.values()), elements, names=(main,), unit=parse_format(main).unit)
-    return {name: form for name, form in formats.items() if form != profile.dtype}

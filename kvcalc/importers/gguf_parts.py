@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.core.formats import exact_format, parse_format
 from kvcalc.core.model import Dense, Gated, Mixture
+from kvcalc.cost.parameters import block_parameters, parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from kvcalc.core.model import Mixer, Mlp, Part
+    from kvcalc.core.model import Block, Mixer, Mlp, ModelProfile, Part
     from kvcalc.importers.checkpoint import Tensor, TensorTable
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["OUTER", "ROUTES", "layer_mlp", "layer_tensors", "part_of"]
+__all__ = ["OUTER", "ROUTES", "check_sizes", "layer_mlp", "layer_tensors", "part_of", "whole_profile"]
 
 # Tensors outside the layers that are no norms or factors.
 OUTER: dict[str, Part] = {
@@ -191,3 +194,73 @@ def _shared_width(keys: Config, tensors: Mapping[str, Tensor], *, width: int) ->
         return 0
     shared = keys.integer("expert_shared_feed_forward_length", default=0, least=0)
     return shared or width * keys.integer("expert_shared_count", default=0, least=0)
+
+
+def check_sizes(block: Block, tensors: Iterable[tuple[str, Tensor]], *, hidden: int, what: str, where: str) -> None:
+    """Refuse tensors that are not of the sizes the metadata gives; absent ones are told of later.
+
+    Args:
+        block: the layer that the metadata gives.
+        tensors: the layer's tensors, by name without ``blk.N.``.
+        hidden: width of the hidden state.
+        what: the layer, for the message.
+        where: the file.
+
+    Raises:
+        ProfileError: sizes that contradict the metadata.
+    """
+    sizes: dict[str, int] = {}
+    names = set()
+    for key, tensor in tensors:
+        stored = part_of(key, tensor)
+        sizes[stored] = sizes.get(stored, 0) + tensor.elements
+        names.add(key)
+    wanted = block_parameters(block, hidden)
+    finals = {
+        "attention": ("attn_output.weight", "ssm_out.weight", "shortconv.out_proj.weight"),
+        "mlp": ("ffn_down.weight", "ffn_down_shexp.weight"),
+        "experts": ("ffn_down_exps.weight",),
+    }
+    for part, last in finals.items():
+        size, whole = sizes.get(part, 0), wanted.get(part, 0)
+        if size > whole or (size < whole and not names.isdisjoint(last)):
+            raise ProfileError(
+                f"{what}: {part} tensors of {size} elements, but the metadata speaks of {whole}",
+                where=where,
+                hint="the file is incomplete, or of a variant that kvcalc does not know",
+            )
+
+
+def whole_profile(draft: ModelProfile, tensors: Iterable[tuple[str, Tensor]], notes: Iterable[str]) -> ModelProfile:
+    """Return a profile with the parameters that its layers do not explain and the formats that the file stores.
+
+    Args:
+        draft: the profile of the metadata.
+        tensors: the tensors that it counts, by name without ``blk.N.``.
+        notes: on the file.
+    """
+    tied = draft.head is not None and draft.head.tied
+    by_part = [
+        ("head" if tied and key == "token_embd.weight" else part_of(key, tensor), tensor) for key, tensor in tensors
+    ]
+    rest = sum(tensor.elements for _, tensor in by_part) - sum(parameters(draft).values())
+    if rest < 0:
+        notes = (*notes, f"tensors of {-rest} elements that the metadata speaks of are not in the file")
+    whole = replace(draft, vector_parameters=max(0, rest), notes=tuple(notes))
+    return replace(whole, weight_formats=_formats(by_part, whole))
+
+
+def _formats(tensors: Iterable[tuple[str, Tensor]], profile: ModelProfile) -> dict[str, str]:
+    """Return each part's format: the one its tensors are stored in, or the exact mixture of their bytes."""
+    sizes: dict[str, dict[str, int]] = {}
+    for part, tensor in tensors:
+        stored = sizes.setdefault(part, {})
+        stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
+    formats: dict[str, str] = {}
+    for name, elements in parameters(profile).items():
+        stored = sizes.get(name, {})
+        if stored:
+            main = max(stored, key=lambda dtype: stored[dtype])
+            main = {"int16": "fp16", "int32": "fp32"}.get(main, main)
+            formats[name] = exact_format(sum(stored.values()), elements, names=(main,), unit=parse_format(main).unit)
+    return {name: form for name, form in formats.items() if form != profile.dtype}

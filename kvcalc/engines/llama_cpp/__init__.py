@@ -2,7 +2,7 @@
 
 From a profile and the options of a context follow the caches that llama.cpp allocates: how many cells, in how many
 streams, and the bytes of keys and values; and the states of recurrent layers. Weights and compute buffers are not here.
-Back ends other than the CPU, T5, BERT, RWKV and hybrids with windows are not described.
+Back ends other than the CPU, BERT, diffusion models and hybrids with windows are not described.
 """
 
 from __future__ import annotations
