@@ -78,7 +78,7 @@ class DecodeCosts:
 
         Args:
             deployment: what the costs were computed for, on any accelerator.
-            most_rows: rows held at once.
+            most_rows: rows cached at once.
         """
         step = max(1, most_rows // len(self.batches))
         for start in range(0, len(self.contexts), step):
@@ -104,14 +104,14 @@ def decode_costs(deployment: Deployment, *, batches: Sequence[int], contexts: Se
     lengths = np.array(contexts, dtype=np.int64)
     sizes = np.array(batches, dtype=np.int64)
     points = _ends(contexts, lambda context: tuple(_stretch(mixer, context) for mixer in model.mixers))
-    held = [rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=1) for tokens in points]
+    cached = [rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=1) for tokens in points]
     return DecodeCosts(
         batches=sizes,
         contexts=lengths,
         by_batch=_part(lambda batch: cost(batch, 1), _ends(batches, lambda size: bends and size), sizes, cache=False),
         by_context=_part(lambda context: cost(ranks, context), points, lengths, cache=True, per=ranks),
         sequences=-(-sizes // ranks),
-        cache_bytes=np.rint(np.interp(lengths, points, held)).astype(np.int64),
+        cache_bytes=np.rint(np.interp(lengths, points, cached)).astype(np.int64),
     )
 
 
@@ -124,7 +124,7 @@ def decode_blocks(
         deployment: model, accelerator, formats and parallel sizes.
         batches: sequences decoded together.
         contexts: tokens attended.
-        most_rows: rows held at once.
+        most_rows: rows cached at once.
 
     Raises:
         InputError: no accelerator, or a batch or context below one.
@@ -263,5 +263,5 @@ def _seconds(
     """Return the totals of a stage, and its operators one after another, for each value."""
     compute, memory, wire = stage_seconds(ops, hardware, link)
     serial = sum(op_seconds(op, hardware, link, larger=np.maximum) for op in ops)
-    found = {"memory": memory, "compute": compute, "interconnect": wire, "serial": serial}
-    return {name: np.broadcast_to(seconds, len(values)) for name, seconds in found.items()}
+    times = {"memory": memory, "compute": compute, "interconnect": wire, "serial": serial}
+    return {name: np.broadcast_to(seconds, len(values)) for name, seconds in times.items()}

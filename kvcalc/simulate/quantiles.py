@@ -91,9 +91,9 @@ class Quantiles:
             return [math.nan] * len(shares)
         if self.exact and not self._lines:
             rising = sorted(self._values)
-            return [rising[place - 1] for place in wanted]
+            return [rising[index - 1] for index in wanted]
         values, ends = self._rising()
-        return [values[bisect_left(ends, place)] for place in wanted]
+        return [values[bisect_left(ends, index)] for index in wanted]
 
     def _rising(self) -> tuple[list[float], list[int]]:
         """Return values in rising order, and for each the weight up to it; of a bucket, the middle of its error."""
@@ -101,12 +101,12 @@ class Quantiles:
             weighted = [(value, 1) for value in self._values]
             for first, last, steps, weight in self._lines:
                 apart = (last - first) / (steps - 1) if steps > 1 else 0.0
-                weighted += [(first + place * apart, weight) for place in range(steps)]
+                weighted += [(first + index * apart, weight) for index in range(steps)]
             weighted.sort()
         else:
             self._fill_buckets()
             weighted = [(0.0, self._none)] if self._none else []
-            weighted += [(2 * _GROWTH**place / (_GROWTH + 1), self._buckets[place]) for place in sorted(self._buckets)]
+            weighted += [(2 * _GROWTH**index / (_GROWTH + 1), self._buckets[index]) for index in sorted(self._buckets)]
         values, weights = zip(*weighted, strict=True)
         return list(values), list(accumulate(weights))
 
@@ -138,18 +138,18 @@ class Quantiles:
             return
         apart = (high - low) / (steps - 1)
         placed = 0
-        for place in range(bottom, top + 1):
-            below = steps if place == top else min(steps, int((_GROWTH**place - low) / apart) + 1)
+        for index in range(bottom, top + 1):
+            below = steps if index == top else min(steps, int((_GROWTH**index - low) / apart) + 1)
             if below > placed:
-                buckets[place] = buckets.get(place, 0) + (below - placed) * weight
+                buckets[index] = buckets.get(index, 0) + (below - placed) * weight
                 placed = below
 
     def _put_none(self, high: float, steps: int, weight: int) -> None:
         """Count a line that begins at no time at all: its first value as none, the others as they are."""
         apart = high / (steps - 1) if steps > 1 else 0.0
         self._none += weight
-        for place in range(1, steps):
-            if place * apart < _LEAST_S:
+        for index in range(1, steps):
+            if index * apart < _LEAST_S:
                 self._none += weight
             else:
-                self._put(place * apart, place * apart, 1, weight)
+                self._put(index * apart, index * apart, 1, weight)

@@ -143,10 +143,10 @@ class _Replay:
 
 
 def _part(inputs: Mapping[str, Any], name: str, kind: type[dict[str, Any] | list[Any]]) -> Any:
-    found = inputs.get(name)
-    if not isinstance(found, kind) or (kind is list and not all(isinstance(entry, dict) for entry in found)):
+    value = inputs.get(name)
+    if not isinstance(value, kind) or (kind is list and not all(isinstance(entry, dict) for entry in value)):
         raise InputError(f"{name} is missing or of another form", where="inputs")
-    return found
+    return value
 
 
 def _accepted(given: Any, drafts: int) -> int:
@@ -232,6 +232,6 @@ def _whole(
     """
     value = mapping.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        told = "is missing" if value is None else f"must be a whole number from {least} to {most:,}, not {value!r}"
-        raise InputError(f"{name} {told}", where=where)
+        problem = "is missing" if value is None else f"must be a whole number from {least} to {most:,}, not {value!r}"
+        raise InputError(f"{name} {problem}", where=where)
     return value

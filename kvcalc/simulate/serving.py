@@ -273,7 +273,7 @@ class Replica:
         self.now += taken
         drafts = step.drafts
         prefilled = sum(tokens - drafts.get(job, 0) for job, tokens in step.scheduled.items() if not job.decoding)
-        held = sum(job.computed for job in self.running)
+        held_tokens = sum(job.computed for job in self.running)
         running, waiting, blocks = len(self.running), len(self.scheduler.waiting), self.cache.usable - self.cache.free
         output = self.scheduler.process(step, self._accepted(step))
         decodes = sum(self._note_token(job, start) for job, _, _ in output)
@@ -291,7 +291,7 @@ class Replica:
                 waiting=waiting,
                 blocks=blocks,
                 end_blocks=blocks,
-                held_tokens=held,
+                held_tokens=held_tokens,
                 limiter=limiter,
             )
         )

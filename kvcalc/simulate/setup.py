@@ -68,8 +68,8 @@ def serving_setup(
     model = deployment.model
     longest = deployment.options.max_model_len or model.context_limit or default_context(model, "vllm")
     if num_blocks is None:
-        longest, told = _length_that_starts(deployment, longest, kv_bytes)
-        notes += told
+        longest, shortened = _length_that_starts(deployment, longest, kv_bytes)
+        notes += shortened
     start = deployment.start(max_model_len=longest)
     check_vllm(model, deployment.formats, deployment.parallel, start.options)
     layout = _layout(start, longest)

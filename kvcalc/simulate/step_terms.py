@@ -319,10 +319,10 @@ class _Reader:
     def _add(self, term: AffineTerm, operator: _Operator, quantity: int, seconds: float) -> None:
         """Add what an operator does, at so many seconds for each FLOP or byte."""
         if operator.mixer is not None:
-            place, scale = self._places[operator.mixer], operator.layers * seconds
-            for index, value in enumerate(self.works[place].decode[quantity]):
+            kind, scale = self._places[operator.mixer], operator.layers * seconds
+            for index, value in enumerate(self.works[kind].decode[quantity]):
                 term.decode[index] += value * scale
-            term.chunks.append((place, [value * scale for value in self.works[place].of_chunk[quantity]]))
+            term.chunks.append((kind, [value * scale for value in self.works[kind].of_chunk[quantity]]))
             return
         _add_affine(term, operator, _VALUES[quantity], seconds)
         if operator.mixture is not None and quantity != _FLOP:

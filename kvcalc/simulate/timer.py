@@ -257,10 +257,10 @@ class RooflineTimer:
     """
 
     def __init__(self, deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration = "ideal") -> None:
-        found = step_terms(deployment, kind=kind)
-        self.caps, self.periods = found.caps, found.periods
-        self._works = found.works
-        maxima = [tuple(map(_term, terms)) for terms in found.maxima]
+        read = step_terms(deployment, kind=kind)
+        self.caps, self.periods = read.caps, read.periods
+        self._works = read.works
+        maxima = [tuple(map(_term, terms)) for terms in read.maxima]
         self._moving = [terms for terms in maxima if any(term.chunks for term in terms)]
         self._fixed = [terms for terms in maxima if terms not in self._moving]
         self._fixed_ticks: dict[tuple[int, int], int] = {}
@@ -287,23 +287,23 @@ class RooflineTimer:
             firsts = _firsts(terms, tokens, logits, sums, works)
             if works:
                 largest = max(firsts)
-                found = largest, 0, 1, terms[firsts.index(largest)].limiter
+                run = largest, 0, 1, terms[firsts.index(largest)].limiter
             else:
-                found = _largest(terms, firsts, slopes)
-            first += found[0]
-            slope += found[1]
-            steps = min(steps, found[2])
-            if found[0] > most:
-                most, limiter = found[0], found[3]
+                run = _largest(terms, firsts, slopes)
+            first += run[0]
+            slope += run[1]
+            steps = min(steps, run[2])
+            if run[0] > most:
+                most, limiter = run[0], run[3]
         return first, slope, steps, limiter if self._tells else ""
 
     def _fixed_time(self, tokens: int, logits: int) -> int:
         """Return the ticks of the maxima that do not depend on attention."""
-        found = self._fixed_ticks.get((tokens, logits))
-        if found is None:
-            found = sum(max(_firsts(terms, tokens, logits, (0, 0), ())) for terms in self._fixed)
-            self._fixed_ticks[tokens, logits] = found
-        return found
+        fixed = self._fixed_ticks.get((tokens, logits))
+        if fixed is None:
+            fixed = sum(max(_firsts(terms, tokens, logits, (0, 0), ())) for terms in self._fixed)
+            self._fixed_ticks[tokens, logits] = fixed
+        return fixed
 
 
 class EstimateTimer:

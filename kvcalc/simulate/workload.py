@@ -74,8 +74,8 @@ class Arrivals:
             raise InputError(f"arrival {self.process!r} is not known", hint=hint)
         rates = [self.rate_per_s] if self.last_rate_per_s is None else [self.rate_per_s, self.last_rate_per_s]
         if not all(_LEAST_RATE <= rate <= _MOST_RATE for rate in rates):
-            told = " to ".join(f"{rate:g}" for rate in rates)
-            raise InputError(f"a rate must be from {_LEAST_RATE:g} to {_MOST_RATE:g} requests a second, not {told}")
+            span = " to ".join(f"{rate:g}" for rate in rates)
+            raise InputError(f"a rate must be from {_LEAST_RATE:g} to {_MOST_RATE:g} requests a second, not {span}")
         if (self.process == "ramp") != (self.last_rate_per_s is not None):
             raise InputError("a ramp, and only a ramp, has a last rate", hint="--arrival ramp --rate 1 --last-rate 10")
         if not 0 < self.variation <= _MOST_SPREAD:
@@ -101,7 +101,7 @@ def arrival_times(arrivals: Arrivals, *, seed: int, requests: int | None = None)
     """
     rate, numbers = arrivals.rate_per_s, _random(seed, "arrivals")
     if arrivals.process == "constant":
-        yield from (place / rate for place in count(1))
+        yield from (number / rate for number in count(1))
         return
     if arrivals.process == "ramp":
         yield from _ramp(numbers, rate, arrivals.last_rate_per_s or rate, requests or 1)
@@ -117,14 +117,14 @@ def arrival_times(arrivals: Arrivals, *, seed: int, requests: int | None = None)
 def _ramp(numbers: random.Random, first: float, last: float, requests: int) -> Iterator[float]:
     duration_s = 2 * requests / (first + last)
     growth = (last - first) / duration_s
-    place = 0.0
+    area = 0.0
     for _ in range(requests):
-        place -= math.log(1.0 - numbers.random())
-        beyond = place - requests
+        area -= math.log(1.0 - numbers.random())
+        beyond = area - requests
         if beyond > 0:  # after the ramp, the last rate
             yield duration_s + beyond / last
         else:
-            yield 2 * place / (first + math.sqrt(first * first + 2 * growth * place))
+            yield 2 * area / (first + math.sqrt(first * first + 2 * growth * area))
 
 
 def retimed(requests: Iterable[Request], times: Iterable[float]) -> Iterator[Request]:
@@ -198,8 +198,8 @@ def parse_lengths(text: str, *, what: str) -> Lengths:
             return Lengths(kind="lognormal", first=parse_count(median), second=float(spread))
         return Lengths(kind="constant" if not colon else "exponential", first=parse_count(numbers))
     except (InputError, ValueError) as error:
-        told = f": {error.what}" if isinstance(error, InputError) else ""
-        raise InputError(f"{what}: {text!r} is not a distribution of lengths{told}", hint=_HINT) from None
+        reason = f": {error.what}" if isinstance(error, InputError) else ""
+        raise InputError(f"{what}: {text!r} is not a distribution of lengths{reason}", hint=_HINT) from None
 
 
 def synthetic(*, prompt: Lengths, output: Lengths, seed: int) -> Iterator[Request]:

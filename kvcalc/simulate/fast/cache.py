@@ -34,16 +34,16 @@ class _Table:
     """The blocks of a sequence.
 
     Attributes:
-        held: blocks.
+        blocks: how many.
         findable: blocks at its beginning that others could ask for; the rest are its own.
-        found: those of the findable ones that are registered for later.
+        registered: those of the findable ones that are registered for later.
     """
 
-    __slots__ = ("findable", "found", "held")
+    __slots__ = ("blocks", "findable", "registered")
 
-    def __init__(self, found: Sequence[_Block], held: int, findable: int) -> None:
-        self.found = list(found)
-        self.held = held
+    def __init__(self, registered: Sequence[_Block], blocks: int, findable: int) -> None:
+        self.registered = list(registered)
+        self.blocks = blocks
         self.findable = findable
 
 
@@ -105,9 +105,9 @@ class PrefixCache:
         if hit is not _NOTHING:
             self._take_up(sequence, hit)
         findable = len(sequence.keys(self.usable, self._size)) if sequence.content else 0
-        held = -(-tokens // self._size)
-        self._tables[sequence] = _Table(hit.blocks, held, findable)
-        self.take(held - len(hit.blocks) - hit.own)
+        blocks = -(-tokens // self._size)
+        self._tables[sequence] = _Table(hit.blocks, blocks, findable)
+        self.take(blocks - len(hit.blocks) - hit.own)
 
     def _take_up(self, sequence: Job, hit: Hit) -> None:
         """Take the blocks of a hit out of the order in which they would be taken."""
@@ -130,7 +130,7 @@ class PrefixCache:
 
     def missing(self, sequence: Job, *, tokens: int) -> int:
         """Return the blocks a sequence lacks."""
-        missing = -(-tokens // self._size) - self._tables[sequence].held
+        missing = -(-tokens // self._size) - self._tables[sequence].blocks
         return missing if missing > 0 else 0  # noqa: FURB136  the innermost loop
 
     def append(self, sequence: Job, *, tokens: int) -> None:
@@ -139,7 +139,7 @@ class PrefixCache:
 
     def give(self, sequence: Job, blocks: int) -> None:
         """Give a sequence blocks."""
-        self._tables[sequence].held += blocks
+        self._tables[sequence].blocks += blocks
         self.take(blocks)
 
     def take(self, blocks: int) -> None:
@@ -168,22 +168,22 @@ class PrefixCache:
     def hash_blocks(self, sequence: Job, *, tokens: int) -> None:
         """Keep the full blocks among its first tokens for later prompts, those that others could ask for."""
         table = self._tables[sequence]
-        if len(table.found) < table.findable:
-            for key in sequence.keys(tokens // self._size, self._size)[len(table.found) :]:
+        if len(table.registered) < table.findable:
+            for key in sequence.keys(tokens // self._size, self._size)[len(table.registered) :]:
                 block = _Block(key)
                 self._cached.setdefault(key, {})[block] = None
-                table.found.append(block)
+                table.registered.append(block)
 
     def deallocate(self, sequence: Job) -> None:
         """Take all its blocks, the last one first, and keep those that it has filled."""
         table = self._tables.pop(sequence)
-        others = table.held - len(table.found)
-        own = max(sequence.computed // self._size - len(table.found), 0)
+        others = table.blocks - len(table.registered)
+        own = max(sequence.computed // self._size - len(table.registered), 0)
         self._fresh += others - own
         self.free += others
         if own:
             self._keep(sequence, own)
-        for block in reversed(table.found):
+        for block in reversed(table.registered):
             block.owners -= 1
             if not block.owners:
                 self._kept[block] = self._last = None
@@ -191,11 +191,11 @@ class PrefixCache:
 
     def held_by(self, sequence: Job) -> int:
         """Return the blocks of a sequence."""
-        return self._tables[sequence].held
+        return self._tables[sequence].blocks
 
     def catch_up(self, sequence: Job) -> None:
         """Note the blocks of a sequence that has computed its tokens one by one while only their sum was kept."""
-        self._tables[sequence].held = -(-sequence.computed // self._size)
+        self._tables[sequence].blocks = -(-sequence.computed // self._size)
         if sequence.content:
             self.hash_blocks(sequence, tokens=sequence.computed)
 

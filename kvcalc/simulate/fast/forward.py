@@ -160,13 +160,13 @@ class FastForwardReplica(BatchedReplica):
         running: int,
         waiting: int,
         owned: int,
-        held: int,
+        held_tokens: int,
         limiter: str,
     ) -> None:
         """Log a step with prompts that has ended."""
         end_s, taken_s = self.now * SECONDS_PER_TICK, taken * SECONDS_PER_TICK
         start_s = (self.now - taken) * SECONDS_PER_TICK
-        of_step = (count, prompt_tokens, logits, running, waiting, owned, owned, held, limiter)
+        of_step = (count, prompt_tokens, logits, running, waiting, owned, owned, held_tokens, limiter)
         self._log(Run._make((start_s, end_s, 1, taken_s, 0.0, *of_step)))
 
     def _mixed_step(self) -> bool:
@@ -182,12 +182,12 @@ class FastForwardReplica(BatchedReplica):
             work += admitted.scheduled.items()
         owned, running, waiting = cache.usable - cache.free, len(self.running), len(self.scheduler.waiting)
         sums = contexts.sums(clock)
-        prompt_tokens, held = 0, sums[1]
+        prompt_tokens, held_tokens = 0, sums[1]
         chunks, single, yielding, unfinished = [], [], [], []
         for job, tokens in work:
             past = job.computed
             job.computed = computed = past + tokens
-            held += computed
+            held_tokens += computed
             prompt_tokens += tokens
             if tokens > 1:
                 chunks.append((tokens, past))
@@ -206,7 +206,7 @@ class FastForwardReplica(BatchedReplica):
             taken += self._swap_ticks * self._swapped_blocks(admitted)
         self.now = start + taken
         self._clock = clock + 1
-        self._log_step(taken, count, prompt_tokens, logits, running, waiting, owned, held, limiter)
+        self._log_step(taken, count, prompt_tokens, logits, running, waiting, owned, held_tokens, limiter)
         for job in yielding:
             job.known += 1
             self._note_token(job, start)

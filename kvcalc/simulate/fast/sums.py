@@ -188,14 +188,14 @@ class BlockClock:
         """Forget all sequences."""
         self.__init__(self._groups)  # type: ignore[misc]
 
-    def add(self, sequence: DecodingSequence, clock: int, held: int) -> None:
+    def add(self, sequence: DecodingSequence, clock: int, blocks: int) -> None:
         """Let a sequence join that holds some blocks."""
         for phases in self._takes:
             phases.shift(-sequence.base, phases.times)
         if not self.moving:
             return
         computed = sequence.base + clock
-        self._once += held - sum(group.held(computed=computed, tokens=computed) for group in self._groups)
+        self._once += blocks - sum(group.held(computed=computed, tokens=computed) for group in self._groups)
         for index, (group, phases) in enumerate(self._moving):
             if group.chunk is not None:
                 self._expect(computed // group.chunk * group.chunk + group.chunk, index, sequence)

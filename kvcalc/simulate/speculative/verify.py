@@ -116,11 +116,11 @@ def _walk(
     path: list[int] = []
     children, reached = tree.children, context
     while True:
-        accepted, found = decide(reached, children[path[-1] + 1 if path else 0])
+        accepted, node = decide(reached, children[path[-1] + 1 if path else 0])
         if not accepted:
-            return Round(tree=tree, drafted=drafted, path=tuple(path), own=found, kept=len(path) + 1)
-        path.append(found)
-        reached = (*reached, drafted[found])
+            return Round(tree=tree, drafted=drafted, path=tuple(path), own=node, kept=len(path) + 1)
+        path.append(node)
+        reached = (*reached, drafted[node])
 
 
 def greedy(target: NextToken, draft: NextToken) -> Verify:
