@@ -77,7 +77,12 @@ def mistral_large4(config: Config) -> Shape:
     ]
     first = first_dense(config, layers, default=1)
     kinds = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=first)
-    blocks = stack(mixers, latent_feeds(config, kinds, hidden), norms=2 * hidden)
+    blocks = tuple(
+        block if turned else replace(block, name=f"{block.name}-nope")
+        for block, turned in zip(
+            stack(mixers, latent_feeds(config, kinds, hidden), norms=2 * hidden), rotary, strict=False
+        )
+    )
     vectors = hidden + config.integer("qk_rope_head_dim") // 2
     return decoder_shape(config, blocks, hidden=hidden, vectors=vectors, notes=latent_mtp(config))
 

@@ -147,7 +147,7 @@ def _inkling2_block(
     mixing = hidden + (0 if first else inputs * hidden)
     convolved = 2 * of.kv * of.width + _CONVOLUTIONS_OF_THE_HIDDEN_STATE * hidden
     return Block(
-        name="local" if local else "global",
+        name=("local" if local else "global") + "-first" * first,
         mixers=of.mixers(hidden, kernel),
         mlp=experts,
         matrix_parameters=matrices + (0 if local else 2 * kernel * of.kv * hidden),
