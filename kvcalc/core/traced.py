@@ -71,6 +71,11 @@ class Term:
         """The formula in numbers, which Python can evaluate with its ``min``."""
         return _text(self, names=False)[0]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its value has no fraction."""
+        return self.value == int(self.value)
+
     def is_digits(self, value: int) -> bool:
         """Whether it is this number and nothing else."""
         return not self.name and not self.join and self.value == value
@@ -92,8 +97,8 @@ def _text(term: Term, *, names: bool) -> tuple[str, int]:
     if term.join in "+-":
         return f"{left} {term.join} {_bracketed(right, other, _QUOTIENT if term.join == '-' else _SUM)}", _SUM
     if term.join == "ceil":
-        part, whole_of = _bracketed(left, tight, _QUOTIENT), _bracketed(right, other, _ATOM)
-        return (f"ceil({part} / {whole_of})" if names else f"(-(-{part} // {whole_of}))"), _ATOM
+        part, divisor = _bracketed(left, tight, _QUOTIENT if names else _PRODUCT), _bracketed(right, other, _ATOM)
+        return (f"ceil({part} / {divisor})" if names else f"(-(-{part} // {divisor}))"), _ATOM
     if term.join == "**":
         return f"{_bracketed(left, tight, _ATOM)} {'^' if names else '**'} {_bracketed(right, other, _ATOM)}", _PRODUCT
     left = _bracketed(left, tight, _QUOTIENT)
@@ -161,7 +166,8 @@ class Traced:
         value, term = -plain(self), self.term
         if term.join == "neg":
             return _made(value, term.terms[0])
-        if term.join in ("/", "//") and term.terms[0].join == "neg":  # a whole number divided and rounded up
+        rounds = term.join == "//" or (term.join == "/" and term.is_whole)
+        if rounds and term.terms[0].join == "neg":  # a whole number divided and rounded up
             return _made(value, _divided(term.terms[0].terms[0], term.terms[1], "ceil"))
         return _made(value, Term(value, join="neg", terms=(term,)))
 
@@ -311,11 +317,11 @@ def _divided(one: Term, other: Term, join: str) -> Term:
     """Return a quotient, shortened by a factor that stands in both; plain division where that leaves no rest."""
     if one.join == "*" and not one.name:
         factor, last = one.terms
-        if last == other:
+        if last == other and (join == "/" or factor.is_whole):
             return factor
         if last.join == "/" and not last.name and last.terms[0] == other:  # a rank's share of what is divided by
             return _divided(factor, last.terms[1], join)
-    if other.is_digits(1):
+    if other.is_digits(1) and (join == "/" or one.is_whole):
         return one
     if join != "/" and isinstance(one.value, int) and one.value % other.value == 0:
         join = "/"
