@@ -39,6 +39,8 @@ class Run:
     def write(self, kind: str, row: object) -> None:
         """Append a row to the results, at once."""
         fields = asdict(row) if is_dataclass(row) and not isinstance(row, type) else dict(row)  # type: ignore[call-overload]
+        if "kind" in fields:
+            fields["benchmark"] = fields.pop("kind")
         if "samples_s" in fields:
             fields["samples_s"] = list(fields["samples_s"])
         with (self.asked.out / "results.jsonl").open("a") as file:

@@ -4,15 +4,18 @@ import argparse
 import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvcalc import api
+from kvcalc.core.reports.measure import BenchReport, BenchRow
 from kvcalc.core.units import GIB
 from kvcalc.measure.decoder import check_supported
 from kvcalc.measure.scale import all_in, fit_layers, run_bytes
 
+from .test_crosscheck import HALF
 from .test_cuda import gpu_of  # noqa: F401  a fixture
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -112,6 +115,23 @@ def test_rows_are_written_as_they_are_measured(tool, tmp_path):
     page = sys.modules["machine_verdicts"].summary(rows)
     assert "smollm2-135m bf16 sdpa 1 x 24" in page[1]
     assert page[-1].startswith("NOT MET: speed")
+
+
+def test_ceilings_are_handed_to_the_next_parts(tool, tmp_path, monkeypatch):
+    parts = sys.modules["machine_parts"]
+    row = BenchRow(kind="step", name="x", format="bf16", measured_s=1.0, median_s=1.0, samples_s=(1.0,))
+    reached = replace(api.load_hardware("h200"), name="reached")
+    report = BenchReport(
+        device="cpu", title="x", threads=2, versions={}, date="x", hardware=reached, gpu="x", calibration=HALF, rows=(row,)
+    )  # fmt: skip
+    monkeypatch.setattr(api, "bench", lambda **_: report)
+    assert tool.run_part(tool.Part("ceilings", 60, parts.ceilings), asked(tmp_path)) == 0
+    rows = rows_of(tmp_path)
+    assert [found["kind"] for found in rows] == ["bench", "ceilings", "calibration"]
+    assert rows[0]["benchmark"] == "step"
+    later = parts.Run(asked(tmp_path, gpu=None), "next")
+    assert (later.hardware(), later.calibration()) == (reached, HALF)
+    assert len(sys.modules["machine_verdicts"].summary(rows)) == 4
 
 
 def test_a_part_runs_on_a_gpu(tool, tmp_path, gpu_of):  # noqa: F811
