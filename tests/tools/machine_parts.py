@@ -184,7 +184,7 @@ def engine(run: Run, *, name: str, model: str, weights: str) -> bool:
     return report.passed
 
 
-def decoder_of(run: Run, model: str, kernels: str) -> tuple[Any, Any]:
+def decoder_of(run: Run, model: str, kernels: str, *, pack: bool = True) -> tuple[Any, Any]:
     """A deployment in bf16, and its decoder."""
     from kvcalc.measure.decoder import Decoder
     from kvcalc.measure.scale import with_layers
@@ -192,7 +192,8 @@ def decoder_of(run: Run, model: str, kernels: str) -> tuple[Any, Any]:
     profile = api.load_model(model)
     cut = with_layers(profile, run.layers or profile.layers)
     deployment = deploy(cut, weights="bf16", kv="bf16", activations="bf16")
-    return deployment, Decoder(cut, weights="bf16", device=api_device(run), kernels=run.kernels((kernels,))[0])
+    return deployment, Decoder(cut, weights="bf16", device=api_device(run), kernels=run.kernels((kernels,))[0],
+                               pack=pack)  # fmt: skip
 
 
 def prefill(run: Run, *, model: str, prompts: Sequence[int]) -> bool:
@@ -211,11 +212,13 @@ def prefill(run: Run, *, model: str, prompts: Sequence[int]) -> bool:
 def capacity(run: Run, *, model: str, context: int) -> bool:
     """The largest batch that fits, predicted and tried."""
     from kvcalc.measure.capacity import measured_capacity
+    from kvcalc.measure.scale import run_bytes
 
     free = api_device(run).free_bytes()
     deployment, decoder = decoder_of(run, model, "fused")
+    (context,) = run.cut("context", (context,))
     if run.asked.device == "cpu":  # whose system would end the process
-        free = int(1.1 * decoder.weight_bytes) + parse_bytes("512MiB")
+        free = run_bytes(deployment.model, deployment.formats, batch=3, context=context)
     row = measured_capacity(deployment, decoder, context=context, free_bytes=free,
                             tries_beyond=run.asked.device == "cuda")  # fmt: skip
     run.write("capacity", row)
@@ -243,7 +246,7 @@ def compiled(run: Run, *, model: str, context: int) -> bool:
 
     from kvcalc.measure.clock import in_turn, recorded
 
-    deployment, decoder = decoder_of(run, model, "plain")
+    deployment, decoder = decoder_of(run, model, "plain", pack=False)
     (context,) = run.cut("context", (context,))
     cache = decoder.new_cache(batch=1, capacity=context)
     cache.fill(decoder.make)

@@ -5,6 +5,7 @@ import importlib
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,18 @@ def test_the_page_is_a_page_and_says_what_is_not_met():
     faster = step | {"least_s": 0.0085}
     page = verdicts.summary([faster, ceilings, report, check | {"name": "bound: y", "passed": True}])
     assert page[-2].startswith("NOT MET: bound")
+
+
+def test_prompts_batches_and_fp8_are_parts(tool, tmp_path):
+    parts = sys.modules["machine_parts"]
+    for name, work in {
+        "prefill": partial(parts.prefill, model="smollm2-135m", prompts=(16, 40)),
+        "capacity": partial(parts.capacity, model="smollm2-135m", context=64),
+        "fp8": parts.fp8,
+    }.items():
+        assert tool.run_part(tool.Part(name, 60, work), asked(tmp_path)) == 0
+    rows = rows_of(tmp_path)
+    assert [(row["part"], row["kind"]) for row in rows] == [
+        ("prefill", "prefill"), ("prefill", "prefill"), ("capacity", "capacity"), ("fp8", "bench"),
+    ]  # fmt: skip
+    assert rows[2]["predicted_batch"] == 3
