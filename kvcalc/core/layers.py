@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from kvcalc.core.traits import STRAIGHT, Bends, Entry, Traits
+from kvcalc.core.traits import STRAIGHT, Bends, Entry, Indexer, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,44 +30,6 @@ __all__ = [
 ]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexer:
-    """The index of a sparse-attention layer: small keys for every token, scored to choose which tokens are read.
-
-    Args:
-        heads: index query heads.
-        head_dim: elements of one index key; one key a token, shared by the heads.
-        top_k: tokens (or compressed entries) chosen for each query.
-        query_inputs: width of the vector the index queries are projected from.
-        head_weights: whether a projection hidden -> heads weighs the heads.
-        stored: whether this layer keeps its own index keys (false where it follows an earlier layer's choice).
-        matrix_parameters: further matrix elements of the indexer (a compressor's projections).
-        stored_dim: elements kept for a token where they are more than an index key (what a later pooling needs).
-        pool: tokens whose keys are pooled into one before queries are scored against it.
-    """
-
-    __pydantic_config__ = _STRICT
-    heads: int
-    head_dim: int
-    top_k: int
-    query_inputs: int = 0
-    head_weights: bool = True
-    stored: bool = True
-    matrix_parameters: int = 0
-    stored_dim: int | None = None
-    pool: int = 1
-
-    @property
-    def kept_dim(self) -> int:
-        """Elements kept for a token."""
-        return self.head_dim if self.stored_dim is None else self.stored_dim
-
-    @property
-    def entry_dim(self) -> int:
-        """Elements that the layer itself keeps for a token: none where it follows an earlier layer's choice."""
-        return self.kept_dim if self.stored else 0
 
 
 def _indexed(indexer: Indexer | None, *, group: int = 1, window: int | None = None) -> Bends:
