@@ -34,31 +34,30 @@ class Loop:
     """
 
     def __init__(self, decoder: Decoder, cache: Cache, tokens: Any, *, kernels: Plain | None = None) -> None:
-        self._decoder, self._cache, self._kernels = decoder, cache, kernels
-        self._tokens = tokens.clone()
-        self._chosen = torch.zeros(cache.batch, cache.capacity + 1, dtype=torch.long, device=decoder.device.kind)
-        self._begin = cache.length
-        self._restore = cache.snapshot(rings=True)
-        self._first = tokens.clone()
-        self.step, self.in_graph = recorded(self._advance, decoder.device, reset=self.rewind)
-        self.rewind()
+        current = tokens.clone()
+        chosen = torch.zeros(cache.batch, cache.capacity + 1, dtype=torch.long, device=decoder.device.kind)
+        begin, restore = cache.length, cache.snapshot(rings=True)
 
-    def rewind(self) -> None:
-        """Go back to where the loop began."""
-        self._restore()
-        self._cache.length = self._begin
-        self._tokens.copy_(self._first)
+        def rewind() -> None:
+            restore()
+            cache.length = begin
+            current.copy_(tokens)
 
-    def _advance(self) -> None:
-        cache, tokens = self._cache, self._tokens[:, None]
-        run = self._decoder.new_pass(tokens, cache, kernels=self._kernels)
-        logits = self._decoder.forward(tokens, cache, run=run)
-        self._tokens.copy_(logits[:, -1].argmax(dim=-1))
-        if cache.position is None:
-            self._chosen[:, cache.length] = self._tokens
-        else:
-            self._chosen.index_copy_(1, cache.position, self._tokens[:, None])
-        cache.advance(1)
+        def advance() -> None:
+            run = decoder.new_pass(current[:, None], cache, kernels=kernels)
+            logits = decoder.forward(current[:, None], cache, run=run)
+            current.copy_(logits[:, -1].argmax(dim=-1))
+            if cache.position is None:
+                chosen[:, cache.length] = current
+            else:
+                chosen.index_copy_(1, cache.position, current[:, None])
+            cache.advance(1)
+
+        # calls that know nothing of the loop itself: with it goes all they hold
+        self._chosen, self._begin, self._eager = chosen, begin, advance
+        self.rewind = rewind
+        self.step, self.in_graph = recorded(advance, decoder.device, reset=rewind)
+        rewind()
 
     def run(self, count: int, *, eager: bool = False) -> Any:
         """Decode so many tokens from the beginning and give them back (sequences x ``count``).
@@ -68,7 +67,7 @@ class Loop:
             eager: whether the kernels are started one by one where there is a graph.
         """
         self.rewind()
-        step = self._advance if eager else self.step
+        step = self._eager if eager else self.step
         for _ in range(count):
             step()
         return self._chosen[:, self._begin : self._begin + count]

@@ -23,7 +23,7 @@ from kvcalc.measure.loop import Loop, on_device
 from kvcalc.measure.scale import all_in, check_memory, run_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.measure.library import Device
@@ -125,10 +125,6 @@ class _Cycle:
         self.hints = torch.zeros(capacity, dtype=torch.long, device=kind)
         self.replaced = torch.zeros(capacity, dtype=torch.bool, device=kind)
         self._start = [tensor.clone() for tensor in self._moving()]
-        self.propose, proposing = recorded(self._propose, target.device, reset=self.rewind)
-        self.verify, verifying = recorded(self._verify, target.device, reset=self.rewind)
-        self.in_graph = proposing and verifying
-        self.rewind()
 
     def _moving(self) -> tuple[Any, ...]:
         return (self.last, self.before, *(cache.position for cache in self.caches))
@@ -145,7 +141,8 @@ class _Cycle:
         self.hints[start:end] = torch.tensor(list(tokens)[: end - start], dtype=torch.long, device=kind)
         self.replaced[start:end] = torch.tensor(list(replaced)[: end - start], dtype=torch.bool, device=kind)
 
-    def _propose(self) -> None:
+    def propose(self) -> None:
+        """Let the draft propose, one pass after another."""
         cache = self.caches[1]
         tokens = torch.stack((self.before, self.last), dim=1)
         for at in range(self.gamma):
@@ -155,7 +152,7 @@ class _Cycle:
             tokens = torch.where(self.replaced[cache.position], self.hints[cache.position], guess)[:, None]
             self.proposals[:, at] = tokens[:, 0]
 
-    def _verify(self) -> Any:
+    def verify(self) -> Any:
         """Verify the proposals and give back the target's choice after each token, and how many proposals agree."""
         cache = self.caches[0]
         tokens = torch.cat((self.last[:, None], self.proposals), dim=1)
@@ -206,9 +203,12 @@ def speculative_decode(
     replaced = [chance.random() < acceptance for _ in range(capacity)]
     known = list(hinted)
     cycle.hint(known, len(prompt), replaced)
-    made = Generated(tokens=[int(cycle.last)], in_graph=cycle.in_graph)
+    propose, proposed = recorded(cycle.propose, target.device, reset=cycle.rewind)
+    verify, verified = recorded(cycle.verify, target.device, reset=cycle.rewind)
+    cycle.rewind()
+    made = Generated(tokens=[int(cycle.last)], in_graph=proposed and verified)
     while len(made.tokens) < count:
-        seconds, (*chosen, agreed) = wall_s(lambda: _run(cycle))
+        seconds, (*chosen, agreed) = wall_s(lambda: _run(propose, verify))
         made.seconds += seconds
         made.passes += 1
         made.drafted += min(agreed + 1, gamma)
@@ -227,10 +227,10 @@ def speculative_decode(
     return made
 
 
-def _run(cycle: _Cycle) -> list[int]:
+def _run(propose: Callable[[], object], verify: Callable[[], Any]) -> list[int]:
     """Make a cycle and read its result: the one time that the host waits."""
-    cycle.propose()
-    numbers: list[int] = cycle.verify().tolist()[0]
+    propose()
+    numbers: list[int] = verify().tolist()[0]
     return numbers
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import operator
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -220,6 +221,25 @@ def test_a_loop_with_its_position_on_the_device_gives_the_tokens_of_the_hosts(mo
     assert loop.run(20).equal(wanted)
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_loops_and_cycles_go_with_their_last_user(on_gpu, gpu_of):
+    """Nothing refers in a circle: the next model's weights find the room of the last one's."""
+    gpu, device = gpu_of() if on_gpu else (None, find_device("cpu"))
+    model = model_of(MODELS["GQA"].blocks[0])
+    gc.disable()
+    try:
+        decoders = [Decoder(model, weights="bf16", device=device) for _ in range(2)]
+        gone = [weakref.ref(decoder) for decoder in decoders]
+        plain = speculation.plain_decode(decoders[0], range(9), count=12)
+        assert speculation.speculative_decode(*decoders, range(9), count=12, gamma=2).tokens[0] == plain.tokens[0]
+        del decoders
+        if on_gpu:
+            gpu.graphs.clear()
+        assert [decoder() for decoder in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_what_a_step_was_recorded_with_is_given_back(gpu_of):
     """Two crosschecks in a row need the memory of one."""
     gpu, device = gpu_of()
@@ -242,7 +262,7 @@ def test_speculation_is_replayed_and_asks_the_host_once_a_cycle(kind, gpu_of, mo
     )
     reads = []
     right = speculation._run  # noqa: SLF001  counted here
-    monkeypatch.setattr(speculation, "_run", lambda cycle: reads.append(gpu.reads) or right(cycle))
+    monkeypatch.setattr(speculation, "_run", lambda *calls: reads.append(gpu.reads) or right(*calls))
     measured = speculation.measured_speculation(target, draft, device, gamma=3, acceptance=0.7, count=24)
     assert measured.identical
     assert measured.in_graph
