@@ -18,6 +18,11 @@ __all__ = ["TEXT_PARTS", "checkpoint_dtype", "class_defaults", "class_keys", "in
 # Where multimodal configs keep the text model, in the order they are looked for.
 TEXT_PARTS = ("text_config", "language_config", "llm_config", "thinker_config", "language_model")
 _DEEPEST = 3
+# Wrappers whose published configs say at the top level what their text model is.
+_FLAT = frozenset(("dots3_note",))
+_OF_WRAPPERS = frozenset(
+    ("architectures", "audio_config", "auto_map", "model_type", "quantization_config", "vision_config")
+)
 _TIE = "tie_word_embeddings"
 
 # Who decides whether the text model's head is its token table. Of the wrappers not named here, an explicit value of the
@@ -47,6 +52,10 @@ def nested_configs(top: Config) -> list[Config]:
     for _ in range(_DEEPEST):
         outer = chain[-1]
         part = next((key for key in TEXT_PARTS if isinstance(outer.data.get(key), dict)), None)
+        if part is None and outer.data.get("model_type") in _FLAT:
+            kept = {key: value for key, value in outer.data.items() if key not in _OF_WRAPPERS}
+            chain.append(_with_class(outer, {**kept, "model_type": _text_type(outer, TEXT_PARTS[0])}, path=outer.path))
+            break
         if part is None:
             outer.absent |= set(map(outer.key_path, TEXT_PARTS))
             break

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.model import Tower
-from kvcalc.importers.towers import audio, codecs, inkling, older, queried, recent, vision, vqgan
+from kvcalc.importers.towers import audio, codecs, dots, inkling, older, queried, recent, vision, vqgan
 from kvcalc.importers.towers.projectors import (
     AUDIO_WRAPPERS,
     CODE_WRAPPERS,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TOWERS", "count_towers"]
 
-_VISION = vision.VISION | queried.VISION | inkling.VISION | older.VISION | recent.VISION
-_AUDIO = audio.AUDIO | queried.AUDIO | inkling.AUDIO | recent.AUDIO
+_VISION = vision.VISION | queried.VISION | inkling.VISION | older.VISION | recent.VISION | dots.VISION
+_AUDIO = audio.AUDIO | queried.AUDIO | inkling.AUDIO | recent.AUDIO | dots.AUDIO
 # Where configs keep towers, what these are, and the rules for them.
 _PLACES: tuple[tuple[str, TowerPart, Mapping[str, Wrapper], Mapping[str, Callable[[Config], int]]], ...] = (
     ("vision_config", "vision", VISION_WRAPPERS, _VISION),

@@ -41,11 +41,11 @@ def davit(config: Config) -> int:
     return total
 
 
-def florence(_top: Config, tower: Config, text: int) -> int:
+def florence(_top: Config, tower: Config, _text: int) -> int:
     """Florence-2's positions of rows and columns, a map and a norm."""
     width = tower.integers("embed_dim")[-1]
     places = tower.integer("max_position_embeddings")
-    out = tower.integer("projection_dim", default=text)
+    out = tower.integer("projection_dim")
     return 2 * places * (width // 2) + width * out + norm(out)
 
 

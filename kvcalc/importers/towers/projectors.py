@@ -209,6 +209,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "cosmos3_omni": Wrapper(_nothing, "qwen3_vl_vision"),
     "deepseek_vl": Wrapper(_deepseek_vl),
     "ernie4_5_vl_moe": Wrapper(recent.ernie, "ernie4_5_vl_moe_vision"),
+    "dots3_note": Wrapper(_nothing, "dots3_note_vision_encoder"),
     "exaone4_5": Wrapper(_nothing, "qwen2_5_vl_vision"),
     "florence2": Wrapper(older.florence, "florence_vision"),
     "gemma3": Wrapper(_gemma3),
@@ -318,6 +319,7 @@ def _qwen3_asr(_top: Config, tower: Config, _text: int) -> int:
 
 AUDIO_WRAPPERS: dict[str, Wrapper] = {
     "audioflamingo3": Wrapper(_flamingo, "audioflamingo3_encoder"),
+    "dots3_note": Wrapper(_nothing, "dots3_note_audio_encoder"),
     "fun_asr_nano": Wrapper(recent.fun_asr, "fun_asr_nano_encoder"),
     "gemma3n": Wrapper(_gemma3n, "gemma3n_audio"),
     "granite_speech": Wrapper(queried.granite, "granite_speech_encoder"),

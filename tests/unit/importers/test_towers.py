@@ -179,6 +179,74 @@ def test_a_tower_of_defaults_is_that_of_the_class(kind: str, text: int, totals: 
     assert tower_parameters(_model(kind, hidden=text, **top)) == totals
 
 
+# dots3's classes, built without storage: pyramids of experts and Whisper's names, as checkpoints have them.
+@pytest.mark.parametrize(
+    ("part", "config", "total"),
+    [
+        ("vision", {}, 6_871_277_312),
+        (
+            "vision",
+            {
+                "embed_dim": 96, "adapter_in_dim": 96, "num_heads": 4, "use_bias": True, "intermediate_size": 130,
+                "num_hidden_layers": 4, "pyramid_num_routed": [-1, 3, 8, 64],
+            },
+            47_989_760,
+        ),
+        (
+            "vision",
+            {
+                "hidden_size": 96, "adapter_in_dim": 96, "num_attention_heads": 4, "num_hidden_layers": 3,
+                "mlp_layer_types": ["dense", "sparse", "sparse"], "num_local_experts": 6,
+                "per_layer_config": {"0": {"intermediate_size": 100}, "2": {"moe_intermediate_size": 44}},
+            },
+            6_042_800,
+        ),
+        ("audio", {}, 886_199_680),
+        (
+            "audio",
+            {
+                "hidden_size": 96, "num_attention_heads": 4, "intermediate_size": 130, "num_hidden_layers": 3,
+                "adapter_input_size": 96, "adapter_out_dim": 80, "feature_size": 77, "downsample_hidden_size": 12,
+                "attention_bias": False,
+            },
+            253_340,
+        ),
+        (
+            "audio",
+            {
+                "whisper_config": {"d_model": 96, "encoder_attention_heads": 4, "encoder_layers": 3,
+                                   "encoder_ffn_dim": 140, "num_mel_bins": 80},
+                "whisper_adapter_in_dim": 96, "adapter_output_size": 70,
+            },
+            4_859_928,
+        ),
+    ],
+)  # fmt: skip
+def test_dots3_sees_with_ever_more_experts_and_hears(part: str, config: dict[str, Any], total: int) -> None:
+    top = {"vision_config": None, "audio_config": None, f"{part}_config": config}
+    text = {"model_type": "dots3_note_text"}
+    model = import_config({"model_type": "dots3_note", "text_config": text, **top}, name="m")[0]
+    assert tower_parameters(model) == {part: total}
+    flat = import_config({"model_type": "dots3_note", **top}, name="m")[0]
+    assert parameters(flat) == parameters(model)
+
+
+@pytest.mark.parametrize("pyramid", [[-1, 4], [-1, 4, 8.5], [-1, 4, True], "much"])
+def test_a_pyramid_of_experts_that_makes_no_sense_is_not_counted(pyramid: Any) -> None:
+    vision = {"num_hidden_layers": 3, "pyramid_num_routed": pyramid}
+    top = {"model_type": "dots3_note", "vision_config": vision, "audio_config": None}
+    model = import_config(top, name="m")[0]
+    assert not model.towers
+    assert any("pyramid_num_routed" in note for note in model.notes)
+
+
+def test_dots3_at_the_top_level_is_that_of_its_class() -> None:
+    model = import_config({"model_type": "dots3_note"}, name="m")[0]
+    assert sum(parameters(model).values()) == 287_309_195_008
+    with pytest.raises(ProfileError, match="nearly 'n_routed_experts'"):
+        import_config({"model_type": "dots3_note", "n_routed_expert": 3}, name="m")
+
+
 def test_a_model_that_sees_and_hears_has_two_towers() -> None:
     text = _TEXT | {"model_type": "phi4_multimodal", "hidden_size": 3072, "num_attention_heads": 24}
     assert tower_parameters(import_config(text, name="m")[0]) == {"vision": 441_550_016, "audio": 466_432_256}
