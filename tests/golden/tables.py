@@ -16,10 +16,13 @@ from kvcalc.engines.logs.reader import read_log
 from kvcalc.evidence.suites import SUITES
 from kvcalc.importers.hugging_face import import_config
 from tests.golden import grids
+from tests.golden.gguf_keys import HEADERS, imported
 from tests.golden.refusals import LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from kvcalc.core.model import ModelProfile
 
 __all__ = ["TABLES", "Table", "pinned", "rows_that_differ", "write_table"]
 
@@ -49,10 +52,19 @@ def _config_keys(case: dict[str, Any]) -> dict[str, Any]:
     The configs' answers as they stand are held against transformers' classes. A change is that of the parameters, of the
     active ones, and of the cache's bytes at 150 tokens; or the reason why the config is refused.
     """
-    base = _counts(case["config"])
+    return _changes(case["config"], lambda config: import_config(config, name="m")[0])
+
+
+def _gguf_keys(header: dict[str, Any]) -> dict[str, Any]:
+    """Return the same of the keys of a GGUF file."""
+    return _changes(header, imported)
+
+
+def _changes(config: dict[str, Any], read: Callable[[dict[str, Any]], ModelProfile]) -> dict[str, Any]:
+    base = _counts(config, read)
     changes: dict[str, Any] = {"as it is": base}
-    for key, changed in _variants(case["config"]):
-        counts = _counts(changed)
+    for key, changed in _variants(config):
+        counts = _counts(changed, read)
         if isinstance(counts, str) or isinstance(base, str):
             changes[key] = counts
         elif counts != base:
@@ -73,9 +85,9 @@ def _variants(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"2 {key}", config | {key: 2 * value or 1}
 
 
-def _counts(config: dict[str, Any]) -> list[int] | str:
+def _counts(config: dict[str, Any], read: Callable[[dict[str, Any]], ModelProfile]) -> list[int] | str:
     try:
-        model, _ = import_config(config, name="m")
+        model = read(config)
         kept = cache_bytes(model, _TOKENS, Formats())
     except KvcalcError as error:
         return error.what
@@ -114,6 +126,7 @@ def _log(case: tuple[str, str | None]) -> Any:
 
 TABLES = {
     "config-keys": Table(_CONFIGS, _config_keys),
+    "gguf-keys": Table(HEADERS, _gguf_keys),
     "refusals": Table(LOGS, _advice),
     "logs": Table(LOGS, _log),
     "operators": Table(grids.OPERATORS, grids.operators),
