@@ -94,7 +94,7 @@ def import_config(
     text = chain[-1]
     model_type = text.text("model_type", default="")
     rule = find_rule(model_type)
-    if rule is None:
+    if rule is None or str(chain[0].data.get("model_type")) in REFUSED:
         raise _unknown_architecture(chain[0], text, model_type)
     shape = rule(text)
     refuse_unread(text, shape)
@@ -228,6 +228,13 @@ def _shown_default(use: KeyUse) -> str:
 def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcError:
     if not model_type:
         return ProfileError("the config names no model_type", where=top.where, hint="is this a model's config.json?")
+    refused = next((name for name in (str(top.data.get("model_type")), model_type) if name in REFUSED), None)
+    if refused is not None:
+        return UnsupportedError(
+            f"model_type {refused!r} {REFUSED[refused]}",
+            where=f"{top.where}, model_type",
+            hint="describe its layers in a profile if you know what it holds",
+        )
     if text.path and "model_type" not in _at(top.data, text.path):
         return ProfileError(
             f"{text.path} names no model_type, and that of its wrapper does not say which text model it holds",
@@ -242,13 +249,6 @@ def _unknown_architecture(top: Config, text: Config, model_type: str) -> KvcalcE
             hint="give the whole config.json; a text model by itself has a model_type of its own",
         )
     model_type = model_type[:_LONGEST_TYPE]
-    reason = REFUSED.get(model_type)
-    if reason is not None:
-        return UnsupportedError(
-            f"model_type {model_type!r} {reason}",
-            where=f"{top.where}, model_type",
-            hint="describe its layers in a profile if you know what it holds",
-        )
     hint = did_you_mean(model_type, known_types())
     example = "kvcalc models show llama3.1-8b is an example"
     return UnsupportedError(

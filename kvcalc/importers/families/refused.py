@@ -7,6 +7,7 @@ from collections.abc import Mapping
 __all__ = ["REFUSED"]
 
 _AT_ONCE = "writes its whole output in one pass and keeps no cache"
+_DRAFTS = "drafts for another model over that model's keys and values, and keeps none of its own"
 _JOINS_THREE = "joins an encoder of text, a decoder and a codec, each of any kind"
 _SHARED_ENTRIES = "keeps compressed entries in some layers for those behind them, which has no rule yet"
 _JOINS = "joins two models of any kind: give the config of the one that decodes"
@@ -22,9 +23,13 @@ REFUSED: Mapping[str, str] = {
     "evolla": "reads proteins, through an encoder and adapters that have no rule",
     "fastspeech2_conformer": _AT_ONCE,
     "fastspeech2_conformer_with_hifigan": _AT_ONCE,
+    "gemma4_assistant": _DRAFTS,
+    "gemma4_unified_assistant": _DRAFTS,
+    "muse_glimmer_assistant": "drafts blocks for another model, from that model's hidden states",
     "musicgen": _JOINS_THREE,
     "musicgen_melody": _JOINS_THREE,
     "pi0": "writes actions by flow matching over the cache of another model",
+    "pp_formulanet_text": "decodes over the patches of an image as an encoder's output, which has no rule",
     "reformer": "keeps hidden states and hashes in place of keys and values",
     "speech-encoder-decoder": _JOINS,
     "unlimited_ocr_text": "keeps the whole prompt and a window of what it writes",

@@ -14,7 +14,8 @@ from kvcalc.core.errors import ProfileError, UnsupportedError
 from kvcalc.core.model import Full, Sliding
 from kvcalc.cost.parameters import parameters, tower_parameters
 from kvcalc.importers import families
-from kvcalc.importers.families import known_types
+from kvcalc.importers.families import find_rule, known_types
+from kvcalc.importers.families.refused import REFUSED
 from kvcalc.importers.hugging_face import import_config, lint
 from kvcalc.importers.unread import looks_relevant
 
@@ -435,3 +436,11 @@ def test_lint_says_of_every_key_what_became_of_it(tmp_path: Path) -> None:
 def test_a_wrapper_without_its_text_model_says_so(kind: str, text: dict[str, Any]) -> None:
     with pytest.raises(ProfileError, match=f"'{kind}' wraps a text model, and the config has no text_config"):
         import_config({"model_type": kind, **text}, name="m")
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_a_type_without_a_rule_is_refused_with_its_reason_whatever_text_model_it_holds(model_type: str) -> None:
+    for config in ({"model_type": model_type, "text_config": _LLAMA}, {**_LLAMA, "model_type": model_type}):
+        with pytest.raises(UnsupportedError, match=f"{model_type!r} {REFUSED[model_type]}"):
+            import_config(config, name="m")
+        assert find_rule(model_type) is None
