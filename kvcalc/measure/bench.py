@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kvcalc.core.reports.measure import BenchReport
 from kvcalc.measure.calibrate import bench_rows, calibration_of, ceilings, noise_notes, today
 from kvcalc.measure.library import told_memory
-from kvcalc.measure.machine import Plan, Probe, probe_all
+from kvcalc.measure.machine import probe_all
+from kvcalc.measure.probes import Plan, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

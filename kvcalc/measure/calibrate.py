@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from kvcalc.measure.library import Device
-    from kvcalc.measure.machine import Probe
+    from kvcalc.measure.probes import Probe
 
 __all__ = ["bench_rows", "calibration_of", "ceilings", "drift", "noise_notes", "today"]
 

@@ -13,7 +13,8 @@ from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.crossover import crossings
 from kvcalc.measure.library import check_format
 from kvcalc.measure.loop import LoopRun
-from kvcalc.measure.machine import Plan, joined, reading
+from kvcalc.measure.machine import reading
+from kvcalc.measure.probes import Plan, joined
 from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import Step, longest, timed_steps
 from kvcalc.measure.verdicts import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.measure import CrosscheckRow, MeasuredLoop, MeasuredSpeculation
     from kvcalc.measure.library import Device
-    from kvcalc.measure.machine import Probe
+    from kvcalc.measure.probes import Probe
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["Questions", "crosscheck_report", "whole_report"]

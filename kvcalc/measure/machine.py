@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +21,16 @@ from kvcalc.measure.clock import Timing, in_turn, recorded
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.kernels import attend
 from kvcalc.measure.library import WIDEST, check_format, torch_dtype
+from kvcalc.measure.probes import Case, Plan, Probe
 from kvcalc.measure.scale import all_in
 from kvcalc.measure.weights import WeightMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kvcalc.measure.library import Device
 
-__all__ = ["Case", "Plan", "Probe", "fp8_probes", "joined", "probe_all", "reading"]
+__all__ = ["fp8_probes", "probe_all", "reading"]
 
 _STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
 _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 4 * GIB}
@@ -53,78 +53,6 @@ _CACHES = {
 }
 _TINY_LAYERS = (4, 20)
 _TINY_HEADS = Full(heads=4, kv_heads=2, head_dim=16)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Thoroughness of a machine's measurement.
-
-    Args:
-        formats: number formats.
-        stream_rounds: probes of each way to stream through memory, of peaks and of overheads.
-        rounds: repetitions of everything else.
-        small_sets: whether working sets that caches may hold are measured as well.
-    """
-
-    formats: tuple[str, ...]
-    stream_rounds: int = 20
-    rounds: int = 7
-    small_sets: bool = False
-
-    @classmethod
-    def asked(cls, formats: Iterable[str], rounds: int, *, small_sets: bool = False) -> Plan:
-        """Return the plan for so many rounds: what ceilings stand on in each of them, the many shapes in a third."""
-        names = tuple(dict.fromkeys(formats))
-        return cls(formats=names, stream_rounds=rounds, rounds=ceil_div(rounds, 3), small_sets=small_sets)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """One micro-benchmark and its times.
-
-    Args:
-        kind: ``read``, ``write``, ``copy``, ``matrix``, ``attention``, ``call``, ``layer`` or ``step``.
-        name: its shape, in words.
-        format: number format.
-        op: what one call costs.
-        timing: times of one call.
-        working_set_bytes: what is passed through before anything is touched again.
-        batch: sequences, where it has any.
-        context: tokens attended, for attention.
-        allocated_kv_bytes: bytes of the cache that a call reads, as allocated.
-    """
-
-    kind: str
-    name: str
-    format: str
-    op: OpCost
-    timing: Timing
-    working_set_bytes: int = 0
-    batch: int | None = None
-    context: int | None = None
-    allocated_kv_bytes: int | None = None
-
-    @property
-    def key(self) -> tuple[str, str, str, int | None, int | None]:
-        """Return the key that tells it from others."""
-        return (self.kind, self.name, self.format, self.batch, self.context)
-
-
-@dataclass(slots=True, kw_only=True)
-class Case:
-    """A benchmark before it is timed.
-
-    Args:
-        probe: makes the result of the times of one call.
-        call: does the work ``times`` times.
-        times: how often.
-        keep: what must not be freed meanwhile.
-    """
-
-    probe: Callable[[Timing], Probe]
-    call: Callable[[], object]
-    times: int = 1
-    keep: list[Any] = field(default_factory=list)
 
 
 def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) -> Iterator[Probe]:
@@ -406,12 +334,3 @@ def _tiny(layers: int) -> ModelProfile:
         head=Head(rows=64),
         vector_parameters=hidden,
     )
-
-
-def joined(before: Sequence[Probe], after: Sequence[Probe]) -> list[Probe]:
-    """Return probes with the times of both runs."""
-    later = {probe.key: probe for probe in after}
-    return [
-        replace(probe, timing=probe.timing.joined(later[probe.key].timing)) if probe.key in later else probe
-        for probe in before
-    ]

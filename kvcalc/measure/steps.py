@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.measure.decoder import Cache
     from kvcalc.measure.kernels import Plain
     from kvcalc.measure.library import Device
-    from kvcalc.measure.machine import Case, Probe
+    from kvcalc.measure.probes import Case, Probe
     from kvcalc.plan.deployment import Deployment
 
 __all__ = ["Memory", "Step", "longest", "timed_steps"]

@@ -85,7 +85,7 @@ def bench(
     found = found_device(device)
     from kvcalc.measure.bench import bench_report
     from kvcalc.measure.library import torch_dtype
-    from kvcalc.measure.machine import Plan
+    from kvcalc.measure.probes import Plan
 
     names = format_names(formats)
     if not names:

@@ -18,7 +18,7 @@ from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import whole_report
 from kvcalc.measure.engines import llama_cpp, vllm
 from kvcalc.measure.engines.start import hugging_face_config
-from kvcalc.measure.machine import Plan, joined
+from kvcalc.measure.probes import Plan, joined
 from kvcalc.measure.scale import check_memory
 from kvcalc.measure.steps import Step
 from kvcalc.measure.verdicts import bound_checks, byte_checks, step_row
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kvcalc.measure.crosscheck import Questions
     from kvcalc.measure.engines.start import Start
     from kvcalc.measure.library import Device
-    from kvcalc.measure.machine import Probe
+    from kvcalc.measure.probes import Probe
 
 __all__ = ["engine_report"]
 

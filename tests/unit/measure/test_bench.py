@@ -12,7 +12,8 @@ from kvcalc.measure.calibrate import bench_rows
 from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
 from kvcalc.measure.library import find_device
-from kvcalc.measure.machine import Plan, fp8_probes, probe_all
+from kvcalc.measure.machine import fp8_probes, probe_all
+from kvcalc.measure.probes import Plan
 from kvcalc.plan.deployment import deploy
 from kvcalc.render.charts import chart_spec
 from kvcalc.render.output import OUTPUTS, render

@@ -7,7 +7,7 @@ from kvcalc.core.cost_types import OpCost
 from kvcalc.measure.calibrate import bench_rows, calibration_of, ceilings, drift, noise_notes
 from kvcalc.measure.clock import Timing, in_turn
 from kvcalc.measure.library import Device
-from kvcalc.measure.machine import Probe, joined
+from kvcalc.measure.probes import Probe, joined
 
 CACHE = 32 * 2**20
 LARGE = 8 * CACHE

@@ -19,7 +19,7 @@ from kvcalc.measure.bench import bench_report
 from kvcalc.measure.correctness import check_loop
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
 from kvcalc.measure.library import find_device
-from kvcalc.measure.machine import Plan
+from kvcalc.measure.probes import Plan
 from kvcalc.measure.verdicts import byte_checks, cause
 from kvcalc.plan.deployment import deploy
 from kvcalc.sources import load_calibration

@@ -17,7 +17,7 @@ from kvcalc.measure.crosscheck import Questions, crosscheck_report
 from kvcalc.measure.decoder import Decoder, decode_n_tokens, prefill
 from kvcalc.measure.library import find_device
 from kvcalc.measure.loop import Loop, on_device
-from kvcalc.measure.machine import Plan
+from kvcalc.measure.probes import Plan
 from kvcalc.plan.deployment import deploy
 
 from .fake_cuda import GIB, FakeCuda

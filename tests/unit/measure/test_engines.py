@@ -24,7 +24,7 @@ from kvcalc.measure.engines.llama_cpp_child import tensors
 from kvcalc.measure.engines.start import family_of, hugging_face_config
 from kvcalc.measure.engines.vllm_child import decoded
 from kvcalc.measure.library import find_device
-from kvcalc.measure.machine import Probe
+from kvcalc.measure.probes import Probe
 from kvcalc.plan.deployment import deploy
 
 from .models import MODELS
