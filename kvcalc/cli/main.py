@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
     except KvcalcError as error:
-        code = _complain(str(error), error.hint)
+        code = _complain(_named(error), error.hint)
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
@@ -84,6 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         code = _complain(*_told(error))
     sys.exit(_closed(code or 0))
+
+
+def _named(error: KvcalcError) -> str:
+    """Return an error's message, with the parameter it is about where the message does not name it."""
+    message, parameter = str(error), error.parameter
+    is_named = all(word in message.lower() for word in parameter.split("-"))
+    return message if is_named else f"{parameter}: {message}"
 
 
 def _told(error: Exception) -> tuple[str, str]:

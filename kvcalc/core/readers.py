@@ -49,8 +49,13 @@ _MAX_SHOWN = 60
 
 
 def text(given: Any, what: str) -> Any:
-    """Return a text as it is; a profile in place of its name passes through."""
-    del what
+    """Return a text as it is; a profile in place of its name passes through.
+
+    Raises:
+        InputError: a list, a mapping or a truth value.
+    """
+    if isinstance(given, bool | list | tuple | set | dict):
+        raise InputError(f"{what} takes one text, not {_shown(given)}")
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
@@ -220,7 +225,10 @@ def memory(given: Any, what: str) -> int:
     Raises:
         InputError: not an amount of memory.
     """
-    return given if isinstance(given, int) and not isinstance(given, bool) else parse_bytes(_written(given, what))
+    size = given if isinstance(given, int) and not isinstance(given, bool) else parse_bytes(_written(given, what))
+    if size < 0:
+        raise InputError(f"{what} must be 0 or more bytes, not {size:,}")
+    return size
 
 
 def rate(given: Any, what: str) -> float:

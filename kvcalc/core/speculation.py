@@ -122,11 +122,13 @@ def chain(tokens: int) -> DraftTree:
     """Return the draft of so many tokens one after another; none for 0.
 
     Raises:
-        InputError: less than 0.
+        InputError: less than 0, or more than a verification can hold.
 
     >>> chain(3).parents, chain(0).parents
     ((-1, 0, 1), ())
     """
     if tokens < 0:
-        raise InputError(f"gamma must be 0 or more, not {tokens}", hint="0 is plain decoding")
+        raise InputError(f"gamma must be 0 or more, not {tokens}", hint="0 is plain decoding", parameter="gamma")
+    if tokens > MOST_NODES:
+        raise InputError(f"a draft of {tokens:,} tokens is more than {MOST_NODES:,}", parameter="gamma")
     return DraftTree(parents=tuple(range(_ROOT, tokens - 1)))

@@ -53,7 +53,7 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
     """
     engine, parallel, asked = start.engine, start.parallel, start.options.utilization
     if asked is not None and not 0 < asked <= 1:
-        raise InputError(f"utilization must be above 0 and at most 1, not {asked}")
+        raise InputError(f"utilization must be above 0 and at most 1, not {asked}", parameter="utilization")
     if engine == "vllm":
         return _vllm(start, rocm=hardware.vendor == "amd")
     if engine == "sglang":

@@ -98,7 +98,8 @@ class EngineOptions:
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"{name.replace('_', '-')} must be 1 or more, not {value}")
+                option = name.replace("_", "-")
+                raise InputError(f"{option} must be 1 or more, not {value}", parameter=option)
         for name in ("swa_full_tokens_ratio", "mamba_full_memory_ratio"):
             ratio = getattr(self, name)
             if ratio is not None and not 0 < ratio < float("inf"):

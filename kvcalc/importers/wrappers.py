@@ -52,7 +52,7 @@ def nested_configs(top: Config) -> list[Config]:
     for _ in range(_DEEPEST):
         outer = chain[-1]
         part = next((key for key in TEXT_PARTS if isinstance(outer.data.get(key), dict)), None)
-        if part is None and outer.data.get("model_type") in _FLAT:
+        if part is None and str(outer.data.get("model_type")) in _FLAT:
             kept = {key: value for key, value in outer.data.items() if key not in _OF_WRAPPERS}
             chain.append(_with_class(outer, {**kept, "model_type": _text_type(outer, TEXT_PARTS[0])}, path=outer.path))
             break

@@ -170,6 +170,7 @@ def check_files(
 
 
 def _results(check: Check, asking: _Asking) -> Iterator[CheckResult]:
+    _refuse_unread(check)
     for assertion in check.assertions:
         try:
             report, field = report_of_field(assertion.field, ASSERTED)
@@ -179,6 +180,29 @@ def _results(check: Check, asking: _Asking) -> Iterator[CheckResult]:
         except KvcalcError as error:
             what = f"{error.where}: {error.what}" if error.where else error.what
             raise ProfileError(f"{check.name}: {what}", where=assertion.where, hint=error.hint) from None
+
+
+def _refuse_unread(check: Check) -> None:
+    """Refuse a key that none of the questions asked for a check's figures has: it would assert nothing.
+
+    Raises:
+        ProfileError: there is one.
+    """
+    try:
+        reports = dict.fromkeys(report_of_field(each.field, ASSERTED)[0] for each in check.assertions)
+    except InputError:
+        return  # said with the line of the assertion
+    keys = {key for report in reports for key in question(report).spelled()}
+    keys |= {"context"} if "prompt" in keys else set()
+    for key in check.settings:
+        owners = [name for name in ASSERTED if key in question(name).spelled()]
+        if key not in keys and owners:
+            what = (
+                f"{check.name}: {key!r} is an option of {', '.join(owners)}, and asks nothing of {', '.join(reports)}"
+            )
+            raise ProfileError(
+                f"{check.name}: {what}", where=check.where, hint="leave it out, or assert a figure that it is of"
+            )
 
 
 class _Asking:

@@ -143,6 +143,10 @@ class Swept(ServingOptions, LoadOptions):
         else:
             self._refuse("speculate", *_DRAFTING, *_BY_POSITION)
             self._refuse("simulate", *_RUNS, *options)
+            is_prefill = self.report == "prefill"
+            if (self.context if is_prefill else self.prompt) is not None:
+                idle, taken = ("context", "prompt") if is_prefill else ("prompt", "context")
+                raise InputError(f"{self.report} has no --{idle}", hint=f"give --{taken}", parameter=idle)
             prompts = None if self.prompt is None else counts(self.prompt, "prompt")
             axes |= self._axes(*_CELLS) | ({} if prompts is None else {"prompt": prompts})
         fixed = {name: getattr(self, name) for name in ("weights", "activations", "memory_bytes", "towers")}

@@ -9,6 +9,8 @@ from kvcalc.render.layout import Text
 from kvcalc.render.tables import grid, heading, note_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kvcalc.core.reports.sweep import SweepReport
     from kvcalc.render.layout import Part
 
@@ -17,14 +19,15 @@ __all__ = ["parts"]
 _MOST_ROWS = 200
 # Columns that a table has room for, of those that the rows have.
 _SHOWN = (
-    "model", "gpu", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "kv_dtype",
+    "model", "gpu", "engine", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel",
+    "kv_dtype", "draft", "method", "gamma", "acceptance", "accepted_length", "draft_rate",
     "replicas", "routing", "rate", "seed", "max_num_seqs", "max_num_batched_tokens", "batch", "context", "prompt",
     "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_s_per_sequence", "ideal_s", "limiter", "fits", "max_batch",
     "max_context", "kv.total_bytes", "weights.total_bytes", "summary.ttft_s.p95", "summary.tpot_s.p95",
     "summary.output_tokens_per_s", "summary.cache_used_share", "summary.preemptions", "error",
 )  # fmt: skip
-
-
+# Of these, the ones that vary.
+_VARIED = ("engine", "draft", "method", "gamma", "acceptance", "accepted_length", "draft_rate")
 _NAMES = {
     "summary.ttft_s.p95": "TTFT p95",
     "summary.tpot_s.p95": "TPOT p95",
@@ -48,7 +51,7 @@ def parts(report: SweepReport) -> list[Part]:
         title = f"{report.report}: {counted(report.points, 'point')} saved to {report.saved}"
         return [heading(title), *note_lines(report.notes)]
     rows = report.rows[:_MOST_ROWS]
-    columns = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
+    columns = [name for name in _SHOWN if _is_shown(name, rows)]
     cells = [[_text(name, row.get(name)) for name in columns] for row in rows]
     names = [_NAMES.get(name, name) for name in columns]
     notes = [*report.notes]
@@ -62,6 +65,11 @@ def parts(report: SweepReport) -> list[Part]:
         *_best(report, columns),
         *note_lines(notes),
     ]
+
+
+def _is_shown(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    values = {row.get(name) for row in rows}
+    return len(values) > 1 if name in _VARIED else values != {None} and bool(values)
 
 
 def _best(report: SweepReport, columns: list[str]) -> list[Part]:
