@@ -20,6 +20,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 SIZE = ("size", "--model", "llama2-70b")
 TRAFFIC = ("traffic", "--model", "llama2-7b")
 DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
+MEASURED = ("check", "--measured", "9tok/s", "--model", "llama2-70b", "--gpu", "h100-sxm")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,8 @@ DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
         (("gpus", "validate", "nowhere.yaml"), "cannot be read", ""),
         (("models", "shwo"), "shwo", ""),
         (("check", "--measured", "9tok/s", "--tolerance", "1%"), "of no use with --measured", ""),
+        ((*MEASURED, "--prompt", "9"), "a decode has no prompt here", "give --context"),
+        ((*MEASURED, "--phase", "prefill", "--context", "9"), "a prefill has no context here", "give --prompt"),
         (("check", "--tolerance", "inf"), "tolerance must be a number, not 'inf'", ""),
         (("check", "x.yaml", "--measured", "9tok/s"), "of no use with --measured", ""),
         ((*DECODE, "--price", "nan"), "price must be a number, not 'nan'", ""),

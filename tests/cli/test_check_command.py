@@ -197,6 +197,18 @@ def test_junit_xml_has_a_case_for_each_assertion(run):
     assert [(case.get("file"), case.get("line")) for case in failed] == [("kvcalc.checks.yaml", "9")]
 
 
+def test_junit_xml_has_a_failed_case_for_each_figure_that_got_worse(run):
+    text = _one("decode.tokens_per_s: {min: 1}, fits: true")
+    old = json.loads(run(text, "--json")[1])
+    old["checks"][0]["actual"] *= 2
+    Path("old.json").write_text(json.dumps(old), encoding="utf-8")
+    assert run(text, "--against", "old.json", "--junit", "checks.xml")[0] == 1
+    suite = ET.parse("checks.xml").getroot().find("testsuite")  # noqa: S314  our own file
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    (failed,) = [case for case in suite if case.find("failure") is not None]
+    assert failed.get("name").endswith("decode.tokens_per_s: since before")
+
+
 def test_github_gets_annotations_and_a_summary(run, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     code, out, err = run(CHECKS.replace("327680", "1").replace("chat", "'a,b: 100%'"), "--github", "--json")

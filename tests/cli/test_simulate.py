@@ -183,6 +183,12 @@ def test_limits_that_no_load_keeps_are_told(capsys):
     assert "no load keeps ttft_p95" in found["notes"][0]
 
 
+def test_the_first_of_several_limits_that_break_is_named(capsys):
+    slo = "tpot_p95=1us,ttft_p95=1us"
+    found = _json(capsys, *SMALL, "--find-capacity", "--slo", slo)["capacity"]
+    assert found["broken"] == "tpot_p95"
+
+
 def test_prefill_and_decode_apart_take_the_network(capsys):
     found = _json(capsys, *SMALL, "--prefill-replicas", "1", "--transfer-rate", "50GB/s")
     assert [row["role"] for row in found["replicas"]] == ["prefill", "decode"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvcalc.core.errors import KvcalcError
 from kvcalc.engines.logs import Printed, decoded, model_names, read_log
 from kvcalc.engines.logs.text import plain_text
+from kvcalc.engines.logs.values import size_gib
 from kvcalc.plan.reconcile import reconcile_report
 
 # Lines as public logs have them; the engine's version beside each.
@@ -457,3 +458,8 @@ def test_ten_megabytes_take_less_than_two_seconds(unit):
 def test_numbers_below_ten_megabytes_of_noise_are_found():
     text = TRAFFIC * (5 * MEBIBYTE // len(TRAFFIC))
     assert [found.engine for found in read_log(text + VLLM_V1 + text)] == ["vllm"]
+
+
+def test_half_of_a_last_digit_is_in_the_unit_of_its_number() -> None:
+    assert size_gib("512.00", "MiB", 1) == Printed(value=0.5, half_step=0.005 / 1024, line=1)
+    assert size_gib("22.5", "GiB", 1).half_step == 0.05

@@ -51,3 +51,25 @@ def test_a_quantisation_of_params_that_has_no_counterpart_is_refused() -> None:
     assert _from_params(quantization={"qformat_weight": "fp8_e4m3"}).weight_formats["mlp"] == "fp8"
     with pytest.raises(UnsupportedError, match="quantization"):
         _from_params(quantization={"qformat_weight": "int3"})
+
+
+def test_a_map_of_every_patch_has_biases_where_nothing_is_said_and_a_merger_has_none() -> None:
+    """LLaVA's two maps to 4,096 and Mistral's merger, by ``adapter_bias``."""
+    tower = {
+        "hidden_size": 1024, "num_channels": 3, "image_size": 1024, "patch_size": 16, "intermediate_size": 4096,
+        "num_hidden_layers": 24, "num_attention_heads": 16,
+    }  # fmt: skip
+
+    def count(**keys: object) -> int:
+        (seen,) = _from_params(vision_encoder=tower | keys).towers
+        return seen.parameters
+
+    assert count() == count(adapter_bias=True) == count(adapter_bias=False) + 2 * 4096
+    merged = count(spatial_merge_size=2)
+    assert merged == count(spatial_merge_size=2, adapter_bias=False)
+    assert merged == count(spatial_merge_size=2, adapter_bias=True) - 2 * 4096
+
+
+def test_params_that_tell_no_longest_context_are_of_128_000_tokens() -> None:
+    assert _from_params().context_limit == 128_000
+    assert _from_params(max_seq_len=32768).context_limit == 32768

@@ -155,3 +155,17 @@ def test_hyper_connections_mix_as_many_streams_as_the_config_says() -> None:
     hidden, layers = like["hidden_size"], like["num_hidden_layers"]
     each, last = 2 * 2 * (16 - 4) * hidden + 2 * 2 * (4 - 2), (16 - 4) * hidden + (4 - 2)
     assert counts[1] - counts[0] == layers * each + last
+
+
+@pytest.mark.parametrize(
+    ("scaling", "positions"),
+    [
+        ({"type": "linear", "factor": 2.0}, 8192),
+        ({"rope_type": "dynamic", "factor": 2.5}, 10_240),
+        ({"rope_type": "dynamic", "factor": 1.0}, None),
+        ({"rope_type": "yarn", "factor": 2.0}, None),
+    ],
+)
+def test_linear_and_dynamic_scaling_stretch_the_positions(scaling: dict[str, Any], positions: int | None) -> None:
+    model = _model("llama", 2, intermediate_size=48, rope_scaling=scaling)
+    assert (model.context_limit, model.rotary_positions) == (4096, positions)

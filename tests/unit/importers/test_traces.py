@@ -189,3 +189,10 @@ def test_a_time_beyond_any_trace_is_refused(tmp_path):
 def test_a_row_that_does_not_end_is_refused_before_it_is_read_whole(tmp_path, name, text):
     with pytest.raises(ProfileError, match="500,000 characters in one row"):
         _read(tmp_path, text, name)
+
+
+@pytest.mark.parametrize("name", ["trace.tsv", "TRACE.TSV"])
+def test_tabs_are_between_the_cells_of_a_tsv_whatever_the_case_of_its_ending(tmp_path, name):
+    columns = TraceColumns(prompt="in, all", output="out")
+    (found,) = _read(tmp_path, "in, all\tout\n5\t6\n", name, columns=columns, times=[0.0])
+    assert (found.prompt_tokens, found.output_tokens) == (5, 6)

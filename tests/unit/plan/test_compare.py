@@ -9,6 +9,7 @@ import pytest
 import kvcalc
 from kvcalc import api
 from kvcalc.cli.main import main
+from kvcalc.questions.compare import side_labels
 
 
 def _run(arguments, capsys):
@@ -145,3 +146,9 @@ def test_options_of_the_engine_are_those_of_fit_and_refused_without_a_model(caps
         main(["compare", "h100-sxm", "h200", "--max-model-len", "16384"])
     assert done.value.code == 2
     assert "--max-model-len is of an engine" in capsys.readouterr().err
+
+
+def test_a_label_names_the_model_then_its_gpus_then_the_rest():
+    first, second = {"model": "a", "gpu": "h"}, {"model": "b", "gpu": "h", "gpus": "4", "kv_dtype": "fp8"}
+    assert side_labels([first, second]) == ["a h", "b 4xh kv-dtype=fp8"]
+    assert side_labels([{"gpu": "h", "price": "2"}, {"gpu": "k", "price": "3"}]) == ["h price=2", "k price=3"]

@@ -177,3 +177,14 @@ def test_the_queue_over_time_is_the_time_that_requests_spent_in_it():
         again_s = max(0.0, min(row.end_s, 2.0) - max(row.start_s, 1.75))
         expected_s = sum(spent for spent in spent_s if spent > 0) - again_s
         assert row.waiting_requests * (row.end_s - row.start_s) == pytest.approx(expected_s, abs=1e-9)
+
+
+def test_of_several_replicas_the_figures_are_the_mean_of_one():
+    """From 1 s to 4 s one of two replicas ran two sequences in five blocks for 2 s."""
+    metrics = _metrics(replicas=2)
+    metrics.finished(_served())
+    metrics.runs([_run()])
+    found = metrics.summary(gpus=2, memory_bytes=2**30)
+    assert found.busy_share == pytest.approx(2 / 6)
+    assert found.mean_running_requests == pytest.approx(2 * 2 / 6)
+    assert found.cache_used_share == pytest.approx(5 * 2 / (10 * 6))
