@@ -7,11 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import ProfileError, UnknownNameError
+from kvcalc.core.errors import ProfileError, UnknownNameError, UnsupportedError
+from kvcalc.core.formats import parse_format
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.units import label_bytes
 from kvcalc.profiles.origins import note_origin
 from kvcalc.profiles.reader import expanded
+from kvcalc.profiles.spellings import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,20 +40,23 @@ _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
 
 
-def load_model(source: str | Path | ModelProfile, *, settings: Sequence[str] = ()) -> ModelProfile:
+def load_model(
+    source: str | Path | ModelProfile, *, settings: Sequence[str] = (), weights: str | None = None
+) -> ModelProfile:
     """Return a model.
 
     Args:
         source: a catalogue name or alias (the Hugging Face id), a profile file, a Hugging Face ``config.json``, a
             ``.gguf`` or ``.safetensors`` file, a folder that holds a checkpoint; or a profile, which is passed through.
         settings: fields to replace, as ``path=value``.
+        weights: the weights that are asked for: they count, not those that a catalogue name says.
 
     Raises:
         UnknownNameError: no such model.
-        UnsupportedError: an architecture that is not known.
+        UnsupportedError: an architecture that is not known, or a name whose mixture only its file tells.
         ProfileError: a file that cannot be read.
     """
-    model = source if isinstance(source, ModelProfile) else _read_model(source)
+    model = source if isinstance(source, ModelProfile) else _read_model(source, weights)
     if not settings:
         return model
     from kvcalc.profiles.loader import override_model
@@ -82,7 +87,7 @@ def load_hardware(
     return hardware if memory_bytes is None else hardware.with_memory(memory_bytes)
 
 
-def catalogue_model(name: str, *, is_base: bool = False) -> ModelProfile:
+def catalogue_model(name: str, *, is_base: bool = False, weights: str | None = None) -> ModelProfile:
     """Return a model of the catalogue, by its name, another spelling or an alias: nothing is fetched.
 
     A name that says how the weights are stored gives the model with weights of that format, and a note.
@@ -90,9 +95,11 @@ def catalogue_model(name: str, *, is_base: bool = False) -> ModelProfile:
     Args:
         name: the name.
         is_base: the model as its own checkpoint has it, whatever format the name says.
+        weights: the weights that are asked for, as for `load_model`.
 
     Raises:
         UnknownNameError: no such model.
+        UnsupportedError: a name that gives a publisher's own mixture, and no weights are asked for.
     """
     from kvcalc.profiles.loader import load_model_file
 
@@ -101,7 +108,7 @@ def catalogue_model(name: str, *, is_base: bool = False) -> ModelProfile:
     model = _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
     if match.alias.lower() != entry.path.stem:
         model = _under(model, match.alias)
-    return model if is_base else _as_typed(model, name.strip(), match)
+    return model if is_base else _as_typed(model, name.strip(), match, weights)
 
 
 def _under(model: ModelProfile, alias: str) -> ModelProfile:
@@ -113,25 +120,53 @@ def _under(model: ModelProfile, alias: str) -> ModelProfile:
     return stored_as(model, own["weights"])[0] if own.get("weights") else model
 
 
-def _as_typed(model: ModelProfile, name: str, match: Match) -> ModelProfile:
-    """Return a model as its name says that the weights are stored, with a note of what the name was taken for."""
+def _as_typed(model: ModelProfile, name: str, match: Match, weights: str | None) -> ModelProfile:
+    """Return a model as its name says that weights and cache are stored, with a note of what the name is taken for."""
     from kvcalc.plan.formats import stored_as
-    from kvcalc.profiles.spellings import words
+    from kvcalc.profiles.name_index import is_other_version
 
-    reading = match.reading
-    if name.lower() == match.alias.lower():
-        return model
-    told = f"{name} is taken for {model.name}"
-    if reading.weights:
+    reading, note = match.reading, f"{name} is taken for {model.name}"
+    is_short = "/" not in name and reading.key in (words(match.alias), words(match.alias.rpartition("/")[2]))
+    if name.lower() == match.alias.lower() or (is_short and ":" not in name and not reading.weights):
+        note = f"{note}, which has its shape" if is_other_version(match.alias, model.name) else ""
+    elif weights is None and reading.mixture:
+        raise _unknown_mixture(model, name, reading.mixture)
+    elif weights is None and reading.weights:
         model, stored = stored_as(model, reading.weights)
-        told += f", {stored}"
-    elif reading.unsaid:
-        told += f" with the weights of its checkpoint: --weights says which {reading.unsaid.upper()} it is"
-    elif ":" in name:
-        told += " with the weights of its checkpoint; most of Ollama's files are Q4_K_M: --weights q4_k_m"
-    elif "/" not in name and reading.key in (words(match.alias), words(match.alias.rpartition("/")[2])):
-        return model
-    return replace(model, notes=(*model.notes, told))
+        note += f", {stored}"
+    elif weights is None and reading.unsaid:
+        note += f" with the weights of its checkpoint: --weights says which {reading.unsaid.upper()} it is"
+    elif weights is None and _is_of_ollama(name):
+        note += f" with the weights of its checkpoint{_ollama_weights(model, name)}"
+    if reading.kv:
+        model = replace(model, kv_dtype=reading.kv)
+        note += f"; by its name its cache is in {reading.kv}, unless said otherwise"
+    return replace(model, notes=(*model.notes, note)) if note else model
+
+
+def _unknown_mixture(model: ModelProfile, name: str, mixture: str) -> UnsupportedError:
+    from kvcalc.engines.llama_cpp.recipes import find_recipe
+
+    recipe = find_recipe(mixture.removeprefix("UD-").replace("_XL", "_M"))
+    near = "" if recipe is None else f"; -m {model.name} --weights {recipe} is llama.cpp's own recipe"
+    return UnsupportedError(
+        f"the size of {name!r} is not known: {mixture} is its publisher's own mixture of formats",
+        hint=f"give the .gguf file, whose header says it{near}",
+    )
+
+
+def _is_of_ollama(name: str) -> bool:
+    """Whether a name has a tag, as Ollama's have."""
+    return ":" in name and "://" not in name
+
+
+def _ollama_weights(model: ModelProfile, name: str) -> str:
+    """Say in which format Ollama's file of a tag is, where it is another than the checkpoint's."""
+    if any(parse_format(own).unit == "fp4" for own in model.weight_formats.values()):
+        return ", which Ollama's file has too"
+    if "qat" in words(name).split():
+        return "; files trained for it are Q4_0: --weights q4_0"
+    return "; most of Ollama's files are Q4_K_M: --weights q4_k_m"
 
 
 def catalogue_hardware(name: str) -> HardwareProfile:
@@ -240,14 +275,14 @@ def shipped_calibrations() -> list[Calibration]:
     return [load_calibration_file(path, trusted=True) for path in sorted(shipped_folder("calibration").glob("*.yaml"))]
 
 
-def _read_model(source: str | Path) -> ModelProfile:
+def _read_model(source: str | Path, weights: str | None) -> ModelProfile:
     path = _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES)
     if path is not None:
         _note_path("model", source, path)
         return _read_model_file(path)
     name = str(source)
     try:
-        return catalogue_model(name)
+        return catalogue_model(name, weights=weights)
     except UnknownNameError as unknown:
         folder = expanded(name)
         if name.strip() and _exists(folder / "config.json"):

@@ -112,7 +112,8 @@ def run_formats(
 def stored_as(model: ModelProfile, weights: str) -> tuple[ModelProfile, str]:
     """Return a model whose checkpoint stores its weights so, and in words what that is.
 
-    A checkpoint that stores its matrices in a format of that width already is left as it is.
+    A checkpoint that stores its matrices in a format of that width already is left as it is, and so is a part that
+    ``weights`` names an exception for.
 
     Args:
         model: the model.
@@ -124,17 +125,34 @@ def stored_as(model: ModelProfile, weights: str) -> tuple[ModelProfile, str]:
     """
     formats = run_formats(model, weights=weights)
     stored = {parse_format(name).unit for name in model.weight_formats.values()}
-    if formats.weights.unit in stored and formats.weights.unit not in _PLAIN:
+    plain = formats.weights.unit in _PLAIN
+    if formats.weights.unit in stored and not plain and "," not in weights:
         return model, "which stores its weights so"
-    named = {part: formats.of(part).name for part in parameters(model)}
+    named = {part: _kept(model, part, formats, weights) for part in parameters(model)}
+    if plain and set(named.values()) == {formats.weights.name}:
+        whole = replace(model, dtype=formats.weights.name, weight_formats={}, activation_dtype=None)
+        return whole, f"with weights in {whole.dtype}"
     own = {part: name for part, name in named.items() if name != model.dtype}
     multiplied = formats.activations.name
     activations = None if multiplied == run_dtype(model, None) else multiplied
     changed = replace(model, weight_formats=own, activation_dtype=activations)
     if formats.recipe:
         return changed, f"with weights in {formats.recipe.upper()}"
-    kept = ", ".join(part for part in named if part not in own)
-    return changed, f"with weights in {formats.weights.name} but {kept} in {model.dtype}; its config.json says exactly"
+    others: dict[str, list[str]] = {}
+    for part, name in named.items():
+        others.setdefault(name, []).append(part)
+    others.pop(formats.weights.name, None)
+    parts = " and ".join(f"{', '.join(alike)} in {_short(parse_format(name))}" for name, alike in others.items())
+    but = f" but {parts}" if parts else ""
+    return changed, f"with weights in {formats.weights.name}{but}; its config.json says exactly"
+
+
+def _kept(model: ModelProfile, part: str, formats: Formats, weights: str) -> str:
+    """Return the format of a part: the checkpoint's own where it has the width of an exception for that part."""
+    asked, own = formats.of(part), model.weight_formats.get(part)
+    if own is not None and f",{part}=" in weights and parse_format(own).unit == asked.unit:
+        return own
+    return asked.name
 
 
 def _first(*names: str | None) -> str:

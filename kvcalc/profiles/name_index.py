@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from kvcalc.profiles.catalog import Kind
 
-__all__ = ["Names", "Spelling", "key_of", "own_names", "profile_names", "spellings"]
+__all__ = ["Names", "Spelling", "is_other_version", "key_of", "own_names", "profile_names", "spellings"]
 
 _ALIASES = re.compile(r"^aliases: *\[([^\]]*)\]", re.MULTILINE)
+_VERSION = re.compile(r"\d+(?:\.\d+)?")
 _TITLE = re.compile(r"^title: *(.+?) *$", re.MULTILINE)
 _MEMORY = re.compile(r"^memory_label_bytes: *([\d.e]+)", re.MULTILINE)
 
@@ -50,6 +51,16 @@ class Spelling(NamedTuple):
 def key_of(name: str, kind: Kind) -> str:
     """Return the words of a name, those of a card without its vendor."""
     return card_words(name) if kind == "hardware" else words(name)
+
+
+def is_other_version(alias: str, name: str) -> bool:
+    """Whether an alias has none of a version that a profile's name has: a model of that shape and another name.
+
+    >>> is_other_version("allenai/Olmo-3-32B-Think", "olmo-3.1-32b"), is_other_version("Qwen/Qwen3-8B", "qwen3-8b")
+    (True, False)
+    """
+    versions = [{float(word) for word in words(each).split() if _VERSION.fullmatch(word)} for each in (alias, name)]
+    return not versions[1] <= versions[0]
 
 
 def profile_names(kind: Kind) -> list[Names]:

@@ -40,11 +40,15 @@ class Reading:
         key: the words of the model's name, joined by blanks.
         weights: what the name says of the weights, as ``--weights`` takes it; empty where it says nothing.
         unsaid: a kind of file that the name gives, but not in which format; empty where there is none.
+        mixture: a mixture of the publisher's own, which no name tells the bytes of; empty where there is none.
+        kv: what the name says of the cache, as ``--kv-dtype`` takes it; empty where it says nothing.
     """
 
     key: str
     weights: str = ""
     unsaid: str = ""
+    mixture: str = ""
+    kv: str = ""
 
 
 def words(name: str) -> str:
@@ -75,8 +79,16 @@ def _exl(match: re.Match[str]) -> str:
 
 def _recipe(match: re.Match[str]) -> str:
     """Spell a recipe of llama.cpp; publishers' own mixtures (UD, XL) have no bytes that a name tells."""
-    kind = match["recipe"].replace(" ", "_").replace("q_", "q", 1)
-    return "" if match["own"] or kind.endswith("_xl") else kind
+    return "" if _MIXTURE.search(match[0]) else _spelled(match["recipe"])
+
+
+def _spelled(recipe: str) -> str:
+    return recipe.replace(" ", "_").replace("q_", "q", 1)
+
+
+_RECIPE = r"i?q \d(?: [01]| k(?: xs| s| m| l| xl)?| xxs| xs| s| m| nl)?|tq [12] 0"
+# Recipes of publishers: Unsloth's dynamic ones, and extra large ones.
+_MIXTURE = re.compile(rf"\b(?:(?P<dynamic>ud) (?P<recipe>{_RECIPE})|(?P<large>q \d k xl))$")
 
 
 def _fixed(weights: str) -> Callable[[re.Match[str]], str]:
@@ -87,6 +99,7 @@ def _fixed(weights: str) -> Callable[[re.Match[str]], str]:
 _FORMATS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(rf"(?:^| )(?:{pattern})$"), meaning)
     for pattern, meaning in (
+        (r"mx ?fp 4 q (?P<bits>[48])(?: mlx)?", lambda match: f"mlx-{match['bits']}bit,experts=mxfp4"),
         (r"nv ?fp 4 ?a 16", _fixed("nvfp4a16")),
         (r"nv ?fp 4(?: qad)?(?: v \d)?|fp 4(?: v \d)?", _fixed("nvfp4")),
         (r"w mx ?fp 4 a fp 8|mx ?fp 4(?: moe)?", _fixed("mxfp4-w4a4")),
@@ -113,7 +126,7 @@ _FORMATS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = t
         (r"(?P<bits>[\d.]+) ?bpw(?: h \d)? exl ?(?P<kind>[23])", _exl),
         (r"exl ?[23]", _fixed("")),
         (r"(?:ggml|gguf)", _fixed("")),
-        (r"(?P<own>ud )?(?P<recipe>i?q \d(?: [01]| k(?: xs| s| m| l| xl)?| xxs| xs| s| m| nl)?|tq [12] 0)", _recipe),
+        (rf"(?:ud )?(?P<recipe>{_RECIPE})", _recipe),
         (r"bf 16", _fixed("bf16")),
         (r"f(?:p|loat)? ?16", _fixed("fp16")),
         (r"f(?:p|loat)? ?32", _fixed("fp32")),
@@ -124,7 +137,8 @@ _TUNED = re.compile(
     r"(?:^| )(?:instruct|chat|it|base|pt|hf|think|thinking|reasoning|latest|unsloth|quantized|qat|mtp|i 1|imatrix|imat"
     r"|ct|original|mlx|dwq|text)$"
 )
-_UNSAID = re.compile(r"(?:^| )(gguf|ggml|mlx|exl ?[23]|ud i?q \d k xl)\b")
+_UNSAID = re.compile(r"(?:^| )(gguf|ggml|mlx|exl ?[23])\b")
+_CACHE_IN_FP8 = re.compile(r" fp 8(?: (?:dynamic|static))* kv\b")
 
 
 def readings(name: str) -> Iterator[Reading]:
@@ -140,13 +154,21 @@ def readings(name: str) -> Iterator[Reading]:
     key = words(path.rpartition("/")[2].removesuffix(".gguf"))
     yield Reading(key)
     unsaid = _UNSAID.search(key)
-    weights = ""
+    kv = "fp8" if _CACHE_IN_FP8.search(key) else ""
+    weights = mixture = ""
     for _ in range(_MOST_ENDINGS):
+        mixture = mixture or _mixture(key)
         shorter, stored = _without_ending(key)
         if shorter == key or not shorter:
             return
         key, weights = shorter, stored or weights
-        yield Reading(key, weights, "" if weights or unsaid is None else unsaid[1])
+        yield Reading(key, weights, "" if weights or unsaid is None else unsaid[1], mixture, kv)
+
+
+def _mixture(key: str) -> str:
+    """Return the publisher's own mixture that words end in, as its files are named; empty where they end in none."""
+    own = _MIXTURE.search(key)
+    return "" if own is None else f"{'UD-' if own['dynamic'] else ''}{_spelled(own['recipe'] or own['large']).upper()}"
 
 
 def _without_ending(key: str) -> tuple[str, str]:

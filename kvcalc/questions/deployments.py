@@ -67,7 +67,7 @@ def deployment(
         raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
     with about("model"):
-        loaded = load_model(model, settings=mine)
+        loaded = load_model(model, settings=mine, weights=weights)
     if towers is False:
         loaded = loaded.text_only("--no-towers, an engine's --language-model-only")
     with about("gpu"):

@@ -140,6 +140,71 @@ def test_a_16_bit_copy_of_a_quantised_checkpoint_is_plain() -> None:
     assert kvcalc.load_model("lmsys/gpt-oss-20b-bf16").weight_formats == {}
 
 
+def test_a_16_bit_copy_runs_in_its_own_format() -> None:
+    copy = kvcalc.load_model("llama3.1:8b-instruct-fp16")
+    assert (copy.dtype, copy.weight_formats) == ("fp16", {})
+    assert copy.notes[-1] == "llama3.1:8b-instruct-fp16 is taken for llama3.1-8b, with weights in fp16"
+
+
+@pytest.mark.parametrize("owner", ["amd/Llama-3.1-8B-Instruct-FP8-KV", "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-KV"])
+def test_a_name_with_a_cache_in_fp8_declares_it(owner: str) -> None:
+    named = kvcalc.deployment(owner)
+    assert (named.formats.key.name, named.formats.value.name, named.model.weight_formats["mlp"]) == (
+        "fp8",
+        "fp8",
+        "fp8",
+    )
+    assert "its cache is in fp8" in named.model.notes[-1]
+    assert kvcalc.deployment(owner, kv_dtype="bf16").formats.key.name == "bf16"
+    assert kvcalc.load_model(owner.removesuffix("-KV")).kv_dtype is None
+
+
+# The files of mlx-community/gpt-oss-20b-MXFP4-Q8 and -Q4: attention, tables and head in groups of 64, experts as they are.
+@pytest.mark.parametrize("bits", [8, 4])
+def test_mlx_quantises_all_but_the_experts(bits: int) -> None:
+    named, base = kvcalc.load_model(f"mlx-community/gpt-oss-20b-MXFP4-Q{bits}"), kvcalc.load_model("gpt-oss-20b")
+    assert named.weight_formats == {
+        **dict.fromkeys(("attention", "embedding", "head"), f"int{bits}-g64-zp"),
+        "experts": base.weight_formats["experts"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "mixture", "recipe"),
+    [
+        ("unsloth/DeepSeek-R1-GGUF:UD-IQ1_S", "UD-IQ1_S", "iq1_s"),
+        ("unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL", "UD-Q4_K_XL", "q4_k_m"),
+        ("unsloth/Qwen3-8B-GGUF:Q4_K_XL", "Q4_K_XL", "q4_k_m"),
+    ],
+)
+def test_a_publishers_own_mixture_is_refused_but_for_asked_weights(name: str, mixture: str, recipe: str) -> None:
+    with pytest.raises(kvcalc.UnsupportedError, match=f"{mixture} is its publisher's own mixture") as caught:
+        kvcalc.load_model(name)
+    assert f"--weights {recipe} is" in caught.value.hint
+    assert kvcalc.deployment(name, weights=recipe).formats.recipe == recipe
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("gemma3:27b-it-qat", "--weights q4_0"),
+        ("gemma3:27b", "--weights q4_k_m"),
+        ("gpt-oss:20b", "which Ollama's file has too"),
+        ("https://huggingface.co/Qwen/Qwen3-8B", "taken for qwen3-8b"),
+        ("allenai/Olmo-3-32B-Think", "taken for olmo-3.1-32b, which has its shape"),
+        ("olmo 3 32b", "taken for olmo-3.1-32b, which has its shape"),
+    ],
+)
+def test_a_note_says_of_a_name_no_more_than_it_means(name: str, end: str) -> None:
+    assert kvcalc.load_model(name).notes[-1].endswith(end)
+
+
+def test_asked_weights_count_and_not_those_of_the_name() -> None:
+    asked = kvcalc.deployment("llama3.1-8b-awq", weights="bf16")
+    assert asked.model.notes[-1] == "llama3.1-8b-awq is taken for llama3.1-8b"
+    assert asked.model.weight_formats == {}
+
+
 def test_an_alias_that_is_spelled_otherwise_keeps_its_own_fields() -> None:
     assert kvcalc.load_model("Qwen/Qwen2.5-7B-Instruct-AWQ").context_limit == 32_768
     assert kvcalc.load_model("Qwen2.5 7B").context_limit == 131_072
