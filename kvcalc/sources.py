@@ -35,7 +35,7 @@ __all__ = [
     "shipped_calibrations",
 ]
 
-_MOST_KEPT = 256
+_MAX_KEPT = 256
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
 
@@ -205,21 +205,21 @@ def _note_path(kind: Kind, source: str | Path, path: Path) -> None:
 
 
 # Shipped files don't change while kvcalc runs: what is asked about over and over is read once.
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _shipped_model(path: Path) -> ModelProfile:
     from kvcalc.profiles.loader import load_model_file
 
     return load_model_file(path, trusted=True)
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _shipped_hardware(path: Path) -> HardwareProfile:
     from kvcalc.profiles.loader import load_hardware_file
 
     return load_hardware_file(path, trusted=True)
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _shipped_calibration(path: Path) -> Calibration:
     from kvcalc.profiles.loader import load_calibration_file
 

@@ -30,8 +30,8 @@ _Result = TypeVar("_Result")
 # Tasks handed out and not yet back, for each worker: enough that none waits for the next.
 _AHEAD = 4
 # Pools that may break one after another before the tasks are taken to be what breaks them.
-_MOST_BREAKS = 3
-_MOST_WORKERS = 1024
+_MAX_BREAKS = 3
+_MAX_WORKERS = 1024
 _CONNECT = "10s"
 # How often those who do the tasks are looked after while no result comes.
 _LOOK_EVERY_S = 1.0
@@ -41,7 +41,7 @@ _ANSWER_S = 10.0
 _CLOSE_S = 1.0
 # ``inproc`` is a scheduler in this process.
 _ADDRESS = re.compile(r"inproc://\S+|(?:tcp|tls)://(?:\[[^\]/\s]+\]|[^\[\]:/\s]+):(\d{1,5})")
-_MOST_PORT = 65_535
+_MAX_PORT = 65_535
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
 
 
@@ -94,7 +94,7 @@ def run_tasks(
                 yield from _run(function, workforce, left, todo, under_way, most=workers * _AHEAD)
         except BrokenProcessPool:
             breaks += 1
-            if breaks > _MOST_BREAKS:
+            if breaks > _MAX_BREAKS:
                 raise KvcalcError(
                     f"worker processes ended {breaks} times without a result",
                     hint="they may have run out of memory: try fewer with --workers",
@@ -138,8 +138,8 @@ def process_pool(workers: int | None) -> tuple[Callable[[], AbstractContextManag
         InputError: no process, or too many.
     """
     number = len(os.sched_getaffinity(0)) if workers is None else workers
-    if not 1 <= number <= _MOST_WORKERS:
-        raise InputError(f"workers must be from 1 to {_MOST_WORKERS:,}, not {number}")
+    if not 1 <= number <= _MAX_WORKERS:
+        raise InputError(f"workers must be from 1 to {_MAX_WORKERS:,}, not {number}")
     return (None if number == 1 else partial(_processes, number)), number
 
 
@@ -178,7 +178,7 @@ def cluster_pool(address: str) -> tuple[Callable[[], AbstractContextManager[Pool
     except ImportError:
         raise InputError("a cluster needs Dask", hint="pip install 'kvcalc[cluster]'") from None
     address_parts = _ADDRESS.fullmatch(address)
-    if address_parts is None or not 1 <= int(address_parts[1] or 1) <= _MOST_PORT:
+    if address_parts is None or not 1 <= int(address_parts[1] or 1) <= _MAX_PORT:
         raise _no_scheduler(address, "not an address of the form tcp://HOST:PORT")
     with _connected(address) as client:
         threads = sum(client.nthreads().values())

@@ -11,11 +11,11 @@ from kvcalc.core.errors import InputError
 if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost
 
-_MOST_SECONDS = 3600
+_MAX_SECONDS = 3600
 # Compute and memory overlap wholly: the larger counts alone.
-LEAST_SUM_SHARE = 0.5
+MIN_SUM_SHARE = 0.5
 
-__all__ = ["LEAST_SUM_SHARE", "Calibration", "Interval", "Measured", "Reach", "kind_of"]
+__all__ = ["MIN_SUM_SHARE", "Calibration", "Interval", "Measured", "Reach", "kind_of"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -36,12 +36,12 @@ class Reach:
     bandwidth_share: float
     flop_share: float
     call_s: float = 0.0
-    sum_share: float = LEAST_SUM_SHARE
+    sum_share: float = MIN_SUM_SHARE
 
     def __post_init__(self) -> None:
         _check_shares(self, "bandwidth_share", "flop_share", "sum_share")
-        if self.sum_share < LEAST_SUM_SHARE:
-            raise InputError(f"sum_share must be from {LEAST_SUM_SHARE} to 1, not {self.sum_share}")
+        if self.sum_share < MIN_SUM_SHARE:
+            raise InputError(f"sum_share must be from {MIN_SUM_SHARE} to 1, not {self.sum_share}")
         _check_times(self, "call_s")
 
 
@@ -140,8 +140,8 @@ def _check_shares(holder: object, *names: str) -> None:
 def _check_times(holder: object, *names: str) -> None:
     for name in names:
         seconds = getattr(holder, name)
-        if not 0 <= seconds <= _MOST_SECONDS:
-            raise InputError(f"{name} must be from 0 to {_MOST_SECONDS} s, not {seconds}")
+        if not 0 <= seconds <= _MAX_SECONDS:
+            raise InputError(f"{name} must be from 0 to {_MAX_SECONDS} s, not {seconds}")
 
 
 def kind_of(op: OpCost) -> str:

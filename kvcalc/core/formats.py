@@ -127,7 +127,7 @@ def _table() -> dict[str, Format]:
 
 FORMATS = _table()
 _GROUPED = ("int2", "int3", "int4", "int5", "int6", "int8", "fp8", "fp4")
-_MOST_DIGITS, _MOST_BITS = 20, 16
+_MAX_DIGITS, _MAX_BITS = 20, 16
 
 _ALIASES = {
     "bfloat16": "bf16",
@@ -249,7 +249,7 @@ def _bits_per_weight(key: str) -> Format | None:
     if method not in ("exl2", "exl3") or not bits.endswith("bpw") or not _whole(whole) or not _whole(parts or "0"):
         return None
     hundredths = round(float(f"{whole}.{parts or 0}") * 100)
-    if not 0 < hundredths <= _MOST_BITS * 100:
+    if not 0 < hundredths <= _MAX_BITS * 100:
         raise InputError(f"{key!r} has no usable number of bits", hint="for example exl3-4.0bpw")
     same = gcd(hundredths, 800)
     return Format(key, 800 // same, hundredths // same, "int4" if hundredths <= 4 * 100 else "int8")
@@ -271,4 +271,4 @@ def _mixed(key: str) -> Format | None:
 
 
 def _whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS

@@ -34,7 +34,7 @@ _WIDER = {
 
 # What CUDA's total is short of nvidia-smi's: 224 MiB (V100) to 767 MiB (A100), 0.4 % on the largest cards. Source: the
 # cards of the catalogue for which both are known.
-_LEAST_CUDA_RESERVE, _MOST_CUDA_RESERVE, _MOST_CUDA_RESERVE_SHARE = 224 * MIB, 768 * MIB, 0.004
+_MIN_CUDA_RESERVE, _MAX_CUDA_RESERVE, _MAX_CUDA_RESERVE_SHARE = 224 * MIB, 768 * MIB, 0.004
 
 
 @cache
@@ -149,8 +149,8 @@ class HardwareProfile:
         if shares:
             return int(shares[-1].least_share * total), int(shares[-1].most_share * total)
         if self.vendor == "nvidia":
-            reserve = max(_MOST_CUDA_RESERVE, int(_MOST_CUDA_RESERVE_SHARE * total))
-            return total - reserve, total - _LEAST_CUDA_RESERVE
+            reserve = max(_MAX_CUDA_RESERVE, int(_MAX_CUDA_RESERVE_SHARE * total))
+            return total - reserve, total - _MIN_CUDA_RESERVE
         return total, total
 
     @property

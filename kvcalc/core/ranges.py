@@ -11,11 +11,11 @@ from kvcalc.core.units import parse_count
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-__all__ = ["MOST_ROWS", "check_between", "check_combinations", "parse_counts"]
+__all__ = ["MAX_ROWS", "check_between", "check_combinations", "parse_counts"]
 
 # Rows that a report holds at once: seconds of work, and some hundred MB.
-MOST_ROWS = 10_000
-_MOST = 1_000_000
+MAX_ROWS = 10_000
+_MAX = 1_000_000
 _LARGER = "kvcalc sweep computes larger grids, row by row"
 
 
@@ -31,7 +31,7 @@ def check_between(what: str, value: float, least: float, most: float) -> None:
         raise InputError(f"{what} must be from {least:,} to {most:,}, not {value:,}", parameter=what)
 
 
-def check_combinations(what: str, *axes: Sized, most: int = MOST_ROWS, hint: str = _LARGER) -> None:
+def check_combinations(what: str, *axes: Sized, most: int = MAX_ROWS, hint: str = _LARGER) -> None:
     """Refuse lists whose combinations are too many; they are counted, not made.
 
     Args:
@@ -70,8 +70,8 @@ def parse_counts(text: str, *, what: str) -> tuple[int, ...]:
     for part in text.split(","):
         values = _expand(part.strip(), what)
         named += len(values)
-        if named > _MOST:
-            raise InputError(f"{what}: {text[:60]!r} names more than {_MOST:,} numbers")
+        if named > _MAX:
+            raise InputError(f"{what}: {text[:60]!r} names more than {_MAX:,} numbers")
         found |= dict.fromkeys(values)
     return tuple(found)
 

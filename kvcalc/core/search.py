@@ -11,7 +11,7 @@ __all__ = ["largest", "least_near"]
 
 # One number at a time is multiplied and divided, by less and less.
 _STEPS = (0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.007)
-_LEAST_GAIN = 1e-6
+_MIN_GAIN = 1e-6
 
 
 def least_near(
@@ -42,7 +42,7 @@ def least_near(
                 for factor in (1 + step, 1 / (1 + step)):
                     trial = {**values, name: bounded(name, values[name] * factor)}
                     found = loss(trial)
-                    if found < least * (1 - _LEAST_GAIN):
+                    if found < least * (1 - _MIN_GAIN):
                         values, least, improved = trial, found, True
     return values
 

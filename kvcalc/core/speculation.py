@@ -12,9 +12,9 @@ from kvcalc.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MOST_NODES", "DraftTree", "chain"]
+__all__ = ["MAX_NODES", "DraftTree", "chain"]
 
-MOST_NODES = 1024
+MAX_NODES = 1024
 _ROOT = -1
 
 
@@ -30,8 +30,8 @@ class DraftTree:
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.parents) > MOST_NODES:
-            raise InputError(f"a draft of {len(self.parents):,} tokens is more than {MOST_NODES:,}")
+        if len(self.parents) > MAX_NODES:
+            raise InputError(f"a draft of {len(self.parents):,} tokens is more than {MAX_NODES:,}")
         for node, parent in enumerate(self.parents):
             if not _ROOT <= parent < node:
                 raise InputError(
@@ -53,8 +53,8 @@ class DraftTree:
         for width in widths:
             if width < 1:
                 raise InputError(f"a level of a draft tree has {width} children a node", hint="1 or more")
-            if len(parents) + len(level) * width > MOST_NODES:
-                raise InputError(f"a draft tree of {tuple(widths)} has more than {MOST_NODES:,} nodes")
+            if len(parents) + len(level) * width > MAX_NODES:
+                raise InputError(f"a draft tree of {tuple(widths)} has more than {MAX_NODES:,} nodes")
             start = len(parents)
             parents += [node for node in level for _ in range(width)]
             level = list(range(start, len(parents)))
@@ -129,6 +129,6 @@ def chain(tokens: int) -> DraftTree:
     """
     if tokens < 0:
         raise InputError(f"gamma must be 0 or more, not {tokens}", hint="0 is plain decoding", parameter="gamma")
-    if tokens > MOST_NODES:
-        raise InputError(f"a draft of {tokens:,} tokens is more than {MOST_NODES:,}", parameter="gamma")
+    if tokens > MAX_NODES:
+        raise InputError(f"a draft of {tokens:,} tokens is more than {MAX_NODES:,}", parameter="gamma")
     return DraftTree(parents=tuple(range(_ROOT, tokens - 1)))

@@ -32,7 +32,7 @@ __all__ = [
 
 # How tightly the parts of a text hold together, from a sum to a single number.
 _SUM, _QUOTIENT, _PRODUCT, _ATOM = range(4)
-_MOST_EXACT = 2**53
+_MAX_EXACT = 2**53
 _Number = TypeVar("_Number", int, float)
 
 
@@ -42,7 +42,7 @@ def digits(value: float) -> str:
     >>> digits(3.0), digits(0.5)
     ('3', '0.5')
     """
-    return str(int(value)) if value == int(value) and abs(value) < _MOST_EXACT else repr(value)
+    return str(int(value)) if value == int(value) and abs(value) < _MAX_EXACT else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Formats", "Parallel", "Routing", "TokenGroup", "decode_step", "prefill_pass"]
 
-_MOST_RANKS = 1_000_000
+_MAX_RANKS = 1_000_000
 
 # Which experts a step is taken to touch: the expected number under uniform routing, the fewest, or the most.
 Routing = Literal["expected", "best", "worst"]
@@ -121,9 +121,9 @@ class Parallel:
 
     def __post_init__(self) -> None:
         for name in ("tensor", "pipeline", "expert", "data"):
-            if not 1 <= getattr(self, name) <= _MOST_RANKS:
+            if not 1 <= getattr(self, name) <= _MAX_RANKS:
                 raise InputError(
-                    f"{name} parallel size must be from 1 to {_MOST_RANKS:,}, not {getattr(self, name)}",
+                    f"{name} parallel size must be from 1 to {_MAX_RANKS:,}, not {getattr(self, name)}",
                     hint="it is a number of GPUs",
                     parameter=f"{name}-parallel",
                 )

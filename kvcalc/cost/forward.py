@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["forward_cost"]
 
 _SINGLE = Parallel()
-_MOST_KEPT = 4096
+_MAX_KEPT = 4096
 
 
 def forward_cost(
@@ -216,7 +216,7 @@ def _block_ops(
         yield vector_cost(vectors, name="vectors", layers=1, formats=formats)
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _matrix_ops(
     block: Same[Block],
     formats: Same[Formats],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.vllm import Layout
 
 __all__ = [
-    "MOST_SEQUENCES",
+    "MAX_SEQUENCES",
     "ByBytes",
     "Held",
     "HeldPools",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 # No engine's limit: where the search for the largest batch stops.
-MOST_SEQUENCES = 2**20
+MAX_SEQUENCES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class Plain(ByBytes):
     parallel: Parallel
     draft: Draft | None = None
     starts_whole: bool = False
-    most_sequences: int = MOST_SEQUENCES
+    most_sequences: int = MAX_SEQUENCES
     notes: tuple[str, ...] = ()
 
     def bytes_for(self, *, context: int, batch: int) -> int:
@@ -244,7 +244,7 @@ class TokenPools:
     pools: sglang.RankPools
     parallel: Parallel
     starts_whole: bool = False
-    most_sequences: int = MOST_SEQUENCES
+    most_sequences: int = MAX_SEQUENCES
     notes: tuple[str, ...] = ()
 
     def _need(self, context: int, batch: int) -> sglang.Need:
@@ -307,7 +307,7 @@ class Preallocated(ByBytes):
     @property
     def most_sequences(self) -> int:
         """Slots, or as many as llama.cpp has."""
-        return self.options.parallel if self.options.parallel > 1 else llama_cpp.MOST_SEQUENCES
+        return self.options.parallel if self.options.parallel > 1 else llama_cpp.MAX_SEQUENCES
 
     def bytes_for(self, *, context: int, batch: int) -> int:
         """See `Pool.bytes_for`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["loaded_model", "padding_bytes"]
 
 # Between MXFP4 (17 bits for 32 elements, biases beside them) and NVFP4 (18).
-_MOST_MXFP4 = 0.55
+_MAX_MXFP4 = 0.55
 
 
 def loaded_model(engine: str | None, model: ModelProfile, options: EngineOptions | None = None) -> ModelProfile:
@@ -64,7 +64,7 @@ def padding_bytes(
         InputError: not a version.
     """
     form = formats.of("experts")
-    if engine != "vllm" or form.unit != "fp4" or form.bytes_per_element > _MOST_MXFP4:
+    if engine != "vllm" or form.unit != "fp4" or form.bytes_per_element > _MAX_MXFP4:
         return 0
     from kvcalc.engines.vllm.padding import expert_kernel, padded_expert_bytes  # with vLLM's layouts, which few need
 

@@ -9,7 +9,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.same import Same
 from kvcalc.engines import llama_cpp, mlx, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_engine, check_split
-from kvcalc.engines.kinds import MOST_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
+from kvcalc.engines.kinds import MAX_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
 from kvcalc.engines.vllm.cache_formats import check_cache_format
 from kvcalc.engines.vllm.context import check_decode_context
 from kvcalc.engines.vllm.defaults import PASS_TOKENS, with_defaults
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["ENGINES", "Held", "Pool", "check_vllm", "pool", "vllm_options"]
 
 # What is kept for who asks again with other batches and contexts.
-_MOST_POOLS, _MOST_LAYOUTS = 256, 512
+_MAX_POOLS, _MAX_LAYOUTS = 256, 512
 _VLLM_GPU_BLOCK = 16
 
 
 def _most_sequences(options: EngineOptions, parallel: Parallel) -> int:
-    return MOST_SEQUENCES if options.max_num_seqs is None else options.max_num_seqs * parallel.data
+    return MAX_SEQUENCES if options.max_num_seqs is None else options.max_num_seqs * parallel.data
 
 
 def check_vllm(model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions) -> None:
@@ -78,7 +78,7 @@ def _vllm(
 ) -> Pool:
     check_vllm(model, formats, parallel, options)
 
-    @lru_cache(maxsize=_MOST_LAYOUTS)
+    @lru_cache(maxsize=_MAX_LAYOUTS)
     def layouts(max_model_len: int) -> tuple[Layout, ...]:
         asked = vllm_options(model, parallel, options, max_model_len=max_model_len, draft=draft)
         return vllm.stage_layouts(model, formats, asked, tensor=parallel.tensor, pipeline=parallel.pipeline)
@@ -91,7 +91,7 @@ def _vllm(
     return Paged(
         name=f"vllm {version}",
         layouts=layouts,
-        needed=lru_cache(maxsize=_MOST_LAYOUTS)(needed),
+        needed=lru_cache(maxsize=_MAX_LAYOUTS)(needed),
         parallel=parallel,
         version=version,
         most_sequences=_most_sequences(options, parallel),
@@ -158,7 +158,7 @@ def _sglang(
         f"sglang {sglang.VERSION}",
         pools,
         parallel,
-        most_sequences=MOST_SEQUENCES if asked is None else max(1, asked // parallel.data) * parallel.data,
+        most_sequences=MAX_SEQUENCES if asked is None else max(1, asked // parallel.data) * parallel.data,
         notes=(*sglang.version_notes(options.version), *pools.notes),
     )
 
@@ -217,7 +217,7 @@ def pool(
     return _pool(engine, Same(model), Same(formats), parallel, options, Same(draft))
 
 
-@lru_cache(maxsize=_MOST_POOLS)
+@lru_cache(maxsize=_MAX_POOLS)
 def _pool(
     engine: str,
     model: Same[ModelProfile],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sample", "beginning_at", "fit", "interval", "left_out", "sample_seconds"]
 
-_LEAST_SHARE, _MOST_SHARE, _LEAST_SECONDS = 0.01, 0.95, 1e-9
+_MIN_SHARE, _MAX_SHARE, _MIN_SECONDS = 0.01, 0.95, 1e-9
 # What a parameter must earn to move: this much of the mean error for each factor of e from where it began, and as much
 # more as there are few samples, counted by the root of those of a campaign.
 _PULL, _PULL_OF_FEW = 0.002, 0.05
@@ -89,11 +89,11 @@ def _weights(campaigns: Sequence[str]) -> list[float]:
 
 
 def _bounded(name: str, value: float) -> float:
-    return min(_MOST_SHARE, max(_LEAST_SHARE, value)) if name.endswith("share") else max(_LEAST_SECONDS, value)
+    return min(_MAX_SHARE, max(_MIN_SHARE, value)) if name.endswith("share") else max(_MIN_SECONDS, value)
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}") if value > _LEAST_SECONDS else 0.0
+    return float(f"{value:.{_DIGITS}g}") if value > _MIN_SECONDS else 0.0
 
 
 def _value(calibration: Calibration, name: str) -> float:

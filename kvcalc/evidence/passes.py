@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["case_in", "case_of", "most_held"]
 
-_MOST_SEQUENCES = 100_000
+_MAX_SEQUENCES = 100_000
 # Tokens of a context up to which attention is small beside the matrices, with or without flash attention.
-_MOST_WITHOUT_FLASH = 1024
+_MAX_WITHOUT_FLASH = 1024
 
 
 def case_of(record: Record) -> Case | Unusable:
@@ -130,7 +130,7 @@ def _with_prompts(record: Record, deployment: Deployment, together: int) -> tupl
 
 def _unscored(setup: Setup, record: Record, context: int) -> str:
     """Return why a record gets no estimate; empty if it does."""
-    if "-fa 0" in record.engine and context > _MOST_WITHOUT_FLASH:
+    if "-fa 0" in record.engine and context > _MAX_WITHOUT_FLASH:
         return "without flash attention the scores of a long context go through memory, which the estimate leaves out"
     return superseded(record) or ("" if setup.weights_known else "the weights' format was not printed")
 
@@ -180,7 +180,7 @@ def _whole(record: Record, setup: Setup) -> Case:
     prompt, output = _prompt(record), record.output_tokens or 1
     deployment, told = setup.deployment, list(setup.assumed)
     counted = prompt + output if record.counts_prompts else output
-    held = most_held(deployment, tokens=prompt + output, most=record.batch or _MOST_SEQUENCES)
+    held = most_held(deployment, tokens=prompt + output, most=record.batch or _MAX_SEQUENCES)
     if record.is_time:
         held = 1
         told.append("the time of a request is held against that of one alone")

@@ -25,7 +25,7 @@ __all__ = ["PHASES", "plausibility"]
 PHASES = ("decode", "prefill")
 _BOUNDS = {"memory": "bandwidth bound", "compute": "compute bound", "interconnect": "interconnect bound"}
 # Of a context that was not told, what no measurement can undercut.
-_LEAST_CONTEXT = 1
+_MIN_CONTEXT = 1
 _CLOSE, _SMALL = 1.1, 0.1
 
 
@@ -51,7 +51,7 @@ def plausibility(
     check_batch(batch)
     if tokens is None and phase == "prefill":
         raise InputError("the length of the prompt is needed", hint="--prompt 2048, the tokens that were read")
-    length = tokens or _LEAST_CONTEXT
+    length = tokens or _MIN_CONTEXT
     beyond = check_context(deployment.model, length, what="context" if phase == "decode" else "prompt")
     value, unit = parse_speed(measured)
     formats = format_names(deployment.formats)

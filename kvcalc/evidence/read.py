@@ -24,7 +24,7 @@ _COUNT = re.compile(r"\s*([1-9]\d{0,4}) ?x ?(?=[a-zA-Z])")
 _NOT_TOLD = ("", "-", "auto", "default", "none", "unknown", "?", "n/a")
 _DEPTH = re.compile(r"depth (\d+)\b")
 # Beyond them a table is broken or hostile.
-_MOST_ROWS = 300_000
+_MAX_ROWS = 300_000
 _LONGEST_ROW = 65_536
 
 
@@ -114,8 +114,8 @@ def _csv_records(path: Path) -> Iterator[Record]:
                 raise ProfileError("the columns are of no known table", where=str(path), hint=f"known: {known}")
             for number, row in enumerate(reader, 1):
                 lines.next_record()
-                if number > _MOST_ROWS:
-                    raise ProfileError(f"more than {_MOST_ROWS:,} rows", where=f"{path}:{reader.line_num}")
+                if number > _MAX_ROWS:
+                    raise ProfileError(f"more than {_MAX_ROWS:,} rows", where=f"{path}:{reader.line_num}")
                 yield from _row_records(row, read, path, reader.line_num)
         except csv.Error as error:
             raise ProfileError(f"cannot be read: {error}", where=f"{path}:{reader.line_num}") from error

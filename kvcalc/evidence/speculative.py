@@ -39,7 +39,7 @@ _FACTOR_DIGITS = 1
 _CONTEXT = 512
 # Errors beyond this are told with a reason.
 _LARGE = 0.25
-_MOST_DRAFT = 16
+_MAX_DRAFT = 16
 
 
 def outcomes(suite: str, records: Sequence[Record] | None) -> Iterator[Outcome]:
@@ -195,7 +195,7 @@ def _speed(told: Outcome, row: Mapping[str, Any]) -> Outcome:
     target = deploy(model, hardware=hardware[0], weights=weights, activations=activations)
     draft = place_draft(target, small, weights=weights, activations=activations)
     passes = Passes(target, drafter(None, target, draft))
-    rounds = ((gamma, passes.ratios(row["batch"], 1, chain(gamma))) for gamma in range(1, _MOST_DRAFT + 1))
+    rounds = ((gamma, passes.ratios(row["batch"], 1, chain(gamma))) for gamma in range(1, _MAX_DRAFT + 1))
     bound = min((times.draft_s + times.verify_s) / (gamma + 1) for gamma, times in rounds)
     measured = 1 / row["spec_tok_s"]
     return replace(

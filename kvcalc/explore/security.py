@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MOST_BODY_BYTES", "Guard", "is_loopback"]
+__all__ = ["MAX_BODY_BYTES", "Guard", "is_loopback"]
 
 # Of a pasted config or log; the largest config known has 2.8 MB.
-MOST_BODY_BYTES = 8 * 2**20
+MAX_BODY_BYTES = 8 * 2**20
 
 _HEADERS = {
     # Nothing but this server's own files: no inline script or style, no eval, no frame around it.
@@ -101,8 +101,8 @@ class Guard:
         if any(site not in ("same-origin", "none") for site in found.get("sec-fetch-site", [])) and not _visit(found):
             return 403, "other sites may not ask here"
         lengths = found.get("content-length", [])
-        if any(not re.fullmatch("[0-9]{1,12}", length) or int(length) > MOST_BODY_BYTES for length in lengths):
-            return 413, f"what is pasted may have at most {MOST_BODY_BYTES:,} bytes"
+        if any(not re.fullmatch("[0-9]{1,12}", length) or int(length) > MAX_BODY_BYTES for length in lengths):
+            return 413, f"what is pasted may have at most {MAX_BODY_BYTES:,} bytes"
         return None
 
     def _mine(self, host: str) -> bool:
@@ -135,14 +135,14 @@ class _Bounded:
             await self.app(scope, self._counted, watched)
         except _TooLargeError:
             if not self.started:
-                what = f"what is pasted may have at most {MOST_BODY_BYTES:,} bytes"
+                what = f"what is pasted may have at most {MAX_BODY_BYTES:,} bytes"
                 refusal = JSONResponse({"error": {"what": what, "hint": "", "field": ""}}, status_code=413)
                 await refusal(scope, self.receive, send)
 
     async def _counted(self) -> Message:
         message = await self.receive()
         self.seen += len(message.get("body", b""))
-        if self.seen > MOST_BODY_BYTES:
+        if self.seen > MAX_BODY_BYTES:
             raise _TooLargeError
         return message
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_sides"]
 
-_FEWEST_SIDES, _MOST_SIDES = 2, 4
-_MOST_CHARACTERS = 2000
+_FEWEST_SIDES, _MAX_SIDES = 2, 4
+_MAX_CHARACTERS = 2000
 # What the specification of a side can say.
 _FIELDS = ("model", "gpu", *(name.replace("_", "-") for name in SIDE_OPTIONS))
 
@@ -36,9 +36,9 @@ def compare_sides(asked: Iterable[tuple[str, str]]) -> dict[str, Any]:
     queries = [text for name, text in asked if name == "side"]
     engine = read_fields([item for item in asked if item[0] != "side"], ("engine",), {}).get("engine")
     with of_field("side"):
-        if not _FEWEST_SIDES <= len(queries) <= _MOST_SIDES:
-            raise InputError(f"from {_FEWEST_SIDES} to {_MOST_SIDES} sides can be compared, not {len(queries)}")
-        if max(map(len, queries)) > _MOST_CHARACTERS:
+        if not _FEWEST_SIDES <= len(queries) <= _MAX_SIDES:
+            raise InputError(f"from {_FEWEST_SIDES} to {_MAX_SIDES} sides can be compared, not {len(queries)}")
+        if max(map(len, queries)) > _MAX_CHARACTERS:
             raise InputError("a configuration is too long")
     sides = [_read(query) for query in queries]
     try:

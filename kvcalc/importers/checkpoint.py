@@ -21,7 +21,7 @@ __all__ = ["Read", "Tensor", "TensorTable", "element_count", "open_file"]
 Read = Callable[[int, int], bytes]
 
 # No tensor of any model comes near; larger products are a broken or hostile file.
-_MOST_ELEMENTS = 10**15
+_MAX_ELEMENTS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def element_count(shape: Sequence[int], *, name: str, where: str) -> int:
     """
     elements = 1
     for side in shape:
-        if not 0 <= side <= _MOST_ELEMENTS:
+        if not 0 <= side <= _MAX_ELEMENTS:
             raise ProfileError(f"the tensor {name[:80]!r} has a size of {side}", where=where)
         elements *= side
-        if elements > _MOST_ELEMENTS:
-            raise ProfileError(f"the tensor {name[:80]!r} has more than {_MOST_ELEMENTS:.0e} elements", where=where)
+        if elements > _MAX_ELEMENTS:
+            raise ProfileError(f"the tensor {name[:80]!r} has more than {_MAX_ELEMENTS:.0e} elements", where=where)
     return elements

@@ -14,7 +14,7 @@ __all__ = ["Config", "KeyUse"]
 
 # No real model comes near; larger numbers are a broken or hostile file.
 _LARGEST = 10**12
-_MOST_LAYERS = 10_000
+_MAX_LAYERS = 10_000
 _MISSING: Any = object()
 _SHOWN = 60
 
@@ -146,7 +146,7 @@ class Config:
         value = self.raw(*keys, default=default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        most = _MOST_LAYERS if any(key.endswith(("layers", "n_layer")) for key in keys) else _LARGEST
+        most = _MAX_LAYERS if any(key.endswith(("layers", "n_layer")) for key in keys) else _LARGEST
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.bad(keys[0], value, f"a whole number from {least} to {most:.0e}")
         return value

@@ -21,7 +21,7 @@ _FIRST_PART = re.compile(r"-0*1-of-\d+\.gguf$")
 _PART = re.compile(r"-\d+-of-\d+\.gguf$")
 # Files that hold no model of their own: adapters, projectors of images, importance matrices.
 _BESIDE = re.compile(r"^(?:adapter|mmproj|imatrix)|[-_.](?:mmproj|imatrix)[-_.]")
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _POINTER = b"version https://git-lfs"
 
 
@@ -105,10 +105,10 @@ def _with_config(folder: Path, names: Sequence[str]) -> Checkpoint:
 def _why(missing: Sequence[str], names: Sequence[str]) -> str:
     """Return why a folder's config is read without its weights; empty where it holds none."""
     if missing:
-        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-        return f"{', '.join(missing[:_MOST_NAMED])}{more} {'is' if len(missing) == 1 else 'are'} missing"
+        more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+        return f"{', '.join(missing[:_MAX_NAMED])}{more} {'is' if len(missing) == 1 else 'are'} missing"
     beside = [name for name in names if name.endswith((".safetensors", ".gguf"))]
-    return f"{', '.join(beside[:_MOST_NAMED])} not read, as none is the config's for certain" if beside else ""
+    return f"{', '.join(beside[:_MAX_NAMED])} not read, as none is the config's for certain" if beside else ""
 
 
 def _weights(folder: Path, names: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["GgufHeader", "import_gguf", "parse_header", "read_gguf"]
 
 # More than any real file has; beyond them a file is broken or hostile.
-_MOST_KEYS = 100_000
-_MOST_TENSORS = 250_000
-_MOST_STRINGS = 10_000_000
-_MOST_SHARDS = 10_000
+_MAX_KEYS = 100_000
+_MAX_TENSORS = 250_000
+_MAX_STRINGS = 10_000_000
+_MAX_SHARDS = 10_000
 _LONGEST_NAME = 65_535
 # Longer strings and arrays (vocabularies, chat templates) are passed over: nothing here needs them.
 _KEPT_STRING = 4096
@@ -112,7 +112,7 @@ class _Cursor:
 
     def skip_strings(self, count: int) -> None:
         """Pass over an array of strings without decoding any: a length, then that many bytes, each time."""
-        if count > _MOST_STRINGS or count > (self.size - self.at) // 8:
+        if count > _MAX_STRINGS or count > (self.size - self.at) // 8:
             raise self.error(f"an array of {count} strings")
         read, data, at = struct.Struct("<Q").unpack_from, self.data, self.at
         try:
@@ -144,7 +144,7 @@ def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeade
     if version not in (2, 3):
         raise ProfileError(f"GGUF version {version} is not supported", where=where, hint="versions 2 and 3 are")
     tensors, keys = cursor.number("Q"), cursor.number("Q")
-    if tensors > _MOST_TENSORS or keys > _MOST_KEYS:
+    if tensors > _MAX_TENSORS or keys > _MAX_KEYS:
         raise cursor.error(f"a header of {tensors} tensors and {keys} keys")
     metadata: dict[str, Any] = {}
     seen: set[str] = set()
@@ -240,7 +240,7 @@ def read_gguf(path: Path) -> GgufHeader:
     count = header.metadata.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
         return header
-    if named is None or int(named["count"]) != count or count > _MOST_SHARDS:
+    if named is None or int(named["count"]) != count or count > _MAX_SHARDS:
         raise ProfileError(f"one of {count} parts, but its name does not say which", where=str(path))
     parts = [
         _local(_part(path.with_name(f"{named['stem']}-{place:05d}-of-{count:05d}.gguf"), path))

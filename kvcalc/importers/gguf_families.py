@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gguf_profile"]
 
-_MOST_LAYERS = 10_000
+_MAX_LAYERS = 10_000
 
 
 def gguf_profile(metadata: Mapping[str, Any], table: TensorTable, *, name: str) -> ModelProfile:
@@ -68,8 +68,8 @@ class _File:
         self.keys = keys
         self.table = table
         self.all_layers = keys.integer("block_count")
-        if self.all_layers > _MOST_LAYERS:
-            raise keys.bad("block_count", self.all_layers, f"at most {_MOST_LAYERS} layers")
+        if self.all_layers > _MAX_LAYERS:
+            raise keys.bad("block_count", self.all_layers, f"at most {_MAX_LAYERS} layers")
         # Prediction layers stand behind the others and take no part in a normal pass.
         self.layers = self.all_layers - keys.integer("nextn_predict_layers", default=0, least=0)
         if self.layers < 1:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["two_stacks"]
 
 _LAYER = re.compile(r"(enc|dec)\.blk\.(\d{1,9})\.(.+)")
-_MOST_LAYERS = 10_000
+_MAX_LAYERS = 10_000
 
 
 def two_stacks(keys: Config, table: TensorTable, *, name: str) -> ModelProfile:
@@ -71,8 +71,8 @@ def two_stacks(keys: Config, table: TensorTable, *, name: str) -> ModelProfile:
 
 def _layers(keys: Config, key: str, **default: int) -> int:
     layers = keys.integer(key, **default)
-    if layers > _MOST_LAYERS:
-        raise keys.bad(key, layers, f"at most {_MOST_LAYERS} layers")
+    if layers > _MAX_LAYERS:
+        raise keys.bad(key, layers, f"at most {_MAX_LAYERS} layers")
     return layers
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["import_config", "lint", "read_config", "read_config_file"]
 
 # The largest real config known has 2.8 MB, for its list of quantised modules; nesting is at most five deep.
-_MOST_BYTES = 8 * 2**20
+_MAX_BYTES = 8 * 2**20
 _DEEPEST = 64
 _LONGEST_TYPE = 80
 _LONGEST_SHOWN = 60
@@ -41,7 +41,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     Raises:
         ProfileError: it cannot be read, is too large or too deep, or is not a JSON object.
     """
-    return read_config(read_text(path, max_bytes=_MOST_BYTES, what="a model config"), where=str(path))
+    return read_config(read_text(path, max_bytes=_MAX_BYTES, what="a model config"), where=str(path))
 
 
 def read_config(text: str, *, where: str = "config.json") -> dict[str, Any]:

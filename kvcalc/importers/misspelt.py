@@ -22,7 +22,7 @@ __all__ = ["refuse_misspelt"]
 # Letters that may be lost, doubled, changed or swapped in a name of so many letters.
 _SHORT, _LONG = 4, 9
 # A config has some hundred keys; a list of quantised modules has more, none of which is misspelt.
-_MOST_KEYS = 2_000
+_MAX_KEYS = 2_000
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _APART = re.compile(r"[\W_]+")
 # Words that say the same in the names of keys, or nothing.
@@ -71,9 +71,9 @@ def refuse_misspelt(chain: Sequence[Config]) -> None:
         prefix = f"{level}." if level else ""
         asked = [name for name in sorted(names) if name not in data]
         watched = [name for name in sorted(WATCHED) if name not in data] if level in own else []
-        if level in own and len(data) > _MOST_KEYS:
-            raise ProfileError(f"more than {_MOST_KEYS:,} keys: not a model config", where=top.where)
-        for key, value in islice(data.items(), _MOST_KEYS):
+        if level in own and len(data) > _MAX_KEYS:
+            raise ProfileError(f"more than {_MAX_KEYS:,} keys: not a model config", where=top.where)
+        for key, value in islice(data.items(), _MAX_KEYS):
             path = prefix + key
             # what is of no text model may well be of a tower: image_size
             harmless = level not in towers and decides_nothing(key, value)

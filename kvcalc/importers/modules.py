@@ -201,7 +201,7 @@ def _module(part: Part, kind: str, names: tuple[str, ...], inputs: int, outputs:
 _LAYER = re.compile(r"^(?:[\w.]*\.)?(layers|h|blocks|block)\.(?=[\d*])")
 _ELSEWHERE = re.compile(r"(?:^|\.)(?:vis|audio|mtp|multi_modal|mm_|embed_vision)")
 _PREFIXES = ("model.", "", "language_model.model.", "model.language_model.", "backbone.", "transformer.")
-_MOST_EXPRESSIONS = 400
+_MAX_EXPRESSIONS = 400
 
 
 def lies_elsewhere(entry: str) -> bool:
@@ -232,8 +232,8 @@ class Selection:
             if not isinstance(entry, str):
                 raise ProfileError(f"{str(entry)[:60]!r} is not the name of a module", where=where)
             self._add(entry, where)
-        if len(self._globs) + len(self._expressions) > _MOST_EXPRESSIONS:
-            raise ProfileError(f"more than {_MOST_EXPRESSIONS} patterns of module names", where=where)
+        if len(self._globs) + len(self._expressions) > _MAX_EXPRESSIONS:
+            raise ProfileError(f"more than {_MAX_EXPRESSIONS} patterns of module names", where=where)
 
     def _add(self, entry: str, where: str) -> None:
         if entry.startswith("re:"):

@@ -31,7 +31,7 @@ __all__ = ["QUANTIZATIONS", "CheckpointFormats", "weight_formats"]
 # Where configs describe their quantisation, in the order they are looked for.
 QUANTIZATIONS = ("quantization_config", "compression_config", "quantization")
 # Of unknown keys so many are named, and so many letters of each.
-_MOST_NAMED, _LONGEST_NAME = 5, 60
+_MAX_NAMED, _LONGEST_NAME = 5, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ def _notes(config: Config, method: str) -> tuple[str, ...]:
         and not (method == "mlx" and isinstance(value, bool | dict))
         and not any(used == (path := config.key_path(name)) or used.startswith(f"{path}.") for used in config.uses)
     ]
-    shown = ", ".join(name[:_LONGEST_NAME] for name in unknown[:_MOST_NAMED])
-    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    shown = ", ".join(name[:_LONGEST_NAME] for name in unknown[:_MAX_NAMED])
+    more = f" and {len(unknown) - _MAX_NAMED} more" if len(unknown) > _MAX_NAMED else ""
     return (
         (*notes, f"keys of {config.path} that are not known, and change nothing here: {shown}{more}")
         if unknown

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["import_safetensors", "read_header", "read_safetensors", "shard_names"]
 
 # The format's own limit; and more tensors, shards or text in one entry than any checkpoint has.
-_MOST_HEADER_BYTES = 100_000_000
-_MOST_TENSORS = 250_000
-_MOST_INDEXED = 500_000
-_MOST_INDEX_KEYS = 100
-_MOST_SHARDS = 10_000
-_MOST_METADATA = 100_000
+_MAX_HEADER_BYTES = 100_000_000
+_MAX_TENSORS = 250_000
+_MAX_INDEXED = 500_000
+_MAX_INDEX_KEYS = 100
+_MAX_SHARDS = 10_000
+_MAX_METADATA = 100_000
 _LONGEST_ENTRY = 4096
-_MOST_INDEX_BYTES = 100_000_000
+_MAX_INDEX_BYTES = 100_000_000
 # No format stores a parameter in less than half a bit: a file with less is an adapter, or empty.
-_MOST_PARAMETERS_OF_A_BYTE = 16
+_MAX_PARAMETERS_OF_A_BYTE = 16
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -138,8 +138,8 @@ def read_header(read: Read, size: int, *, where: str) -> dict[str, Tensor]:
     if len(start) < 8:  # noqa: PLR2004
         raise ProfileError(f"the file has {len(start)} bytes: not a safetensors file", where=where)
     (length,) = struct.unpack("<Q", start)
-    if length > _MOST_HEADER_BYTES:
-        raise ProfileError(f"a header of {length} bytes; the format allows {_MOST_HEADER_BYTES}", where=where)
+    if length > _MAX_HEADER_BYTES:
+        raise ProfileError(f"a header of {length} bytes; the format allows {_MAX_HEADER_BYTES}", where=where)
     raw = read(8, length) if 8 + length <= size else b""
     if len(raw) != length or length < 2:  # noqa: PLR2004
         raise ProfileError(f"the file ends inside its header of {length} bytes", where=where)
@@ -160,14 +160,14 @@ def _tensors(text: _Text, data_bytes: int) -> dict[str, Tensor]:
                 raise text.error("the key '__metadata__' stands twice")
             metadata = True
             for count, _ in enumerate(text.keys()):
-                if count >= _MOST_METADATA:
-                    raise text.error(f"more than {_MOST_METADATA} entries of metadata")
+                if count >= _MAX_METADATA:
+                    raise text.error(f"more than {_MAX_METADATA} entries of metadata")
                 text.string()
             continue
         if name in tensors:
             raise text.error(f"the tensor {name[:80]!r} stands twice")
-        if len(tensors) >= _MOST_TENSORS:
-            raise text.error(f"more than {_MOST_TENSORS} tensors")
+        if len(tensors) >= _MAX_TENSORS:
+            raise text.error(f"more than {_MAX_TENSORS} tensors")
         tensors[name], span = _tensor(name, text.small_object(), text)
         spans.append(span)
     text.end()
@@ -253,7 +253,7 @@ def shard_names(path: Path) -> list[str]:
     if shard is None:
         return [path.name]
     count = int(shard["count"])
-    if not 1 <= count <= _MOST_SHARDS:
+    if not 1 <= count <= _MAX_SHARDS:
         raise ProfileError(f"the name speaks of {count} shards", where=str(path))
     width = len(shard["place"])
     return [f"{shard['stem']}-{place:0{width}d}-of-{shard['count']}.safetensors" for place in range(1, count + 1)]
@@ -279,7 +279,7 @@ def _shard(path: Path, named: Path) -> Path:
 def _index(path: Path) -> dict[str, str]:
     """Return the file of each tensor that an index names."""
     with open_file(path) as (read, size):
-        if size > _MOST_INDEX_BYTES:
+        if size > _MAX_INDEX_BYTES:
             raise ProfileError(f"an index of {size} bytes", where=str(path))
         try:
             text = _Text(read(0, size).decode("utf-8-sig"), str(path))
@@ -308,7 +308,7 @@ def _weight_map(text: _Text) -> dict[str, str]:
     names: dict[str, str] = {}
     found = False
     for count, key in enumerate(text.keys()):
-        if count >= _MOST_INDEX_KEYS:
+        if count >= _MAX_INDEX_KEYS:
             raise text.error("an index of more than metadata and a weight_map")
         if key != "weight_map":
             text.small_object()
@@ -317,12 +317,12 @@ def _weight_map(text: _Text) -> dict[str, str]:
             raise text.error("the key 'weight_map' stands twice")
         found = True
         for name in text.keys():  # noqa: SIM118
-            if name in files or len(files) >= _MOST_INDEXED:
+            if name in files or len(files) >= _MAX_INDEXED:
                 raise text.error(f"the tensor {name[:80]!r} stands twice, or there are too many")
             file = text.string()
             files[name] = names.setdefault(file, file)  # the same text once
-            if len(names) > _MOST_SHARDS:
-                raise text.error(f"more than {_MOST_SHARDS} shards")
+            if len(names) > _MAX_SHARDS:
+                raise text.error(f"more than {_MAX_SHARDS} shards")
     text.end()
     if not files:
         raise ProfileError("the index has no weight_map", where=text.where)
@@ -354,7 +354,7 @@ def import_safetensors(path: Path, name: str) -> ModelProfile:
     data = read_config_file(config)
     described, _ = import_config(data, name=name, where=str(config))
     profile, unchecked = check_tensors(table, described, data)
-    if table.total_bytes * _MOST_PARAMETERS_OF_A_BYTE < sum(parameters(profile).values()):
+    if table.total_bytes * _MAX_PARAMETERS_OF_A_BYTE < sum(parameters(profile).values()):
         what = f"tensors of {table.total_bytes:,} bytes are not the weights that {config.name} describes"
         raise ProfileError(what, where=str(path), hint=f"give {config.name} itself for its own formats")
     stored = with_stored_parts(table, profile)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceColumns", "parse_columns", "read_trace"]
 
-_MOST_TOKENS = 10**9
+_MAX_TOKENS = 10**9
 _LONGEST_S = 1e10
 _LONGEST_ROW = 500_000
-_MOST_PRIORITY = 10**9
-_MOST_SHOWN = 60
+_MAX_PRIORITY = 10**9
+_MAX_SHOWN = 60
 # Length of ``2023-11-16 18:15:``: what comes before the seconds of a date.
 _MINUTE = 17
 # Tokens of one of Mooncake's blocks: Qin et al. 2024, arXiv 2407.00079, the trace's own description.
@@ -240,15 +240,15 @@ def _tokens(value: Any, column: str) -> int:
     (374, 44)
     """
     number = _integer(value, column, "a whole number of tokens")
-    if not 1 <= number <= _MOST_TOKENS:
-        raise InputError(f"{column} must be from 1 to {_MOST_TOKENS:,} tokens, not {number}"[:200])
+    if not 1 <= number <= _MAX_TOKENS:
+        raise InputError(f"{column} must be from 1 to {_MAX_TOKENS:,} tokens, not {number}"[:200])
     return number
 
 
 def _priority(value: Any, column: str) -> int:
     """Return a priority, of either sign."""
     number = _integer(value, column, "a whole number")
-    check_between(column, number, -_MOST_PRIORITY, _MOST_PRIORITY)
+    check_between(column, number, -_MAX_PRIORITY, _MAX_PRIORITY)
     return number
 
 
@@ -267,7 +267,7 @@ def _whole(value: Any) -> int:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 class _Clock:

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kvcalc.core.calibration import LEAST_SUM_SHARE, Calibration, Interval, Measured, Reach, kind_of
+from kvcalc.core.calibration import MIN_SUM_SHARE, Calibration, Interval, Measured, Reach, kind_of
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.provenance import Source
 from kvcalc.core.reports.measure import BenchRow
@@ -28,10 +28,10 @@ ENGINE = "kvcalc-torch"
 
 _NOISY = 0.3
 _LOW, _HIGH = 0.1, 0.9
-_LEAST_SHARE, _LEAST_CALL_S = 0.01, 1e-7
+_MIN_SHARE, _MIN_CALL_S = 0.01, 1e-7
 # What less of an overlap must earn.
 _PULL = 0.002
-_BOUNDS = {"sum_share": (LEAST_SUM_SHARE, 1.0), "call_s": (_LEAST_CALL_S, 1.0)}
+_BOUNDS = {"sum_share": (MIN_SUM_SHARE, 1.0), "call_s": (_MIN_CALL_S, 1.0)}
 
 
 def today() -> str:
@@ -145,16 +145,16 @@ def _fitted(points: Sequence[tuple[float, float, float]], call_s: float) -> Reac
     def loss(values: Mapping[str, float]) -> float:
         reach = Reach(**values)
         squares = sum(math.log(_taken(c, m, reach, call_s) / t) ** 2 for c, m, t in points)
-        return squares / len(points) + _PULL * math.log(reach.sum_share / LEAST_SUM_SHARE)
+        return squares / len(points) + _PULL * math.log(reach.sum_share / MIN_SUM_SHARE)
 
     compute, memory = (_bounded("", max(point[place] / point[2] for point in points)) for place in (0, 1))
-    start = {"bandwidth_share": memory, "flop_share": compute, "sum_share": LEAST_SUM_SHARE, "call_s": _LEAST_CALL_S}
+    start = {"bandwidth_share": memory, "flop_share": compute, "sum_share": MIN_SUM_SHARE, "call_s": _MIN_CALL_S}
     found = least_near(loss, start, bounded=_bounded)
-    return Reach(**found | {"call_s": found["call_s"] if found["call_s"] > _LEAST_CALL_S else 0.0})
+    return Reach(**found | {"call_s": found["call_s"] if found["call_s"] > _MIN_CALL_S else 0.0})
 
 
 def _bounded(name: str, value: float) -> float:
-    least, most = _BOUNDS.get(name, (_LEAST_SHARE, 1.0))
+    least, most = _BOUNDS.get(name, (_MIN_SHARE, 1.0))
     return min(most, max(least, value))
 
 

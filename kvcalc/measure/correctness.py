@@ -31,10 +31,10 @@ _PROMPT = 12
 _COUNT = 12
 _SEQUENCES = 2
 _SEED = 11
-_MOST_APART = 1e-3
+_MAX_APART = 1e-3
 # The only format that torch groups in; two units in its last place, of the largest number.
 _GROUPED_FORMAT = "bf16"
-_MOST_APART_GROUPED = 2.0**-6
+_MAX_APART_GROUPED = 2.0**-6
 
 
 def check_loop(model: ModelProfile, device: Device, *, kernels: Sequence[str] = ("plain",)) -> list[LoopCheck]:
@@ -94,7 +94,7 @@ def _checks(model: ModelProfile, small: ModelProfile, device: Device) -> list[Lo
     checks = [
         LoopCheck(
             name=f"{model.name}: cached decoding is full recomputation ({kinds})",
-            passed=different == 0 and apart < _MOST_APART,
+            passed=different == 0 and apart < _MAX_APART,
             detail=f"{total - different} of {total} tokens alike, logits within {apart:.1e} of their largest",
         )
     ]
@@ -139,7 +139,7 @@ def _grouped_experts(model: ModelProfile, small: ModelProfile, device: Device) -
     return [
         LoopCheck(
             name=f"{model.name}: grouped experts are experts one by one, in {_GROUPED_FORMAT}",
-            passed=apart < _MOST_APART_GROUPED,
+            passed=apart < _MAX_APART_GROUPED,
             detail=f"within {apart:.1e} of the largest",
         )
     ]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Questions", "crosscheck_report", "whole_report"]
 
-_MOST_DRIFT = 0.15
+_MAX_DRIFT = 0.15
 _NINE_TENTHS = 0.9
 
 
@@ -275,7 +275,7 @@ def _time_steps(
 def _notes(found: _Measured, probes: Sequence[Probe]) -> tuple[str, ...]:
     notes = list(noise_notes(probes))
     moved = drift(found.before, found.after)
-    if moved > _MOST_DRIFT:
+    if moved > _MAX_DRIFT:
         notes.append(f"the machine drifted by {moved:.0%} between the bench before and the one after: measure again")
     copied = {step.deployment.model.name: step.copied_bytes for step in found.steps if step.copied_bytes}
     notes += [

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Fused", "launch"]
 
-_LEAST_SQUARE = 1e-6
+_MIN_SQUARE = 1e-6
 # Entries that a program reads at once, and the fewest that are worth a program of their own.
-_ENTRIES, _LEAST_ENTRIES = 64, 256
+_ENTRIES, _MIN_ENTRIES = 64, 256
 # Programs that keep a card busy, on one of 132 processors; and the most that one result is put together from.
-_PROGRAMS, _MOST_PARTS = 264, 64
+_PROGRAMS, _MAX_PARTS = 264, 64
 _COLUMNS = 2048
 # Rows of the smallest product that tensor cores make.
-_LEAST_ROWS = 16
+_MIN_ROWS = 16
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -193,7 +193,7 @@ class Fused(Sdpa):
         hidden, update = hidden.contiguous(), update.contiguous()
         normed = torch.empty_like(hidden)
         rows, block = hidden.numel() // width, triton.next_power_of_2(width)
-        launch(_add_norm_kernel, (rows,), hidden, update, weight, normed, width, _LEAST_SQUARE, BLOCK=block)
+        launch(_add_norm_kernel, (rows,), hidden, update, weight, normed, width, _MIN_SQUARE, BLOCK=block)
         return hidden, normed
 
     def gated(self, projected: Any) -> Any:
@@ -227,7 +227,7 @@ class Fused(Sdpa):
         sequences, heads, tokens, width = queries.shape
         _, kv_heads, places, _ = cache.keys.shape
         group, value_width = heads // kv_heads, cache.values.shape[-1]
-        parts = min(_MOST_PARTS, ceil_div(_PROGRAMS, sequences * kv_heads), ceil_div(places, _LEAST_ENTRIES))
+        parts = min(_MAX_PARTS, ceil_div(_PROGRAMS, sequences * kv_heads), ceil_div(places, _MIN_ENTRIES))
         read = torch.empty(
             sequences * kv_heads, parts, group * tokens, value_width, dtype=torch.float32, device=queries.device
         )
@@ -237,8 +237,8 @@ class Fused(Sdpa):
             _attend_kernel, (sequences * kv_heads, parts),
             queries, cache.keys, cache.values, run.positions, read, tops, sums, reading.scale,
             tokens, group, places, parts, width, value_width,
-            ROWS=max(_LEAST_ROWS, triton.next_power_of_2(group * tokens)), ENTRIES=_ENTRIES,
-            WIDTH=max(_LEAST_ROWS, triton.next_power_of_2(width)), VALUES=max(_LEAST_ROWS, wide), EXACT="ieee",
+            ROWS=max(_MIN_ROWS, triton.next_power_of_2(group * tokens)), ENTRIES=_ENTRIES,
+            WIDTH=max(_MIN_ROWS, triton.next_power_of_2(width)), VALUES=max(_MIN_ROWS, wide), EXACT="ieee",
         )  # fmt: skip
         joined = queries.new_empty(sequences, tokens, heads * value_width)
         launch(

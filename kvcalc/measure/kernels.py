@@ -24,7 +24,7 @@ __all__ = ["KERNELS", "Plain", "Sdpa", "attend", "causal_mask", "heads_apart", "
 
 KERNELS = ("plain", "sdpa", "fused")
 
-_LEAST_SQUARE = 1e-6
+_MIN_SQUARE = 1e-6
 # Flash attention in torch takes no wider heads, and on a GPU no older generation than this.
 _FLASH_WIDTH, _FLASH_CAPABILITY = 256, (8, 0)
 
@@ -37,12 +37,12 @@ def normalised(vectors: Any, weight: Any, bias: Any = None) -> Any:
     if weight is None:
         return F.layer_norm(vectors, vectors.shape[-1:])
     if bias is not None:
-        return F.layer_norm(vectors, vectors.shape[-1:], weight, bias, _LEAST_SQUARE)
+        return F.layer_norm(vectors, vectors.shape[-1:], weight, bias, _MIN_SQUARE)
     width = weight.shape[0]
     if width == vectors.shape[-1]:
-        return F.rms_norm(vectors, (width,), weight, _LEAST_SQUARE)
+        return F.rms_norm(vectors, (width,), weight, _MIN_SQUARE)
     pieces = vectors.unflatten(-1, (-1, width))
-    return F.rms_norm(pieces, (width,), weight, _LEAST_SQUARE).flatten(-2)
+    return F.rms_norm(pieces, (width,), weight, _MIN_SQUARE).flatten(-2)
 
 
 def attend(queries: Any, keys: Any, values: Any, mask: Any = None, *, scale: float, sinks: Any = None) -> Any:

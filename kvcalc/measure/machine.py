@@ -38,7 +38,7 @@ _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 4 * GIB}
 _WORKING_SHARE = 1 / 8
 _SMALL_SETS = tuple(MIB * 4**power for power in range(5))
 _SQUARE = {"cpu": 2048, "cuda": 16384}
-_LEAST_SQUARE, _LONG_S = 256, 2.0
+_MIN_SQUARE, _LONG_S = 256, 2.0
 
 # Shapes of the matrices and heads of models from 60 million parameters to some billions.
 _MATRICES = {
@@ -173,9 +173,9 @@ def _square(device: Device, name: str) -> Case:
 def _side(device: Device, dtype: Any) -> int:
     """Return the side of a square to multiply: smaller on a small card, or where a CPU multiplies one by one."""
     side = _SQUARE[device.kind]
-    while side**2 * FORMATS[WIDEST].block_bytes > _WORKING_SHARE * device.free_bytes() and side > _LEAST_SQUARE:
+    while side**2 * FORMATS[WIDEST].block_bytes > _WORKING_SHARE * device.free_bytes() and side > _MIN_SQUARE:
         side //= 2
-    while device.kind == "cpu" and side > _LEAST_SQUARE:
+    while device.kind == "cpu" and side > _MIN_SQUARE:
         piece = torch.ones(side // 4, side // 4, dtype=dtype)
         timing = in_turn([lambda piece=piece: torch.mm(piece, piece)], rounds=2, device=device)[0]  # type: ignore[misc]
         if timing.least_s * 4**3 < _LONG_S:

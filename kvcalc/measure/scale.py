@@ -23,7 +23,7 @@ __all__ = ["all_in", "check_memory", "fit_layers", "one_of_each", "run_bytes", "
 
 # What the loop keeps beside weights and cache: hidden states, scores, torch's own.
 _BESIDE = 0.03
-_LEAST_BESIDE_BYTES = 64 * 2**20
+_MIN_BESIDE_BYTES = 64 * 2**20
 
 _CHECK_WINDOW = 7
 _CHECK_ROWS = 4096
@@ -78,7 +78,7 @@ def run_bytes(model: ModelProfile, formats: Formats, *, batch: int, context: int
     copy = 0 if head is None else formats.of("head").bytes(head.elements)
     beside = formats.hidden.bytes(batch * rows) + copy + batch * _scores_bytes(model, formats, context)
     needed = weight_bytes(model, formats) + batch * (held.growing + held.state) + beside
-    return int(needed + max(_LEAST_BESIDE_BYTES, _BESIDE * needed))
+    return int(needed + max(_MIN_BESIDE_BYTES, _BESIDE * needed))
 
 
 def _scores_bytes(model: ModelProfile, formats: Formats, context: int) -> int:

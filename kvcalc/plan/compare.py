@@ -53,7 +53,7 @@ _IN_MEMORY = ("decode.", "prefill.", "fit.")
 # Why a side does not fit: said of the side, no quantity to compare.
 _MISFIT = "fit.reason"
 _BY_FORMAT = ("gpu.peak", "gpu.ridge")
-_MOST_SIDES = 64
+_MAX_SIDES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,8 @@ def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> Compa
     Raises:
         InputError: fewer than two sides, or accelerators among models.
     """
-    if not 1 < len(sides) <= _MOST_SIDES:
-        hint = f"name from two to {_MOST_SIDES} models, accelerators, formats or deployments"
+    if not 1 < len(sides) <= _MAX_SIDES:
+        hint = f"name from two to {_MAX_SIDES} models, accelerators, formats or deployments"
         raise InputError("there is nothing to compare it with" if len(sides) == 1
                          else f"{len(sides)} sides cannot be compared", hint=hint)  # fmt: skip
     alone = [isinstance(side.subject, HardwareProfile) for side in sides]

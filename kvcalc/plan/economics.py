@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_fields", "joules_per_token", "price_per_hour_usd", "usd_per_million_tokens", "with_costs"]
 
-_MOST_USD_PER_HOUR = 1_000_000
+_MAX_USD_PER_HOUR = 1_000_000
 
 
 def usd_per_million_tokens(*, price_per_hour_usd: float, gpus: int, tokens_per_s: float) -> float:
@@ -83,7 +83,7 @@ def with_costs(deployment: Deployment, *, price_per_hour_usd: float | None, powe
         deployment = replace(deployment, power_share=power_share)
     if price_per_hour_usd is None:
         return deployment
-    if not 0 < price_per_hour_usd <= _MOST_USD_PER_HOUR:
+    if not 0 < price_per_hour_usd <= _MAX_USD_PER_HOUR:
         raise InputError(f"price must be above 0 dollars a GPU-hour, not {price_per_hour_usd}", hint="for example 2.5")
     if deployment.hardware is None:
         raise InputError("a price needs an accelerator that is paid for", hint="give --gpu")

@@ -23,7 +23,7 @@ OPERATORS = {
     "in": "one of",
     "within": "within",
 }
-_LEAST_DIFFERENCE = 1e-9
+_MIN_DIFFERENCE = 1e-9
 # What is never a share: figures with a unit, and counts.
 _UNITS = ("bytes", "_per_s", "_per_token", "_per_million", "flop")
 _COUNTS = ("_s", "batch", "context", "concurrency", "gpus", "tokens", "parameters", "blocks", ".p50", ".p90", ".p95",
@@ -155,7 +155,7 @@ def _equal(actual: Any, value: Any, slack: float) -> bool:
     if isinstance(actual, int) and isinstance(value, int) and not slack:
         return actual == value
     if isinstance(actual, int | float) and isinstance(value, int | float):
-        return isclose(actual, value, rel_tol=max(slack, _LEAST_DIFFERENCE), abs_tol=0)
+        return isclose(actual, value, rel_tol=max(slack, _MIN_DIFFERENCE), abs_tol=0)
     return bool(actual == value)
 
 

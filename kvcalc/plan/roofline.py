@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["plateau_row", "roofline_report"]
 
 # Batches are searched up to here; at such a batch a step is its limit for every model there is.
-_MOST_BATCH = 2**40
+_MAX_BATCH = 2**40
 # Sequences enough that every expert is read whatever the next ones choose.
 _MANY = 1_000_000
 
@@ -106,7 +106,7 @@ def plateau_row(deployment: Deployment, *, context: int) -> PlateauRow:
         model=deployment.model.name,
         context=context,
         plateau_flop_per_byte=plateau,
-        half_batch=_smallest(lambda batch: step(batch)[0] >= plateau / 2) or _MOST_BATCH,
+        half_batch=_smallest(lambda batch: step(batch)[0] >= plateau / 2) or _MAX_BATCH,
         compute_bound_batch=_smallest(lambda batch: step(batch)[1] == "compute"),
     )
 
@@ -120,7 +120,7 @@ def _marginal_intensity(deployment: Deployment, context: int) -> float:
 
 def _smallest(reached: Callable[[int], bool]) -> int | None:
     """Return the smallest batch from which on something holds; it must hold for every larger one."""
-    if not reached(_MOST_BATCH):
+    if not reached(_MAX_BATCH):
         return None
     low, high = 0, 1
     while not reached(high):

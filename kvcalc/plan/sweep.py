@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "SweepTask", "pareto_front"]
 
-_MOST_POINTS = 100_000_000
+_MAX_POINTS = 100_000_000
 # Points of one task that are computed together, few enough to hold their rows.
-_MOST_OF_A_TASK = 16_384
+_MAX_OF_A_TASK = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +58,14 @@ class Grid:
 
     outer: Mapping[str, Sequence[Any]]
     inner: Mapping[str, Sequence[Any]]
-    points_per_task: int = _MOST_OF_A_TASK
+    points_per_task: int = _MAX_OF_A_TASK
 
     def __post_init__(self) -> None:
         for name, values in (*self.outer.items(), *self.inner.items()):
             if not values:
                 raise InputError(f"{name} has no values")
-        if self.points > _MOST_POINTS:
-            raise InputError(f"a grid of {self.points:,} points", hint=f"{_MOST_POINTS:,} at most: take larger steps")
+        if self.points > _MAX_POINTS:
+            raise InputError(f"a grid of {self.points:,} points", hint=f"{_MAX_POINTS:,} at most: take larger steps")
 
     @property
     def points(self) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["growth_exponent", "kv_reads", "traffic_report"]
 
-_MOST_TOKENS = 10**9
+_MAX_TOKENS = 10**9
 
 
 def kv_reads(layout: Layout, *, prompt_tokens: int, output_tokens: int, batch: int) -> int:
@@ -57,8 +57,8 @@ def traffic_report(
     Raises:
         InputError: fewer than 0 prompt tokens, fewer than 1 output token or sequence, or a lever that does nothing.
     """
-    check_between("prompt", prompt_tokens, 0, _MOST_TOKENS)
-    check_between("output-tokens", output_tokens, 1, _MOST_TOKENS)
+    check_between("prompt", prompt_tokens, 0, _MAX_TOKENS)
+    check_between("output-tokens", output_tokens, 1, _MAX_TOKENS)
     check_batch(batch)
     notes = check_context(deployment.model, prompt_tokens + output_tokens, what="prompt and output")
     wanted = parse_levers(levers)

@@ -20,7 +20,7 @@ __all__ = ["Assertion", "Check", "checks_schema", "read_checks"]
 _TOP = ("defaults", "checks", "allow_shadowing")
 _OWN = ("name", "matrix", "expect", "record")
 _COUNTED = ("batch", "context", "prompt", "output_tokens", "gpus")
-_MOST_CHECKS = 10_000
+_MAX_CHECKS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
         )
     found: list[Check] = []
     for place, entry in enumerate(entries):
-        found += _expanded(document, f"checks.{place}", entry, defaults, place, most=_MOST_CHECKS - len(found))
+        found += _expanded(document, f"checks.{place}", entry, defaults, place, most=_MAX_CHECKS - len(found))
     may_shadow = _names(document, "allow_shadowing", data.get("allow_shadowing") or [])
     return tuple(replace(check, may_shadow=may_shadow) for check in found)
 
@@ -125,7 +125,7 @@ def _expanded(
     cells = prod(map(len, matrix.values()))
     if cells > most:
         raise ProfileError(
-            f"{cells:,} checks, where a file may have {_MOST_CHECKS:,} in all",
+            f"{cells:,} checks, where a file may have {_MAX_CHECKS:,} in all",
             where=document.place(path),
             hint="take larger steps in its matrix",
         )

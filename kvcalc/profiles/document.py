@@ -28,7 +28,7 @@ __all__ = [
     "model_to_document",
 ]
 
-_MOST_LAYERS = 10_000
+_MAX_LAYERS = 10_000
 
 
 def model_from_document(document: Mapping[str, Any]) -> ModelProfile:
@@ -107,8 +107,8 @@ def _blocks(blocks: Mapping[str, Mapping[str, Any]], layers: Iterable[Any]) -> t
         if missing:
             known = f"blocks: {', '.join(named)}"
             raise ProfileError(f"layers name the block {missing[0]!r}, which is not described", hint=known)
-        if repeat * len(pattern) + len(expanded) > _MOST_LAYERS:
-            raise ProfileError(f"more than {_MOST_LAYERS} layers")
+        if repeat * len(pattern) + len(expanded) > _MAX_LAYERS:
+            raise ProfileError(f"more than {_MAX_LAYERS} layers")
         expanded += [named[name] for name in pattern] * repeat
     return tuple(expanded)
 

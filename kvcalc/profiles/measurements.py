@@ -23,8 +23,8 @@ __all__ = ["SHAPE", "read_measurements"]
 # Sizes of a kernel's operands: of a matrix product, and of attention.
 SHAPE = ("m", "n", "k", "heads", "kv_heads", "head_dim", "window", "past", "new")
 
-_MOST_ROWS = 100_000
-_MOST_TOKENS = 10**9
+_MAX_ROWS = 100_000
+_MAX_TOKENS = 10**9
 _HINT = "a record has at least phase, value, unit and hardware, and a model unless it is a kernel's"
 
 
@@ -33,7 +33,7 @@ def _count_or_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip().isdigit() else value
 
 
-Count = Annotated[Annotated[int, Field(ge=0, le=_MOST_TOKENS)] | None, BeforeValidator(_count_or_none)]
+Count = Annotated[Annotated[int, Field(ge=0, le=_MAX_TOKENS)] | None, BeforeValidator(_count_or_none)]
 Text = Annotated[str, Field(coerce_numbers_to_str=True, max_length=4000)]
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 
@@ -86,8 +86,8 @@ def read_measurements(path: Path) -> list[dict[str, Any]]:
         for place, entry in _entries(document)
         for row in (_expanded(document, entry, place) if "rows" in entry else (entry,))
     ]
-    if len(rows) > _MOST_ROWS:
-        raise ProfileError(f"more than {_MOST_ROWS:,} records", where=document.where)
+    if len(rows) > _MAX_ROWS:
+        raise ProfileError(f"more than {_MAX_ROWS:,} records", where=document.where)
     return rows
 
 

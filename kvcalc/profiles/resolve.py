@@ -26,7 +26,7 @@ _TYPED_MEMORY = re.compile(r" (\d+)gb$")
 _VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
 _SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
 _LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
-_MOST_NAMED, _ALIKE = 8, 0.6
+_MAX_NAMED, _ALIKE = 8, 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _family(key: str, kind: Kind) -> list[str]:
     longer = {own: words_of[len(key) :] for words_of, own in own_names(kind).items() if words_of.startswith(f"{key} ")}
     sized = [own for own, rest in longer.items() if _SIZE.match(rest)]
     shown = sized if len(sized) > 1 else longer
-    return sorted(shown, key=lambda own: _size(longer[own]))[:_MOST_NAMED] if key else []
+    return sorted(shown, key=lambda own: _size(longer[own]))[:_MAX_NAMED] if key else []
 
 
 def _size(rest: str) -> tuple[str, float]:
@@ -169,6 +169,6 @@ def _close(key: str, known: Mapping[str, str], same: Callable[[str, str], bool])
     numbers = [word for word in (first, *rest) if _DIGIT.search(word)]
     words_of = {each: each.split() for each in known}
     agreeing = [each for each, own in words_of.items() if all(any(same(n, word) for word in own) for n in numbers)]
-    families = get_close_matches(first, {words_of[each][0] for each in agreeing}, n=_MOST_NAMED, cutoff=_ALIKE)
+    families = get_close_matches(first, {words_of[each][0] for each in agreeing}, n=_MAX_NAMED, cutoff=_ALIKE)
     related = [each for each in agreeing if words_of[each][0] in families]
     return list(dict.fromkeys(known[each] for each in get_close_matches(key, related, n=3, cutoff=_ALIKE)))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["Reading", "card_words", "readings", "words"]
 
 _LONGEST = 200
-_MOST_ENDINGS = 12
+_MAX_ENDINGS = 12
 
 # A number with its unit (8b, 8x7b, 80gb, 4.0bpw), a number (3.1), letters, or a plus sign.
 _WORD = re.compile(
@@ -156,7 +156,7 @@ def readings(name: str) -> Iterator[Reading]:
     unsaid = _UNSAID.search(key)
     kv = "fp8" if _CACHE_IN_FP8.search(key) else ""
     weights = mixture = ""
-    for _ in range(_MOST_ENDINGS):
+    for _ in range(_MAX_ENDINGS):
         mixture = mixture or _mixture(key)
         shorter, stored = _without_ending(key)
         if shorter == key or not shorter:

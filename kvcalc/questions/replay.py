@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["replay_steps"]
 
 # Ten thousand requests take some 2 MB.
-_MOST_BYTES = 16 * 2**20
+_MAX_BYTES = 16 * 2**20
 
 
 def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
@@ -34,7 +34,7 @@ def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
     from kvcalc.simulate.replay import replay
 
     where = str(scenario) if isinstance(scenario, str | Path) else ""
-    content = read_json(Path(where), max_bytes=_MOST_BYTES, what="a scenario") if where else scenario
+    content = read_json(Path(where), max_bytes=_MAX_BYTES, what="a scenario") if where else scenario
     if not isinstance(content, dict) or not isinstance(content.get("inputs"), dict):
         raise InputError("no scenario: it has no inputs", where=where, hint="docs/scheduler.md shows the form")
     try:

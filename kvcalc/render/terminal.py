@@ -19,7 +19,7 @@ __all__ = ["heat_map", "line_chart", "overlap_chart", "roofline_chart"]
 # Plotille prints a tick every ten columns and every row: with these steps the ticks fall on round numbers.
 _TICK_COLUMNS = 10
 _ROWS_PER_DECADE = 4
-_MOST_TICKS = 8
+_MAX_TICKS = 8
 # What plotille needs between the highest value and the end of a logarithmic axis: half a dot, of which a row has four.
 _MARGIN_DECADES = 1 / 8
 # Spaces, and the braille pattern without dots that plotille fills its canvas with.
@@ -91,7 +91,7 @@ def _axis(lowest: float, highest: float) -> tuple[float, float, int]:
     for step in (0.5, 1.0, 2.0):
         left = math.floor(math.log10(lowest) / step) * step
         ticks = math.floor((math.log10(highest) + _MARGIN_DECADES - left) / step) + 1
-        if ticks <= _MOST_TICKS:
+        if ticks <= _MAX_TICKS:
             break
     return left, left + ticks * step, ticks
 

@@ -32,9 +32,9 @@ ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 
 # Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen:
 # without such a bound a system prompt that all share would send everything to one replica.
-_MOST_UNEQUAL = 8
+_MAX_UNEQUAL = 8
 # Less than any step takes.
-_LEAST_STEP_S = 1e-15
+_MIN_STEP_S = 1e-15
 
 
 class Server(Protocol):
@@ -97,7 +97,7 @@ class Cluster:
         least = min(replica.outstanding for replica in self.replicas)
         if self._routing == "least-loaded":
             return next(replica for replica in self.replicas if replica.outstanding == least)
-        allowed = [replica for replica in self.replicas if replica.outstanding <= least + _MOST_UNEQUAL]
+        allowed = [replica for replica in self.replicas if replica.outstanding <= least + _MAX_UNEQUAL]
         return max(allowed, key=lambda replica: (replica.prefix_hit(request), -replica.outstanding))
 
     def advance(self, until_s: float) -> None:
@@ -108,7 +108,7 @@ class Cluster:
     def step(self) -> None:
         """Run the step that begins next."""
         replica = min(self.replicas, key=lambda replica: replica.next_s)
-        replica.advance(max(replica.next_s + _LEAST_STEP_S, math.nextafter(replica.next_s, math.inf)))
+        replica.advance(max(replica.next_s + _MIN_STEP_S, math.nextafter(replica.next_s, math.inf)))
 
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""

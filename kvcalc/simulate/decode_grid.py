@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeCosts", "decode_blocks", "decode_costs"]
 
-_MOST_ROWS = 16_384
+_MAX_ROWS = 16_384
 _FIELDS = tuple(field.name for field in fields(OpCost) if field.name not in ("name", "part", "unit"))
 _TOTALS = ("flop", "weight_bytes", "kv_read_bytes", "kv_write_bytes", "compulsory_bytes")
 _LIMITERS = np.array(["memory", "compute", "interconnect"])
@@ -73,7 +73,7 @@ class DecodeCosts:
     sequences: Numbers
     cache_bytes: Numbers
 
-    def blocks(self, deployment: Deployment, *, most_rows: int = _MOST_ROWS) -> Iterator[dict[str, Numbers]]:
+    def blocks(self, deployment: Deployment, *, most_rows: int = _MAX_ROWS) -> Iterator[dict[str, Numbers]]:
         """Yield the rows on a deployment's accelerator as columns, contexts outside and batches inside.
 
         Args:
@@ -116,7 +116,7 @@ def decode_costs(deployment: Deployment, *, batches: Sequence[int], contexts: Se
 
 
 def decode_blocks(
-    deployment: Deployment, *, batches: Sequence[int], contexts: Sequence[int], most_rows: int = _MOST_ROWS
+    deployment: Deployment, *, batches: Sequence[int], contexts: Sequence[int], most_rows: int = _MAX_ROWS
 ) -> Iterator[dict[str, Numbers]]:
     """Yield the rows of `kvcalc.plan.decode.decode_report` as columns, without parts, at most ``most_rows`` at once.
 

@@ -18,8 +18,8 @@ RELATIVE_ERROR = 0.002
 _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _LOG_GROWTH = math.log(_GROWTH)
 # Below this a duration counts as none.
-_LEAST_S = 1e-12
-_MOST_EXACT = 100_000
+_MIN_S = 1e-12
+_MAX_EXACT = 100_000
 
 
 class Quantiles:
@@ -38,7 +38,7 @@ class Quantiles:
     (1.0, 2.0, 3.0, 1.5)
     """
 
-    def __init__(self, *, most_exact: int = _MOST_EXACT) -> None:
+    def __init__(self, *, most_exact: int = _MAX_EXACT) -> None:
         self._most_exact = most_exact
         self._values = array("d")
         self._lines: list[tuple[float, float, int, int]] = []
@@ -128,7 +128,7 @@ class Quantiles:
     def _put(self, first: float, last: float, steps: int, weight: int) -> None:
         buckets = self._buckets
         low, high = (first, last) if first <= last else (last, first)
-        if low < _LEAST_S:
+        if low < _MIN_S:
             self._put_none(high, steps, weight)
             return
         bottom = math.ceil(math.log(low) / _LOG_GROWTH)
@@ -149,7 +149,7 @@ class Quantiles:
         apart = high / (steps - 1) if steps > 1 else 0.0
         self._none += weight
         for index in range(1, steps):
-            if index * apart < _LEAST_S:
+            if index * apart < _MIN_S:
                 self._none += weight
             else:
                 self._put(index * apart, index * apart, 1, weight)

@@ -25,12 +25,12 @@ Record = dict[str, Any]
 _GENERATED = 500_000
 # Streams of requests that name none: far from any that a scenario names.
 _OWN_STREAMS = 2**41
-_MOST_TOKENS = 10**12
+_MAX_TOKENS = 10**12
 # A record is kept of each step and of each sequence in it.
-_MOST_STEPS = 100_000
-_MOST_SCHEDULED = 500_000
+_MAX_STEPS = 100_000
+_MAX_SCHEDULED = 500_000
 _LONGEST_COUNT = 12
-_MOST_BLOCKS = 500_000
+_MAX_BLOCKS = 500_000
 
 
 def replay(inputs: Mapping[str, Any]) -> tuple[list[Record], Record]:
@@ -48,7 +48,7 @@ class _Replay:
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         options, requests = _part(inputs, "scheduler", dict), _part(inputs, "requests", list)
-        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", least=2, most=_MOST_BLOCKS)
+        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", least=2, most=_MAX_BLOCKS)
         self.overlapped = "AsyncScheduler" in str(options.get("kind", ""))
         self.limits = _limits(options, num_blocks, overlapped=self.overlapped)
         self.accepted = _accepted(options.get("spec_accept"), self.limits.speculative_tokens)
@@ -63,7 +63,7 @@ class _Replay:
             where = f"inputs.requests[{order}]"
             sequence = _sequence(order, request, where)
             self._check_fits(sequence, cache, where)
-            arrival = _whole(request, "arrival_step", where, default=0, most=_MOST_STEPS)
+            arrival = _whole(request, "arrival_step", where, default=0, most=_MAX_STEPS)
             arrivals.setdefault(arrival, []).append(sequence)
         self.arrivals = arrivals
         self.flying: deque[tuple[int, Step[ServedSequence]]] = deque()
@@ -80,7 +80,7 @@ class _Replay:
             self.steps.append(self._step(clock))
             clock += 1
             scheduled += len(self.steps[-1]["scheduled"])
-            if clock > _MOST_STEPS or scheduled > _MOST_SCHEDULED:
+            if clock > _MAX_STEPS or scheduled > _MAX_SCHEDULED:
                 raise InputError(f"the scenario goes on beyond {clock:,} steps", where="inputs")
         totals = {"steps": len(self.steps), **self.totals}
         del totals["hit_tokens_first_admission" if self.overlapped else "output_tokens"]
@@ -200,7 +200,7 @@ def _sequence(order: int, request: Mapping[str, Any], where: str) -> ServedSeque
         order=order,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        priority=_whole(request, "priority", where, default=0, least=-_MOST_TOKENS),
+        priority=_whole(request, "priority", where, default=0, least=-_MAX_TOKENS),
         content=(*(prompt or (Segment(stream, 0, prompt_tokens),)), Segment(stream, _GENERATED, output_tokens)),
     )
 
@@ -209,7 +209,7 @@ def _segments(segments: Any, where: str) -> tuple[Segment, ...]:
     if not isinstance(segments, list) or not all(
         isinstance(segment, list)
         and len(segment) == len(Segment._fields)
-        and all(type(number) is int and 0 <= number <= _MOST_TOKENS for number in segment)
+        and all(type(number) is int and 0 <= number <= _MAX_TOKENS for number in segment)
         for segment in segments
     ):
         raise InputError("a prompt is a list of [stream, start, tokens]", where=where)
@@ -223,7 +223,7 @@ def _whole(
     *,
     default: int | None = None,
     least: int = 0,
-    most: int = _MOST_TOKENS,
+    most: int = _MAX_TOKENS,
 ) -> int:
     """Return a whole number of a scenario.
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Series"]
 
-_MOST_SLICES = 240
-_LEAST_SLICE_S = 2.0**-20
+_MAX_SLICES = 240
+_MIN_SLICE_S = 2.0**-20
 # What is summed up in a slice: sequences, waiting requests and blocks times seconds, tokens, gaps and their seconds,
 # first tokens and their seconds.
 _RUNNING, _WAITING, _BLOCKS, _TOKENS, _GAPS, _GAP_S, _FIRSTS, _FIRST_S, _SUMS = range(9)
@@ -32,11 +32,11 @@ class Series(Waits):
     def __init__(self, *, usable_blocks: int) -> None:
         super().__init__()
         self._blocks = usable_blocks
-        self._slice_s = _LEAST_SLICE_S
+        self._slice_s = _MIN_SLICE_S
         self._slices: list[list[float]] = [[0.0] * _SUMS]
-        self._end_s = _LEAST_SLICE_S
+        self._end_s = _MIN_SLICE_S
         # by how much the requests that wait all through a slice are more than in the one before
-        self._between = [0] * (_MOST_SLICES + 1)
+        self._between = [0] * (_MAX_SLICES + 1)
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps; what happens in one is spread evenly over its time."""
@@ -93,7 +93,7 @@ class Series(Waits):
 
     def _reach(self, time_s: float) -> None:
         """Add slices up to a time; where they would be too many, join them in pairs."""
-        while time_s > self._slice_s * _MOST_SLICES:
+        while time_s > self._slice_s * _MAX_SLICES:
             self._settle()
             self._slice_s *= 2
             pairs = zip(self._slices[::2], [*self._slices[1::2], [0.0] * _SUMS], strict=False)
@@ -106,7 +106,7 @@ class Series(Waits):
         """Add the time of the requests that waited all through a slice."""
         for sums, waiting in zip(self._slices, accumulate(self._between), strict=False):
             sums[_WAITING] += waiting * self._slice_s
-        self._between = [0] * (_MOST_SLICES + 1)
+        self._between = [0] * (_MAX_SLICES + 1)
 
     def rows(self, end_s: float) -> tuple[SeriesRow, ...]:
         """Return the slices up to the end of the run, the last one cut there."""

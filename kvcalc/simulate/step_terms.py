@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from kvcalc.core.calibration import LEAST_SUM_SHARE, Calibration, kind_of
+from kvcalc.core.calibration import MIN_SUM_SHARE, Calibration, kind_of
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Attention, Cross, Mixture, counted
 from kvcalc.core.workload import TokenGroup
@@ -310,7 +310,7 @@ class _Reader:
             both = self._term("")
             self._add(both, operator, _FLOP, per_flop * reach.sum_share)
             self._add(both, operator, _MOVED, per_byte * reach.sum_share)
-            yield (compute, memory, both) if reach.sum_share > LEAST_SUM_SHARE else (compute, memory)
+            yield (compute, memory, both) if reach.sum_share > MIN_SUM_SHARE else (compute, memory)
         yield (constant,)
 
     def _term(self, limiter: str) -> AffineTerm:

@@ -95,7 +95,7 @@ def sums_of(contexts: Sequence[int], timer: StepTimer) -> tuple[int, ...]:
     )
 
 
-_MOST_STEP_S = 1_000_000
+_MAX_STEP_S = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +109,8 @@ class ConstantTimer:
     def __post_init__(self) -> None:
         if not self.step_s > 0:
             raise InputError(f"a step must take some time, not {self.step_s} s")
-        if self.step_s > _MOST_STEP_S:
-            what = f"a step must take at most {_MOST_STEP_S:,} s, not {self.step_s:g}"
+        if self.step_s > _MAX_STEP_S:
+            what = f"a step must take at most {_MAX_STEP_S:,} s, not {self.step_s:g}"
             raise InputError(what, parameter="step-times")
 
     def line(

@@ -37,10 +37,10 @@ __all__ = [
 Process = Literal["poisson", "gamma", "constant", "ramp"]
 ARRIVALS = ("poisson", "gamma", "constant", "ramp")
 
-_MOST_TOKENS = 10**9
-_MOST_SPREAD = 10.0
-_LEAST_RATE = 1e-9
-_MOST_RATE = 1e9
+_MAX_TOKENS = 10**9
+_MAX_SPREAD = 10.0
+_MIN_RATE = 1e-9
+_MAX_RATE = 1e9
 
 
 def _random(seed: int, what: str) -> random.Random:
@@ -73,15 +73,13 @@ class Arrivals:
             hint = did_you_mean(self.process, ARRIVALS) or f"processes: {', '.join(ARRIVALS)}"
             raise InputError(f"arrival {self.process!r} is not known", hint=hint)
         rates = [self.rate_per_s] if self.last_rate_per_s is None else [self.rate_per_s, self.last_rate_per_s]
-        if not all(_LEAST_RATE <= rate <= _MOST_RATE for rate in rates):
+        if not all(_MIN_RATE <= rate <= _MAX_RATE for rate in rates):
             span = " to ".join(f"{rate:g}" for rate in rates)
-            raise InputError(f"a rate must be from {_LEAST_RATE:g} to {_MOST_RATE:g} requests a second, not {span}")
+            raise InputError(f"a rate must be from {_MIN_RATE:g} to {_MAX_RATE:g} requests a second, not {span}")
         if (self.process == "ramp") != (self.last_rate_per_s is not None):
             raise InputError("a ramp, and only a ramp, has a last rate", hint="--arrival ramp --rate 1 --last-rate 10")
-        if not 0 < self.variation <= _MOST_SPREAD:
-            raise InputError(
-                f"the variation of gaps must be above 0 and up to {_MOST_SPREAD:g}, not {self.variation:g}"
-            )
+        if not 0 < self.variation <= _MAX_SPREAD:
+            raise InputError(f"the variation of gaps must be above 0 and up to {_MAX_SPREAD:g}, not {self.variation:g}")
 
 
 def arrival_times(arrivals: Arrivals, *, seed: int, requests: int | None = None) -> Iterator[float]:
@@ -150,12 +148,10 @@ class Lengths:
 
     def __post_init__(self) -> None:
         last = self.second if self.kind == "uniform" else self.first
-        if not 1 <= self.first <= last <= _MOST_TOKENS:
-            raise InputError(f"lengths must be from 1 to {_MOST_TOKENS:,} tokens in rising order")
-        if self.kind == "lognormal" and not 0 <= self.second <= _MOST_SPREAD:
-            raise InputError(
-                f"the spread of a lognormal length must be from 0 to {_MOST_SPREAD:g}, not {self.second:g}"
-            )
+        if not 1 <= self.first <= last <= _MAX_TOKENS:
+            raise InputError(f"lengths must be from 1 to {_MAX_TOKENS:,} tokens in rising order")
+        if self.kind == "lognormal" and not 0 <= self.second <= _MAX_SPREAD:
+            raise InputError(f"the spread of a lognormal length must be from 0 to {_MAX_SPREAD:g}, not {self.second:g}")
 
     def draw(self, numbers: random.Random) -> int:
         """Return a length."""
@@ -168,7 +164,7 @@ class Lengths:
                 drawn = -self.first * math.log(1.0 - numbers.random())
             case "lognormal":
                 drawn = self.first * math.exp(self.second * numbers.gauss(0.0, 1.0))
-        return min(max(1, round(drawn)), _MOST_TOKENS)
+        return min(max(1, round(drawn)), _MAX_TOKENS)
 
 
 _KINDS = ("uniform", "exponential", "lognormal")
@@ -274,7 +270,7 @@ class Talk:
     think_s: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.system_tokens <= _MOST_TOKENS or not 0 <= self.think_s < math.inf:
+        if not 0 <= self.system_tokens <= _MAX_TOKENS or not 0 <= self.think_s < math.inf:
             raise InputError("a system prompt and the time to think cannot be negative")
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("starlette", reason="the explorer's libraries are an extra: kvcalc[explore]")
 
 from kvcalc.core.errors import InputError
-from kvcalc.explore.security import MOST_BODY_BYTES
+from kvcalc.explore.security import MAX_BODY_BYTES
 from kvcalc.explore.server import Place, serve
 
 PAGE = "/"
@@ -47,10 +47,10 @@ def test_other_sites_may_link_here_but_load_nothing(client, site):
 
 
 def test_what_is_too_large_is_refused_by_its_length_and_by_what_comes(client):
-    assert client.post("/api/reconcile", content=b"x" * (MOST_BODY_BYTES + 1)).status_code == 413
+    assert client.post("/api/reconcile", content=b"x" * (MAX_BODY_BYTES + 1)).status_code == 413
     pieces = (b"x" * 100_000 for _ in range(90))
     assert client.post("/api/reconcile", content=pieces).status_code == 413
-    assert client.post("/api/reconcile", content=b"x" * MOST_BODY_BYTES).status_code == 422
+    assert client.post("/api/reconcile", content=b"x" * MAX_BODY_BYTES).status_code == 422
     assert client.post("/api/reconcile", content=b"x", headers={"Content-Length": "-1"}).status_code == 413
 
 

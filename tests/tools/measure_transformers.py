@@ -32,7 +32,7 @@ TASKS = (
     "TEXT_TO_SPECTROGRAM",
 )  # fmt: skip
 # A class that takes longer on a CPU is measured at another size, or not at all.
-MOST_SECONDS = 60
+MAX_SECONDS = 60
 PROMPTS = (1, 36, 38, 90, 150)
 ENCODER_TOKENS = 50
 SMALL_LAYERS = 5
@@ -230,7 +230,7 @@ def measure(name: str, classes: dict[str, str], folder: Path, given: Path | None
     entry: dict[str, Any] = {"classes": classes, "config": f"configs/{name}.json", "method": "none", "why": []}
     built = next(iter(classes.values()))
     for level, device in ((1, "cpu"), (2, "meta"), (3, "meta")):
-        signal.alarm(MOST_SECONDS)
+        signal.alarm(MAX_SECONDS)
         try:
             if given is None:
                 config = small_config(name, level)
@@ -265,7 +265,7 @@ def measure(name: str, classes: dict[str, str], folder: Path, given: Path | None
 
 
 def _stop(*_: object) -> None:
-    raise TimeoutError(f"longer than {MOST_SECONDS} s")
+    raise TimeoutError(f"longer than {MAX_SECONDS} s")
 
 
 def main() -> None:

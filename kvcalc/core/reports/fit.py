@@ -141,9 +141,9 @@ class FitReport:
     assumed: str = ""
     method: str = ""
     gamma: int = 0
-    max_running_requests: int | None = None
-    window_capacity_tokens: int | None = None
-    state_slots: int | None = None
+    max_running_requests: int | None = field(default=None, metadata=figure("requests at once", "higher"))
+    window_capacity_tokens: int | None = field(default=None, metadata=figure("tokens of windows", "higher"))
+    state_slots: int | None = field(default=None, metadata=figure("slots of states", "higher"))
     pool_buffers: tuple[PoolBuffer, ...] = ()
-    request_table_bytes: int | None = None
+    request_table_bytes: int | None = field(default=None, metadata=figure("request table", "lower"))
     notes: tuple[str, ...] = ()

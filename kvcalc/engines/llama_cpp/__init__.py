@@ -15,11 +15,11 @@ from kvcalc.engines.llama_cpp.layout import (
     layout,
     option_notes,
 )
-from kvcalc.engines.llama_cpp.options import CACHE_TYPES, MOST_SEQUENCES, VERSION, LlamaCppOptions
+from kvcalc.engines.llama_cpp.options import CACHE_TYPES, MAX_SEQUENCES, VERSION, LlamaCppOptions
 
 __all__ = [
     "CACHE_TYPES",
-    "MOST_SEQUENCES",
+    "MAX_SEQUENCES",
     "VERSION",
     "Cache",
     "CompressorState",

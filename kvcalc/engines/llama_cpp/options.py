@@ -13,14 +13,14 @@ from kvcalc.core.workload import Formats
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format
 
-__all__ = ["CACHE_TYPES", "MOST_SEQUENCES", "VERSION", "ContextSizes", "LlamaCppOptions", "context_sizes", "padded"]
+__all__ = ["CACHE_TYPES", "MAX_SEQUENCES", "VERSION", "ContextSizes", "LlamaCppOptions", "context_sizes", "padded"]
 
 VERSION = "0c1e57098bba"
 
 # The types that llama.cpp's tools take for a cache.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 _FORMATS = frozenset(parse_format(name).name for name in CACHE_TYPES)
-MOST_SEQUENCES = 256
+MAX_SEQUENCES = 256
 _PADDING = 256
 
 
@@ -64,8 +64,8 @@ class LlamaCppOptions:
             value = getattr(self, name)
             if value < least:
                 raise InputError(f"{name} is {value} for llama.cpp", hint=f"a whole number from {least}")
-        if self.parallel > MOST_SEQUENCES:
-            raise InputError(f"llama.cpp takes at most {MOST_SEQUENCES} sequences, not {self.parallel}")
+        if self.parallel > MAX_SEQUENCES:
+            raise InputError(f"llama.cpp takes at most {MAX_SEQUENCES} sequences, not {self.parallel}")
         if self.flash_attn not in ("auto", "on", "off"):
             raise InputError(f"flash attention is {self.flash_attn!r}", hint="auto, on or off")
         for name in (self.cache_type_k, self.cache_type_v):

@@ -21,7 +21,7 @@ _PRINTED = (
 )
 _VENDORS = re.compile(r"^(?:nvidia-|amd-|intel-|geforce-|radeon-|instinct-|tesla-)")
 _ENDINGS = re.compile(r"-(?:edition|generation|gpu|graphics)$")
-_MOST_PREFIXES = 3
+_MAX_PREFIXES = 3
 
 
 def card_names(text: str) -> tuple[str, ...]:
@@ -38,6 +38,6 @@ def card_names(text: str) -> tuple[str, ...]:
     name = re.sub(r"\((?:tm|r)\)", "", min(found, key=lambda match: match.start())[1].lower())
     name = re.sub(r"[\s_]+", "-", name).strip("-")
     names = [name, _ENDINGS.sub("", name)]
-    for _ in range(_MOST_PREFIXES):
+    for _ in range(_MAX_PREFIXES):
         names += [_VENDORS.sub("", each) for each in names[-2:]]
     return tuple(dict.fromkeys(names))

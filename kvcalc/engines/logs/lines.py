@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 __all__ = ["Line", "marked_lines"]
 
 # A configuration fits into one line of some thousand characters; a marker's lines into some hundred.
-_MOST_CHARACTERS = 40_000
-_MOST_BEFORE_MARKER = 20_000
-_MOST_LINES = 1_000
+_MAX_CHARACTERS = 40_000
+_MAX_BEFORE_MARKER = 20_000
+_MAX_LINES = 1_000
 _FOLLOWING_CHARACTERS = 1_500
 
 
@@ -46,17 +46,17 @@ def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
     for start in sorted(found):
         number += text.count("\n", counted, start)
         counted = start
-        begin = start if found[start] - start < _MOST_BEFORE_MARKER else found[start] - _MOST_BEFORE_MARKER
+        begin = start if found[start] - start < _MAX_BEFORE_MARKER else found[start] - _MAX_BEFORE_MARKER
         end = text.find("\n", found[start])
         end = len(text) if end < 0 else end
         onward = text[found[start] : found[start] + _FOLLOWING_CHARACTERS]
-        yield Line(number, text[begin : min(end, begin + _MOST_CHARACTERS)], " ".join(onward.split()))
+        yield Line(number, text[begin : min(end, begin + _MAX_CHARACTERS)], " ".join(onward.split()))
 
 
 def _places(text: str, marker: str) -> Iterator[tuple[int, int]]:
     """Yield start of line and place of a marker, once a line."""
     at = text.find(marker)
-    for _ in range(_MOST_LINES):
+    for _ in range(_MAX_LINES):
         if at < 0:
             return
         yield text.rfind("\n", 0, at) + 1, at

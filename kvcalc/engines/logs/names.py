@@ -16,7 +16,7 @@ _FAMILIES = (
     (re.compile(r"^nvidia-"), ""),
     (re.compile(r"^deepseek-(?:ai-)?"), "deepseek-"),
 )
-_MOST_ENDINGS = 8
+_MAX_ENDINGS = 8
 _LONGEST = 200
 
 
@@ -39,7 +39,7 @@ def model_names(printed: str) -> tuple[str, ...]:
     names = [whole]
     for part in _telling(parts):
         name = re.sub(r"[\s:_]+", "-", part.lower()).removesuffix(".gguf").strip("-.")
-        for _ in range(_MOST_ENDINGS):
+        for _ in range(_MAX_ENDINGS):
             names += [name, _in_family(name)]
             shorter = _ENDINGS.sub("", name)
             if shorter == name:

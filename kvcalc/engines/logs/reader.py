@@ -60,7 +60,7 @@ _AGAIN = (
     ("Available KV cache memory", "needed_kv_gib"),
     ("Available KV cache memory", "kv_cache_tokens"),
 )
-_MOST_START_UPS = 1024
+_MAX_START_UPS = 1024
 # Lines that are printed before an engine's first line, or before the first of its next start; so many are kept.
 _EARLY = frozenset(
     {
@@ -73,7 +73,7 @@ _EARLY = frozenset(
         "Defaulting max_num_seqs to",
     }
 )
-_MOST_EARLY = 16
+_MAX_EARLY = 16
 # The name of a service in front of a line, as docker compose and ``kubectl logs --prefix`` write it; other programs
 # put the level of a message there.
 _SOURCE = re.compile(r"\s{0,8}(?:([A-Za-z][\w.-]{0,80}) {0,40}\| ?|\[pod/([\w./-]{1,160})\] )")
@@ -121,7 +121,7 @@ class _Reader:
                 continue
             if _EARLY.issuperset(hits) and (key not in self.current or self.current[key].has_size):
                 kept = self.early.setdefault(key, [])
-                self.early[key] = [*kept[1 - _MOST_EARLY :], *((marker, line) for marker in hits)]
+                self.early[key] = [*kept[1 - _MAX_EARLY :], *((marker, line) for marker in hits)]
             elif key in self.current or engine == self.engine or not _COMMON.issuperset(hits):
                 builder = self._builder_of(line, key, hits, words.replica_of(line))
                 for marker in hits:
@@ -160,7 +160,7 @@ class _Reader:
             for marker, line in self.early.pop(key, ()):
                 _ENGINES[key[0]].markers[marker](line, builder)
         self.found.append(builder)
-        if len(self.found) > _MOST_START_UPS:
+        if len(self.found) > _MAX_START_UPS:
             self.lost = self.lost or self.found[0].has_numbers
             del self.found[0]
         return builder

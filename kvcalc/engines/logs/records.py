@@ -25,7 +25,7 @@ RefusalKind = Literal[
 ]
 
 # Ranks and caches of one start-up: more than any machine has.
-_MOST_VALUES = 4096
+_MAX_VALUES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +211,12 @@ class Builder:
     def put(self, quantity: str, printed: Printed) -> None:
         """Add a number."""
         values = self.printed.setdefault(quantity, [])
-        if len(values) < _MOST_VALUES:
+        if len(values) < _MAX_VALUES:
             values.append(printed)
 
     def add_cache(self, cache: CacheLine) -> None:
         """Add a cache of llama.cpp."""
-        if len(self.caches) < _MOST_VALUES:
+        if len(self.caches) < _MAX_VALUES:
             self.caches.append(cache)
 
     def refuse(

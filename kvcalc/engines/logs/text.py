@@ -21,7 +21,7 @@ _ZERO_SHARE = 0.4
 # Widths of terminals, and how many full lines a wrapped log has at least. Longer logs were not copied from a screen.
 _NARROWEST, _WIDEST = 40, 250
 _FULL_LINES = 2
-_MOST_WRAPPED_CHARACTERS = 2**20
+_MAX_WRAPPED_CHARACTERS = 2**20
 # The ways in which a line of a log begins, and the rest of a wrapped one seldom does.
 _BEGINNING = re.compile(
     r"[ \t]*(?:\([A-Z]\w|\[\d|\[pod/|\d{4}-\d\d|\d{1,4}\.\d\d\.\d|\d\d:\d\d:\d"
@@ -73,7 +73,7 @@ def unwrapped(text: str) -> str:
     >>> unwrapped("\n".join([words, words, words, "end"])) == words * 3 + "end\n\n\n"
     True
     """
-    if len(text) > _MOST_WRAPPED_CHARACTERS:
+    if len(text) > _MAX_WRAPPED_CHARACTERS:
         return text
     lines = text.split("\n")
     lengths = Counter(map(len, lines))

@@ -49,7 +49,7 @@ _PREFILL_SHAPES = {2048: 42, 4096: 50, 8192: 58, 16384: 74}
 _SHAPE_BYTES, _LATENT_SHAPES_BYTES = 8 * MIB, 1536 * MIB
 # The reserve: a base, and more for each token of a chunk, each rank and each row of a graph.
 _BASE_BYTES, _TOKEN_BYTES, _RANK_BYTES, _ROW_BYTES = 512 * MIB, 1.5 * MIB, 128 * MIB, 2 * MIB
-_LEAST_CHUNK = 2048
+_MIN_CHUNK = 2048
 # Rows of the graphs of data-parallel attention, for each copy: 3 MiB, above 300 rows 4.5.
 _COPY_ROW_BYTES, _WIDE_COPY_ROW_BYTES, _WIDE_ROWS = 3 * MIB, 4.5 * MIB, 300
 _LARGE_CARD_BYTES, _LARGE_CARD_RESERVE_BYTES = 60 * GIB, 10 * GIB
@@ -110,9 +110,7 @@ def mem_fraction_static(
     card = _card(memory_bytes, tensor)
     chunk = card.chunk_tokens if chunk_tokens is None else chunk_tokens
     rows = card.graph_rows if max_requests is None else min(card.graph_rows, max_requests)
-    reserve = (
-        _BASE_BYTES + _TOKEN_BYTES * max(chunk, _LEAST_CHUNK) + _RANK_BYTES * tensor * pipeline + _ROW_BYTES * rows
-    )
+    reserve = _BASE_BYTES + _TOKEN_BYTES * max(chunk, _MIN_CHUNK) + _RANK_BYTES * tensor * pipeline + _ROW_BYTES * rows
     if copies > 1:
         reserve += (_WIDE_COPY_ROW_BYTES if rows > _WIDE_ROWS else _COPY_ROW_BYTES) * rows * copies
     if prefill_graphs:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Need", "PoolSizes", "RankPools"]
 
-_REQUESTS_AT_CONTEXT, _LEAST_REQUESTS, _MOST_REQUESTS = 512, 2048, 4096
-_LEAST_TOKENS_OF_REQUEST = 2
+_REQUESTS_AT_CONTEXT, _MIN_REQUESTS, _MAX_REQUESTS = 512, 2048, 4096
+_MIN_TOKENS_OF_REQUEST = 2
 # Tokens between evictions from the windows' pool, and bytes of an entry of the table of requests.
 _EVICTION_TOKENS, _TABLE_ENTRY_BYTES, _TABLE_TOKENS = 128, 4, 4
 _KEPT_SIZES = 64
 # Where the search for the least memory stops.
-_MOST_BYTES = 1 << 60
+_MAX_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +258,8 @@ class RankPools:
         Source: SGLang 0.5.23, ``KVCacheConfigurator.resolve_max_num_reqs``.
         """
         options = self.options
-        usual = max(min(int(tokens / options.context_length * _REQUESTS_AT_CONTEXT), _MOST_REQUESTS), _LEAST_REQUESTS)
-        most = min(options.max_requests or usual, tokens // _LEAST_TOKENS_OF_REQUEST)
+        usual = max(min(int(tokens / options.context_length * _REQUESTS_AT_CONTEXT), _MAX_REQUESTS), _MIN_REQUESTS)
+        most = min(options.max_requests or usual, tokens // _MIN_TOKENS_OF_REQUEST)
         return most if slots is None else min(most, slots // options.slots_per_request)
 
     def buffers(self, sizes: PoolSizes) -> tuple[PoolBuffer, ...]:
@@ -304,9 +304,9 @@ class RankPools:
 
     def least_memory(self, need: Need) -> int:
         """Return the least memory with which they hold a batch, of more requests than are ever run those that are."""
-        most = self.options.max_requests or _MOST_REQUESTS
+        most = self.options.max_requests or _MAX_REQUESTS
         asked = replace(need, requests=min(need.requests, most))
-        return largest(lambda memory: not self._sizes(memory).hold(asked), _MOST_BYTES) + 1
+        return largest(lambda memory: not self._sizes(memory).hold(asked), _MAX_BYTES) + 1
 
 
 def _total(buffers: tuple[PoolBuffer, ...]) -> int:

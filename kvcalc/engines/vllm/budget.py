@@ -25,7 +25,7 @@ __all__ = ["FITTED", "FittedEnds", "activation_peak", "graph_memory", "outside_m
 # From this release on some models, later all, run on the second model runner, which may estimate no graphs.
 _FIRST_WITH_V2_RUNNER_OF_SOME = (0, 25)
 # Sizes of a pass for which graphs are captured: 1, 2, 4, then every 8 up to 256, every 16 up to 512.
-_CAPTURED_STEP, _WIDE_STEP, _WIDE_FROM, _MOST_CAPTURED = 8, 16, 256, 512
+_CAPTURED_STEP, _WIDE_STEP, _WIDE_FROM, _MAX_CAPTURED = 8, 16, 256, 512
 
 
 _ByRelease = tuple[tuple[tuple[int, int], tuple[float, float]], ...]
@@ -158,7 +158,7 @@ def graph_memory(
     release = known_release(version)
     if release < FIRST_WITH_GRAPHS:
         return NOTHING
-    graphs = _captured(min(2 * sequences, _MOST_CAPTURED)) + _captured(min(sequences, _MOST_CAPTURED))
+    graphs = _captured(min(2 * sequences, _MAX_CAPTURED)) + _captured(min(sequences, _MAX_CAPTURED))
     least, most, latent = (
         int(size * graphs * ceil_div(model.layers, parallel.pipeline)) for size in ends.graph_layer_bytes
     )

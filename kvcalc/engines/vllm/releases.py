@@ -85,7 +85,7 @@ LAST_V0 = (0, 7)
 # The default of gpu_memory_utilization, and the first release whose default is the higher.
 _UTILIZATION_BEFORE, _UTILIZATION = 0.9, 0.92
 _FIRST_WITH_HIGHER_UTILIZATION = (0, 25)
-_MOST_CHARACTERS = 80
+_MAX_CHARACTERS = 80
 
 
 def release_of(version: str | None) -> tuple[int, int] | None:
@@ -94,7 +94,7 @@ def release_of(version: str | None) -> tuple[int, int] | None:
     >>> release_of("0.20.1rc1.dev16+g7a1eb8ac2"), release_of("0.1.dev19754+g3a0914114"), release_of(None)
     ((0, 20), None, None)
     """
-    if not version or len(version) > _MOST_CHARACTERS:
+    if not version or len(version) > _MAX_CHARACTERS:
         return None
     major, _, rest = version.strip().removeprefix("v").partition(".")
     minor, _, rest = rest.partition(".")

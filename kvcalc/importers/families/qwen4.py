@@ -20,7 +20,7 @@ __all__ = ["RULES"]
 
 _KINDS = {"linear_attention": "delta", "indexed_attention": "attention", "full_attention": "attention"}
 # No published table is near; a search for primes beyond would take long.
-_LARGEST_TABLE, _MOST_HEADS = 10**9, 1024
+_LARGEST_TABLE, _MAX_HEADS = 10**9, 1024
 # The last tokens' ids, which choose the n-grams, are kept as 64-bit integers.
 _ID_BYTES = 8
 
@@ -111,7 +111,7 @@ def _ngram_tables(config: Config, count: int) -> tuple[Table, ...]:
     width = _ngram_width(config)
     if not count:
         return ()
-    if base > _LARGEST_TABLE or heads * count > _MOST_HEADS or not heads or width % heads:
+    if base > _LARGEST_TABLE or heads * count > _MAX_HEADS or not heads or width % heads:
         raise config.bad("ngram_vocab_size_base", base, f"at most {_LARGEST_TABLE} rows for heads that divide {width}")
     rows = _primes(base, heads * count)
     padded = [ceil_div(sum(rows[start : start + heads]), multiple) * multiple for start in range(0, len(rows), heads)]

@@ -24,7 +24,7 @@ __all__ = ["printed_checks", "start"]
 
 _CACHE_TYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 _DIGITS = 2
-_MOST_LAYERS = 999
+_MAX_LAYERS = 999
 
 
 def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: int) -> Start:
@@ -57,7 +57,7 @@ def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: i
             "n_batch": options.batch,
             "n_ubatch": options.ubatch,
             "threads": device.threads,
-            "gpu_layers": 0 if device.kind == "cpu" else _MOST_LAYERS,
+            "gpu_layers": 0 if device.kind == "cpu" else _MAX_LAYERS,
         },
         checks=checks,
     )

@@ -22,9 +22,9 @@ __all__ = ["LEVERS", "ChosenLever", "Lever", "apply_levers", "parse_levers"]
 
 Term = Literal["width", "bytes", "length", "fragmentation", "resolution", "layers", "sequences", "place"]
 Retrofit = Literal["yes", "fine-tuning", "no"]
-_LEAST_CHUNK, _MOST_CHUNK = 2, 10**6
-_MOST_LEVELS = 6
-_MOST_VALUE = 10**9
+_MIN_CHUNK, _MAX_CHUNK = 2, 10**6
+_MAX_LEVELS = 6
+_MAX_VALUE = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class ChosenLever:
 
 def _count(text: str) -> int:
     value = parse_count(text)
-    if not 1 <= value <= _MOST_VALUE:
-        raise InputError(f"{text!r} is not from 1 to {_MOST_VALUE:,}")
+    if not 1 <= value <= _MAX_VALUE:
+        raise InputError(f"{text!r} is not from 1 to {_MAX_VALUE:,}")
     return value
 
 
@@ -73,8 +73,8 @@ def _chunks(text: str) -> tuple[int, ...]:
     if not all(parts):
         raise InputError(f"{text!r} is not a count, or counts with an x between", hint=hint)
     found = tuple(_count(part) for part in parts)
-    if len(found) > _MOST_LEVELS or not all(_LEAST_CHUNK <= chunk <= _MOST_CHUNK for chunk in found):
-        raise InputError(f"{text!r}: up to {_MOST_LEVELS} levels with chunks of 2 or more", hint=hint)
+    if len(found) > _MAX_LEVELS or not all(_MIN_CHUNK <= chunk <= _MAX_CHUNK for chunk in found):
+        raise InputError(f"{text!r}: up to {_MAX_LEVELS} levels with chunks of 2 or more", hint=hint)
     return found
 
 

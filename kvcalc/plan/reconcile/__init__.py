@@ -34,7 +34,7 @@ _ENGINES: dict[str, Engine] = {
 }
 
 # Start-ups that are computed: the last ones. Of those that printed the same, as in a crash loop, the first counts.
-_MOST_SHOWN = 32
+_MAX_SHOWN = 32
 
 
 def check_engine(engine: str) -> Engine:
@@ -94,7 +94,7 @@ def reconcile_report(
     if not chosen:
         raise _nothing_found(start_ups, engine)
     notes = _notes(chosen)
-    left_out = [start_up_name(start_up) for start_up in chosen[:-_MOST_SHOWN]]
+    left_out = [start_up_name(start_up) for start_up in chosen[:-_MAX_SHOWN]]
     if any("earlier" in start_up.events for start_up in chosen):
         left_out.insert(0, f"starts before line {min(start_up.line for start_up in chosen)}")
     if left_out:
@@ -104,7 +104,7 @@ def reconcile_report(
     models: list[ModelProfile] = []
     last, model_of_last = chosen[-1], None
     failure: KvcalcError | None = None
-    for start_up in chosen[-_MOST_SHOWN:]:
+    for start_up in chosen[-_MAX_SHOWN:]:
         try:
             model = model_of(start_up)
             more, advice, told = reconcile_start_up(start_up, model)
@@ -170,13 +170,13 @@ def _joined(texts: Iterable[str]) -> str:
 def _notes(chosen: Sequence[StartUp]) -> list[str]:
     notes = []
     if len({start_up.engine for start_up in chosen}) > 1:
-        places = ", ".join(map(start_up_name, chosen[-_MOST_SHOWN:]))
+        places = ", ".join(map(start_up_name, chosen[-_MAX_SHOWN:]))
         notes.append(f"the log tells of several engines ({places}); --engine chooses one")
     elif len(chosen) > 1:
         sources = dict.fromkeys(start_up.source for start_up in chosen if start_up.source)
         several = f" of {', '.join(sources)}" if len(sources) > 1 else ""
         notes.append(
-            f"{len(chosen)} start-ups{several} printed different numbers; {min(len(chosen), _MOST_SHOWN)} are shown"
+            f"{len(chosen)} start-ups{several} printed different numbers; {min(len(chosen), _MAX_SHOWN)} are shown"
         )
     if any("replicas" in start_up.events for start_up in chosen):
         notes.append("the log holds several data-parallel replicas; of those that printed the same the first is shown")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["blocks_of", "concurrency", "memory_range", "pool_findings", "tokens_bytes"]
 
 # Steps from a quotient to the block count that floating-point numbers make of it.
-_MOST_STEPS = 16
+_MAX_STEPS = 16
 # Room for the rounding of floating-point numbers, as a share of a block.
 _SLACK = 2e-6
 
@@ -134,7 +134,7 @@ def blocks_of(setup: Setup, placed: Layout, tokens: int) -> tuple[int, int]:
 def _edge(count: Callable[[int], int], near: int, tokens: int) -> int:
     """Return the fewest blocks that give at least so many tokens."""
     start = max(0, near - 2)
-    return next((blocks for blocks in range(start, start + _MOST_STEPS) if count(blocks) >= tokens), start)
+    return next((blocks for blocks in range(start, start + _MAX_STEPS) if count(blocks) >= tokens), start)
 
 
 def concurrency(setup: Setup, placed: Layout, blocks: int) -> float:

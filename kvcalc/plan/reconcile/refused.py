@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["limits_of", "printed_gpu_bytes", "refusal_of", "refused_memory", "remedies_of"]
 
 # Less than this is no other process, but what the driver keeps.
-_LEAST_OF_OTHERS_BYTES = GIB // 4
+_MIN_OF_OTHERS_BYTES = GIB // 4
 
 
 def refusal_of(start_up: StartUp) -> Refusal | None:
@@ -109,7 +109,7 @@ def _others(line: RefusalLine) -> int:
     if not {"total_gib", "free_gib", "process_gib"} <= line.sizes.keys():
         return 0
     others = _bytes(line, "total_gib") - _bytes(line, "free_gib") - _bytes(line, "process_gib")
-    return others if others >= _LEAST_OF_OTHERS_BYTES else 0
+    return others if others >= _MIN_OF_OTHERS_BYTES else 0
 
 
 def printed_gpu_bytes(start_up: StartUp) -> int | None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "reconcile_vllm"]
 
 # A rank whose memory was not printed may have less, by so much of the printed at most.
-_LEAST_OF_OTHER_RANK = 0.95
+_MIN_OF_OTHER_RANK = 0.95
 # One number alone agrees with some pair of terms by chance.
-_LEAST_FOR_TWO_TERMS = 2
+_MIN_FOR_TWO_TERMS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def reconcile_vllm(start_up: StartUp, model: ModelProfile) -> Outcome:
         return Outcome(rows=_rows(best, found, start_up, ""), setup=best)
     explained = _explained(bases, start_up, 1)
     why = "" if explained else _other_rank(best, start_up)
-    if not explained and not why and len(found) >= _LEAST_FOR_TWO_TERMS:
+    if not explained and not why and len(found) >= _MIN_FOR_TWO_TERMS:
         explained = _explained(bases, start_up, 2)
     if explained:
         why = f"agrees with {', '.join((*explained.terms, *explained.assumed))}"
@@ -215,7 +215,7 @@ def _other_rank(setup: Setup, start_up: StartUp) -> str:
     placed = setup_layout(setup, stage=True)
     _, blocks = blocks_of(setup, placed, int(tokens.value))
     left = blocks * placed.bytes_per_block
-    if not _LEAST_OF_OTHER_RANK * memory[0] <= left < memory[0]:
+    if not _MIN_OF_OTHER_RANK * memory[0] <= left < memory[0]:
         return ""
     requests = start_up.smallest("max_concurrency")
     if requests is not None and not requests.least <= concurrency(setup, placed, blocks) <= requests.most:

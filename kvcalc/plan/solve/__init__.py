@@ -38,7 +38,7 @@ UNKNOWNS: dict[str, tuple[str, str]] = {
     "acceptance": ("share", "least"),
 }
 # From here on numbers are told without decimals.
-_LEAST_WHOLE = 100_000
+_MIN_WHOLE = 100_000
 
 
 def solve_report(
@@ -190,4 +190,4 @@ def _digits(value: float | None) -> str:
     """Return six digits, never as a power of ten unless it is a small number."""
     if value is None:
         return "unknown"
-    return f"{value:,.0f}" if abs(value) >= _LEAST_WHOLE else f"{value:.6g}"
+    return f"{value:,.0f}" if abs(value) >= _MIN_WHOLE else f"{value:.6g}"

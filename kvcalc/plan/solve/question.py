@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.passes import Outcome, Speculation
 
-__all__ = ["MOST_BYTES_PER_S", "NO_TARGETS", "Check", "Drafting", "Question", "Solution", "Targets", "Trial"]
+__all__ = ["MAX_BYTES_PER_S", "NO_TARGETS", "Check", "Drafting", "Question", "Solution", "Targets", "Trial"]
 
 # No memory moves so many bytes a second, and no target is so large.
-MOST_BYTES_PER_S = 1e30
+MAX_BYTES_PER_S = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Targets:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if value is not None and not 0 < value < MOST_BYTES_PER_S:
+            if value is not None and not 0 < value < MAX_BYTES_PER_S:
                 raise InputError(f"{name.replace('_', '-')} must be above 0, not {value}")
 
     @property

@@ -10,7 +10,7 @@ from kvcalc.core.search import largest
 from kvcalc.plan.arrangements import arrangements
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.economics import price_per_hour_usd
-from kvcalc.plan.solve.question import MOST_BYTES_PER_S, Solution, Trial
+from kvcalc.plan.solve.question import MAX_BYTES_PER_S, Solution, Trial
 from kvcalc.plan.steps import required_hardware
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["SOLVERS"]
 
 # Where searches stop: no cache holds so many sequences or tokens.
-_MOST_BATCH = 2**40
-_MOST_CONTEXT = 10**9
-_LEAST_BYTES_PER_S = 1.0
+_MAX_BATCH = 2**40
+_MAX_CONTEXT = 10**9
+_MIN_BYTES_PER_S = 1.0
 # How far apart the two ends of a searched rate may lie, and a step below an answer that must fail.
-_LEAST_RANGE = 1e-12
-_LEAST_STEP = 1e-9
+_MIN_RANGE = 1e-12
+_MIN_STEP = 1e-9
 
 
 def _solve_batch(start: Trial, question: Question) -> Solution:
@@ -41,10 +41,10 @@ def _solve_batch(start: Trial, question: Question) -> Solution:
     def upper(size: int) -> bool:
         return all(check.holds for check in question.checks(at(size)) if check.quantity in ends)
 
-    size = largest(upper, _MOST_BATCH)
+    size = largest(upper, _MAX_BATCH)
     if size == 0:
         return Solution(answer=None, trial=at(1), beyond=None)
-    if size == _MOST_BATCH:
+    if size == _MAX_BATCH:
         return Solution(answer=None, trial=at(1), beyond=None, stop="nothing bounds the batch")
     answer = size if question.holds(at(size)) else None
     return Solution(answer=answer, trial=at(size), beyond=at(size + 1))
@@ -53,7 +53,7 @@ def _solve_batch(start: Trial, question: Question) -> Solution:
 def _solve_context(start: Trial, question: Question) -> Solution:
     """The longest context, up to the model's limit or the max-model-len that was asked for."""
     known = start.deployment.options.max_model_len or start.deployment.model.context_limit
-    limit = known or _MOST_CONTEXT
+    limit = known or _MAX_CONTEXT
 
     def at(tokens: int) -> Trial:
         return replace(start, context=tokens)
@@ -134,12 +134,12 @@ def _solve_bandwidth(start: Trial, question: Question) -> Solution:
         hardware = replace(required_hardware(start.deployment), memory_bandwidth_bytes_per_s=rate)
         return replace(start, deployment=replace(start.deployment, hardware=hardware))
 
-    low, high = _LEAST_BYTES_PER_S, MOST_BYTES_PER_S
+    low, high = _MIN_BYTES_PER_S, MAX_BYTES_PER_S
     if not question.holds(at(high)):
         return Solution(answer=None, trial=at(high), beyond=None)
     if question.holds(at(low)):
         return Solution(answer=None, trial=at(low), beyond=None, stop="any bandwidth is enough")
-    while high / low > 1 + _LEAST_RANGE:
+    while high / low > 1 + _MIN_RANGE:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if question.holds(at(middle)) else (middle, high)
     return Solution(answer=high, trial=at(high), beyond=at(low))
@@ -157,9 +157,9 @@ def _solve_price(start: Trial, question: Question) -> Solution:
 
     speed = decode_row(start.deployment, batch=start.batch, context=start.context).tokens_per_s
     gpus = start.deployment.parallel.gpus
-    price = price_per_hour_usd(usd_per_million_tokens=target, gpus=gpus, tokens_per_s=speed) * (1 - _LEAST_RANGE)
+    price = price_per_hour_usd(usd_per_million_tokens=target, gpus=gpus, tokens_per_s=speed) * (1 - _MIN_RANGE)
     answer = price if question.holds(at(price)) else None
-    return Solution(answer=answer, trial=at(price), beyond=at(price * (1 + _LEAST_STEP)))
+    return Solution(answer=answer, trial=at(price), beyond=at(price * (1 + _MIN_STEP)))
 
 
 def _solve_acceptance(start: Trial, question: Question) -> Solution:
@@ -173,7 +173,7 @@ def _solve_acceptance(start: Trial, question: Question) -> Solution:
     low, high = 0.0, 1.0
     if question.holds(at(low)):
         return Solution(answer=low, trial=at(low), beyond=None, stop="any acceptance is enough")
-    while high - low > _LEAST_RANGE:
+    while high - low > _MIN_RANGE:
         middle = (low + high) / 2
         if not low < middle < high:
             break

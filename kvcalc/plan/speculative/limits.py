@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_limit", "largest_draft"]
 
-_MOST_BATCH = 2**17
-_MOST_FITTING = 2**24
+_MAX_BATCH = 2**17
+_MAX_FITTING = 2**24
 # Batches tried one after another grow by a quarter; between two of them the crossing is bisected.
 _GROWTH = 1.25
 _KINDS: tuple[Kind, Kind] = ("latency_s", "serial_s")
@@ -47,8 +47,8 @@ def batch_limit(asked: Speculation, context: int, gamma: int | None) -> BatchLim
         serial_break_even_batch=_last(serial),
         serial_pays=_words(serial),
         serial_paying=serial,
-        searched_batch=_MOST_BATCH,
-        largest_fitting_batch=largest_batch(passes.with_draft(tree), context=context, limit=_MOST_FITTING),
+        searched_batch=_MAX_BATCH,
+        largest_fitting_batch=largest_batch(passes.with_draft(tree), context=context, limit=_MAX_FITTING),
     )
 
 
@@ -89,8 +89,8 @@ def _words(ranges: tuple[PayingRange, ...]) -> Pays:
 
 def _batches() -> list[int]:
     found = [1]
-    while found[-1] < _MOST_BATCH:
-        found.append(min(_MOST_BATCH, max(found[-1] + 1, math.floor(found[-1] * _GROWTH))))
+    while found[-1] < _MAX_BATCH:
+        found.append(min(_MAX_BATCH, max(found[-1] + 1, math.floor(found[-1] * _GROWTH))))
     return found
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.speculation import MOST_NODES, DraftTree, chain
+from kvcalc.core.speculation import MAX_NODES, DraftTree, chain
 from kvcalc.cost.speculation import best_tree, sibling_acceptance
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ __all__ = ["SpeculationOptions", "check_gamma"]
 
 # Lengths that the best one is looked for among, where none are asked for.
 _GAMMAS = tuple(range(1, 17))
-_MOST_GAMMA = 256
-_MOST_SIBLINGS = 64
+_MAX_GAMMA = 256
+_MAX_SIBLINGS = 64
 
 
 def check_gamma(gamma: int) -> None:
@@ -29,8 +29,8 @@ def check_gamma(gamma: int) -> None:
     Raises:
         InputError: it cannot.
     """
-    if not 1 <= gamma <= _MOST_GAMMA:
-        raise InputError(f"gamma must be from 1 to {_MOST_GAMMA}, not {gamma}", hint="0 would be plain decoding")
+    if not 1 <= gamma <= _MAX_GAMMA:
+        raise InputError(f"gamma must be from 1 to {_MAX_GAMMA}, not {gamma}", hint="0 would be plain decoding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ class SpeculationOptions:
     def __post_init__(self) -> None:
         for gamma in self.gammas or ():
             check_gamma(gamma)
-        if self.nodes is not None and not 1 <= self.nodes <= MOST_NODES:
-            raise InputError(f"tree-nodes must be from 1 to {MOST_NODES:,}, not {self.nodes}")
+        if self.nodes is not None and not 1 <= self.nodes <= MAX_NODES:
+            raise InputError(f"tree-nodes must be from 1 to {MAX_NODES:,}, not {self.nodes}")
         if self.widths is not None and (self.nodes is not None or self.gammas not in (None, (len(self.widths),))):
             raise InputError(
                 f"a tree of {len(self.widths)} levels has a gamma of {len(self.widths)} and its own number of nodes",
@@ -71,7 +71,7 @@ class SpeculationOptions:
             return lambda _: tree
         if self.nodes is None:
             return lambda by_depth: chain(len(by_depth))
-        nodes, siblings = self.nodes, range(min(self.nodes, _MOST_SIBLINGS))
+        nodes, siblings = self.nodes, range(min(self.nodes, _MAX_SIBLINGS))
         return cache(
             lambda by_depth: best_tree(
                 [[sibling_acceptance(rate, rank) for rank in siblings] for rate in by_depth], nodes=nodes

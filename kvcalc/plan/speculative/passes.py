@@ -29,7 +29,7 @@ __all__ = ["Kind", "Outcome", "Passes", "Ratios", "Speculation"]
 # Which time of a pass: a sequence passes all pipeline stages, so that the ideal one is the sum over them.
 Kind = Literal["latency_s", "serial_s"]
 # Times that are kept of one target and draft.
-_MOST_KEPT = 20_000
+_MAX_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Passes:
         """Return the bytes that target and draft need on the fullest GPU."""
         key = (batch, context, tree)
         if key not in self._memory:
-            if len(self._memory) >= _MOST_KEPT:
+            if len(self._memory) >= _MAX_KEPT:
                 self._memory.clear()
             self._memory[key] = speculation_memory(self.target, self.drafter, tree, batch=batch, context=context)
         return self._memory[key]
@@ -134,7 +134,7 @@ class Passes:
                 verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
                 steps=len(steps),
             )
-            if len(self._ratios) >= _MOST_KEPT:
+            if len(self._ratios) >= _MAX_KEPT:
                 self._ratios.clear()
             self._ratios[key] = found
         return found
@@ -142,7 +142,7 @@ class Passes:
     def _time(self, runs: Deployment, batch: int, context: int, query_tokens: int, gamma: int) -> StepTime:
         key = (batch, context, query_tokens, gamma)
         if key not in self._found:
-            if len(self._found) >= _MOST_KEPT:
+            if len(self._found) >= _MAX_KEPT:
                 self._found.clear()
             group = decode_step(batch=batch, context=context, query_tokens=query_tokens)
             cost = forward_cost(runs.model, (group,), runs.formats, parallel=runs.parallel)

@@ -34,10 +34,10 @@ __all__ = ["ask", "speculation_report", "with_drafter"]
 
 _MAP_BATCHES = tuple(2**power for power in range(11))
 _MAP_RATES = tuple(step / 10 for step in range(1, 11))
-_MOST_PAIRS = 8
-_FEWEST_MAP_BATCHES, _MOST_MAP_BATCHES = 3, 24
+_MAX_PAIRS = 8
+_FEWEST_MAP_BATCHES, _MAX_MAP_BATCHES = 3, 24
 # Rows that a vocabulary may be padded by: what llama.cpp lets a draft's differ (SPEC_VOCAB_MAX_SIZE_DIFFERENCE).
-_MOST_PADDING = 128
+_MAX_PADDING = 128
 
 
 def speculation_report(
@@ -149,7 +149,7 @@ def ask(target: Deployment, draft: Deployment | None, options: SpeculationOption
     )
 
 
-@lru_cache(maxsize=_MOST_PAIRS)
+@lru_cache(maxsize=_MAX_PAIRS)
 def _passes(target: Same[Deployment], draft: Same[Deployment | None], method: str | None, layers: int | None) -> Passes:
     """Return the passes of a target and its draft, with the times that earlier questions had computed."""
     return Passes(target.it, drafter(method, target.it, draft.it, layers=layers))
@@ -196,7 +196,7 @@ def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> Gamm
 
 def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | None) -> tuple[MapCell, ...]:
     """Return speed-ups over batch and acceptance; over doubling batches where too few or too many were asked for."""
-    shown = tuple(batches) if _FEWEST_MAP_BATCHES <= len(batches) <= _MOST_MAP_BATCHES else _MAP_BATCHES
+    shown = tuple(batches) if _FEWEST_MAP_BATCHES <= len(batches) <= _MAX_MAP_BATCHES else _MAP_BATCHES
     cells = []
     for batch in shown:
         for rate in _MAP_RATES:
@@ -241,7 +241,7 @@ def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence
     rows = [head.rows for head in heads if head is not None]
     if len(rows) == len(heads) and rows[0] != rows[1]:
         counted = f"{draft.model.name} has {rows[0]:,} tokens and {target.model.name} {rows[1]:,}"
-        if abs(rows[0] - rows[1]) > _MOST_PADDING:
+        if abs(rows[0] - rows[1]) > _MAX_PADDING:
             raise InputError(
                 f"vocabularies differ: {counted}", hint="a draft must be of the target's family, with its tokenizer"
             )

@@ -28,7 +28,7 @@ _LATENCIES = {
     "e2e_s": "to last token",
     "queue_s": "in the queue",
 }
-_LEAST_SLICES = 2
+_MIN_SLICES = 2
 
 
 def parts(report: SimulateReport) -> list[Part]:
@@ -45,7 +45,7 @@ def parts(report: SimulateReport) -> list[Part]:
     ]
     if report.replicas:
         shown += [Text(), *_replicas(report)]
-    if len(report.series) >= _LEAST_SLICES:
+    if len(report.series) >= _MIN_SLICES:
         shown += [Text(), Text(_over_time(report))]
     return [*shown, *note_lines(report.notes)]
 

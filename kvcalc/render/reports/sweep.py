@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parts"]
 
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 # Columns that a table has room for, of those that the rows have.
 _SHOWN = (
     "model", "gpu", "engine", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel",
@@ -50,7 +50,7 @@ def parts(report: SweepReport) -> list[Part]:
     if report.saved:
         title = f"{report.report}: {counted(report.points, 'point')} saved to {report.saved}"
         return [heading(title), *note_lines(report.notes)]
-    rows = report.rows[:_MOST_ROWS]
+    rows = report.rows[:_MAX_ROWS]
     columns = [name for name in _SHOWN if _is_shown(name, rows)]
     cells = [[_text(name, row.get(name)) for name in columns] for row in rows]
     names = [_NAMES.get(name, name) for name in columns]

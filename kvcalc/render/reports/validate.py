@@ -18,7 +18,7 @@ __all__ = ["COLUMNS", "figure_cells", "parts", "spec"]
 
 # What is printed of a group of records, in the order of `figure_cells`.
 COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 _SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
 _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
@@ -104,11 +104,11 @@ def _beaten(report: ValidateReport) -> list[Part]:
     shown: list[Part] = []
     unexplained = [outcome for outcome in report.outcomes if outcome.status == "violates"]
     if unexplained:
-        rows = [_violation(outcome) for outcome in unexplained[:_MOST_SHOWN]]
+        rows = [_violation(outcome) for outcome in unexplained[:_MAX_SHOWN]]
         columns = ["record", "what", "on", "batch", "measured", "bound", "of bound"]
         shown += [Text(), Text("BEATEN WITHOUT A CAUSE", style="bold red"), grid(columns, rows, left=3)]
-        if len(unexplained) > _MOST_SHOWN:
-            shown.append(Text(f"and {len(unexplained) - _MOST_SHOWN} more; --json lists them"))
+        if len(unexplained) > _MAX_SHOWN:
+            shown.append(Text(f"and {len(unexplained) - _MAX_SHOWN} more; --json lists them"))
     causes = _reasons(report, "explained")
     if causes:
         shown += [Text(), heading("Beat the bound for a cause"), facts(causes)]

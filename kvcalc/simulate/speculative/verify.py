@@ -28,8 +28,8 @@ NextDistribution = Callable[[Tokens], Sequence[float]]
 Choose = Callable[[Sequence[float]], int]
 
 # How far siblings may exceed 1, and a distribution be from it, by rounding; a softmax in 32 bits is within the second.
-_MOST_EXCESS = 1e-9
-_MOST_OFF = 1e-4
+_MAX_EXCESS = 1e-9
+_MAX_OFF = 1e-4
 
 
 def seeded(seed: int) -> Choose:
@@ -68,7 +68,7 @@ def _comparable(target: Sequence[float], draft: Sequence[float]) -> None:
             hint="rejection sampling compares probabilities of the same tokens",
         )
     for name, given in (("target", target), ("draft", draft)):
-        if not (all(share >= 0 for share in given) and abs(sum(given) - 1) <= _MOST_OFF):
+        if not (all(share >= 0 for share in given) and abs(sum(given) - 1) <= _MAX_OFF):
             raise InputError(f"the probabilities of the {name} are below 0, or do not add up to 1")
 
 
@@ -212,7 +212,7 @@ def by_chance(acceptance: Sequence[float], choose: Choose) -> Verify:
         def decide(_: Tokens, nodes: tuple[int, ...]) -> tuple[bool, int]:
             shares = [acceptance[node] for node in nodes]
             refused = 1 - sum(shares)
-            if refused < -_MOST_EXCESS:
+            if refused < -_MAX_EXCESS:
                 raise InputError(f"siblings are accepted with {sum(shares):g} in all, more than 1")
             index = choose([*shares, max(refused, 0)])
             return (True, nodes[index]) if index < len(nodes) else (False, 0)

@@ -46,7 +46,7 @@ __all__ = [
 
 # Lengths are rounded down: memory differs a little from one start to the next.
 _LONG, _COARSE_STEP, _FINE_STEP = 10240, 1024, 256
-_MOST_REMEDIES = 6
+_MAX_REMEDIES = 6
 # What tensor-parallel ranks repeat of each other's weights at most, as a factor.
 _REPEATED_SHARE = 1.1
 # 0.95 less 0.02 is 0.93, whatever floating-point numbers make of it.
@@ -294,7 +294,7 @@ def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt],
     for change in changes:
         attempt = change(first)
         names = frozenset(flag.split()[0] for flag in attempt.flags) if attempt is not None else frozenset()
-        if attempt is None or not names or names in remedies or len(remedies) == _MOST_REMEDIES:
+        if attempt is None or not names or names in remedies or len(remedies) == _MAX_REMEDIES:
             continue
         found = starts(attempt, memory(attempt))
         if found is not None:

@@ -28,12 +28,12 @@ __all__ = ["llama_cpp_remedies"]
 _MARGIN_BYTES = 256 * MIB
 # Compute buffers where none were printed, for a micro-batch of 512; they were 0.3 to 1 GiB in public logs.
 _COMPUTE_BYTES = GIB
-_LEAST_CONTEXT = 1024
+_MIN_CONTEXT = 1024
 _QUANTISED = "-ctk q8_0 -ctv q8_0 -fa on"
 _WIDE_CACHES = ("f32", "f16", "bf16")
 _WEIGHTS, _CACHE = "allocating the weights", "allocating the KV cache"
 # Cells come in multiples of this, and no cache has more of them.
-_CELLS, _MOST_CELLS = 256, 2**30
+_CELLS, _MAX_CELLS = 256, 2**30
 _NO_CONTEXT = "the log says no n_ctx, and its sizes do not tell the context: give the log with that line to get flags"
 
 
@@ -87,7 +87,7 @@ def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: Hardwar
     offloaded = min(start_up.count("gpu_layers") or layers, layers)
     deduced = ""
     if not options.context and start_up.refusal.stage == _WEIGHTS:
-        options = replace(options, context=padded(model.context_limit or _LEAST_CONTEXT))
+        options = replace(options, context=padded(model.context_limit or _MIN_CONTEXT))
     elif not options.context:
         context = _failed_context(start_up, model, options) if offloaded == layers else None
         if context is None:
@@ -118,8 +118,8 @@ def _failed_context(start_up: StartUp, model: ModelProfile, options: LlamaCppOpt
         return cache.k_bytes + cache.v_bytes
 
     try:
-        context = _CELLS * largest(lambda count: first_cache(_CELLS * count) <= most, _MOST_CELLS // _CELLS)
-        return context if 0 < context < _MOST_CELLS and first_cache(context) >= least else None
+        context = _CELLS * largest(lambda count: first_cache(_CELLS * count) <= most, _MAX_CELLS // _CELLS)
+        return context if 0 < context < _MAX_CELLS and first_cache(context) >= least else None
     except (KvcalcError, IndexError):
         return None
 
@@ -133,7 +133,7 @@ def _flags(gpu: _Gpu, options: LlamaCppOptions, offloaded: int) -> Iterator[Reme
         if flags and gpu.holds(asked, offloaded):
             yield _remedy(flags, asked, offloaded, gpu.layers)
         context = gpu.longest(asked, offloaded)
-        if _LEAST_CONTEXT <= context < options.context:
+        if _MIN_CONTEXT <= context < options.context:
             yield _remedy(f"-c {context} {flags}".strip(), replace(asked, context=context), offloaded, gpu.layers)
     for flags, asked in caches.items():
         fewer = gpu.most_layers(asked, offloaded)

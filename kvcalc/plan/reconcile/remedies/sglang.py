@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["sglang_remedies"]
 
 # What is left for activations and CUDA graphs at least.
-_LEAST_BESIDE_BYTES = 3 * GIB // 2
+_MIN_BESIDE_BYTES = 3 * GIB // 2
 _MARGIN = 0.02
 _RANKS = (2, 4, 8)
 
@@ -67,7 +67,7 @@ def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwarePr
         return int((after.least - beside) * GIB)
 
     total = before.least * GIB if before else hardware.usable_memory_bytes if hardware else None
-    most = 0.95 if total is None else min(0.95, 1 - _LEAST_BESIDE_BYTES / total)
+    most = 0.95 if total is None else min(0.95, 1 - _MIN_BESIDE_BYTES / total)
     shares = _shares(start_up, share, rounded_share(most), total)
 
     def shorter(one: Attempt) -> Attempt | None:

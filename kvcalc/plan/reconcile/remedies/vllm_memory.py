@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PrintedMemory", "printed_memory"]
 
 # The most that is advised: what is left must do for the context of the driver, graphs and other processes.
-_MOST_UTILIZATION = 0.95
+_MAX_UTILIZATION = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ class PrintedMemory:
     def most_utilization(self) -> float:
         """The highest share that may be asked for."""
         if self.total is None or self.free is None:
-            return _MOST_UTILIZATION
-        return min(_MOST_UTILIZATION, rounded_share(self.free / self.total))
+            return _MAX_UTILIZATION
+        return min(_MAX_UTILIZATION, rounded_share(self.free / self.total))
 
     def of(self, attempt: Attempt) -> int | None:
         """Return the bytes for the cache where they follow from what was printed; none where they must be computed."""
