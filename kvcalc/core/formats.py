@@ -12,7 +12,7 @@ from kvcalc.core.units import ceil_div
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FORMATS", "GGML_TYPES", "Format", "cache_formats", "exact_format", "parse_format"]
+__all__ = ["FORMATS", "GGML_TYPES", "Format", "cache_formats", "exact_format", "is_exllama", "parse_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,7 @@ def _table() -> dict[str, Format]:
 
 FORMATS = _table()
 _GROUPED = ("int2", "int3", "int4", "int5", "int6", "int8", "fp8", "fp4")
+_EXLLAMA = ("exl2", "exl3")
 _MAX_DIGITS, _MAX_BITS = 20, 16
 
 _ALIASES = {
@@ -163,7 +164,8 @@ def parse_format(text: str) -> Format:
     Grouped integers are declared in the name: ``int4-g128`` has one 16-bit scale for 128 elements, ``int4-g128-zp``
     a 16-bit zero point beside it, ``int4-g128-zp4`` a zero point packed in 4 bits. ``exl3-4.25bpw`` has that many bits
     an element. A part whose tensors are stored in several ways has an exact mixture of bytes, elements and arithmetic
-    unit: ``mixed-4503599/8000000:int8`` (unit bf16 where it is left out).
+    unit: ``mixed-4503599/8000000:int8`` (unit bf16 where it is left out); a part of ExLlama's files is named by its
+    method: ``exl3-4104/8192:int4``.
 
     Raises:
         UnknownNameError: no such format.
@@ -215,6 +217,11 @@ def exact_format(size: int, elements: int, *, names: Sequence[str], unit: str) -
     return found or f"mixed-{size}/{elements}:{unit}"
 
 
+def is_exllama(form: Format) -> bool:
+    """Whether a format is one of ExLlama's, which no other engine runs."""
+    return form.name.partition("-")[0] in _EXLLAMA
+
+
 def _grouped(key: str) -> Format | None:
     """Return the format of a name such as ``int4-g128-zp``."""
     base, _, group = key.partition("-g")
@@ -246,7 +253,7 @@ def _bits_per_weight(key: str) -> Format | None:
     """
     method, _, bits = key.partition("-")
     whole, _, parts = bits.removesuffix("bpw").partition(".")
-    if method not in ("exl2", "exl3") or not bits.endswith("bpw") or not _whole(whole) or not _whole(parts or "0"):
+    if method not in _EXLLAMA or not bits.endswith("bpw") or not _whole(whole) or not _whole(parts or "0"):
         return None
     hundredths = round(float(f"{whole}.{parts or 0}") * 100)
     if not 0 < hundredths <= _MAX_BITS * 100:
@@ -257,9 +264,10 @@ def _bits_per_weight(key: str) -> Format | None:
 
 def _mixed(key: str) -> Format | None:
     """Return the format of an exact mixture such as ``mixed-9/16:int8``."""
-    if not key.startswith("mixed-"):
+    method, _, rest = key.partition("-")
+    if method != "mixed" and (method not in _EXLLAMA or "/" not in rest):
         return None
-    ratio, _, unit = key.removeprefix("mixed-").partition(":")
+    ratio, _, unit = rest.partition(":")
     size, _, elements = ratio.partition("/")
     units = sorted({entry.unit for entry in FORMATS.values()})
     if not (_whole(size) and _whole(elements) and int(elements)) or (unit or "bf16") not in units:

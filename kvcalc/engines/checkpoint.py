@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError, did_you_mean
+from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
+from kvcalc.core.formats import FORMATS, GGML_TYPES, is_exllama
 from kvcalc.cost.sharding import splits_evenly
 
 if TYPE_CHECKING:
+    from kvcalc.core.formats import Format
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
 
-__all__ = ["ENGINES", "cache_dtype", "check_engine", "check_split", "default_engine", "has_gguf_formats", "run_dtype"]
+__all__ = [
+    "ENGINES",
+    "cache_dtype",
+    "check_engine",
+    "check_formats",
+    "check_split",
+    "default_engine",
+    "has_gguf_formats",
+    "run_dtype",
+]
 
+# Blocks of ggml that are multiplied as 8-bit integers; others, such as mxfp4, have files of their own too.
+_GGUF = frozenset(name for name, elements, _ in GGML_TYPES.values() if elements > 1 and FORMATS[name].unit == "int8")
 _WIDE = ("fp32", "tf32", "fp64")
 # Tensor ranks that a hint names at most.
 _MAX_HINTED = 16
@@ -22,15 +35,23 @@ _UNSTABLE_IN_FP16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 
 def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProfile | None) -> str:
-    """Name the engine that is meant where none is asked for: llama.cpp for GGUF and Apple's GPUs, else vLLM."""
+    """Name the engine that is meant where none is asked for: llama.cpp for GGUF and Apple's GPUs, else vLLM.
+
+    No engine that is described runs ExLlama's formats: for these it is the bound without one.
+    """
+    if any(map(is_exllama, _weights(formats))):
+        return "ideal"
     apple = hardware is not None and hardware.vendor == "apple"
     return "llama.cpp" if apple or model.is_gguf or has_gguf_formats(formats) else "vllm"
 
 
 def has_gguf_formats(formats: Formats) -> bool:
-    """Whether weights or cache are in a format of GGUF files: blocks that are multiplied as 8-bit integers."""
-    stored = (formats.weights, *formats.parts.values(), formats.key, formats.value)
-    return any(each.block_elements > 1 and each.unit == "int8" and not each.name.startswith("int") for each in stored)
+    """Whether weights or cache are in a format that GGUF files alone have."""
+    return any(each.name in _GGUF for each in (*_weights(formats), formats.key, formats.value))
+
+
+def _weights(formats: Formats) -> tuple[Format, ...]:
+    return (formats.weights, *formats.parts.values())
 
 
 def run_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfile | None = None) -> str:
@@ -105,6 +126,23 @@ def check_engine(name: str) -> None:
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES) or f"engines: {', '.join(ENGINES)}"
         raise InputError(f"the memory of engine {name!r} is not modelled", hint=hint, parameter="engine")
+
+
+def check_formats(engine: str, formats: Formats) -> None:
+    """Refuse weights that an engine does not run: those of ExLlama, which none that is described does.
+
+    Source: vLLM 0.32 and SGLang 0.5.23, ``layers/quantization``; the types of ggml.
+
+    Raises:
+        UnsupportedError: it does not run them.
+    """
+    stored = next(filter(is_exllama, _weights(formats)), None)
+    if stored is not None and engine != "ideal":
+        raise UnsupportedError(
+            f"{engine} does not run weights in {stored.name.partition('-')[0]}, which are ExLlama's",
+            hint="--engine ideal counts the weights and what the tokens need",
+            parameter="engine",
+        )
 
 
 def check_split(model: ModelProfile, tensor: int) -> None:

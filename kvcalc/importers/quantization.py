@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError, did_you_mean
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import is_exllama, parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.importers.modules import linear_modules, table_modules
 from kvcalc.importers.quantization_methods import METHODS, NO_BYTES
@@ -151,4 +151,5 @@ def _expert_biases(shape: Shape) -> int:
 def _name(main: str, elements: int, size: int) -> str:
     """Return the format's own name where it gives exactly these bytes, else the mixture."""
     form = parse_format(main)
-    return main if form.bytes(elements) == size else f"mixed-{size}/{elements}:{form.unit}"
+    method = main.partition("-")[0] if is_exllama(form) else "mixed"
+    return main if form.bytes(elements) == size else f"{method}-{size}/{elements}:{form.unit}"

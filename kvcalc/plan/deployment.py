@@ -11,7 +11,7 @@ from kvcalc.core.model import Mixture
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
-from kvcalc.engines.checkpoint import check_engine, check_split, default_engine, run_dtype
+from kvcalc.engines.checkpoint import check_engine, check_formats, check_split, default_engine, run_dtype
 from kvcalc.engines.loaded import loaded_model
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
@@ -87,7 +87,7 @@ class Deployment:
         """Assumptions on parallel sizes and formats."""
         words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
         recipe = recipe_notes(self.model, self.asked.weights, engine=self.engine, imatrix=self.options.imatrix)
-        return (*self.layout_notes, *_dtype_notes(self), *_version_notes(self), *words, *recipe)
+        return (*self.layout_notes, *_dtype_notes(self), *_version_notes(self), *_engine_notes(self), *words, *recipe)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -234,6 +234,7 @@ def deploy(
     Raises:
         InputError: more pipeline stages than layers, or tensor ranks that do not share the heads evenly.
         UnknownNameError: no such format.
+        UnsupportedError: weights that the engine does not run.
     """
     if engine is not None:
         check_engine(engine)
@@ -250,6 +251,8 @@ def deploy(
     model = loaded_model("llama.cpp" if recipe is not None and engine is None else engine, model, options)
     asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
     formats = run_formats(model, **asdict(asked), engine=engine, hardware=hardware, imatrix=options.imatrix)
+    if engine is not None:
+        check_formats(engine, formats)
     return Deployment(
         model=model,
         formats=formats,
@@ -330,6 +333,13 @@ def _dtype_notes(deployment: Deployment) -> tuple[str, ...]:
     who = engine or "vLLM and most engines"
     kept = f"--weights {own} --kv-dtype {own} --activations {own}"
     return (f"the {own} checkpoint is run in {dtype}, as {who} would; {kept} keeps its own format",)
+
+
+def _engine_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Say that no engine that is described runs such weights."""
+    if default_engine(deployment.model, deployment.formats, deployment.hardware) != "ideal":
+        return ()
+    return ("no engine described here runs ExLlama's weights: ideal counts them and what the tokens need",)
 
 
 def _version_notes(deployment: Deployment) -> tuple[str, ...]:

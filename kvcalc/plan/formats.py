@@ -200,4 +200,5 @@ def format_names(formats: Formats) -> RunFormats:
 
 def _short(fmt: Format) -> str:
     """Name a format for a reader: an exact mixture by its mean."""
-    return f"mixed({fmt.bytes_per_element:.3f} B)" if fmt.name.startswith("mixed-") else fmt.name
+    method, _, ratio = fmt.name.partition("-")
+    return f"{method}({fmt.bytes_per_element:.3f} B)" if "/" in ratio else fmt.name

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
-from kvcalc.core.formats import parse_format
+from kvcalc.core.formats import is_exllama, parse_format
 from kvcalc.core.model import Block, Full, Gated, Head, Table
 from kvcalc.importers.config_reader import Config
 from kvcalc.importers.families.shape import Shape
@@ -315,3 +315,4 @@ def test_autoround_may_name_modules_with_bits_of_their_own() -> None:
 def test_exllama_quantises_the_head_with_bits_of_its_own() -> None:
     found = parse_format(_formats(quant_method="exl3", bits=4.0, head_bits=6).parts["head"])
     assert found.bytes(8 * COLUMNS) == 8 * COLUMNS * 6 // 8 + 2 * (8 + COLUMNS)
+    assert is_exllama(found)

@@ -11,6 +11,7 @@ from kvcalc.api import compare, side
 from kvcalc.cli.main import main
 from kvcalc.core.formats import parse_format
 from kvcalc.core.units import GIB
+from kvcalc.engines.checkpoint import ENGINES
 from kvcalc.engines.options import EngineOptions
 
 L40S = "l40s"
@@ -122,10 +123,26 @@ def test_a_layout_that_one_command_refuses_all_refuse_in_the_same_words(
         ("llama3.1-8b", {"gpu": "rtx-4090", "kv_dtype": "q8_0"}, "llama.cpp"),
         ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "int4-g128"}, "vllm"),
         ("llama3.1-8b", {"gpu": "m3-max-40", "engine": "vllm"}, "vllm"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "gptq-int8"}, "vllm"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "mixed-1025/1000:int8"}, "vllm"),
+        ("llama3.1-8b", {"gpu": "rtx-4090", "weights": "exl3-4bpw"}, "ideal"),
+        ("turboderp/Llama-3.1-8B-Instruct-exl2-4.25bpw", {"gpu": "rtx-4090"}, "ideal"),
     ],
 )
-def test_gguf_formats_and_apple_mean_llama_cpp(model: str, asked: dict, engine: str) -> None:
+def test_formats_and_cards_say_which_engine_is_meant(model: str, asked: dict, engine: str) -> None:
     assert kvcalc.deployment(model, **asked).served_by == engine
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "ideal"])
+def test_exllamas_weights_are_refused_by_engines_that_do_not_run_them(engine: str) -> None:
+    with pytest.raises(kvcalc.UnsupportedError, match=f"{engine} does not run weights in exl3"):
+        kvcalc.deployment("llama3.1-8b", weights="exl3-4bpw", engine=engine)
+
+
+def test_a_bound_of_exllamas_weights_says_so() -> None:
+    fit = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", weights="exl3-4bpw"), context=4096)
+    assert fit.engine == "ideal"
+    assert any("no engine described here runs ExLlama's weights" in note for note in fit.notes)
 
 
 def test_estimates_follow_the_engine_that_is_meant() -> None:
