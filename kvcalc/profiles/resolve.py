@@ -13,9 +13,10 @@ from kvcalc.profiles.name_index import key_of, own_names, profile_names, spellin
 from kvcalc.profiles.spellings import Reading, card_words, readings, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kvcalc.profiles.catalog import Entry, Kind
+    from kvcalc.profiles.name_index import Spelling
 
 __all__ = ["Match", "find", "resolve"]
 
@@ -26,7 +27,7 @@ _TYPED_MEMORY = re.compile(r" (\d+)gb$")
 _VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
 _SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
 _LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
-_MAX_NAMED, _ALIKE = 8, 0.6
+_MAX_NAMED, _ALIKE, _ALIKE_FIRST = 8, 0.6, 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +124,24 @@ def _unknown(name: str, kind: Kind) -> UnknownNameError:
         hint = f"for the file in the current folder write ./{file}"
         return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
     listed = f"{_LIST[kind]} lists them; a profile file works too"
+    others = _other_generations(key_of(name, kind)) if kind == "hardware" else []
+    if others:
+        hint = f"cards of that number are of other generations: {', '.join(others)} ({listed})"
+        return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
     read = [key_of(name, kind)] if kind == "hardware" else [reading.key for reading in readings(name)]
     family = next(filter(None, (_family(key, kind) for key in read)), [])
-    if family:
+    if len(family) > 1:
         return UnknownNameError(f"{name!r} names a family", hint=f"name one of {', '.join(family)} ({listed})")
-    close = _alike(read[-1], kind)
+    close = family or _alike(read[-1], kind)
     hint = f"did you mean {' or '.join(close)}? ({listed})" if close else listed
     return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
+
+
+def _other_generations(key: str) -> list[str]:
+    """Return the cards of a number that NVIDIA gives again: before Ada there were cards of the same name without it."""
+    own = own_names("hardware")
+    number = key.rpartition(" ")[2]
+    return [name for words_of, name in own.items() if number in words_of.split()] if f"{key} ada" in own else []
 
 
 def _family(key: str, kind: Kind) -> list[str]:
@@ -147,28 +159,40 @@ def _size(rest: str) -> tuple[str, float]:
 
 
 def _alike(key: str, kind: Kind) -> list[str]:
-    """Return profiles whose names are spelled alike and have all the numbers; else others of the family.
+    """Return names that are spelled alike and have all the numbers; else others of the family.
 
     Where there are none, numbers count as well that only begin like those of the typed name, which may be cut short.
+    A profile is named as its own name or as the alias that is alike, which may be another maker's model.
     """
     size = _SIZE.search(key)
     sizes = [] if size is None else _family(key[: size.start()], kind)
-    known = {each: spelling.name for each, spelling in spellings(kind).items()}
-    return _close(key, known, lambda typed, own: typed == own) or sizes or _close(key, known, _begins)
+    return _close(key, kind, lambda typed, own: typed == own) or sizes or _close(key, kind, _begins)
 
 
 def _begins(typed: str, own: str) -> bool:
     return own.startswith(typed)
 
 
-def _close(key: str, known: Mapping[str, str], same: Callable[[str, str], bool]) -> list[str]:
+def _close(key: str, kind: Kind, same: Callable[[str, str], bool]) -> list[str]:
     """Return the names that are closest, of those whose first word is alike and that have all numbers of a key."""
     from difflib import get_close_matches
 
+    known = spellings(kind)
     first, *rest = key.split() or [""]
     numbers = [word for word in (first, *rest) if _DIGIT.search(word)]
     words_of = {each: each.split() for each in known}
+    firsts = {own[0] for own in words_of.values() if own}
     agreeing = [each for each, own in words_of.items() if all(any(same(n, word) for word in own) for n in numbers)]
-    families = get_close_matches(first, {words_of[each][0] for each in agreeing}, n=_MAX_NAMED, cutoff=_ALIKE)
-    related = [each for each in agreeing if words_of[each][0] in families]
-    return list(dict.fromkeys(known[each] for each in get_close_matches(key, related, n=3, cutoff=_ALIKE)))
+    alike = [first] if first in firsts else get_close_matches(first, firsts, n=_MAX_NAMED, cutoff=_ALIKE_FIRST)
+    related = [each for each in agreeing if words_of[each][0] in alike]
+    close: dict[str, str] = {}
+    for each in get_close_matches(key, related, n=3, cutoff=_ALIKE):
+        close.setdefault(known[each].name, _as_offered(known[each], kind))
+    return list(close.values())
+
+
+def _as_offered(spelling: Spelling, kind: Kind) -> str:
+    """Return the name to offer for a spelling: the profile's own, or the alias where that is another family's."""
+    alias = spelling.alias.rpartition("/")[2]
+    family, own = (key_of(each, kind).partition(" ")[0] for each in (alias, spelling.name))
+    return spelling.name if family == own else alias

@@ -99,6 +99,9 @@ def test_a_family_lists_its_sizes(family: str, sizes: list[str]) -> None:
         ("llama3.1-9b", "model", "llama3.2"),
         ("H2000", "hardware", "h200"),
         ("RTX 9090", "hardware", "90"),
+        ("codellama:13b", "model", "llama2"),
+        ("deepseek-r1:8b", "model", "llama3.1"),
+        ("Quadro RTX 8000", "hardware", "rtx"),
     ],
 )
 def test_a_hint_offers_no_other_version(name: str, kind: str, never: str) -> None:
@@ -106,6 +109,33 @@ def test_a_hint_offers_no_other_version(name: str, kind: str, never: str) -> Non
         kvcalc.load_model(name) if kind == "model" else kvcalc.load_hardware(name)
     offered = caught.value.hint.partition(" (")[0]
     assert never not in offered
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("deepseek-r1:8b", "did you mean DeepSeek-R1-0528-Qwen3-8B or deepseek-r1-distill-llama-8b?"),
+        ("codellama:13b", "did you mean codellama-7b?"),
+        ("qwen3.5:35b", "did you mean qwen3.5-35b-a3b?"),
+    ],
+)
+def test_a_hint_offers_names_of_the_family(name: str, start: str) -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="unknown model") as caught:
+        kvcalc.load_model(name)
+    assert caught.value.hint.startswith(start)
+    for offered in start.removeprefix("did you mean ").removesuffix("?").split(" or "):
+        assert kvcalc.load_model(offered)
+
+
+# Quadro RTX 6000 is of Turing.
+@pytest.mark.parametrize("name", ["RTX 6000", "Quadro RTX 6000", "NVIDIA RTX 5000"])
+def test_a_number_that_is_given_again_is_no_other_generations_card(name: str) -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="unknown GPU") as caught:
+        kvcalc.load_hardware(name)
+    number = name[-4:]
+    assert caught.value.hint.startswith(
+        f"cards of that number are of other generations: rtx-{number}-ada, rtx-a{number}, "
+    )
 
 
 def test_a_hint_mends_letters() -> None:
