@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kvcalc.core.model import ModelProfile
+    from kvcalc.plan.deployment import Deployment
 
-__all__ = ["MAX_GPUS", "arrangements", "flags_of", "is_practical", "layouts_of", "spread"]
+__all__ = ["MAX_GPUS", "arrangements", "candidates", "flags_of", "is_practical", "layouts_of", "spread"]
 
 # GPUs that share a fast link: tensor parallelism stays inside them.
 _NODE = 8
@@ -86,6 +87,19 @@ def arrangements(model: ModelProfile) -> Iterator[Parallel]:
                 yield Parallel(tensor=tensor, pipeline=gpus // tensor)
         if gpus > 1 and latent:
             yield Parallel(data=gpus, expert=gpus)
+
+
+def candidates(deployment: Deployment) -> Iterator[Parallel]:
+    """Yield the arrangements of a deployment's model whose ranks can share the tokens of a request as it asks."""
+    from kvcalc.engines.vllm.context import check_decode_context  # vLLM's layouts, which sizes do not need
+
+    ranks = deployment.options.decode_context_parallel
+    for parallel in arrangements(deployment.model):
+        try:
+            check_decode_context(deployment.model, tensor=parallel.tensor, ranks=ranks)
+        except InputError:
+            continue
+        yield parallel
 
 
 def is_practical(parallel: Parallel) -> bool:

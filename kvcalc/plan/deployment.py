@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
+from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
@@ -39,6 +40,7 @@ __all__ = [
     "logical_cache",
     "memory_needed",
     "parallel_sizes",
+    "rank_tokens",
     "rank_weights",
     "share_experts",
     "started",
@@ -394,6 +396,12 @@ def draft_weights(deployment: Deployment) -> int:
 def logical_cache(deployment: Deployment, *, tokens: int, batch: int) -> int:
     """Return the bytes that a batch's tokens need on the fullest rank, those of the draft's layers among them."""
     formats, parallel = deployment.formats, deployment.parallel
+    tokens = rank_tokens(deployment, tokens)
     own = rank_cache_bytes(deployment.model, formats, parallel, tokens=tokens, batch=batch)
     drafted = deployment.draft and deployment.draft.cache(formats, parallel, tokens=tokens, batch=batch)
     return own + (drafted.total if drafted else 0)
+
+
+def rank_tokens(deployment: Deployment, tokens: int) -> int:
+    """Return the tokens of a sequence that the fullest rank caches: ranks of decode context parallelism share them."""
+    return ceil_div(tokens, deployment.options.decode_context_parallel)

@@ -9,7 +9,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
 from kvcalc.core.units import counted
-from kvcalc.plan.arrangements import MAX_GPUS, arrangements, flags_of, is_practical
+from kvcalc.plan.arrangements import MAX_GPUS, candidates, flags_of, is_practical
 from kvcalc.plan.deployment import asked_context, check_batch, check_context, default_context, logical_cache, started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
@@ -226,7 +226,7 @@ def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> 
     The user's own arrangement is tried too, before others on as many GPUs; up to 64 GPUs are tried.
     """
     own = deployment.parallel
-    tried_in_turn = [own, *(each for each in arrangements(deployment.model) if each != own)]
+    tried_in_turn = [own, *(each for each in candidates(deployment) if each != own)]
     smallest: FittingDeployment | None = None
     refusal = ""
     for parallel in sorted(tried_in_turn, key=lambda each: each.gpus):

@@ -15,6 +15,7 @@ from kvcalc.plan.deployment import (
     check_context,
     default_context,
     held_weight_bytes,
+    rank_tokens,
     rank_weights,
     started,
     trained_context,
@@ -83,8 +84,8 @@ def size_report(
         total_bytes=held_weight_bytes(deployment),
         parts=parts,
     )
+    shared = rank_tokens(deployment, tokens)
     reserved, assumed, reserve_notes = _reserved(deployment, tokens, batch)
-    rank_kv = rank_cache_bytes(model, formats, deployment.parallel, tokens=tokens, batch=batch)
     return SizeReport(
         model=model.name,
         architecture=model.architecture,
@@ -95,7 +96,7 @@ def size_report(
         weights=weights,
         per_gpu=PerGpu(
             gpus=deployment.parallel.gpus,
-            kv_bytes=rank_kv,
+            kv_bytes=rank_cache_bytes(model, formats, deployment.parallel, tokens=shared, batch=batch),
             weight_bytes=rank_weights(deployment),
             loaded_weight_bytes=None if deployment.engine is None else loaded_weights(deployment),
         ),

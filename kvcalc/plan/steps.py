@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Part
 from kvcalc.core.reports.speed import PartCost, PrefillRow
 from kvcalc.core.units import bytes_text, rate_text
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TimedStep",
     "cache_notes",
+    "check_timed",
     "first_misfit",
     "hardware_notes",
     "link_notes",
@@ -55,10 +56,26 @@ def required_hardware(deployment: Deployment) -> HardwareProfile:
 
     Raises:
         InputError: the deployment has none.
+        UnsupportedError: a deployment whose speed is not described.
     """
+    check_timed(deployment)
     if deployment.hardware is None:
         raise InputError("a speed needs an accelerator", hint="give --gpu, for example --gpu h100-sxm")
     return deployment.hardware
+
+
+def check_timed(deployment: Deployment) -> None:
+    """Refuse a deployment whose memory alone is described: with decode context parallelism ranks read other shares.
+
+    Raises:
+        UnsupportedError: it is one.
+    """
+    if deployment.options.decode_context_parallel > 1:
+        raise UnsupportedError(
+            "the speed with decode context parallelism is not modelled",
+            hint="leave out --dcp, or ask size or fit for the memory",
+            parameter="decode-context-parallel",
+        )
 
 
 def timed_step(deployment: Deployment, group: TokenGroup, *, routing: Routing = "expected") -> TimedStep:

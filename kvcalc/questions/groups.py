@@ -101,7 +101,7 @@ class Engine(Question):
         "--decode-context-parallel",
         "--decode-context-parallel-size",
         "--dcp",
-        help="vLLM: tensor-parallel ranks that share a request's tokens.",
+        help="vLLM, size and fit alone: tensor ranks that share a request's tokens.",
         read=whole,
         engines=("vllm",),
     )

@@ -11,6 +11,7 @@ from kvcalc.engines.pools import check_vllm, vllm_options
 from kvcalc.plan.deployment import default_context, started
 from kvcalc.plan.fit import cache_memory
 from kvcalc.plan.room import BudgetTerms, room
+from kvcalc.plan.steps import check_timed
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.scheduler import MAX_WAITING, Limits
 from kvcalc.simulate.serving import Drafting, ServingSetup
@@ -65,6 +66,7 @@ def serving_setup(
     """
     notes = _engine_notes(deployment)
     deployment = started(deployment, "vllm", options)
+    check_timed(deployment)
     model = deployment.model
     longest = deployment.options.max_model_len or model.context_limit or default_context(model, "vllm")
     if num_blocks is None:

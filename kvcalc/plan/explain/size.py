@@ -11,7 +11,7 @@ from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import entry_bytes, held_tokens, mixer_cache_bytes, state_bytes
 from kvcalc.cost.parameters import parameters
 from kvcalc.cost.sharding import rank_parameters, rank_stage
-from kvcalc.plan.deployment import held_weight_bytes
+from kvcalc.plan.deployment import held_weight_bytes, rank_tokens
 from kvcalc.plan.explain.named import named_formats, named_model
 from kvcalc.plan.explain.parameters import parameter_steps
 from kvcalc.plan.explain.text import ASKED, profile_source, total
@@ -123,7 +123,7 @@ def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: i
 
 def _rank_cache_step(deployment: Deployment, context: int, batch: int, value: int) -> ExplainedStep:
     model, formats, parallel = deployment.model, deployment.formats, deployment.parallel
-    layers = rank_stage(model, formats, parallel, tokens=context)
+    layers = rank_stage(model, formats, parallel, tokens=rank_tokens(deployment, context))
     sequences = term_of(ceil_div(named(batch, "batch"), parallel.data))
     held = total(f"{count} * {size.total}" for size, count in layers)
     return ExplainedStep(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.search import largest
-from kvcalc.plan.arrangements import arrangements
+from kvcalc.plan.arrangements import candidates
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.economics import price_per_hour_usd
 from kvcalc.plan.solve.question import MAX_BYTES_PER_S, Solution, Trial
@@ -95,7 +95,7 @@ def _solve_gpus(start: Trial, question: Question) -> Solution:
     fewer: Trial | None = None
     trial = start
     untried = ""  # why none of the numbers of GPUs after the last that was tried could be
-    for parallel in arrangements(start.deployment.model):
+    for parallel in candidates(start.deployment):
         trial = replace(start, deployment=replace(start.deployment, parallel=parallel))
         try:
             met = question.holds(trial)
