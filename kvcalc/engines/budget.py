@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError
 from kvcalc.engines import vllm
 from kvcalc.engines.checkpoint import check_engine
 from kvcalc.engines.sglang.budget import taken_before
@@ -47,13 +46,11 @@ def engine_budget(start: EngineStart, hardware: HardwareProfile) -> EngineBudget
         hardware: the accelerator.
 
     Raises:
-        InputError: an engine whose memory is not modelled, not a version of it, or a share of the memory that is none.
+        InputError: an engine whose memory is not modelled or not a version of it.
 
     Source: vLLM, ``Worker.determine_available_memory``; SGLang, ``mem_fraction_static``.
     """
     engine, parallel, asked = start.engine, start.parallel, start.options.utilization
-    if asked is not None and not 0 < asked <= 1:
-        raise InputError(f"utilization must be above 0 and at most 1, not {asked}", parameter="utilization")
     if engine == "vllm":
         return _vllm(start, rocm=hardware.vendor == "amd")
     if engine == "sglang":

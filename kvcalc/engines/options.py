@@ -100,6 +100,10 @@ class EngineOptions:
             if value is not None and value < 1:
                 option = name.replace("_", "-")
                 raise InputError(f"{option} must be 1 or more, not {value}", parameter=option)
+        if self.utilization is not None and not 0 < self.utilization <= 1:
+            raise InputError(
+                f"utilization must be above 0 and at most 1, not {self.utilization}", parameter="utilization"
+            )
         for name in ("swa_full_tokens_ratio", "mamba_full_memory_ratio"):
             ratio = getattr(self, name)
             if ratio is not None and not 0 < ratio < float("inf"):
