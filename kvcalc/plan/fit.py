@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["BudgetTerms", "Fewest", "cache_memory", "fewest_gpus", "fit_report", "holds_batch", "longest_length"]
+__all__ = [
+    "BudgetTerms",
+    "Fewest",
+    "cache_memory",
+    "fewest_gpus",
+    "fit_report",
+    "holds_batch",
+    "longest_length",
+    "sequence_tokens",
+]
 
 # Where the search for the longest context of a model without a limit stops.
 _MAX_CONTEXT = 1_000_000_000
@@ -32,7 +41,7 @@ def cache_memory(deployment: Deployment) -> int:
     """Return the bytes that an engine gives its cache on each GPU; none or fewer where the weights leave nothing.
 
     Raises:
-        InputError: no accelerator, or a share of its memory that is none.
+        InputError: no accelerator, or an engine whose memory is not modelled.
     """
     return budget(deployment, deployment.start()).kv_bytes_available
 
@@ -47,6 +56,25 @@ def longest_length(deployment: Deployment, tokens: int, *, asked: bool) -> int:
         return own
     limit = deployment.model.context_limit
     return tokens if asked or limit is None or not deployment.start().pool.starts_whole else max(limit, tokens)
+
+
+def sequence_tokens(deployment: Deployment, context: int | None) -> int:
+    """Return the tokens of each sequence that a question about memory is asked at.
+
+    Those that are asked for; else llama.cpp's own length where it is given, or the smaller of 4,096 and the longest.
+
+    Raises:
+        InputError: more than the engine's longest sequence, or the trained context of a model without one.
+    """
+    own = deployment.options.max_model_len
+    tokens = asked_context(deployment, context)
+    if tokens is None:
+        usual = default_context(deployment.model, deployment.engine)
+        whole = own if deployment.options.ctx_size is not None else None
+        return whole or min(usual, own or usual)
+    if own is not None and tokens > own:
+        raise InputError(f"context {tokens} is longer than max-model-len {own}", parameter="context")
+    return tokens
 
 
 def fit_report(
@@ -74,21 +102,17 @@ def fit_report(
     """
     deployment = started(deployment, engine or deployment.served_by, options)
     model, options = deployment.model, deployment.options
-    own = options.max_model_len
-    context = asked_context(deployment, context)
-    if context is None and options.ctx_size is not None:
-        context = own
-    usual = default_context(model, deployment.engine)
-    tokens = min(usual, own or usual) if context is None else context
+    tokens = sequence_tokens(deployment, context)
+    context = None if context is None else tokens
     notes = [*check_context(model, tokens), *_idle_terms(options, terms), *_length_notes(deployment, context)]
     check_batch(batch)
-    if own is not None and tokens > own:
-        raise InputError(f"context {tokens} is longer than max-model-len {own}")
     longest = longest_length(deployment, tokens, asked=context is not None)
     here = room(deployment, max_model_len=longest, terms=terms)
     fewest = Fewest(smallest=None, practical=None, reason="")
     if terms.kv_bytes is None:
-        fewest = fewest_gpus(deployment, lambda at: holds_batch(at, longest=longest, tokens=tokens, batch=batch))
+        fewest = fewest_gpus(
+            deployment, lambda at: holds_batch(at, longest=longest, tokens=tokens, batch=batch, terms=terms)
+        )
     formats, parallel = deployment.formats, deployment.parallel
     reserved = _reserved_bytes(here, options, tokens=tokens, batch=batch)
     reason, pools = here.reason(context=tokens, batch=batch), here.held.pools
@@ -121,9 +145,9 @@ def fit_report(
         pool_buffers=() if pools is None else pools.buffers,
         request_table_bytes=None if pools is None else pools.table_bytes,
         max_batch=here.max_batch(tokens),
-        max_context=largest(
-            lambda length: here.holds(context=length, batch=batch),
-            own or max(model.context_limit or _MAX_CONTEXT, tokens),
+        max_context=max(
+            0 if reason else tokens,
+            largest(lambda length: here.holds(context=length, batch=batch), _longest_possible(deployment, here)),
         ),
         min_gpus=None if fewest.smallest is None else fewest.smallest.gpus,
         smallest=fewest.smallest,
@@ -140,6 +164,14 @@ def fit_report(
             *_other_layout(deployment, fewest.smallest, fits=not reason),
         ),
     )
+
+
+def _longest_possible(deployment: Deployment, here: Room) -> int:
+    """Return the length up to which the longest context is searched: the model's limit unless an engine takes more."""
+    limit = here.start.context_limit
+    if here.refusal and limit is not None:
+        return limit
+    return deployment.options.max_model_len or limit or _MAX_CONTEXT
 
 
 def _draft_notes(deployment: Deployment) -> tuple[str, ...]:
@@ -193,13 +225,15 @@ def _reserved_bytes(here: Room, options: EngineOptions, *, tokens: int, batch: i
     return here.pool.reserved(context=tokens, batch=batch).total_bytes
 
 
-def holds_batch(deployment: Deployment, *, longest: int, tokens: int, batch: int) -> bool:
+def holds_batch(
+    deployment: Deployment, *, longest: int, tokens: int, batch: int, terms: BudgetTerms = NO_TERMS
+) -> bool:
     """Whether an arrangement holds a batch: most fall at what is computed first.
 
     Raises:
         UnsupportedError: a model or arrangement that the engine's memory model does not describe.
     """
-    found = room(deployment, max_model_len=longest)
+    found = room(deployment, max_model_len=longest, terms=terms)
     if found.kv_bytes <= 0 or not found.holds(context=tokens, batch=batch):
         return False
     return not found.reason(context=tokens, batch=batch)

@@ -256,7 +256,7 @@ def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_T
     """Return the memory of the fullest GPU, term by term.
 
     Raises:
-        InputError: no accelerator, or a share of its memory that is none.
+        InputError: no accelerator, or an engine whose memory is not modelled.
     """
     hardware = deployment.hardware
     if hardware is None:

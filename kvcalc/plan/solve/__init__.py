@@ -13,7 +13,8 @@ from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
 from kvcalc.core.units import counted
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import check_batch, check_context, default_context, started
+from kvcalc.plan.deployment import check_batch, check_context, started
+from kvcalc.plan.fit import sequence_tokens
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import BudgetTerms
 from kvcalc.plan.solve.question import NO_TARGETS, Drafting, Question, Targets, Trial
@@ -75,7 +76,7 @@ def solve_report(
         raise InputError(f"{unknown!r} cannot be solved for", hint=hint)
     check_batch(batch)
     deployment = started(deployment, engine or deployment.served_by, options)
-    tokens = default_context(deployment.model, deployment.engine) if context is None else context
+    tokens = sequence_tokens(deployment, context)
     notes = check_context(deployment.model, tokens)
     if unknown == "acceptance":
         targets = replace(targets, speedup=targets.speedup or 1.0)

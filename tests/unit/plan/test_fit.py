@@ -397,3 +397,33 @@ def test_terms_of_the_budget_may_be_nothing() -> None:
 def test_an_engine_started_for_a_length_takes_nothing_longer(engine: str) -> None:
     report = kvcalc.fit(LLAMA, engine=engine, options=EngineOptions(max_model_len=8192), kv_memory_bytes=10 * GIB)
     assert report.max_context == 8192
+
+
+def test_terms_that_are_given_hold_for_the_fewest_gpus_too() -> None:
+    one = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
+    assert kvcalc.fit(one).min_gpus == 1
+    for more in ({"overhead_bytes": 100 * GIB}, {"activation_bytes": 100 * GIB}):
+        report = kvcalc.fit(one, **more)
+        assert not report.fits
+        assert report.min_gpus is None
+    # 15 GiB of weights do not stand beside 62 GiB, half of them does
+    shared = kvcalc.fit(one, context=4096, overhead_bytes=62 * GIB, activation_bytes=0)
+    assert (shared.fits, shared.min_gpus) == (False, 2)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "llama.cpp", "sglang", "ideal"])
+def test_the_longest_context_is_no_longer_than_the_model_takes(engine: str) -> None:
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm", engine=engine)
+    beyond = kvcalc.fit(deployment, context=1_000_000)
+    assert (beyond.fits, beyond.max_context) == (False, 131_072)
+    longer = kvcalc.fit(deployment, options=EngineOptions(max_model_len=200_000), context=4096)
+    refused = engine in ("vllm", "sglang")
+    assert longer.max_context == (131_072 if refused else 200_000)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
+def test_a_share_of_the_memory_is_checked_for_every_question(share: float) -> None:
+    asked = {"model": "llama3.1-8b", "engine": "vllm", "utilization": share}
+    for question in ("size", "fit", "decode"):
+        with pytest.raises(kvcalc.InputError, match="utilization must be above 0 and at most 1"):
+            kvcalc.ask(question, asked if question == "size" else asked | {"gpu": "h100-sxm"})

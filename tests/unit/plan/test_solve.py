@@ -308,3 +308,30 @@ def test_a_smaller_number_of_gpus_is_shown_with_its_own_bound(capsys):
     assert memory.beyond_target < memory.target
     command = ["--model", "llama3.1-70b", "--gpu", "h100-sxm", "--gpus", "?", "--context", "8192", "--batch", "8"]
     assert "10.00 GiB, at most 0 B" in _printed(command, capsys)
+
+
+TOO_LONG = {"model": "llama3.1-8b", "gpu": "h100-sxm", "context": 8192}
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"batch": "?"},
+        {"gpus": "?"},
+        {"bandwidth": "?", "tokens_per_s": 100},
+        {"price": "?", "usd_per_million_tokens": 1},
+    ],
+)
+@pytest.mark.parametrize("length", [{"max_model_len": 4096}, {"engine": "llama.cpp", "ctx_size": 8192, "parallel": 2}])
+def test_a_context_beyond_the_longest_length_is_refused_as_fit_refuses_it(unknown, length):
+    with pytest.raises(kvcalc.InputError, match="context 8192 is longer than max-model-len 4096"):
+        kvcalc.ask("fit", TOO_LONG | length)
+    with pytest.raises(kvcalc.InputError, match="context 8192 is longer than max-model-len 4096"):
+        kvcalc.ask("solve", TOO_LONG | length | unknown)
+
+
+def test_without_a_context_the_longest_length_bounds_it():
+    asked = {"model": "llama3.1-8b", "gpu": "h100-sxm", "max_model_len": 2048}
+    (row,) = kvcalc.ask("solve", asked | {"batch": "?"}).rows
+    assert row.context == 2048
+    assert row.answer == kvcalc.ask("fit", asked).max_batch
