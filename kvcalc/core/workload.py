@@ -77,6 +77,7 @@ class Formats:
         key: format of cached keys and latent vectors.
         value: format of cached values.
         state: format of convolution states, and of recurrent states that do not fix their own.
+        recurrent: format of recurrent states that an engine is told; each layer's own where left out.
         activations: format in which hidden states are multiplied with the weights.
         hidden: format in which hidden states are kept and passed on, and in which attention works.
     """
@@ -87,6 +88,7 @@ class Formats:
     key: Format = FORMATS["bf16"]
     value: Format = FORMATS["bf16"]
     state: Format = FORMATS["bf16"]
+    recurrent: Format | None = None
     activations: Format = FORMATS["bf16"]
     hidden: Format = FORMATS["bf16"]
 

@@ -184,7 +184,8 @@ def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
     ...     recurrent_format="fp32"), Formats())
     4261888
     """
-    recurrent = formats.state if mixer.recurrent_format is None else parse_format(mixer.recurrent_format)
+    own = formats.state if mixer.recurrent_format is None else parse_format(mixer.recurrent_format)
+    recurrent = formats.recurrent or own
     heads = ceil_div(mixer.heads, tensor)
     channels = ceil_div(mixer.conv_channels, tensor)
     held = recurrent.bytes(heads * mixer.key_dim * mixer.value_dim) + formats.state.bytes(channels * mixer.conv_window)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.formats import FORMATS
+
+if TYPE_CHECKING:
+    from kvcalc.core.formats import Format
 
 __all__ = ["STATE_FORMATS", "EngineOptions"]
 
@@ -20,6 +24,13 @@ _COUNTS = (
 )
 # SGLang's names of formats for recurrent states.
 STATE_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+# Options that take one of a few words.
+_WORDS = {
+    "mamba_ssm_dtype": tuple(STATE_FORMATS),
+    "mamba_radix_cache_strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
+    "gdn_prefill_backend": ("auto", "flashinfer", "triton"),
+    "flash_attn": ("auto", "on", "off"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,5 +119,12 @@ class EngineOptions:
             ratio = getattr(self, name)
             if ratio is not None and not 0 < ratio < float("inf"):
                 raise InputError(f"{name.replace('_', '-')} must be above 0, not {ratio}")
-        if self.mamba_ssm_dtype not in (None, *STATE_FORMATS):
-            raise InputError(f"mamba-ssm-dtype is one of {', '.join(STATE_FORMATS)}, not {self.mamba_ssm_dtype!r}")
+        for name, words in _WORDS.items():
+            word = getattr(self, name)
+            if word is not None and word not in words:
+                raise InputError(f"{name.replace('_', '-')} is one of {', '.join(words)}, not {word!r}")
+
+    @property
+    def state_format(self) -> Format | None:
+        """The format of recurrent states that was asked for; none where none was."""
+        return None if self.mamba_ssm_dtype is None else FORMATS[STATE_FORMATS[self.mamba_ssm_dtype]]

@@ -83,6 +83,11 @@ class EngineStart:
 
         return model_length(self.model)
 
+    @property
+    def takes_limit(self) -> bool:
+        """Whether the engine is started for the model's limit where no length is asked for."""
+        return self.engine == "sglang" or self.pool.starts_whole
+
     @cached_property
     def pool(self) -> Pool:
         """Its cache.
@@ -116,8 +121,8 @@ def engine_start(
         parallel: how it is spread.
         hardware: the accelerator, where there is one.
         options: what the user says of the engine.
-        max_model_len: longest sequence that vLLM is started for where the options name none; the other engines take
-            their length, where they have one, from the options alone.
+        max_model_len: longest sequence that vLLM and SGLang are started for where the options name none; the other
+            engines take their length, where they have one, from the options alone.
         draft: layers that draft for the model.
 
     Raises:
@@ -129,8 +134,10 @@ def engine_start(
     tokens, generation = _PASS_TOKENS, ""
     if engine == "sglang":
         from kvcalc.engines.sglang.defaults import chunk_tokens
+        from kvcalc.engines.sglang.options import started_length
         from kvcalc.engines.vllm.defaults import generation_of
 
+        options = replace(options, max_model_len=options.max_model_len or started_length(model, max_model_len))
         tokens, generation = chunk_tokens(hardware), options.generation or generation_of(hardware)
     return EngineStart(
         engine=engine,

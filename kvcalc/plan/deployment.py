@@ -138,13 +138,17 @@ def default_context(model: ModelProfile, engine: str | None = None) -> int:
 
     Args:
         model: the model.
-        engine: the engine that was asked for; vLLM sets a limit to models without one.
+        engine: the engine that was asked for; vLLM and SGLang set a limit to models without one.
     """
     limit = model.context_limit
     if limit is None and engine == "vllm":
         from kvcalc.engines.vllm.defaults import LENGTH_WITHOUT_LIMIT
 
         limit = LENGTH_WITHOUT_LIMIT
+    if limit is None and engine == "sglang":
+        from kvcalc.engines.sglang.options import model_length
+
+        limit = model_length(model)
     return min(_DEFAULT_CONTEXT, limit or _DEFAULT_CONTEXT)
 
 
@@ -255,6 +259,8 @@ def deploy(
     formats = run_formats(model, **asdict(asked), engine=engine, hardware=hardware, imatrix=options.imatrix)
     if engine is not None:
         check_formats(engine, formats)
+    if engine == "sglang":
+        formats = replace(formats, recurrent=options.state_format)
     return Deployment(
         model=model,
         formats=formats,

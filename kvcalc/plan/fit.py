@@ -49,13 +49,14 @@ def cache_memory(deployment: Deployment) -> int:
 def longest_length(deployment: Deployment, tokens: int, *, asked: bool) -> int:
     """Return the longest sequence that an engine is started for: max-model-len, else the context that was asked for.
 
-    An engine that must hold one whole sequence is started for the model's limit where no context was asked for.
+    vLLM and SGLang are started for the model's limit, as they read it, where no context was asked for.
     """
     own = deployment.options.max_model_len
     if own is not None:
         return own
-    limit = deployment.model.context_limit
-    return tokens if asked or limit is None or not deployment.start().pool.starts_whole else max(limit, tokens)
+    start = deployment.start()
+    limit = start.context_limit
+    return tokens if asked or limit is None or not start.takes_limit else max(limit, tokens)
 
 
 def sequence_tokens(deployment: Deployment, context: int | None) -> int:
@@ -104,12 +105,14 @@ def fit_report(
     model, options = deployment.model, deployment.options
     tokens = sequence_tokens(deployment, context)
     context = None if context is None else tokens
-    notes = [*check_context(model, tokens), *_idle_terms(options, terms), *_length_notes(deployment, context)]
+    notes = [*check_context(model, tokens), *_idle_terms(options, terms)]
     check_batch(batch)
     longest = longest_length(deployment, tokens, asked=context is not None)
     here = room(deployment, max_model_len=longest, terms=terms)
     fewest = Fewest(smallest=None, practical=None, reason="")
-    if terms.kv_bytes is None:
+    if here.refusal:
+        fewest = replace(fewest, reason="none starts for such a length")
+    elif terms.kv_bytes is None:
         fewest = fewest_gpus(
             deployment, lambda at: holds_batch(at, longest=longest, tokens=tokens, batch=batch, terms=terms)
         )
@@ -125,7 +128,7 @@ def fit_report(
         formats=format_names(formats),
         context=tokens,
         batch=batch,
-        max_model_len=longest,
+        max_model_len=here.max_model_len,
         fits=not reason,
         reason=reason,
         budget=here.budget,
@@ -136,7 +139,7 @@ def fit_report(
         reserved_kv_bytes=reserved,
         kv_headroom=1 - reserved / here.kv_bytes if here.kv_bytes > 0 else None,
         kv_capacity_tokens=here.held.tokens,
-        max_concurrency=here.held.concurrency,
+        max_concurrency=here.concurrency,
         num_blocks=here.held.num_blocks,
         block_size=here.held.block_size,
         max_running_requests=None if pools is None else pools.requests,
@@ -145,10 +148,7 @@ def fit_report(
         pool_buffers=() if pools is None else pools.buffers,
         request_table_bytes=None if pools is None else pools.table_bytes,
         max_batch=here.max_batch(tokens),
-        max_context=max(
-            0 if reason else tokens,
-            largest(lambda length: here.holds(context=length, batch=batch), _longest_possible(deployment, here)),
-        ),
+        max_context=max(0 if reason else tokens, _longest_context(deployment, here, terms, batch=batch)),
         min_gpus=None if fewest.smallest is None else fewest.smallest.gpus,
         smallest=fewest.smallest,
         practical=fewest.practical,
@@ -156,6 +156,7 @@ def fit_report(
         assumed=assumed_capacity(here, deployment, terms),
         notes=(
             *notes,
+            *_length_notes(deployment, here, asked=context is not None),
             *_memory_notes(deployment, here),
             *here.pool.notes,
             *_draft_notes(deployment),
@@ -166,12 +167,21 @@ def fit_report(
     )
 
 
-def _longest_possible(deployment: Deployment, here: Room) -> int:
-    """Return the length up to which the longest context is searched: the model's limit unless an engine takes more."""
-    limit = here.start.context_limit
-    if here.refusal and limit is not None:
-        return limit
-    return deployment.options.max_model_len or limit or _MAX_CONTEXT
+def _longest_context(deployment: Deployment, here: Room, terms: BudgetTerms, *, batch: int) -> int:
+    """Return the longest context of a batch up to the model's limit unless an engine takes more.
+
+    SGLang, whose pools follow its length, is started for each that is tried, unless it starts for the one asked for.
+    """
+    own, limit = deployment.options.max_model_len, here.start.context_limit
+    longest = (None if here.refusal and limit is not None else own) or limit or _MAX_CONTEXT
+    if here.start.engine != "sglang" or not (own is None or here.refused):
+        return largest(lambda length: here.holds(context=length, batch=batch), longest)
+    unsaid = replace(deployment, options=replace(deployment.options, max_model_len=None))
+
+    def starts(length: int) -> bool:
+        return not room(unsaid, max_model_len=length, terms=terms).reason(context=length, batch=batch)
+
+    return largest(starts, longest)
 
 
 def _draft_notes(deployment: Deployment) -> tuple[str, ...]:
@@ -198,16 +208,15 @@ def _memory_notes(deployment: Deployment, here: Room) -> tuple[str, ...]:
     return (note,) if note else ()
 
 
-def _length_notes(deployment: Deployment, context: int | None) -> tuple[str, ...]:
+def _length_notes(deployment: Deployment, here: Room, *, asked: bool) -> tuple[str, ...]:
     """Say that the engine's own longest length is another than the context that was asked for."""
-    limit = deployment.model.context_limit
-    if context is None or limit is None or limit <= context or deployment.options.max_model_len is not None:
+    length, limit = here.max_model_len, here.start.context_limit
+    if not asked or limit is None or limit <= length or deployment.options.max_model_len is not None:
         return ()
-    if not deployment.start().pool.starts_whole:
+    if not here.start.takes_limit:
         return ()
-    return (
-        f"started for the {counted(context, 'token')} asked for; without --max-model-len the engine takes {limit:,}",
-    )
+    option = "--context-length" if here.start.engine == "sglang" else "--max-model-len"
+    return (f"started for the {counted(length, 'token')} asked for; without {option} the engine takes {limit:,}",)
 
 
 def _idle_terms(options: EngineOptions, terms: BudgetTerms) -> tuple[str, ...]:
@@ -262,7 +271,7 @@ def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> 
     own = deployment.parallel
     tried_in_turn = [own, *(each for each in candidates(deployment) if each != own)]
     smallest: FittingDeployment | None = None
-    refusal = ""
+    refusal, answered = "", 0
     for parallel in sorted(tried_in_turn, key=lambda each: each.gpus):
         practical = is_practical(parallel)
         if smallest is not None and not practical:
@@ -272,6 +281,7 @@ def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> 
         except UnsupportedError as error:
             refusal = refusal or error.what
             continue
+        answered = parallel.gpus
         if fits:
             found = _described(parallel)
             # of two layouts on as many GPUs the practical one is the answer, unless the other was asked for
@@ -280,7 +290,9 @@ def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> 
                 smallest = found
             if practical:
                 return Fewest(smallest=smallest, practical=found, reason="")
-    reason = "" if smallest is not None else refusal or f"more than {MAX_GPUS}"
+    # a refusal of some arrangements is no reason for all
+    none = refusal if answered < MAX_GPUS and refusal else f"more than {MAX_GPUS}"
+    reason = "" if smallest is not None else none
     return Fewest(smallest=smallest, practical=None, reason=reason)
 
 

@@ -111,9 +111,19 @@ class Room:
         return f"max-model-len {self.max_model_len:,} is beyond the model's {limit:,}: refused without {allowed}=1"
 
     @property
+    def refused(self) -> bool:
+        """Whether the engine refuses the length, or its pools with so much memory."""
+        return bool(self.refusal or self._pools_refusal)
+
+    @property
+    def concurrency(self) -> float:
+        """Longest sequences that its cache has room for; none where the engine refuses to start."""
+        return 0.0 if self.refused else self.held.concurrency
+
+    @property
     def starts(self) -> bool:
         """Whether the engine starts: some want room for one sequence of the longest length."""
-        if self.kv_bytes <= 0 or self.refusal or self._pools_refusal:
+        if self.kv_bytes <= 0 or self.refused:
             return False
         return not self.pool.starts_whole or self.held.starts
 
@@ -176,7 +186,7 @@ def room(deployment: Deployment, *, max_model_len: int, terms: BudgetTerms = NO_
         start=start,
         budget=computed,
         kv_bytes=kv_bytes,
-        max_model_len=deployment.options.max_model_len or max_model_len,
+        max_model_len=start.options.max_model_len or max_model_len,
     )
 
 

@@ -20,6 +20,7 @@ from kvcalc.core.errors import KvcalcError
 from kvcalc.core.reports.fit import FitReport
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.options import EngineOptions
+from kvcalc.engines.sglang.options import model_length
 from tests.tools.sglang_layout import slim
 
 GIB = 2**30
@@ -56,7 +57,8 @@ def answered(model: str | Path, card: str, asked: dict[str, Any], images_gib: fl
     if "speculative_num_draft_tokens" in asked:
         deployment = kvcalc.with_draft(deployment, method="mtp", gamma=asked["speculative_num_draft_tokens"] - 1)
     memory = int((asked["budget_gib"] - images_gib) * GIB)
-    return kvcalc.fit(deployment, options=EngineOptions(**given), kv_memory_bytes=memory, context=64)
+    options = EngineOptions(**{"max_model_len": model_length(deployment.model), **given})
+    return kvcalc.fit(deployment, options=options, kv_memory_bytes=memory, context=64)
 
 
 def check(model: str | Path, case: list[Any]) -> None:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.formats import FORMATS
 from kvcalc.core.layers import Full, Latent, State
-from kvcalc.engines.options import STATE_FORMATS
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format
@@ -19,7 +17,15 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.sglang.architectures import Architecture
 
-__all__ = ["BLACKWELL", "WINDOW_RATIOS", "SglangOptions", "model_length", "page_size", "sglang_options"]
+__all__ = [
+    "BLACKWELL",
+    "WINDOW_RATIOS",
+    "SglangOptions",
+    "model_length",
+    "page_size",
+    "sglang_options",
+    "started_length",
+]
 
 # Generations whose kernels are SM100's.
 BLACKWELL = ("blackwell", "blackwell-ultra")
@@ -36,7 +42,6 @@ _STATE_RATIO = 0.9
 _COMPRESSED_REQUESTS, _DRAFTED_REQUESTS = 256, 48
 # Slots of a running request: its own, the last prefix's, and one that is copied to.
 _SLOTS_WITHOUT_BUFFER = 3
-_STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 _SPARSE_PAGE, _INDEXED_PAGE, _COMPRESSED_PAGE, _ASYMMETRIC_PAGE = 64, 128, 256, 128
 # Pages that Blackwell's kernels have for latent and for other attention; any other becomes the first.
 _LATENT_PAGES, _PAGES = (64, 32), (64, 16, 32, 128)
@@ -123,7 +128,6 @@ def sglang_options(
     if compressed and not options.hybrid_swa_memory:
         raise InputError("SGLang does not start DeepSeek-V4 without its pool for windows")
     ratio = options.swa_full_tokens_ratio or (_COMPRESSED_RATIO if compressed else _WINDOW_RATIO)
-    state_format = options.mamba_ssm_dtype
     slots = options.max_mamba_cache_size
     return SglangOptions(
         context_length=options.max_model_len or model_length(model),
@@ -137,7 +141,7 @@ def sglang_options(
         windows=options.hybrid_swa_memory,
         state_ratio=options.mamba_full_memory_ratio or _STATE_RATIO,
         max_state_slots=None if slots is None else slots // copies,
-        state_format=None if state_format is None else FORMATS[STATE_FORMATS[state_format]],
+        state_format=options.state_format,
         slots_per_request=_slots_per_request(model, architecture, options),
         draft_tokens=0 if draft is None else draft.tokens + 1,
         draft_layers=_draft_layers(model, architecture, draft),
@@ -158,6 +162,17 @@ def model_length(model: ModelProfile) -> int:
     return stretched or model.context_limit or _NO_LIMIT
 
 
+def started_length(model: ModelProfile, context: int | None) -> int | None:
+    """Return the tokens that it is started for, for sequences of a context; none where none was asked about.
+
+    The pool of a model of states alone has as many tokens as one request may have, and they cost nothing: it is started
+    for no fewer than by itself.
+    """
+    if context is None or not all(isinstance(mixer, State) for mixer in _mixers(model)):
+        return context
+    return max(context, model_length(model))
+
+
 def _slots_per_request(model: ModelProfile, architecture: Architecture, options: EngineOptions) -> int:
     """Return the slots of states that a running request takes: its own, its last prefix's, and a buffer.
 
@@ -166,8 +181,6 @@ def _slots_per_request(model: ModelProfile, architecture: Architecture, options:
     if architecture.pools != "states" or options.prefix_caching is False:
         return 1
     asked = options.mamba_radix_cache_strategy or "auto"
-    if asked not in _STRATEGIES:
-        raise InputError(f"mamba-radix-cache-strategy is one of {', '.join(_STRATEGIES)}, not {asked!r}")
     has_states = any(isinstance(mixer, State) for mixer in _mixers(model))
     if architecture.radix != "none" and has_states:
         strategy = _radix_strategy(model, architecture, options, asked)

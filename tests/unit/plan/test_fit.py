@@ -96,12 +96,92 @@ def test_a_pool_that_sglang_does_not_start_with_says_why() -> None:
 def test_sglangs_table_of_requests_must_have_room_outside_of_its_share() -> None:
     # 2,049 rows of 10,485,764 tokens, 4 B each
     deployment = kvcalc.deployment("llama4-scout", gpu="h100-sxm", tensor_parallel=8)
-    report = kvcalc.fit(deployment, engine="sglang", context=4096)
+    whole = EngineOptions(max_model_len=10_485_760)
+    report = kvcalc.fit(deployment, engine="sglang", options=whole, context=4096)
     assert report.request_table_bytes == 2049 * (10_485_760 + 4) * 4
-    assert (report.fits, report.max_batch) == (False, 0)
+    assert (report.fits, report.max_batch, report.max_concurrency) == (False, 0, 0)
+    assert report.max_context == kvcalc.fit(deployment, engine="sglang", context=4096).max_context
     assert report.reason.startswith("the table of 2,048 requests takes 80.04 GiB")
     shorter = EngineOptions(max_model_len=1_000_000)
     assert kvcalc.fit(deployment, engine="sglang", options=shorter, context=4096).fits
+
+
+def test_sglang_is_started_for_the_context_that_is_asked_for_as_vllm_is() -> None:
+    deployment = kvcalc.deployment("llama4-scout", gpu="h200", gpus=4)
+    report = kvcalc.fit(deployment, engine="sglang", context=8192)
+    assert (report.fits, report.max_model_len, report.min_gpus) == (True, 8192, 2)
+    assert report.request_table_bytes == 4097 * (8192 + 4) * 4
+    assert int(report.max_concurrency) == report.max_batch == 180
+    told = "started for the 8,192 tokens asked for; without --context-length the engine takes 10,485,760"
+    assert told in report.notes
+    longest = kvcalc.fit(deployment, engine="sglang", context=report.max_context)
+    longer = kvcalc.fit(deployment, engine="sglang", context=report.max_context + 1)
+    assert (longest.fits, longer.fits) == (True, False)
+
+
+def test_sglang_without_a_context_is_started_for_the_length_that_it_reads() -> None:
+    report = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), engine="sglang")
+    assert (report.context, report.max_model_len) == (4096, 131_072)
+    unstarted = kvcalc.fit(kvcalc.deployment("llama4-scout", gpu="h200", gpus=4), engine="sglang")
+    assert (unstarted.fits, unstarted.max_concurrency, unstarted.max_batch) == (False, 0, 0)
+    assert kvcalc.fit(kvcalc.deployment("llama4-scout", gpu="h200", gpus=4), engine="sglang",
+                      context=unstarted.max_context).fits  # fmt: skip
+
+
+@pytest.mark.parametrize(("context", "factor"), [(8192, 1.0), (8193, 0.85), (None, 0.85)])
+def test_amds_kernels_leave_their_part_of_the_share_by_the_length_of_the_start(
+    context: int | None, factor: float
+) -> None:
+    deployment = kvcalc.deployment("llama3.1-8b", gpu="mi300x")
+    report = kvcalc.fit(deployment, engine="sglang", context=context)
+    assert report.budget is not None
+    assert report.budget.utilization == pytest.approx(0.864 * factor)
+
+
+@pytest.mark.parametrize("model", ["mamba2-2.7b", "mamba-2.8b"])
+def test_sglangs_own_limit_is_taken_for_a_model_without_one(model: str) -> None:
+    deployment = kvcalc.deployment(model, gpu="l4")
+    report = kvcalc.fit(deployment, engine="sglang")
+    assert (report.fits, report.context, report.max_model_len, report.max_context) == (True, 2048, 2048, 2048)
+    assert report.min_gpus == 1
+    beyond = kvcalc.fit(deployment, engine="sglang", context=4096)
+    assert (beyond.fits, beyond.min_gpus, beyond.min_gpus_reason) == (False, None, "none starts for such a length")
+
+
+def test_a_pool_of_states_alone_is_no_smaller_for_a_shorter_context() -> None:
+    report = kvcalc.fit(kvcalc.deployment("mamba2-2.7b", gpu="l4"), engine="sglang", context=128, batch=8)
+    assert (report.fits, report.kv_capacity_tokens, report.max_batch) == (True, 2048, 9)
+
+
+def test_no_number_of_gpus_says_what_holds_for_all_of_them() -> None:
+    report = kvcalc.fit(kvcalc.deployment("mamba2-2.7b", gpu="l4"), engine="sglang", context=1024, batch=1000)
+    assert (report.min_gpus, report.min_gpus_reason) == (None, "more than 64")
+
+
+def test_states_are_counted_in_the_format_that_sglang_is_told() -> None:
+    def asked(dtype: str | None) -> kvcalc.Deployment:
+        return kvcalc.deployment("qwen3-next-80b-a3b", gpu="h200", gpus=2, engine="sglang",
+                                 options=EngineOptions(mamba_ssm_dtype=dtype))  # fmt: skip
+
+    own, short = (kvcalc.decode(asked(dtype), batches=[256], contexts=[1024]).rows[0] for dtype in (None, "bfloat16"))
+    recurrent = 36 * 32 * 128 * 128  # elements of 36 layers
+    assert own.kv_read_bytes - short.kv_read_bytes == 256 * recurrent * 2
+    assert short.tokens_per_s > 1.1 * own.tokens_per_s
+    size = kvcalc.size(asked("bfloat16"), context=8192)
+    assert size.reserved is not None
+    wide = kvcalc.size(asked(None), context=8192).kv
+    assert wide.state_bytes_per_sequence - size.kv.state_bytes_per_sequence == recurrent * 2
+    assert size.per_gpu.kv_bytes <= size.reserved.total_bytes
+    other = kvcalc.fit(asked("bfloat16"), engine="vllm", context=8192)
+    assert other.logical_kv_bytes == kvcalc.fit(asked(None), engine="vllm", context=8192).logical_kv_bytes
+
+
+@pytest.mark.parametrize(
+    "option", ["mamba_radix_cache_strategy", "mamba_ssm_dtype", "gdn_prefill_backend", "flash_attn"]
+)
+def test_an_unknown_word_is_refused_of_any_model(option: str) -> None:
+    with pytest.raises(kvcalc.InputError, match=f"{option.replace('_', '-')} is one of"):
+        EngineOptions(**{option: "foo"})
 
 
 def test_sglang_says_that_its_pools_are_those_of_another_version() -> None:
