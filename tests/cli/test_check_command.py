@@ -218,6 +218,17 @@ def test_github_gets_annotations_and_a_summary(run, monkeypatch):
     assert "2 of 3 hold" in Path("summary.md").read_text(encoding="utf-8")
 
 
+def test_a_summary_has_what_failed_before_what_holds(run, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    run(CHECKS.replace("327680", "1"), "--github")
+    rows = [line.split(" | ")[:2] for line in Path("summary.md").read_text(encoding="utf-8").splitlines()[4:7]]
+    assert rows == [
+        ["| FAILED", "chat: kv_bytes_per_token"],
+        ["| ok", "chat: fits"],
+        ["| ok", "chat: decode.tokens_per_s_per_sequence"],
+    ]
+
+
 @pytest.mark.parametrize("output", ["jsonl", "csv", "md"])
 def test_every_output_has_a_line_for_each_assertion(run, output):
     code, out, _ = run(CHECKS, "--output", output)
@@ -442,6 +453,13 @@ def test_a_profile_may_shadow_where_the_file_allows_it_and_is_named(run, shadow)
     assert report["source"]["hardware"] == {"h100": "catalogue", "h100-sxm": str(shadow)}
     assert report["source"]["shadowed"] == ["h100-sxm"]
     assert any(str(shadow) in note for note in report["notes"])
+
+
+@pytest.mark.usefixtures("shadow")
+def test_a_name_may_shadow_however_a_check_spells_it(run):
+    spelled = _SHADOWED.replace("h100-sxm", "H100-SXM")
+    assert run(f"allow_shadowing: [h200]\n{spelled}")[0] == 2
+    assert run(f"allow_shadowing: [h100-sxm]\n{spelled}")[0] == 0
 
 
 @pytest.mark.parametrize("value", ["h100-sxm", "true", "[1]"])
