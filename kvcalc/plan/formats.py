@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
-from kvcalc.core.errors import InputError, UnknownNameError, about, did_you_mean
+from kvcalc.core.errors import InputError, UnknownNameError, UnsupportedError, about, did_you_mean
 from kvcalc.core.formats import FORMATS, Format, cache_formats, parse_format
 from kvcalc.core.model import Part
 from kvcalc.core.reports.common import RunFormats
@@ -121,9 +121,14 @@ def stored_as(model: ModelProfile, weights: str) -> tuple[ModelProfile, str]:
 
     Raises:
         UnknownNameError: no such format.
-        UnsupportedError: a recipe for a model whose tensors are not known.
+        UnsupportedError: a recipe for a model whose tensors are not known, or a mixture by parts that it does not have.
     """
     formats = run_formats(model, weights=weights)
+    if ",experts=" in weights and "experts" not in parameters(model):
+        raise UnsupportedError(
+            f"{model.name} has no experts, which such files have in a format of their own",
+            hint=f"-m {model.name} --weights says how they are stored, such as mlx-8bit",
+        )
     stored = {parse_format(name).unit for name in model.weight_formats.values()}
     plain = formats.weights.unit in _PLAIN
     if formats.weights.unit in stored and not plain and "," not in weights:

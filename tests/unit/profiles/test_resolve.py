@@ -199,6 +199,11 @@ def test_mlx_quantises_all_but_the_experts(bits: int) -> None:
     }
 
 
+def test_a_mixture_by_experts_is_refused_for_a_model_without_them() -> None:
+    with pytest.raises(kvcalc.UnsupportedError, match="qwen3-8b has no experts"):
+        kvcalc.load_model("mlx-community/Qwen3-8B-MXFP4-Q8")
+
+
 @pytest.mark.parametrize(
     ("name", "mixture", "recipe"),
     [
