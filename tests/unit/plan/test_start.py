@@ -179,7 +179,7 @@ def test_only_what_fits_is_best() -> None:
 def test_a_memory_without_a_unit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("fit", "--model", "llama3.1-8b", "--kv-memory", "20") == 2
     told = capsys.readouterr().err
-    assert told == "error: '20' has no unit: bytes or GiB?\nhint: write 20GiB, 20GB or 20B\n"
+    assert told == "error: kv-memory: '20' has no unit: bytes or GiB?\nhint: write 20GiB, 20GB or 20B\n"
 
 
 @pytest.mark.parametrize(
