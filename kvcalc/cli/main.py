@@ -68,11 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _prepare_output()
     if is_closed:
         sys.exit(_closed(_complain("standard output is closed", "add >/dev/null where nobody reads it")))
+    written = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        code = _run(written)
         sys.stdout.flush()
     except KvcalcError as error:
-        code = _complain(_named(error), error.hint)
+        code = _complain(_as_written(_named(error), written), error.hint)
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
@@ -91,6 +92,21 @@ def _named(error: KvcalcError) -> str:
     message, parameter = str(error), error.parameter
     is_named = all(word in message.lower() for word in parameter.split("-"))
     return message if is_named else f"{parameter}: {message}"
+
+
+def _as_written(message: str, arguments: Sequence[str]) -> str:
+    """Return a message with an engine's option by the name that was written: --page-size, not block-size."""
+    from kvcalc.engines.options import EngineOptions  # only where there is an error
+    from kvcalc.questions import QUESTIONS, question
+
+    name = ALIASES.get(arguments[0], arguments[0]) if arguments else ""
+    flags = {argument.partition("=")[0] for argument in arguments}
+    params = question(name).params if name in QUESTIONS else {}
+    for each in (params[option] for option in params if option in EngineOptions.__dataclass_fields__):
+        other = next((flag for flag in each.flags if flag in flags), "")
+        if other.startswith("--") and "/" not in other:
+            message = message.replace(each.name, other.lstrip("-"))
+    return message
 
 
 def _told(error: Exception) -> tuple[str, str]:

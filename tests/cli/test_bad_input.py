@@ -176,3 +176,18 @@ def test_unreadable_and_binary_files_are_refused(capsys: pytest.CaptureFixture[s
         assert code == 2, name
         assert name in err
         assert len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--chunked-prefill-size=-1", "chunked-prefill-size must be 1 or more, not '-1'"),
+        ("--max-num-batched-tokens=-1", "max-num-batched-tokens must be 1 or more, not '-1'"),
+        ("--context-length=-1", "context-length must be 1 or more, not '-1'"),
+        ("--page-size=0", "page-size must be 1 or more, not 0"),
+        ("--max-running-requests=0", "max-running-requests must be 1 or more, not 0"),
+    ],
+)
+def test_an_option_is_named_as_it_was_written(capsys: pytest.CaptureFixture[str], option: str, message: str) -> None:
+    code, _, error = run(capsys, "fit", "-m", "llama3.1-8b", "--gpu", "h100-sxm", "--engine", "sglang", option)
+    assert (code, error.splitlines()[0]) == (2, f"error: {message}")
