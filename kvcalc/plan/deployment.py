@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.formats import parse_format
-from kvcalc.core.model import Mixture
+from kvcalc.core.formats import Format, parse_format
+from kvcalc.core.model import Mixture, State
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
@@ -261,6 +261,8 @@ def deploy(
         check_formats(engine, formats)
     if engine == "sglang":
         formats = replace(formats, recurrent=options.state_format)
+    if engine == "vllm":
+        formats = replace(formats, recurrent=_vllm_states(model, formats, options))
     return Deployment(
         model=model,
         formats=formats,
@@ -271,6 +273,18 @@ def deploy(
         options=options,
         asked=asked,
     )
+
+
+def _vllm_states(model: ModelProfile, formats: Formats, options: EngineOptions) -> Format | None:
+    """Return the format of vLLM's recurrent states, where all layers have one; none for each layer's own."""
+    states = [mixer for mixer in model.mixers if isinstance(mixer, State)]
+    if not states:
+        return None
+    from kvcalc.engines.vllm.states import recurrent_format
+
+    names = {recurrent_format(mixer, model.architecture, platform=options.platform) for mixer in states}
+    name = names.pop()
+    return None if names else formats.state if name is None else parse_format(name)
 
 
 def _with_length(options: EngineOptions, model: ModelProfile) -> EngineOptions:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import State
     from kvcalc.engines.vllm.options import VllmOptions
 
-__all__ = ["block_step", "caches_states", "state_as_run", "state_blocks"]
+__all__ = ["block_step", "caches_states", "recurrent_format", "state_as_run", "state_blocks"]
 
 _RECURRENT_FORMAT = {"nemotron_h": "fp32", "kimi_linear": "fp32", "bailing_hybrid": "fp32"}
 _VARIANTS = frozenset({"mamba", "mamba2", "gated_delta", "linear", "short_conv"})
@@ -110,9 +110,16 @@ def state_as_run(mixer: State, architecture: str, options: VllmOptions, *, tenso
         )
     mixer = _with_groups_of_rank(mixer, tensor)
     drafts = options.speculative_tokens if mixer.variant in _DRAFTS_IN_CONVOLUTION else 0
-    asked = mixer.requested_format or _RECURRENT_FORMAT.get(architecture)
-    recurrent = "fp32" if options.platform == "cpu" else asked
+    recurrent = recurrent_format(mixer, architecture, platform=options.platform)
     return replace(mixer, conv_window=max(0, mixer.conv_kernel - 1 + drafts), recurrent_format=recurrent)
+
+
+def recurrent_format(mixer: State, architecture: str, *, platform: str) -> str | None:
+    """Name the format of a layer's recurrent states; none for that of its convolution's, the model's own.
+
+    Source: vLLM 0.33, ``MambaStateDtypeCalculator``.
+    """
+    return "fp32" if platform == "cpu" else mixer.requested_format or _RECURRENT_FORMAT.get(architecture)
 
 
 def _with_groups_of_rank(mixer: State, tensor: int) -> State:
