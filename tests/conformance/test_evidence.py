@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
 # Records of each file, and how many of them are held against a bound.
-FILES = {"speeds.yaml": (838, 798), "gemm.csv": (1200, 1200), "attention.csv": (1200, 755), "serving.csv": (716, 716)}
+FILES = {"speeds.yaml": (838, 804), "gemm.csv": (1200, 1200), "attention.csv": (1200, 755), "serving.csv": (716, 716)}
 
 pytestmark = pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH is not set")
 
