@@ -146,8 +146,8 @@ def readings(name: str) -> Iterator[Reading]:
 
     >>> [reading.key for reading in readings("RedHatAI/Qwen3-8B-FP8-dynamic")]
     ['redhatai qwen 3 8b fp 8 dynamic', 'qwen 3 8b fp 8 dynamic', 'qwen 3 8b']
-    >>> list(readings("unsloth/gpt-oss-20b-GGUF"))[-1]
-    Reading(key='gpt oss 20b', weights='', unsaid='gguf')
+    >>> [(reading.key, reading.unsaid) for reading in readings("unsloth/gpt-oss-20b-GGUF")][-1]
+    ('gpt oss 20b', 'gguf')
     """
     path = name.strip().rstrip("/").replace("\\", "/")
     yield Reading(words(path))

@@ -178,7 +178,7 @@ def test_amds_kernels_take_a_workspace_for_long_contexts(
 ) -> None:
     deployment = kvcalc.deployment(model, gpu="mi300x", tensor_parallel=ranks)
     options = EngineOptions(utilization=asked, max_model_len=length)
-    budget = kvcalc.fit(deployment, engine="sglang", options=options, context=64).budget
+    budget = kvcalc.fit(deployment, engine="sglang", options=options).budget
     assert budget is not None
     assert budget.utilization == pytest.approx(share)
 

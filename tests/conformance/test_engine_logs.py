@@ -18,7 +18,6 @@ import yaml
 
 import kvcalc
 from kvcalc import api
-from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Block, Full, ModelProfile, State
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import Formats
@@ -166,7 +165,8 @@ EXCEPTIONS = {
 }
 # The words of a reason: a term with which the number agrees, a count that cannot occur, or a draft that is not modelled.
 EXPLAINED = r"agrees with|are the nearest|need no more blocks|the cache of the draft model .* is not modelled"
-REFUSED = {"dsv4-flash-0731-h100-tp8", "dsv4-flash-tp8-256k"}
+# DeepSeek-V4 in builds before 0.33, whose layout is the one described; the first does not print its longest sequence.
+OLDER = {"dsv4-flash-0731-h100-tp8", "dsv4-flash-tp8-256k"}
 
 
 def tells_enough(record: Record) -> bool:
@@ -180,7 +180,7 @@ def names_model(record: Record) -> bool:
 
 
 IN_SCOPE = [name for name, record in RECORDS.items() if tells_enough(record) and names_model(record)]
-EQUAL = [name for name in IN_SCOPE if name not in {*EXCEPTIONS, *REFUSED, *WITHOUT_CONFIG}]
+EQUAL = [name for name in IN_SCOPE if name not in {*EXCEPTIONS, *OLDER, *WITHOUT_CONFIG}]
 
 
 def reconciled(record: Record, **printed: Any) -> Any:
@@ -211,7 +211,7 @@ def test_full_truth(name: str) -> None:
 def test_the_full_truth_was_found() -> None:
     assert len(RECORDS) >= 68
     assert len(EQUAL) == 41
-    assert {*EXCEPTIONS, *REFUSED} <= set(IN_SCOPE)
+    assert {*EXCEPTIONS, *OLDER} <= set(IN_SCOPE)
 
 
 @full
@@ -221,7 +221,7 @@ def test_an_exception_differs_as_it_stands(name: str) -> None:
 
 
 @full
-@pytest.mark.parametrize("name", [name for name in IN_SCOPE if name not in REFUSED and name not in WITHOUT_CONFIG])
+@pytest.mark.parametrize("name", [name for name in IN_SCOPE if name not in OLDER and name not in WITHOUT_CONFIG])
 def test_every_record_agrees_or_is_explained(name: str) -> None:
     report = reconciled(RECORDS[name])
     unexplained = [row for row in report.rows if not row.agrees and not re.search(EXPLAINED, row.reason)]
@@ -229,10 +229,12 @@ def test_every_record_agrees_or_is_explained(name: str) -> None:
 
 
 @full
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_an_architecture_that_is_not_modelled_is_refused(name: str) -> None:
-    with pytest.raises(UnsupportedError, match="compressed attention is not modelled"):
-        reconciled(RECORDS[name])
+@pytest.mark.parametrize("name", sorted(OLDER))
+def test_a_layout_of_another_build_is_not_said_to_agree(name: str) -> None:
+    report = reconciled(RECORDS[name])
+    tokens = next(row for row in report.rows if row.quantity == "kv_cache_tokens")
+    assert not report.agrees
+    assert tokens.reason
 
 
 @full
