@@ -2,12 +2,13 @@
 
 `sglang_layout.jsonl` holds settings of catalogue models, one a line: model, card where it is not Hopper's, SGLang's options, GiB set aside for
 images, the cache's format, and the sizes; none where SGLang refuses. They were computed by SGLang 0.5.23's own configurator and
-pool classes (PyPI wheel) on the meta device; ``tests/tools/sglang_layout.py`` picks them. Where ``KVCALC_TRUTH`` names a folder with the
+pool classes (the published wheel) on the meta device; ``tests/tools/sglang_layout.py`` picks them. Where ``KVCALC_TRUTH`` names a folder with the
 full ground truth, every setting of its ``sglang/layout.jsonl`` is tested too, from the model's config.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -21,9 +22,9 @@ from kvcalc.core.reports.fit import FitReport
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.engines.options import EngineOptions
 from kvcalc.engines.sglang.options import model_length
-from tests.tools.sglang_layout import slim
 
 GIB = 2**30
+TOOLS = Path(__file__).parents[1] / "tools"
 CASES = [json.loads(line) for line in Path(__file__).with_name("sglang_layout.jsonl").read_text().splitlines()]
 TRUTH = Path(os.environ["KVCALC_TRUTH"]) if os.environ.get("KVCALC_TRUTH") else None
 # SGLang's options by the names that they have here; those that take something away are turned round.
@@ -38,6 +39,17 @@ DISABLED = {
     "disable_radix_cache": "prefix_caching", "disable_overlap_schedule": "overlap_schedule",
     "disable_hybrid_swa_memory": "hybrid_swa_memory",
 }  # fmt: skip
+
+
+def _slim(row: dict[str, Any], name: str) -> list[Any]:
+    """Return a setting of the full truth as the tool that writes the slim copy makes it."""
+    spec = importlib.util.spec_from_file_location("sglang_layout", TOOLS / "sglang_layout.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    case: list[Any] = module.slim(row, name)
+    return case
 
 
 def answered(model: str | Path, card: str, asked: dict[str, Any], images_gib: float) -> FitReport:
@@ -123,7 +135,7 @@ def full_truth() -> list[list[Any]]:
     cases = []
     for row in rows:
         if "set" in row:
-            case = slim(row, row["model"])
+            case = _slim(row, row["model"])
             cases.append([*case[:5], None if row["model"] in refused else case[5]])
     return [
         case
