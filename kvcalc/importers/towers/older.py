@@ -29,7 +29,8 @@ def flattened(config: Config) -> int:
 
 def davit(config: Config) -> int:
     """Florence-2's DaViT: stages of blocks that attend over windows, then over channels, with convolutions beside."""
-    widths, kernels = config.integers("embed_dim"), config.integers("patch_size")
+    widths = config.integers("embed_dim")
+    kernels = config.integers("patch_size", length=len(widths))
     depths, before = config.integers("depths", length=len(widths)), config.integer("in_channels", default=3)
     ratio, bias, total = config.number("mlp_ratio"), config.flag("qkv_bias"), 0
     normed_first = config.sequence("patch_prenorm", length=len(widths))
