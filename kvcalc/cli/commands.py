@@ -43,7 +43,7 @@ def question_command(name: str) -> TyperCommand:
         *(_parameter(each, asked.params[each]) for each in own),
         *(charts if asked.has_chart else ()),
         *(_parameter(each, asked.params[each]) for each in shared),
-        *printing_options(explains=asked.explains),
+        *_printing_options(explains=asked.explains),
     ]
     return TyperCommand(
         name.rpartition(" ")[2],
@@ -54,7 +54,7 @@ def question_command(name: str) -> TyperCommand:
     )
 
 
-def printing_options(*, explains: bool) -> list[TyperOption]:
+def _printing_options(*, explains: bool) -> list[TyperOption]:
     """Return the options that say what is printed of a report."""
     explain = _option("explain", "--explain", help="Print each formula with its numbers and their sources.", flag=True)
     return [

@@ -1,4 +1,4 @@
-"""A model's weights as an engine loads them: which parts, and how much larger than the checkpoint's.
+"""A model as an engine loads it: which parts, how much larger than the checkpoint's, and the format of its states.
 
 A lower bound on time never reads what is added here: padding is no traffic that the model needs.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Mixture, counted
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Mixture, State, counted
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.parameters import expert_parameters
 from kvcalc.cost.sharding import experts_per_rank, stage_blocks
 
 if TYPE_CHECKING:
+    from kvcalc.core.formats import Format
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.engines.options import EngineOptions
 
-__all__ = ["loaded_model", "padding_bytes"]
+__all__ = ["loaded_model", "padding_bytes", "recurrent_states"]
 
 # Between MXFP4 (17 bits for 32 elements, biases beside them) and NVFP4 (18).
 _MAX_MXFP4 = 0.55
@@ -35,6 +37,25 @@ def loaded_model(engine: str | None, model: ModelProfile, options: EngineOptions
     if engine == "mlx":
         return model.text_only("mlx-lm loads the text model alone (mlx-vlm has the towers)")
     return model
+
+
+def recurrent_states(
+    engine: str | None, model: ModelProfile, formats: Formats, options: EngineOptions
+) -> Format | None:
+    """Return the format of all recurrent states in an engine; none where it leaves each layer its own.
+
+    Source: `kvcalc.engines.vllm.states`; SGLang's is the one it is told.
+    """
+    if engine == "sglang":
+        return options.state_format
+    states = [mixer for mixer in model.mixers if isinstance(mixer, State)]
+    if engine != "vllm" or not states:
+        return None
+    from kvcalc.engines.vllm.states import recurrent_format
+
+    names = {recurrent_format(mixer, model.architecture, platform=options.platform) for mixer in states}
+    name = names.pop()
+    return None if names else formats.state if name is None else parse_format(name)
 
 
 def padding_bytes(

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.formats import Format, parse_format
-from kvcalc.core.model import Mixture, State
+from kvcalc.core.formats import parse_format
+from kvcalc.core.model import Mixture
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
 from kvcalc.engines.checkpoint import check_engine, check_formats, check_split, default_engine, run_dtype
-from kvcalc.engines.loaded import loaded_model
+from kvcalc.engines.loaded import loaded_model, recurrent_states
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
 from kvcalc.plan.weight_words import (
@@ -259,10 +259,7 @@ def deploy(
     formats = run_formats(model, **asdict(asked), engine=engine, hardware=hardware, imatrix=options.imatrix)
     if engine is not None:
         check_formats(engine, formats)
-    if engine == "sglang":
-        formats = replace(formats, recurrent=options.state_format)
-    if engine == "vllm":
-        formats = replace(formats, recurrent=_vllm_states(model, formats, options))
+    formats = replace(formats, recurrent=recurrent_states(engine, model, formats, options))
     return Deployment(
         model=model,
         formats=formats,
@@ -273,18 +270,6 @@ def deploy(
         options=options,
         asked=asked,
     )
-
-
-def _vllm_states(model: ModelProfile, formats: Formats, options: EngineOptions) -> Format | None:
-    """Return the format of vLLM's recurrent states, where all layers have one; none for each layer's own."""
-    states = [mixer for mixer in model.mixers if isinstance(mixer, State)]
-    if not states:
-        return None
-    from kvcalc.engines.vllm.states import recurrent_format
-
-    names = {recurrent_format(mixer, model.architecture, platform=options.platform) for mixer in states}
-    name = names.pop()
-    return None if names else formats.state if name is None else parse_format(name)
 
 
 def _with_length(options: EngineOptions, model: ModelProfile) -> EngineOptions:
