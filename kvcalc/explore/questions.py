@@ -26,12 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["QUESTIONS", "Question", "asked_question", "looked_up", "page_params"]
 
-_MAX_COUNTS = 64
 _MAX_ROWS = 64
 _MAX_SIMULATED_S = 9.0
 _DEFAULT_CONFIG = "config.json"
-# Each setting of speculation takes a search.
-_MAX_SEARCHED = 8
 _LOOKED_UP: dict[str, Callable[[str], Any]] = {
     "model": api.catalogue_model,
     "gpu": api.catalogue_hardware,
@@ -121,11 +118,11 @@ def asked_question(kind: type[Asked], texts: Mapping[str, Any], pasted: ModelPro
         if name in kind.params and kind.params[name].is_required and name not in given:
             raise InputError(missing, parameter=name)
     asked = kind(**given)
-    _check_limits(asked, most=_MAX_SEARCHED if kind.__name__ == "Speculate" else _MAX_COUNTS)
+    _check_limits(asked)
     return asked
 
 
-def _check_limits(asked: Declared, *, most: int) -> None:
+def _check_limits(asked: Declared) -> None:
     """Refuse what takes a page too long."""
     for name, each in asked.params.items():
         if each.page_max is not None and (getattr(asked, name) or 0) > each.page_max:
@@ -135,8 +132,8 @@ def _check_limits(asked: Declared, *, most: int) -> None:
     lists = {each.name: value for name, each in asked.params.items()
              if isinstance(value := getattr(asked, name), tuple) and value and isinstance(value[0], int)}  # fmt: skip
     for name, value in lists.items():
-        if len(value) > most:
-            what = f"{name} takes at most {most} numbers here, not {len(value):,}"
+        if len(value) > asked.page_counts:
+            what = f"{name} takes at most {asked.page_counts} numbers here, not {len(value):,}"
             raise InputError(what, hint="widen the step", parameter=name)
     rows = prod(map(len, lists.values()))
     if rows > _MAX_ROWS:

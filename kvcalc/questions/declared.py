@@ -116,11 +116,13 @@ class Question:
 
     ``params`` holds the parameters by attribute: the question's own first, then those of its groups in the order of the
     bases; ``named`` are those that were given. ``has_chart`` and ``explains`` say whether its report can be drawn and
-    its numbers be traced to formulas. ``progress`` is told how far the answer is, where it takes long.
+    its numbers be traced to formulas; a page asks for at most ``page_counts`` numbers in a list. ``progress`` is told
+    how far the answer is, where it takes long.
     """
 
     params: ClassVar[Mapping[str, Param]] = {}
     has_chart: ClassVar[bool] = False
+    page_counts: ClassVar[int] = 64
     explains: ClassVar[bool] = False
 
     @staticmethod

@@ -65,6 +65,7 @@ class Speculate(Engine, Run, Acceptance):
     draft_tp: int | None = param("--draft-tp", help="Ranks that split the draft's layers; the target's.", read=whole)
     engine: str | None = ENGINE
     has_chart = explains = True
+    page_counts = 8  # each setting of speculation takes a search
 
     def answer(self) -> Answer:
         """Return whether it pays in each setting; the first row is the one that is explained."""

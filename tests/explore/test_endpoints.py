@@ -342,3 +342,10 @@ def test_whatever_is_pasted_is_answered_or_refused(client, body):
 def test_a_config_with_a_wrong_value_is_answered_or_refused(client, key, value):
     text = json.dumps({**CONFIG, key: value})
     assert client.post("/api/decode", params={"gpu": "h200"}, content=text).status_code in {200, 422}
+
+
+@pytest.mark.parametrize(("name", "most"), [("speculate", 8), ("decode", 64)])
+def test_a_page_asks_for_no_longer_lists_than_a_question_allows(client, name, most):
+    asked = {"model": "llama3.1-8b", "gpu": "h200"} | ({"draft": "llama3.2-1b"} if name == "speculate" else {})
+    found = client.get(f"/api/{name}", params={**asked, "batch": f"1-{most + 1}"})
+    assert f"at most {most} numbers here, not {most + 1}" in found.json()["error"]["what"]
