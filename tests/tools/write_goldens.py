@@ -41,6 +41,8 @@ _FINE_OR_FAILED = (0, 1)
 # Sums of floats differ in their last digits from machine to machine, and from Python to Python.
 _DIGITS = 8
 _CLOSE = 1e-6
+# Differences of sums that should be equal are rounding alone below this.
+_NOTHING = 1e-12
 # Longer lists are pinned by their ends.
 _MAX_ENTRIES = 8
 
@@ -166,9 +168,9 @@ def _same(value: Any, other: Any) -> bool:
         case list(), list():
             return len(value) == len(other) and all(map(_same, value, other))
         case float(), int() | float():
-            return isclose(value, other, rel_tol=_CLOSE)
+            return isclose(value, other, rel_tol=_CLOSE, abs_tol=_NOTHING)
         case int(), float():
-            return isclose(value, other, rel_tol=_CLOSE)
+            return isclose(value, other, rel_tol=_CLOSE, abs_tol=_NOTHING)
     return type(value) is type(other) and bool(value == other)
 
 
