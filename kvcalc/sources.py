@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import ProfileError, UnknownNameError, UnsupportedError
+from kvcalc.core.errors import ProfileError, UnknownNameError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.units import label_bytes
@@ -38,6 +39,8 @@ __all__ = [
 _MAX_KEPT = 256
 _PROFILE_SUFFIXES = (".yaml", ".yml")
 _CHECKPOINT_SUFFIXES = (".json", ".gguf", ".safetensors")
+# A file on the web: ``hf:owner/repo/file.gguf`` or ``https://…/file.gguf``; other schemes are refused by name.
+_ADDRESS = re.compile(r"hf:|[a-z][a-z0-9+.-]*://[^?#]*\.(?:gguf|json|safetensors|ya?ml)(?:[?#]|$)", re.IGNORECASE)
 
 
 def load_model(
@@ -47,7 +50,8 @@ def load_model(
 
     Args:
         source: a catalogue name or alias (the Hugging Face id), a profile file, a Hugging Face ``config.json``, a
-            ``.gguf`` or ``.safetensors`` file, a folder that holds a checkpoint; or a profile, which is passed through.
+            ``.gguf`` or ``.safetensors`` file, a folder that holds a checkpoint, a ``.gguf`` file on the web
+            (``hf:owner/repo/file.gguf``, ``https://…``); or a profile, which is passed through.
         settings: fields to replace, as ``path=value``.
         weights: the weights that are asked for: they count, not those that a catalogue name says.
 
@@ -123,6 +127,7 @@ def _under(model: ModelProfile, alias: str) -> ModelProfile:
 def _as_typed(model: ModelProfile, name: str, match: Match, weights: str | None) -> ModelProfile:
     """Return a model as its name says that weights and cache are stored, with a note of what the name is taken for."""
     from kvcalc.plan.formats import stored_as
+    from kvcalc.plan.weight_words import unknown_mixture
     from kvcalc.profiles.name_index import is_other_version
 
     reading, note = match.reading, f"{name} is taken for {model.name}"
@@ -130,7 +135,7 @@ def _as_typed(model: ModelProfile, name: str, match: Match, weights: str | None)
     if name.lower() == match.alias.lower() or (is_short and ":" not in name and not reading.weights):
         note = f"{note}, which has its shape" if is_other_version(match.alias, model.name) else ""
     elif weights is None and reading.mixture:
-        raise _unknown_mixture(model, name, reading.mixture)
+        raise unknown_mixture(f"the size of {name!r}", reading.mixture, model.name)
     elif weights is None and reading.weights:
         model, stored = stored_as(model, reading.weights)
         note += f", {stored}"
@@ -142,17 +147,6 @@ def _as_typed(model: ModelProfile, name: str, match: Match, weights: str | None)
         model = replace(model, kv_dtype=reading.kv)
         note += f"; by its name its cache is in {reading.kv}, unless said otherwise"
     return replace(model, notes=(*model.notes, note)) if note else model
-
-
-def _unknown_mixture(model: ModelProfile, name: str, mixture: str) -> UnsupportedError:
-    from kvcalc.engines.llama_cpp.recipes import find_recipe
-
-    recipe = find_recipe(mixture.removeprefix("UD-").replace("_XL", "_M"))
-    near = "" if recipe is None else f"; -m {model.name} --weights {recipe} is llama.cpp's own recipe"
-    return UnsupportedError(
-        f"the size of {name!r} is not known: {mixture} is its publisher's own mixture of formats",
-        hint=f"give the .gguf file, whose header says it{near}",
-    )
 
 
 def _is_of_ollama(name: str) -> bool:
@@ -276,6 +270,8 @@ def shipped_calibrations() -> list[Calibration]:
 
 
 def _read_model(source: str | Path, weights: str | None) -> ModelProfile:
+    if isinstance(source, str) and _ADDRESS.match(source.strip()):
+        return _read_address(source.strip())
     path = _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES)
     if path is not None:
         _note_path("model", source, path)
@@ -295,6 +291,13 @@ def _read_model(source: str | Path, weights: str | None) -> ModelProfile:
         config = fetch_config(name, unknown)
         note_origin("model", name, f"https://huggingface.co/{name}")
         return _read_as(config, _profile_name(Path(name) / "config.json"))
+
+
+def _read_address(address: str) -> ModelProfile:
+    from kvcalc.importers.gguf_remote import import_address
+
+    note_origin("model", address, address.partition("?")[0])
+    return import_address(address, _profile_name(Path(address.partition("?")[0])))
 
 
 def _is_hub_id(source: str) -> bool:

@@ -21,12 +21,20 @@ from kvcalc.importers.checkpoint import Tensor, TensorTable, element_count
 from kvcalc.importers.gguf_families import gguf_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["GgufHeader", "import_gguf", "parse_header", "read_gguf"]
+__all__ = [
+    "GgufHeader",
+    "HeaderEndsError",
+    "gguf_model",
+    "import_gguf",
+    "parse_header",
+    "read_gguf",
+    "whole_header",
+]
 
 # More than any real file has; beyond them a file is broken or hostile.
 _MAX_KEYS = 100_000
@@ -44,6 +52,10 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<place>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+class HeaderEndsError(ProfileError):
+    """A header that goes on beyond the bytes that are at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +93,22 @@ class _Cursor:
     def error(self, what: str) -> ProfileError:
         return ProfileError(f"{what} (at byte {self.at})", where=self.where)
 
+    def ends(self) -> HeaderEndsError:
+        return HeaderEndsError(f"the file ends inside its header (at byte {self.at})", where=self.where)
+
     def number(self, code: str) -> Any:
         try:
             (value,) = struct.unpack_from(f"<{code}", self.data, self.at)
         except struct.error as error:
-            raise self.error("the file ends inside its header") from error
+            raise self.ends() from error
         self.at += struct.calcsize(f"<{code}")
         return value
 
     def skip(self, length: int) -> None:
         if length > self.size - self.at:
             raise self.error(f"the header speaks of {length} more bytes than the file has")
+        if length > len(self.data) - self.at:
+            raise self.ends()
         self.at += length
 
     def string(self, longest: int) -> str | None:
@@ -119,6 +136,8 @@ class _Cursor:
             for _ in repeat(None, count):
                 at += read(data, at)[0] + 8
         except (struct.error, OverflowError) as error:
+            if at <= self.size and len(data) < self.size:
+                raise self.ends() from error
             raise self.error("an array of strings that goes on beyond the file") from error
         self.skip(at - self.at)
 
@@ -127,12 +146,13 @@ def parse_header(data: bytes | mmap.mmap, size: int, *, where: str) -> GgufHeade
     """Read the header of one file; the tensors' data may be missing.
 
     Args:
-        data: the file's bytes, or a mapping of them; only the header's are touched.
+        data: the file's bytes from its beginning, or a mapping of them; only the header's are touched.
         size: bytes of the whole file.
         where: the file, for messages.
 
     Raises:
-        ProfileError: the header is truncated, corrupt or hostile, or of a version that is not read.
+        HeaderEndsError: ``data`` ends inside the header.
+        ProfileError: the header is corrupt or hostile, or of a version that is not read.
     """
     cursor = _Cursor(data, size, where)
     if size < 4 or data[:4] != b"GGUF":  # noqa: PLR2004
@@ -235,17 +255,30 @@ def read_gguf(path: Path) -> GgufHeader:
     Raises:
         ProfileError: a file is missing, its header truncated, corrupt or hostile.
     """
-    named = _SPLIT.fullmatch(path.name)
-    header = _local(path)
+    return whole_header(
+        path.name, lambda name: _local(path if name == path.name else _part(path.with_name(name), path))
+    )
+
+
+def whole_header(name: str, read: Callable[[str], GgufHeader]) -> GgufHeader:
+    """Return the header of a file; of a split file, that of all its parts together.
+
+    Args:
+        name: the file's name, without its folder.
+        read: returns the header of a file of that folder, by its name.
+
+    Raises:
+        ProfileError: a part that does not belong to the others, or what ``read`` raises.
+    """
+    named = _SPLIT.fullmatch(name)
+    header = read(name)
     count = header.metadata.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
         return header
     if named is None or int(named["count"]) != count or count > _MAX_SHARDS:
-        raise ProfileError(f"one of {count} parts, but its name does not say which", where=str(path))
-    parts = [
-        _local(_part(path.with_name(f"{named['stem']}-{place:05d}-of-{count:05d}.gguf"), path))
-        for place in range(1, count + 1)
-    ]
+        raise ProfileError(f"one of {count} parts, but its name does not say which", where=header.where)
+    places = (f"{named['stem']}-{place:05d}-of-{count:05d}.gguf" for place in range(1, count + 1))
+    parts = [header if place == name else read(place) for place in places]
     tensors: dict[str, Tensor] = {}
     for part in parts:
         if not tensors.keys().isdisjoint(part.tensors):
@@ -253,9 +286,9 @@ def read_gguf(path: Path) -> GgufHeader:
         tensors |= part.tensors
     declared = parts[0].metadata.get("split.tensors.count", len(tensors))
     if declared != len(tensors):
-        raise ProfileError(f"the parts hold {len(tensors)} tensors, not {declared}", where=str(path))
+        raise ProfileError(f"the parts hold {len(tensors)} tensors, not {declared}", where=header.where)
     missing = sum(part.missing_bytes for part in parts)
-    return replace(parts[0], where=str(path), tensors=tensors, missing_bytes=missing)
+    return replace(parts[0], where=header.where, tensors=tensors, missing_bytes=missing)
 
 
 def _part(path: Path, named: Path) -> Path:
@@ -288,10 +321,14 @@ def import_gguf(path: Path, name: str) -> ModelProfile:
         UnsupportedError: an architecture that kvcalc does not know.
         ProfileError: a file that cannot be read, or whose tensors contradict its metadata.
     """
-    header = read_gguf(path)
+    return gguf_model(read_gguf(path), name=name)
+
+
+def gguf_model(header: GgufHeader, *, name: str) -> ModelProfile:
+    """Return the profile of a file by its header; arguments and errors as `import_gguf`."""
     kind = header.metadata.get("general.type", "model")
     if kind != "model":
-        raise UnsupportedError(f"the file holds no model: its general.type is {kind!r}", where=str(path))
+        raise UnsupportedError(f"the file holds no model: its general.type is {kind!r}", where=header.where)
     profile = gguf_profile(header.metadata, header.table, name=name)
     if not header.missing_bytes:
         return profile

@@ -12,7 +12,15 @@ from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
 from kvcalc.cost.parameters import parameters
 from kvcalc.engines.checkpoint import cache_dtype, run_dtype
-from kvcalc.plan.weight_words import WORDS, asked_recipe, is_word, kept_parts, recipe_formats, weight_word
+from kvcalc.plan.weight_words import (
+    WORDS,
+    asked_recipe,
+    is_word,
+    kept_parts,
+    recipe_formats,
+    refuse_mixture,
+    weight_word,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +91,7 @@ def run_formats(
     dtype = run_dtype(model, engine, hardware)
     base = parse_format(dtype)
     with about("weights"):
+        refuse_mixture(model, weights)
         recipe = asked_recipe(model, weights, engine=engine)
         if weights is None:
             whole, parts = base, {part: parse_format(name) for part, name in model.weight_formats.items()}

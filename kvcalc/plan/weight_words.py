@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.cost.parameters import parameters
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
 
 __all__ = [
-    "WORDS", "WeightWord", "asked_recipe", "is_word", "kept_parts", "recipe_formats", "recipe_notes", "weight_word",
-    "word_notes",
+    "WORDS", "WeightWord", "asked_recipe", "is_word", "kept_parts", "recipe_formats", "recipe_notes",
+    "refuse_mixture", "unknown_mixture", "weight_word", "word_notes",
 ]  # fmt: skip
 
 # What such checkpoints quantise; embedding, head, router, norms and towers stay as they are.
@@ -76,6 +78,8 @@ _SAME = {
     "w8a8-int8": "w8a8", "w8a8-fp8": "fp8-dynamic",
 }  # fmt: skip
 _HEAD_BITS = 6
+# Files of publishers, whose mixture differs from model to model: Unsloth's dynamic ones (UD-), and extra large ones.
+_MIXTURE = re.compile(r"ud-i?q\d_\w{1,6}|q\d_k_xl")
 _MLX = ("2bit", "3bit", "4bit", "5bit", "6bit", "8bit")
 
 
@@ -175,6 +179,39 @@ def _unlisted(model: ModelProfile) -> str | None:
     from kvcalc.engines.llama_cpp.tensors import unlisted  # which few questions need
 
     return unlisted(model)
+
+
+def refuse_mixture(model: ModelProfile, text: str | None) -> None:
+    """Refuse asked weights that name a publisher's own mixture: their bytes stand in the file's header alone.
+
+    Raises:
+        UnsupportedError: ``UD-Q4_K_XL`` and the like.
+    """
+    if text is None:
+        return
+    name = text.partition(",")[0].strip().replace("-", "_").lower().replace("ud_", "ud-")
+    if _MIXTURE.fullmatch(name):
+        raise unknown_mixture(f"the size of {model.name} in {text.strip()[:40]!r}", name.upper(), model.name)
+
+
+def unknown_mixture(what: str, mixture: str, name: str) -> UnsupportedError:
+    """Return the error for weights in a publisher's own mixture.
+
+    Args:
+        what: what is not known, as the beginning of a sentence.
+        mixture: the mixture, as its files are named.
+        name: the model's name, for the recipe of llama.cpp that comes close.
+    """
+    from kvcalc.engines.llama_cpp.recipes import find_recipe
+
+    own = mixture.removeprefix("UD-")
+    close = (find_recipe(each) for each in (own.replace("_XL", "_M"), own.replace("_XL", ""), own.replace("K_XL", "0")))
+    recipe = next(filter(None, close), None)
+    near = "" if recipe is None else f"; -m {name} --weights {recipe} is llama.cpp's own recipe"
+    header = "give the .gguf file, whose header says it (-m hf:OWNER/REPO/FILE.gguf fetches that alone)"
+    return UnsupportedError(
+        f"{what} is not known: {mixture} is its publisher's own mixture of formats", hint=f"{header}{near}"
+    )
 
 
 def recipe_formats(model: ModelProfile, recipe: str, *, dtype: str, imatrix: bool) -> tuple[Format, dict[str, Format]]:

@@ -91,3 +91,21 @@ def test_a_format_is_that_of_every_parameter(name: str) -> None:
     deployment = kvcalc.deployment("llama3.1-8b", weights=name)
     assert not deployment.formats.parts
     assert not any("--weights" in note for note in kvcalc.size(deployment).notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "mixture", "near"),
+    [
+        ("UD-Q4_K_XL", "UD-Q4_K_XL", "q4_k_m"),
+        ("ud-iq2_xxs", "UD-IQ2_XXS", "iq2_xxs"),
+        ("UD_Q2_K_XL", "UD-Q2_K_XL", "q2_k"),
+        ("q8_k_xl", "Q8_K_XL", "q8_0"),
+        ("UD-Q4_K_XL,embedding=bf16", "UD-Q4_K_XL", "q4_k_m"),
+    ],
+)
+def test_a_publishers_own_mixture_is_refused_with_where_its_bytes_stand(word: str, mixture: str, near: str) -> None:
+    with pytest.raises(kvcalc.UnsupportedError, match=f"{mixture} is its publisher's own mixture") as caught:
+        kvcalc.deployment("qwen3-8b", weights=word)
+    assert "the .gguf file, whose header says it" in caught.value.hint
+    assert caught.value.hint.endswith(f"-m qwen3-8b --weights {near} is llama.cpp's own recipe")
+    assert caught.value.parameter == "weights"
