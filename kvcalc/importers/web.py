@@ -180,7 +180,7 @@ class WebFile:
 
 
 def _opener() -> OpenerDirector:
-    """Return what opens addresses: redirects of our own, and proxies as the environment names them."""
+    """Return an opener of addresses, with redirects of our own, and proxies as the environment names them."""
     return build_opener(ProxyHandler(), _Redirects())
 
 
