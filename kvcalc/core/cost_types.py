@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LIMITERS", "OpCost", "StepCost", "StepEstimate", "StepTime"]
+    from kvcalc.core.hardware import HardwareProfile, Link
+
+__all__ = ["LIMITERS", "OpCost", "PlacedStage", "StepCost", "StepEstimate", "StepTime"]
 
 # What the least time of a pass can be made of.
 LIMITERS = ("compute", "memory", "interconnect")
@@ -118,6 +120,23 @@ class StepCost:
     def parts(self) -> tuple[str, ...]:
         """Names of the parts, in order of first appearance."""
         return tuple(dict.fromkeys(op.part for op in self.ops))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedStage:
+    """A stage of a pass and where it runs.
+
+    Args:
+        ops: operators of its busiest rank.
+        hardware: the accelerator, or the host.
+        link: what its collectives and its incoming bytes cross.
+        layers: layers that a token passes in it.
+    """
+
+    ops: tuple[OpCost, ...]
+    hardware: HardwareProfile
+    link: Link | None = None
+    layers: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

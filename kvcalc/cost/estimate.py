@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import kind_of
-from kvcalc.core.cost_types import StepEstimate
+from kvcalc.core.cost_types import PlacedStage, StepEstimate
 from kvcalc.core.traced import larger
 from kvcalc.cost.roofline import step_time
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import StepCost
     from kvcalc.core.hardware import HardwareProfile
 
-__all__ = ["PassTerms", "estimate_time", "operator_seconds", "pass_terms", "reached_seconds"]
+__all__ = ["PassTerms", "estimate_time", "operator_seconds", "pass_terms", "reached_seconds", "stage_terms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,30 +33,47 @@ class PassTerms:
     """
 
     operators: Mapping[tuple[str, str], tuple[tuple[float, float, int], ...]]
-    layers: int = 0
+    layers: float = 0
     collectives: int = 0
     link_s: float = 0.0
 
 
 def pass_terms(cost: StepCost, hardware: HardwareProfile) -> PassTerms:
-    """Return the terms of a pass: its operators one after another, through all stages.
+    """Return the terms of a pass on alike accelerators: its operators one after another, through all stages.
 
-    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (FLOP over peak, bytes over bandwidth).
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; as `stage_terms`.
     """
     link = hardware.link(cost.exchange_gpus)
+    return stage_terms(PlacedStage(ops=cost.ops, hardware=hardware, link=link, layers=cost.layers))
+
+
+def stage_terms(stage: PlacedStage) -> PassTerms:
+    """Return the terms of a stage: its operators one after another.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (FLOP over peak, bytes over bandwidth).
+
+    >>> from kvcalc.core.cost_types import OpCost
+    >>> from kvcalc.core.hardware import HardwareProfile
+    >>> card = HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9, peak_flop_per_s={"bf16": 1e14},
+    ...     memory_bandwidth_bytes_per_s=1e12)
+    >>> stage_terms(PlacedStage(ops=(OpCost(name="op", part="mlp", weight_bytes=5e9),), hardware=card)).operators
+    {('matrix', 'bf16'): ((0.0, 0.005, 1),)}
+    """
+    link, hardware = stage.link, stage.hardware
     operators: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
     collectives, link_s = 0, 0.0
-    for op in cost.ops:
+    for op in stage.ops:
         if op.collective_steps:
             collectives += op.calls if link is not None else 0
             link_s += op.collective_bytes / link.bytes_per_s if link is not None else 0
             continue
+        link_s += op.link_bytes / link.bytes_per_s if link is not None else 0
         compute = op.flop / hardware.peak(op.unit)
         memory = op.moved_bytes / hardware.memory_bandwidth_bytes_per_s
         operators.setdefault((kind_of(op), op.unit), []).append((compute, memory, op.calls))
     return PassTerms(
         operators={kind: tuple(ops) for kind, ops in operators.items()},
-        layers=cost.layers,
+        layers=stage.layers,
         collectives=collectives,
         link_s=link_s,
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import Block, Mixer, ModelProfile
     from kvcalc.core.workload import Formats, Routing, TokenGroup
 
-__all__ = ["forward_cost"]
+__all__ = ["forward_cost", "section_ops"]
 
 _SINGLE = Parallel()
 _MAX_KEPT = 4096
@@ -97,18 +97,59 @@ def _stages(
     tokens = sum(group.tokens for group in rank_groups)
     costs = []
     for index, blocks in enumerate(stages):
-        ops: list[OpCost] = []
-        if index == 0:
-            ops += _input_ops(model, rank_groups, formats, parallel, routing)
+        ops = section_ops(
+            model,
+            blocks,
+            rank_groups,
+            formats,
+            is_first=index == 0,
+            is_last=index == last,
+            parallel=parallel,
+            routing=routing,
+            all_groups=groups,
+        )
         if index > 0:
             moved = stage_transfer(formats.hidden.bytes(model.hidden_size), tokens)
-            ops.append(_collective_op("pipeline", moved, 1, formats))
-        ops += _block_ops(model, blocks, rank_groups, groups, formats, parallel, routing)
-        if index == last:
-            ops += _output_ops(model, rank_groups, formats, parallel)
+            ops.insert(0, _collective_op("pipeline", moved, 1, formats))
         # a rank that was dealt no sequence only serves its experts
         costs.append(tuple(op for op in ops if tokens or op.part == "experts"))
     return tuple(costs)
+
+
+def section_ops(
+    model: ModelProfile,
+    blocks: tuple[Block, ...],
+    groups: Sequence[TokenGroup],
+    formats: Formats,
+    *,
+    is_first: bool = False,
+    is_last: bool = False,
+    parallel: Parallel = _SINGLE,
+    routing: Routing = "expected",
+    all_groups: Sequence[TokenGroup] = (),
+) -> list[OpCost]:
+    """Return the operators of some consecutive layers on one rank.
+
+    Args:
+        model: the model.
+        blocks: the layers; none for what stands outside of all layers.
+        groups: the sequences of the rank.
+        formats: number formats.
+        is_first: whether the embedding, and an encoder, come before them.
+        is_last: whether the output head comes after them.
+        parallel: how the model is spread.
+        routing: which experts the tokens are taken to touch.
+        all_groups: the sequences of all data-parallel ranks; the rank's own where left out.
+
+    Source: Pope et al. 2022, arXiv 2211.05102; as `forward_cost`.
+    """
+    ops: list[OpCost] = []
+    if is_first:
+        ops += _input_ops(model, groups, formats, parallel, routing)
+    ops += _block_ops(model, blocks, groups, all_groups or groups, formats, parallel, routing)
+    if is_last:
+        ops += _output_ops(model, groups, formats, parallel)
+    return ops
 
 
 def _input_ops(

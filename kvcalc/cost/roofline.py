@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.cost_types import StepTime
+from kvcalc.core.cost_types import PlacedStage, StepTime
 from kvcalc.core.traced import larger
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost, StepCost
     from kvcalc.core.hardware import HardwareProfile, Link
 
-__all__ = ["intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "stage_seconds", "step_time"]
+__all__ = ["intensity_flop_per_byte", "op_seconds", "ridge_flop_per_byte", "stage_seconds", "stages_time", "step_time"]
 
 
 def intensity_flop_per_byte(*, flop: float, moved_bytes: float) -> float:
@@ -59,24 +59,42 @@ def op_seconds(
 
 
 def step_time(cost: StepCost, hardware: HardwareProfile) -> StepTime:
-    """Return the least time of a pass: everything overlapped, and operator after operator.
+    """Return the least time of a pass on alike accelerators: everything overlapped, and operator after operator.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; as `stages_time`.
+    """
+    link = hardware.link(cost.exchange_gpus)
+    return stages_time([PlacedStage(ops=stage, hardware=hardware, link=link) for stage in cost.stages])
+
+
+def stages_time(stages: Sequence[PlacedStage]) -> StepTime:
+    """Return the least time of a pass through stages, each with its own hardware.
 
     ``ideal_s`` = max(sum FLOP / peak, sum compulsory bytes / bandwidth, sum least link bytes / link rate), over the
-    slowest stage; ``serial_s`` = the sum over operators of `op_seconds`, over all stages (a token passes each of them).
+    slowest stage; ``latency_s`` = the sum of these over the stages, all of which a token passes; ``serial_s`` = the sum
+    over operators of `op_seconds`, over all stages.
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (the larger of both times); Austin et al.
     2025, How to Scale Your Model, jax-ml.github.io/scaling-book/roofline (lower bound = max, upper bound = sum).
+
+    >>> from kvcalc.core.cost_types import OpCost
+    >>> from kvcalc.core.hardware import HardwareProfile
+    >>> fast, slow = (HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9, peak_flop_per_s={"bf16":
+    ...     1e14}, memory_bandwidth_bytes_per_s=rate) for rate in (1e12, 1e11))
+    >>> read = (OpCost(name="op", part="mlp", weight_bytes=5e9),)
+    >>> time = stages_time([PlacedStage(ops=read, hardware=fast), PlacedStage(ops=read, hardware=slow)])
+    >>> time.ideal_s, time.latency_s
+    (0.05, 0.055)
     """
-    link = hardware.link(cost.exchange_gpus)
-    stages = [stage_seconds(stage, hardware, link) for stage in cost.stages]
-    slowest = max(range(len(stages)), key=lambda index: max(stages[index]))
-    compute, memory, wire = stages[slowest]
+    times = [stage_seconds(stage.ops, stage.hardware, stage.link) for stage in stages]
+    slowest = max(range(len(times)), key=lambda index: max(times[index]))
+    compute, memory, wire = times[slowest]
     ideal = max(compute, memory, wire)
     totals = {"memory": memory, "compute": compute, "interconnect": wire}
     return StepTime(
         ideal_s=ideal,
-        latency_s=sum(max(stage) for stage in stages),
-        serial_s=sum(op_seconds(op, hardware, link) for op in cost.ops),
+        latency_s=sum(max(stage) for stage in times),
+        serial_s=sum(op_seconds(op, stage.hardware, stage.link) for stage in stages for op in stage.ops),
         compute_s=compute,
         memory_s=memory,
         link_s=wire,

@@ -1,0 +1,1 @@
+"""A model on one machine with llama.cpp: unlike devices beside the host's memory."""
