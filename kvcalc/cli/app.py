@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from math import isfinite
 from typing import Annotated, Any
@@ -54,12 +55,19 @@ def load_command(name: str) -> Any:
     own = ALIASES.get(name, name)
     found: Any = question_command(own) if own in QUESTIONS else _written_command(own)
     for command in (found, *getattr(found, "commands", {}).values()):
+        command.get_help = partial(_help, command)
         for parameter in command.params:
             if parameter.type.name == "float" and parameter.callback is None:
                 parameter.callback = _finite
         if any(parameter.name == "output" for parameter in command.params):
             command.params.append(_units_option())
     return found
+
+
+def _help(command: Any, context: Any) -> str:
+    from kvcalc.cli.help import help_text
+
+    return help_text(command, context)
 
 
 def _written_command(name: str) -> Any:
@@ -121,6 +129,19 @@ def _root(ctx: typer.Context, version: Version = False) -> None:
         sys.stdout.write(ctx.get_help() + "\n")
 
 
+def _as_input_error(error: typer.TyperException) -> InputError:
+    """Turn an error of the library into one of ours, with a hint."""
+    context: Any = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", None)
+    if context is not None and option is not None and hasattr(error, "possibilities"):
+        from kvcalc.cli.suggestions import option_hint
+
+        hint = option_hint(option, context.command, path=context.command_path)
+        return InputError(f"there is no option {option}", hint=hint)
+    hint = f"{context.command_path} --help shows the options" if context is not None else ""
+    return InputError(" ".join(error.format_message().split()), hint=hint)
+
+
 def run(words: list[str]) -> int:
     """Run the command that some words spell, and return its exit code.
 
@@ -132,9 +153,7 @@ def run(words: list[str]) -> int:
         with noting_origins():
             code: int | None = get_command(_app)(args=words, prog_name="kvcalc", standalone_mode=False)
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        hint = f"{context.command_path} --help shows the options" if context is not None else ""
-        raise InputError(" ".join(error.format_message().split()), hint=hint) from None
+        raise _as_input_error(error) from None
     except _ReaderGoneError:
         raise BrokenPipeError from None
     except typer.Abort:

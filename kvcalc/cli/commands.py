@@ -40,9 +40,9 @@ def question_command(name: str) -> TyperCommand:
     shared = [each for each in asked.params if each not in own]
     charts = [_option(kind, f"--{kind}", help=text, metavar="FILE") for kind, text in _CHARTS.items()]
     params = [
-        *(_parameter(each, asked.params[each]) for each in own),
+        *(_parameter(each, asked.params[each], asked) for each in own),
         *(charts if asked.has_chart else ()),
-        *(_parameter(each, asked.params[each]) for each in shared),
+        *(_parameter(each, asked.params[each], asked) for each in shared),
         *_printing_options(explains=asked.explains),
     ]
     return TyperCommand(
@@ -77,24 +77,30 @@ def _option(name: str, *flags: str, help: str, metavar: str | None = None, flag:
     )
 
 
-def _parameter(name: str, each: Param) -> TyperOption | TyperArgument:
+def _parameter(name: str, each: Param, asked: type[Question]) -> Any:
+    """Return a parameter as the command line library has it, with what its help says of it."""
+    made: Any
     if each.is_argument:
-        return TyperArgument(
+        made = TyperArgument(
             param_decls=[name], type=str, nargs=-1 if each.repeats else 1, metavar=each.metavar, help=each.help,
             required=each.is_required, show_default=False,
         )  # fmt: skip
-    is_flag = each.kind == "flag"
-    return TyperOption(
-        param_decls=[name, *each.flags],
-        type=bool if is_flag else str,
-        is_flag=is_flag,
-        required=each.is_required,
-        default=each.default,
-        metavar=each.metavar or (None if is_flag else f"<{each.kind}>"),
-        multiple=each.repeats,
-        help=each.help,
-        show_default=True,
-    )
+    else:
+        is_flag = each.kind == "flag"
+        is_foreign = bool(each.engines and asked.engines) and not set(each.engines) & set(asked.engines)
+        made = TyperOption(
+            param_decls=[name, *each.flags],
+            type=bool if is_flag else str,
+            is_flag=is_flag,
+            required=each.is_required,
+            default=each.default,
+            metavar=each.metavar or (None if is_flag else f"<{each.kind}>"),
+            multiple=each.repeats,
+            help=each.help,
+            hidden=is_foreign,
+        )
+    made.heading, made.otherwise, made.meant = each.heading, each.otherwise, each.meant
+    return made
 
 
 def _run(asked: type[Question], name: str, **texts: Any) -> None:

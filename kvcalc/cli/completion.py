@@ -19,7 +19,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 def command(shell: Shell) -> None:
-    """Completion of commands, options, models and accelerators for a shell.
+    """Shell completion of commands, options, models and accelerators.
 
     bash and zsh: put `source <(kvcalc completion bash)` into ~/.bashrc (zsh: ~/.zshrc). fish: write it to
     ~/.config/fish/completions/kvcalc.fish. The words are those of this version; write them again after an update.

@@ -10,21 +10,17 @@ from typer import Option
 
 from kvcalc.core.errors import InputError
 
-Host = Annotated[
-    str, Option("--host", help="Address to listen on; others than this machine's own open it to a network.")
-]
-Port = Annotated[int, Option("--port", help="Port to listen on; 0 for any that is free.")]
+Host = Annotated[str, Option("--host", help="Address to listen on; beyond 127.0.0.1 others can reach it.")]
+Port = Annotated[int, Option("--port", help="Port to listen on; 0 for any free one.")]
 Token = Annotated[
     str | None,
-    Option(
-        "--token", help="Access token; by default random with a --host beyond this machine, else none. '' for none."
-    ),
+    Option("--token", help="Access token [default: random with a --host beyond this machine, else none]; '' for none."),
 ]
 Browser = Annotated[bool, Option("--browser/--no-browser", help="Open the page in the browser.")]
 
 
 def command(host: Host = "127.0.0.1", port: Port = 8977, token: Token = None, browser: Browser = True) -> None:
-    """The calculator in the browser, with sliders: a page on this machine that needs no network.
+    """The calculator in the browser, with sliders; it needs no network.
 
     Prints the page's address and serves it until interrupted.
 

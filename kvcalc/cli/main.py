@@ -18,40 +18,51 @@ if TYPE_CHECKING:
 
     from kvcalc.render.layout import Part
 
-__all__ = ["ALIASES", "COMMANDS", "main", "overview"]
+__all__ = ["ALIASES", "COMMANDS", "PANELS", "main", "overview"]
 
-# Name and first line of help of each command. A command is the function ``command`` of the module of its name, or the
-# Typer ``app`` of a module with subcommands; a test holds these lines against the docstrings.
-COMMANDS = {
-    "size": "Bytes of the KV cache per token, per sequence and in total, and of the weights.",
-    "decode": "Bound on decoding: tokens/s, the least time of a step, and what limits it.",
-    "prefill": "Bound on prefill: the least time to first token, and what limits it.",
-    "roofline": "Ceilings and ridge points of an accelerator, and where models sit below them.",
-    "fit": "Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.",
-    "compare": "Models, accelerators, formats or whole deployments side by side.",
-    "solve": "Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth, price or acceptance.",
-    "check": "Assertions for CI from a YAML file, or whether a measured speed is possible at all.",
-    "speculate": "Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.",
-    "reconcile": "An engine's start-up log against the prediction, or why it did not start (also called why).",
-    "traffic": "Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.",
-    "levers": "Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.",
-    "simulate": "A serving run under load: TTFT, TPOT, throughput, the cache, and the highest load that holds.",
-    "sweep": "A report at every point of a grid: models, accelerators, parallelism, batch, context, load.",
-    "demo": "See it work, step by step: the KV cache, speculation, paging, drift.",
-    "explore": "The calculator in the browser, with sliders: a page on this machine that needs no network.",
-    "validate": "Predictions held against published measurements: none may beat its bound.",
-    "bench": "Rates of this machine: bandwidth, matrices, attention, overheads. Needs PyTorch.",
-    "crosscheck": "Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.",
-    "completion": "Completion of commands, options, models and accelerators for a shell.",
-    "models": "List, show, import, lint and validate model profiles.",
-    "gpus": "List, show and validate accelerator profiles.",
+# Name and first line of help of each command, by panel. A command is a question, the function ``command`` of the module
+# of its name, or the Typer ``app`` of a module with subcommands; a test holds these lines against the docstrings.
+PANELS = {
+    "Everyday": {
+        "size": "Bytes of the KV cache per token, per sequence and in total, and of the weights.",
+        "fit": "Does it fit: the memory budget, the largest batch and context, the fewest GPUs.",
+        "decode": "Bound on decode: tokens/s, step time, and what limits it.",
+        "prefill": "Bound on prefill: time to first token (TTFT), and what limits it.",
+        "compare": "Models, accelerators, formats or whole deployments side by side.",
+        "solve": "The inverse question: the batch, context, GPUs, bandwidth, price or acceptance that is left as ?.",
+        "explore": "The calculator in the browser, with sliders; it needs no network.",
+    },
+    "Serving": {
+        "simulate": "Simulate a server under load: TTFT, TPOT, throughput, cache use, and the highest load.",
+        "sweep": "One question at every point of a grid: models, accelerators, parallelism, batch, context, load.",
+        "speculate": "Does speculative decoding pay: speed-up, break-even acceptance, best draft length and batch.",
+    },
+    "Why": {
+        "reconcile": "An engine's start-up log against the prediction, or why it did not start (also called why).",
+        "roofline": "Roofline of an accelerator: ceilings and ridge points, with models placed under it.",
+        "traffic": "Bytes read to generate tokens: weights at every step, a cache that grows.",
+        "levers": "Every known way to shrink the KV cache: bytes held and read, what it cuts, what it takes.",
+        "demo": "Step-by-step demonstrations: the KV cache, speculation, paging, drift.",
+    },
+    "Trust": {
+        "check": "Assertions for CI from a YAML file, or whether a measured speed is possible.",
+        "validate": "Predictions against published measurements: no measurement may beat its bound.",
+        "bench": "Measure this machine: bandwidth, matrix multiplication, attention, overheads. Needs PyTorch.",
+        "crosscheck": "Predictions against a real decode loop on this machine. Needs PyTorch.",
+    },
+    "Catalogue": {
+        "models": "List, show, import, lint and validate model profiles.",
+        "gpus": "List, show and validate accelerator profiles.",
+        "completion": "Shell completion of commands, options, models and accelerators.",
+    },
 }
+COMMANDS = {name: text for panel in PANELS.values() for name, text in panel.items()}
 
 # Other names of commands.
 ALIASES = {"why": "reconcile"}
 
 _ABOUT = "Roofline and memory-capacity calculator for LLM inference."
-_EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help, --json and an example."
+_EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help and --json."
 _WIDTH = 80
 # Set, faults of kvcalc itself are shown with their tracebacks.
 _DEBUG = "KVCALC_DEBUG"
@@ -144,10 +155,12 @@ def overview() -> str:
 
     columns = os.environ.get("COLUMNS", "")
     width = min(_WIDTH, int(columns)) if columns.isdigit() and int(columns) else _WIDTH
-    options = [["--version", "Print the version."], ["--help", "Show this message and exit."]]
+    options = {"--version": "Print the version.", "--help": "Show this message and exit."}
     parts: list[Part] = [Text("Usage: kvcalc [OPTIONS] COMMAND [ARGS]..."), Text(), Text(f"  {_ABOUT}")]
-    for title, rows in (("Options", options), ("Commands", list(COMMANDS.items()))):
-        listed = Grid([Column(wraps=False), Column()], [[f"  {name}", text] for name, text in rows], header=False)
+    indent = max(map(len, COMMANDS))
+    for title, rows in {**PANELS, "Options": options}.items():
+        cells = [[f"  {name:<{indent}}", text] for name, text in rows.items()]
+        listed = Grid([Column(wraps=False), Column()], cells, header=False)
         parts += [Text(), Text(f"{title}:"), listed]
     return laid_out([*parts, Text(), Text(f"  {_EXAMPLE}")], width=width, styled=False)
 

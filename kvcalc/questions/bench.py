@@ -28,24 +28,32 @@ class Measured(Question):
     """Device and repetitions of a measurement, and the files it is written to."""
 
     device: str = param("--device", help="cpu, cuda, or auto for a GPU where there is one.", default="auto")
-    gpu: str | None = param("--gpu", help="Ceilings that bounds stand on; those measured here where left out.")
-    rounds: int = param("--rounds", help="Repetitions, made in turn.", read=whole, default=20)
+    gpu: str | None = param("--gpu", help="Ceilings for the bounds.", otherwise="those measured here")
+    rounds: int = param("--rounds", help="Repetitions of each measurement.", read=whole, default=20)
     write_gpu: str | None = param(
-        "--write-gpu", help="Write the ceilings as a profile for --gpu.", metavar="FILE", on_page=False
+        "--write-gpu",
+        heading="Output",
+        help="Write the ceilings as a profile for --gpu.",
+        metavar="FILE",
+        on_page=False,
     )
     write_calibration: str | None = param(
-        "--write-calibration", help="Write what operators reach, for --calibration.", metavar="FILE", on_page=False
+        "--write-calibration",
+        heading="Output",
+        help="Write the measured efficiencies, for --calibration.",
+        metavar="FILE",
+        on_page=False,
     )
 
 
 class Bench(Measured):
-    """Rates of this machine: bandwidth, matrices, attention, overheads. Needs PyTorch.
+    """Measure this machine: bandwidth, matrix multiplication, attention, overheads. Needs PyTorch.
 
     Example: kvcalc bench --device cpu --weights fp32 --rounds 3
     """
 
     weights: tuple[str, ...] = param(
-        "--weights", help="Formats that are measured, of bf16, fp16 and fp32.", read=names, default="bf16,fp32"
+        "--weights", help="Formats to measure: bf16, fp16, fp32.", read=names, default="bf16,fp32"
     )
     has_chart = True
 

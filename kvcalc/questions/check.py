@@ -68,7 +68,7 @@ def report_of_field(name: str, reports: Iterable[str]) -> tuple[str, str]:
 
 
 class Checks(Run):
-    """Assertions for CI from a YAML file, or whether a measured speed is possible at all.
+    """Assertions for CI from a YAML file, or whether a measured speed is possible.
 
     Exit code 1 where an assertion does not hold or the speed beats its bound, 2 where it cannot be computed.
 
@@ -77,31 +77,41 @@ class Checks(Run):
 
     files: tuple[str, ...] = param(
         "files",
-        help=f"Files of checks; {CHECKS_FILE} where none is named.",
+        help=f"Check files (default: {CHECKS_FILE}).",
         read=texts,
         repeats=True,
         metavar="files...",
         is_argument=True,
     )
-    init: bool = param("--init", help=f"Write a {CHECKS_FILE} to start from, here.", read=flag, default=False)
-    schema: bool = param("--schema", help="Print the JSON Schema of such files, for editors.", read=flag, default=False)
-    against: str | None = param("--against", help="The --json of an earlier run: what got worse fails.")
-    tolerance: float = param(
-        "--tolerance", help="With --against: how much worse a figure may be, as 1%.", read=share, default="0"
+    init: bool = param("--init", help=f"Write an example {CHECKS_FILE} here.", read=flag, default=False)
+    schema: bool = param(
+        "--schema", help="Print the JSON Schema of check files, for editors.", read=flag, default=False
     )
-    junit: str | None = param("--junit", help="Write JUnit XML as well.", metavar="FILE")
+    against: str | None = param("--against", help="JSON of an earlier run; a figure that got worse fails.")
+    tolerance: float = param(
+        "--tolerance", help="With --against: how much worse a figure may be: 1%.", read=share, default="0"
+    )
+    junit: str | None = param("--junit", heading="Output", help="Also write JUnit XML.", metavar="FILE")
     github: bool = param(
-        "--github", help="Annotate for GitHub, and add to $GITHUB_STEP_SUMMARY.", read=flag, default=False
+        "--github",
+        heading="Output",
+        help="Annotate for GitHub, and add to $GITHUB_STEP_SUMMARY.",
+        read=flag,
+        default=False,
     )
     measured: str | None = param(
-        "--measured", help="A measured speed: 3000tok/s (all sequences), 50tok/s/user, or the time of a pass: 12ms."
+        "--measured",
+        heading="Measured speed",
+        help="Measured speed: 3000tok/s (all sequences), 50tok/s/user, or the time of a pass: 12ms.",
     )
-    model: str | None = param("--model", "-m", help="With --measured: of which model.")
-    gpu: str | None = param("--gpu", help="With --measured: on which accelerator.")
-    phase: str = param("--phase", help="With --measured: decode or prefill.", default="decode")
+    model: str | None = param("--model", "-m", help="With --measured: the model.")
+    gpu: str | None = param("--gpu", help="With --measured: the accelerator.")
+    phase: str = param(
+        "--phase", heading="Measured speed", help="With --measured: decode or prefill.", default="decode"
+    )
     batch: tuple[int, ...] = BATCHES
     context: tuple[int, ...] | None = CONTEXTS
-    prompt: int | None = param("--prompt", help="With --measured, of a prefill: tokens of each prompt.", read=count)
+    prompt: int | None = param("--prompt", help="With --measured --phase prefill: prompt length (ISL).", read=count)
 
     def answer(self) -> Answer:
         """Return the outcome of the checks, or whether the measured speed is possible."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SIDE_OPTIONS", "Compare", "OneSide", "compare", "side", "side_labels"]
 
-_SPECS = "What is compared: MODEL, GPU, MODEL@GPU or MODEL@4xGPU, then options: llama3.1-8b@2xh100-sxm,kv-dtype=fp8."
+_SPECS = "Sides: MODEL, GPU, MODEL@GPU or MODEL@4xGPU, then options: llama3.1-8b@2xh100-sxm,kv-dtype=fp8."
 _SHORT = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel"}
 _RENAMED = {"memory": "memory_bytes", "price": "price_per_hour_usd"}
 _MAX_SIDES = 100
@@ -44,21 +44,17 @@ class Compare(Engine):
     specs: tuple[str, ...] = param("specs", help=_SPECS, read=texts, repeats=True, metavar="A B ...", is_argument=True)
     model: str | None = param("--model", "-m", help="Models, as a list.")
     gpu: str | None = param("--gpu", help="Accelerators, as a list.")
-    gpus: str | None = param("--gpus", help="How many, as a list; alone it means tensor parallel.")
+    gpus: str | None = param("--gpus", help="Numbers of GPUs, as a list.")
     weights: str | None = param("--weights", help="Weight formats, as a list: bf16,fp8.")
     kv_dtype: str | None = param("--kv-dtype", help="Cache formats, as a list: bf16,fp8.")
-    activations: str | None = param("--activations", help="Formats the matrices are multiplied in, as a list.")
-    tensor_parallel: str | None = param("--tensor-parallel", "--tp", help="Ranks that split each layer, as a list.")
-    pipeline_parallel: str | None = param(
-        "--pipeline-parallel", "--pp", help="Stages that split the layers, as a list."
-    )
-    expert_parallel: str | None = param(
-        "--expert-parallel", "--ep", help="Ranks that share out the experts, as a list."
-    )
-    data_parallel: str | None = param("--data-parallel", "--dp", help="Copies of the attention part, as a list.")
-    batch: str | None = param("--batch", help="Sequences, as a list or range.")
-    context: str | None = param("--context", help="Tokens attended, and of the prompt, as a list or range.")
-    price: str | None = param("--price", help="Dollars for an hour of one GPU, as a list.")
+    activations: str | None = param("--activations", help="Formats of the matrix multiplications, as a list.")
+    tensor_parallel: str | None = param("--tensor-parallel", "--tp", help="Tensor-parallel sizes, as a list.")
+    pipeline_parallel: str | None = param("--pipeline-parallel", "--pp", help="Pipeline-parallel sizes, as a list.")
+    expert_parallel: str | None = param("--expert-parallel", "--ep", help="Expert-parallel sizes, as a list.")
+    data_parallel: str | None = param("--data-parallel", "--dp", help="Data-parallel (attention) replicas, as a list.")
+    batch: str | None = param("--batch", help="Batch sizes, as a list or range.")
+    context: str | None = param("--context", help="Context lengths (and prompt lengths), as a list or range.")
+    price: str | None = param("--price", help="USD per GPU-hour, as a list.")
     memory: str | None = param("--memory", help=Run.params["memory_bytes"].help)
     engine: str | None = ENGINE
     towers: bool | None = Run.params["towers"]  # type: ignore[assignment]

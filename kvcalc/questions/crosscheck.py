@@ -32,7 +32,7 @@ _MAX_LOOP_TOKENS = 100_000
 
 
 class Crosscheck(Measured):
-    """Predictions held against a real decode loop here: bytes, bounds, estimates. Needs PyTorch.
+    """Predictions against a real decode loop on this machine. Needs PyTorch.
 
     Example: kvcalc crosscheck --device cpu --model smollm2-135m --layers 4 --batch 1,4 --context 256 --rounds 3
     """
@@ -41,33 +41,40 @@ class Crosscheck(Measured):
         "--model", "-m", help="Models: catalogue names, files, or a list of them.", read=names, is_required=True
     )
     engine: str | None = param(
-        "--engine", help="Run this engine in place of the loop: vllm or llama.cpp, where installed."
+        "--engine", otherwise="none", help="Run this engine in place of the loop: vllm or llama.cpp, if installed."
     )
     weights: tuple[str, ...] | None = param(
-        "--weights", help="Formats of weights, cache and activations: bf16, fp16, fp32 or a list.", read=names
+        "--weights",
+        help="Formats of weights, KV and activations: bf16, fp16, fp32 or a list.",
+        read=names,
+        otherwise="the checkpoint's, else bf16",
     )
     batch: tuple[int, ...] = BATCHES
     context: tuple[int, ...] = param(
         "--context",
-        help="Tokens attended: one, a list or a range (1024-33792+1024).",
+        help="Context length in tokens: one, a list or a range (1024-33792+1024).",
         read=counts,
         default="512",
     )
-    layers: int | None = param("--layers", help="Cut each model to so many layers.", read=whole)
-    fit_memory: int | None = param("--fit-memory", help="Cut each model to what fits: 2GiB.", read=memory)
+    layers: int | None = param(
+        "--layers", heading="Model", help="Keep only this many layers.", read=whole, otherwise="all"
+    )
+    fit_memory: int | None = param(
+        "--fit-memory", heading="Model", help="Keep only as many layers as fit: 2GiB.", read=memory, otherwise="all"
+    )
     calibration: str | None = CALIBRATION
-    draft: str | None = param("--draft", help="Measure speculative decoding of the first model with this one.")
-    gamma: int = param("--gamma", help="Proposals for each pass of the target.", read=whole, default=4)
-    acceptance: float = param("--acceptance", help="How often a proposal is made right.", read=number, default=0.8)
+    draft: str | None = param("--draft", help="Also measure speculative decoding with this draft model.")
+    gamma: int = param("--gamma", help="Draft tokens per verification.", read=whole, default=4)
+    acceptance: float = param("--acceptance", help="Acceptance of draft tokens.", read=number, default=0.8)
     kernels: tuple[str, ...] = param(
-        "--kernels", help="Variants of the loop's kernels: plain, sdpa, fused or a list.", read=names, default="plain"
+        "--kernels", help="Kernels of the loop: plain, sdpa, fused or a list.", read=names, default="plain"
     )
     loop_tokens: tuple[int, ...] | None = param(
-        "--loop-tokens", help="Decode so many tokens in a row as well: 64, or 64,256.", read=counts
+        "--loop-tokens", help="Also decode N tokens in a row: 64, or 64,256.", read=counts
     )
     check: bool = param(
         "--check/--no-check",
-        help="Hold cached decoding against full recomputation first.",
+        help="First compare cached decoding with full recomputation.",
         read=flag,
         default=True,
     )

@@ -6,11 +6,12 @@ the pure function behind it. Groups of parameters that several questions share a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kvcalc.core import readers
 from kvcalc.core.errors import InputError, about, did_you_mean
+from kvcalc.questions.vocabulary import VOCABULARY, Spelling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,9 @@ class Param:
         on_page: whether a page may set it: not what opens or writes a file.
         page_max: the most that a page may ask for; no bound of its own where left out.
         is_argument: whether it stands on the command line without a flag.
+        heading: the heading of help that it stands under; that of its engine, or of its question, where empty.
+        meant: words that people try for it, which an error answers with its name.
+        otherwise: what applies where it is left out and has no default.
     """
 
     flags: tuple[str, ...]
@@ -55,6 +59,9 @@ class Param:
     on_page: bool = True
     page_max: int | None = None
     is_argument: bool = False
+    heading: str = ""
+    meant: tuple[str, ...] = ()
+    otherwise: str = ""
 
     @property
     def kind(self) -> str:
@@ -86,9 +93,18 @@ class Param:
             return self.read(given, self.name)
 
 
+_UNSHARED = Spelling()
+_ENGINE_HEADINGS = {("vllm",): "vLLM", ("sglang",): "SGLang", ("llama.cpp",): "llama.cpp"}
+
+
 def param(*flags: str, help: str, read: Reader = readers.text, **more: Any) -> Any:  # noqa: A002  as typer names it
-    """Declare a parameter; arguments as those of `Param`."""
-    return Param(flags=flags, help=help, read=read, **more)
+    """Declare a parameter, with what `VOCABULARY` says of its first flag; arguments as those of `Param`."""
+    shared = VOCABULARY.get(next((flag for flag in flags if flag.startswith("--")), "").partition("/")[0], _UNSHARED)
+    engines = more.get("engines", ())
+    more.setdefault("heading", shared.heading or _ENGINE_HEADINGS.get(engines, "Engine" if engines else ""))
+    more.setdefault("meant", shared.meant)
+    more.setdefault("otherwise", shared.otherwise)
+    return Param(flags=(*flags, *(flag for flag in shared.also if flag not in flags)), help=help, read=read, **more)
 
 
 class Answer(NamedTuple):
@@ -111,29 +127,45 @@ class Answer(NamedTuple):
     profiles: tuple[tuple[HardwareProfile | Calibration | None, str | None], ...] = ()
 
 
+def _headed(each: Param, heading: str) -> Param:
+    return each if each.heading else replace(each, heading=heading)
+
+
+def _without(each: Param, taken: set[str]) -> Param:
+    """Return a parameter without the flags that are taken, and take its own."""
+    free = tuple(flag for flag in each.flags if flag not in taken)
+    taken.update(free)
+    return each if free == each.flags else replace(each, flags=free)
+
+
 class Question:
     """A question with its parameters' values as attributes.
 
     ``params`` holds the parameters by attribute: the question's own first, then those of its groups in the order of the
     bases; ``named`` are those that were given. ``has_chart`` and ``explains`` say whether its report can be drawn and
-    its numbers be traced to formulas; a page asks for at most ``page_counts`` numbers in a list. ``progress`` is told
-    how far the answer is, where it takes long.
+    its numbers be traced to formulas; a page asks for at most ``page_counts`` numbers in a list. ``heading`` is
+    the heading of help of parameters that name none; ``engines`` are those that it serves, all where empty: options of
+    others are taken and refused, but stand in no help. ``progress`` is told how far the answer is, where it takes long.
     """
 
     params: ClassVar[Mapping[str, Param]] = {}
     has_chart: ClassVar[bool] = False
     page_counts: ClassVar[int] = 64
     explains: ClassVar[bool] = False
+    heading: ClassVar[str] = "Options"
+    engines: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def progress(*done: Any) -> None:
         """Take no notice of how far the answer is; a front end puts its own function in place."""
 
     def __init_subclass__(cls) -> None:
-        """Collect the parameters."""
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, Param)}
+        """Collect the parameters, each flag for the first that has it."""
+        own = {name: _headed(value, cls.heading) for name, value in vars(cls).items() if isinstance(value, Param)}
         shared = [base.params for base in cls.__bases__ if issubclass(base, Question)]
-        cls.params = {**own, **{name: each for params in shared for name, each in params.items() if name not in own}}
+        found = {**own, **{name: each for params in shared for name, each in params.items() if name not in own}}
+        taken: set[str] = set()
+        cls.params = {name: _without(each, taken) for name, each in found.items()}
 
     def __init__(self, **given: Any) -> None:
         """Read the values that were given; the others are the defaults.

@@ -21,7 +21,7 @@ __all__ = ["Decode", "decode"]
 
 
 class Decode(Costs, Engine, Run):
-    """Bound on decoding: tokens/s, the least time of a step, and what limits it.
+    """Bound on decode: tokens/s, step time, and what limits it.
 
     Example: kvcalc decode --model llama3.1-8b --gpu h100-sxm --batch 1-256*4 --context 8192
     """

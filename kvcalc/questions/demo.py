@@ -11,10 +11,15 @@ __all__ = ["DriftDemo", "KvCacheDemo", "Lesson", "PagingDemo", "SpeculationDemo"
 class Lesson(Question):
     """The look of a demonstration."""
 
-    steps: bool = param("--steps", help="Print each step before the result.", read=flag, default=False, on_page=False)
-    watch: bool = param("--watch", help="Animate the steps, on a terminal.", read=flag, default=False, on_page=False)
+    steps: bool = param(
+        "--steps", heading="Output", help="Print each step before the result.", read=flag, default=False, on_page=False
+    )
+    watch: bool = param(
+        "--watch", heading="Output", help="Animate the steps, on a terminal.", read=flag, default=False, on_page=False
+    )
     plain: bool = param(
         "--plain",
+        heading="Output",
         help="Neither colour, animation nor characters beyond ASCII.",
         read=flag,
         default=False,

@@ -17,22 +17,22 @@ __all__ = ["Fit", "fit"]
 
 
 class Fit(Drafting, Engine, Run):
-    """Does it fit: the budget term by term, the largest batch and context, the fewest GPUs.
+    """Does it fit: the memory budget, the largest batch and context, the fewest GPUs.
 
     Example: kvcalc fit --model llama3.1-8b --gpu rtx-4090 --context 8192 --max-model-len 8192
     """
 
     model: str = MODEL
     gpu: str | None = GPU_OR_NONE
-    context: int | None = param("--context", help="Tokens of each sequence.", read=count_from_zero)
+    context: int | None = param("--context", help="Context length in tokens, per sequence.", read=count_from_zero)
     batch: int = BATCH
     engine: str | None = ENGINE
     kv_memory: int | None = KV_MEMORY
     activation_memory: int | None = param(
-        "--activation-memory", help="Peak of activations, where it is known.", read=memory
+        "--activation-memory", heading="Engine", help="Peak of activations, if known.", read=memory
     )
     overhead_memory: int | None = param(
-        "--overhead-memory", help="Context, buffers and graphs, where known.", read=memory
+        "--overhead-memory", heading="Engine", help="CUDA context, buffers and graphs, if known.", read=memory
     )
     has_chart = is_started = True
 

@@ -42,17 +42,19 @@ _GPU = "Accelerator: catalogue name, alias or profile file."
 MODEL: Any = param("--model", "-m", help=_MODEL, is_required=True)
 GPU: Any = param("--gpu", help=_GPU, is_required=True)
 GPU_OR_NONE: Any = param("--gpu", help=_GPU)
-BATCHES: Any = param("--batch", help="Sequences: one, a list (1,8,32) or a range (1-256*2).", read=counts, default="1")
-CONTEXTS: Any = param("--context", help="Tokens attended: one, a list or a range (1024-33792+1024).", read=counts)
-BATCH: Any = param("--batch", help="Sequences.", read=count, default="1")
-CONTEXT: Any = param("--context", help="Tokens of each sequence.", read=count)
-ENGINE: Any = param("--engine", help=f"{ENGINE_NAMES}; where left out, llama.cpp for GGUF and Apple, else vllm.")
-ESTIMATE: Any = param(
-    "--estimate", help="Estimate the time too, with the calibration that applies.", read=flag, default=False
+BATCHES: Any = param(
+    "--batch", help="Batch size (sequences): one, a list (1,8,32) or a range (1-256*2).", read=counts, default="1"
 )
+CONTEXTS: Any = param(
+    "--context", help="Context length in tokens: one, a list or a range (1024-33792+1024).", read=counts
+)
+BATCH: Any = param("--batch", help="Batch size (sequences).", read=count, default="1")
+CONTEXT: Any = param("--context", help="Context length in tokens, per sequence.", read=count)
+ENGINE: Any = param("--engine", help=f"{ENGINE_NAMES}.")
+ESTIMATE: Any = param("--estimate", help="Also estimate the time, with a calibration.", read=flag, default=False)
 CALIBRATION: Any = param("--calibration", help="Estimate with this calibration: catalogue name or file.", on_page=False)
-WITH: Any = param("--with", help="Ways to shrink the cache, in order: gqa,fp8,window=4096.", default="")
-KV_MEMORY: Any = param("--kv-memory", help="Memory for the cache on each GPU; skips the budget.", read=memory)
+WITH: Any = param("--with", help="Levers on the KV cache, in order: gqa,fp8,window=4096.", default="")
+KV_MEMORY: Any = param("--kv-memory", help="KV-cache memory per GPU; skips the budget.", read=memory)
 
 
 class Engine(Question):
@@ -60,40 +62,40 @@ class Engine(Question):
 
     version: str | None = param(
         "--engine-version",
-        help="vLLM, SGLang, transformers: the version whose rules are used.",
+        help="vLLM, SGLang, transformers: version whose rules apply.",
         engines=("vllm", "sglang", "transformers"),
     )
     max_model_len: int | None = param(
-        "--max-model-len", "--context-length", help="Longest sequence the engine is started for.", read=count
+        "--max-model-len", "--context-length", help="Longest sequence that the engine accepts.", read=count
     )
     block_size: int | None = param(
         "--block-size",
         "--page-size",
-        help="vLLM: tokens of a block. SGLang: of a page.",
+        help="vLLM: tokens per block. SGLang: tokens per page.",
         read=whole,
         engines=("vllm", "sglang"),
     )
     max_num_batched_tokens: int | None = param(
         "--max-num-batched-tokens",
         "--chunked-prefill-size",
-        help="vLLM: tokens of a pass. SGLang: of a prefill.",
+        help="vLLM: tokens per pass. SGLang: tokens per prefill chunk.",
         read=count,
         engines=("vllm", "sglang"),
     )
     max_in_flight_batches: int | None = param(
-        "--max-in-flight-batches", help="vLLM: passes under way at once.", read=whole, engines=("vllm",)
+        "--max-in-flight-batches", help="vLLM: passes in flight at once.", read=whole, engines=("vllm",)
     )
     max_num_seqs: int | None = param(
         "--max-num-seqs",
         "--max-running-requests",
-        help="vLLM: sequences of a pass. SGLang: requests at once.",
+        help="vLLM: sequences per pass. SGLang: requests at once.",
         read=whole,
         engines=("vllm", "sglang"),
     )
     prefix_caching: bool | None = param(
         "--prefix-caching/--no-prefix-caching",
         " /--disable-radix-cache",
-        help="vLLM, SGLang: keep blocks for later prompts.",
+        help="vLLM, SGLang: reuse KV blocks of common prefixes.",
         read=flag,
         engines=("vllm", "sglang"),
     )
@@ -101,7 +103,7 @@ class Engine(Question):
         "--decode-context-parallel",
         "--decode-context-parallel-size",
         "--dcp",
-        help="vLLM, size and fit alone: tensor ranks that share a request's tokens.",
+        help="vLLM: tensor-parallel ranks that divide the tokens of a request (size and fit).",
         read=whole,
         engines=("vllm",),
     )
@@ -111,23 +113,23 @@ class Engine(Question):
         engines=("vllm",),
     )
     utilization: float | None = param(
-        "--utilization", "--mem-fraction-static", help="Share of a GPU's memory it may use.", read=number
+        "--utilization", "--mem-fraction-static", help="Share of GPU memory that the engine may use.", read=number
     )
     platform: str | None = param("--platform", help="vLLM: gpu or cpu.", engines=("vllm",))
     swa_full_tokens_ratio: float | None = param(
         "--swa-full-tokens-ratio",
-        help="SGLang: tokens of the windowed layers' pool for each of the others'.",
+        help="SGLang: tokens of the sliding-window pool per token of the full one.",
         read=number,
         engines=("sglang",),
     )
     mamba_full_memory_ratio: float | None = param(
         "--mamba-full-memory-ratio",
-        help="SGLang: memory of states for that of tokens.",
+        help="SGLang: memory of recurrent states per memory of tokens.",
         read=number,
         engines=("sglang",),
     )
     max_total_tokens: int | None = param(
-        "--max-total-tokens", help="SGLang: tokens that its pool is capped at.", read=count, engines=("sglang",)
+        "--max-total-tokens", help="SGLang: limit on tokens in the KV pool.", read=count, engines=("sglang",)
     )
     max_mamba_cache_size: int | None = param(
         "--max-mamba-cache-size", help="SGLang: slots of recurrent states.", read=whole, engines=("sglang",)
@@ -144,17 +146,19 @@ class Engine(Question):
     )
     overlap_schedule: bool | None = param(
         "--overlap-schedule/--disable-overlap-schedule",
-        help="SGLang: schedule a step while one runs.",
+        help="SGLang: schedule the next step while one runs.",
         read=flag,
         engines=("sglang",),
     )
     hybrid_swa_memory: bool | None = param(
         "--hybrid-swa-memory/--disable-hybrid-swa-memory",
-        help="SGLang: a pool for windowed layers alone.",
+        help="SGLang: separate pool for sliding-window layers.",
         read=flag,
         engines=("sglang",),
     )
-    parallel: int | None = param("--parallel", help="llama.cpp: sequences.", read=whole, engines=("llama.cpp",))
+    parallel: int | None = param(
+        "--parallel", help="llama.cpp: number of sequences (slots).", read=whole, engines=("llama.cpp",)
+    )
     kv_unified: bool | None = param(
         "--kv-unified/--no-kv-unified",
         help="llama.cpp: one buffer for all sequences.",
@@ -165,39 +169,39 @@ class Engine(Question):
     cache_type_v: str | None = param("--cache-type-v", help="llama.cpp: type of cached values.", engines=("llama.cpp",))
     swa_full: bool | None = param(
         "--swa-full/--no-swa-full",
-        help="llama.cpp: whole context for windowed layers.",
+        help="llama.cpp: full-size cache for sliding-window layers.",
         read=flag,
         engines=("llama.cpp",),
     )
     ctx_size: int | None = param(
         "--ctx-size",
-        help="llama.cpp: context of all sequences; 0 for what the model was trained with.",
+        help="llama.cpp: context of all sequences together; 0 for the model's own.",
         read=count_from_zero,
         engines=("llama.cpp",),
     )
     batch_size: int | None = param(
-        "--batch-size", help="llama.cpp: tokens of a batch at most (2048).", read=whole, engines=("llama.cpp",)
+        "--batch-size", help="llama.cpp: largest logical batch, in tokens (2048).", read=whole, engines=("llama.cpp",)
     )
     ubatch: int | None = param(
         "--ubatch",
         "--ubatch-size",
-        help="llama.cpp: tokens computed at once, no more than a batch.",
+        help="llama.cpp: largest physical batch, in tokens (512).",
         read=whole,
         engines=("llama.cpp",),
     )
     n_rs_seq: int | None = param(
         "--n-rs-seq",
-        help="llama.cpp: past tokens for which states are kept too; drafts ask for them.",
+        help="llama.cpp: recurrent states kept for so many past tokens, for drafting.",
         read=whole,
         engines=("llama.cpp",),
     )
     flash_attn: str | None = param("--flash-attn", help="llama.cpp: auto, on or off.", engines=("llama.cpp",))
     mmproj: bool | None = param(
-        "--mmproj", help="llama.cpp: load the file of towers for images too.", read=flag, engines=("llama.cpp",)
+        "--mmproj", help="llama.cpp: also load the image projector file.", read=flag, engines=("llama.cpp",)
     )
     imatrix: bool | None = param(
         "--imatrix",
-        help="llama.cpp: the file of --weights is made with an importance matrix.",
+        help="llama.cpp: the --weights file was quantised with an importance matrix.",
         read=flag,
         engines=("llama.cpp",),
     )
@@ -206,8 +210,8 @@ class Engine(Question):
 class Costs(Question):
     """Costs of running; the names are arguments of `kvcalc.deployment`."""
 
-    price_per_hour_usd: float | None = param("--price", help="Dollars for an hour of one GPU.", read=number)
-    power_share: float | None = param("--power-share", help="Share of its rated power that a GPU draws.", read=number)
+    price_per_hour_usd: float | None = param("--price", help="USD per GPU-hour.", read=number)
+    power_share: float | None = param("--power-share", help="Share of the rated power that a GPU draws.", read=number)
 
 
 class Run(Question):
@@ -218,24 +222,24 @@ class Run(Question):
         help="Format, with exceptions (bf16,experts=mxfp4); int4, awq … as checkpoints; q4_k_m … as llama.cpp.",
     )
     kv_dtype: str | None = param("--kv-dtype", help="Cache format: bf16, fp8, q8_0, int4-g64 …")
-    activations: str | None = param("--activations", help="Format the matrices are multiplied in.")
+    activations: str | None = param("--activations", help="Format of the matrix multiplications.")
     memory_bytes: int | None = param(
-        "--memory", help="Memory of each GPU, where it is another than the profile's: 36GiB.", read=memory
+        "--memory", help="Memory per GPU, if it differs from the profile: 36GiB.", read=memory
     )
-    gpus: int | None = param("--gpus", help="How many; alone it means tensor parallel.", read=whole)
-    tensor_parallel: int | None = param("--tensor-parallel", "--tp", help="Ranks that split each layer.", read=whole)
+    gpus: int | None = param(
+        "--gpus", help="Number of GPUs (tensor parallel unless --pp, --ep or --dp are given).", read=whole
+    )
+    tensor_parallel: int | None = param(
+        "--tensor-parallel", "--tp", help="Tensor-parallel size: ranks that split each layer.", read=whole
+    )
     pipeline_parallel: int | None = param(
-        "--pipeline-parallel", "--pp", help="Stages that split the layers.", read=whole
+        "--pipeline-parallel", "--pp", help="Pipeline-parallel size: stages of layers.", read=whole
     )
-    expert_parallel: int | None = param(
-        "--expert-parallel", "--ep", help="Ranks that share out the experts.", read=whole
-    )
+    expert_parallel: int | None = param("--expert-parallel", "--ep", help="Expert-parallel size.", read=whole)
     data_parallel: int | None = param(
-        "--data-parallel", "--dp", help="Copies of the attention part; --ep shares the experts.", read=whole
+        "--data-parallel", "--dp", help="Data-parallel (attention) replicas; --ep divides the experts.", read=whole
     )
-    towers: bool | None = param(
-        "--towers/--no-towers", help="Whether towers for images and sound are loaded.", read=flag
-    )
+    towers: bool | None = param("--towers/--no-towers", help="Load the encoders for images and sound.", read=flag)
     settings: tuple[str, ...] = param(
         "--set", help="Override a profile field: kv_heads=64. May be repeated.", read=texts, repeats=True, on_page=False
     )
@@ -264,35 +268,40 @@ class Acceptance(Question):
     """Acceptance of drafted tokens, in one of these forms: `kvcalc.plan.speculative.acceptance.FORMS`."""
 
     acceptance: str | None = param(
-        "--acceptance", help="Drafted tokens accepted: a rate (0.8) or counts (1000:814,602)."
+        "--acceptance", help="Acceptance of draft tokens: a rate (0.8) or counts (1000:814,602)."
     )
     acceptance_by_position: str | None = param(
-        "--acceptance-by-position", help="As vLLM prints it, each of all drafts: 0.543,0.357,0.264."
+        "--acceptance-by-position",
+        heading="Speculation",
+        help="Acceptance by position, as vLLM prints it: 0.543,0.357,0.264.",
     )
     acceptance_conditional: str | None = param(
-        "--acceptance-conditional", help="By position, each if those before it were accepted: 0.54,0.66,0.74."
+        "--acceptance-conditional",
+        heading="Speculation",
+        help="Acceptance by position, given that all earlier ones were accepted: 0.54,0.66,0.74.",
     )
     accepted_length: float | None = param(
-        "--accepted-length", help="Tokens of a pass, the target's own (bonus) token included: 2.16.", read=number
+        "--accepted-length", help="Tokens per pass, the bonus token included: 2.16.", read=number
     )
     draft_rate: float | None = param(
-        "--draft-rate", help="Accepted over drafted tokens: vLLM's draft acceptance rate.", read=number
+        "--draft-rate",
+        heading="Speculation",
+        help="Accepted / drafted tokens, vLLM's draft acceptance rate.",
+        read=number,
     )
 
 
 class Drafting(Question):
     """The draft in an engine's memory."""
 
-    draft: str | None = param("--draft", "--model-draft", help="Draft model, or a head's own profile: as --model.")
-    method: str | None = param(
-        "--method", help="draft-model, ngram, medusa, eagle, mtp or layer-skip, if not --draft alone."
-    )
-    gamma: int | None = param("--gamma", "--spec-draft-n-max", help="Drafted tokens of a verification.", read=whole)
+    draft: str | None = param("--draft", "--model-draft", help="Draft model or draft head, as --model.")
+    method: str | None = param("--method", help="draft-model, ngram, medusa, eagle, mtp or layer-skip.")
+    gamma: int | None = param("--gamma", "--spec-draft-n-max", help="Draft tokens per verification.", read=whole)
     draft_layers: int | None = param(
-        "--draft-layers", help="eagle: layers of the head; layer-skip: layers that draft.", read=whole
+        "--draft-layers", help="eagle: layers of the head. layer-skip: layers used to draft.", read=whole
     )
-    draft_weights: str | None = param("--draft-weights", help="Weight format of the draft model; the checkpoint's own.")
-    draft_tp: int | None = param("--draft-tp", help="Ranks that split the draft's layers; the target's.", read=whole)
+    draft_weights: str | None = param("--draft-weights", help="Weight format of the draft model.")
+    draft_tp: int | None = param("--draft-tp", help="Tensor-parallel size of the draft model.", read=whole)
 
     def drafted(self, deployment: Deployment, kv_dtype: str | None) -> Deployment:
         """Return a deployment with the draft in its memory; as it is where none is asked for.

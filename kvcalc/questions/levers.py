@@ -16,18 +16,21 @@ __all__ = ["Levers", "levers"]
 
 
 class Levers(Run):
-    """Every known way to shrink the cache: bytes held and read, what it cuts, what it asks for.
+    """Every known way to shrink the KV cache: bytes held and read, what it cuts, what it takes.
 
     Example: kvcalc levers --model llama2-7b --context 4096 --batch 8 --with gqa,fp8,window=1024
     """
 
     model: str = MODEL
-    gpu: str | None = param("--gpu", help="Accelerator, for tokens/s and tokens/s per GiB.")
+    gpu: str | None = param("--gpu", help="Accelerator; adds tokens/s and tokens/s per GiB.")
     context: int | None = CONTEXT
     batch: int = BATCH
     with_levers: str = WITH
     max_model_len: int | None = param(
-        "--max-model-len", help="Tokens set aside for a sequence where nothing is paged.", read=count
+        "--max-model-len",
+        help="Tokens reserved per sequence without paging.",
+        read=count,
+        otherwise="the model's limit",
     )
     has_chart = True
 

@@ -22,7 +22,7 @@ __all__ = ["Prefill", "prefill"]
 
 
 class Prefill(Costs, Engine, Run):
-    """Bound on prefill: the least time to first token, and what limits it.
+    """Bound on prefill: time to first token (TTFT), and what limits it.
 
     Example: kvcalc prefill --model llama3.1-8b --gpu h100-sxm --prompt 1024,8192
     """
@@ -30,7 +30,9 @@ class Prefill(Costs, Engine, Run):
     model: str = MODEL
     gpu: str = GPU
     batch: tuple[int, ...] = BATCHES
-    prompt: tuple[int, ...] | None = param("--prompt", help="Tokens of a prompt: one, a list or a range.", read=counts)
+    prompt: tuple[int, ...] | None = param(
+        "--prompt", help="Prompt length (ISL) in tokens: one, a list or a range.", read=counts
+    )
     engine: str | None = ENGINE
     estimate: bool = ESTIMATE
     calibration: str | None = CALIBRATION

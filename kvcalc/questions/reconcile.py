@@ -41,21 +41,21 @@ class Reconcile(Question):
 
     log: str = param(
         "LOG",
-        help="File with an engine's start-up log, or - for standard input.",
+        help="Start-up log of the engine, or - for standard input.",
         is_argument=True,
         is_required=True,
         metavar="LOG",
     )
     model: str | None = param(
-        "--model", "-m", help="The model, where the log does not tell: name, id, profile or config.json."
+        "--model", "-m", help="Model, if the log does not name it: name, id, profile or config.json."
     )
-    gpu: str | None = param(
-        "--gpu", help="The GPU, for flags that would start what was refused, where the log does not name it."
+    gpu: str | None = param("--gpu", help="GPU, if the log does not name it; needed to suggest flags.")
+    engine: str | None = param(
+        "--engine", help="Read only this engine's lines: vllm, sglang or llama.cpp.", otherwise="all"
     )
-    engine: str | None = param("--engine", help="Look at this engine alone: vllm, sglang, llama.cpp.")
     settings: tuple[str, ...] = Run.params["settings"]  # type: ignore[assignment]
     strict: bool = param(
-        "--strict", help="Exit with 1 if a number disagrees or none was computed.", read=flag, default=False
+        "--strict", help="Exit code 1 if a number disagrees or none was computed.", read=flag, default=False
     )
 
     def answer(self) -> Answer:

@@ -24,14 +24,14 @@ __all__ = ["Roofline", "roofline"]
 
 
 class Roofline(Engine, Run):
-    """Ceilings and ridge points of an accelerator, and where models sit below them.
+    """Roofline of an accelerator: ceilings and ridge points, with models placed under it.
 
     Example: kvcalc roofline --gpu h100 --model llama3.1-8b --batch 1,64 --context 4096
     """
 
     gpu: str = GPU
     model: tuple[str, ...] = param(
-        "--model", "-m", help="A model to place on it. May be repeated.", read=names_each, repeats=True
+        "--model", "-m", help="Model to place under the roofline. May be repeated.", read=names_each, repeats=True
     )
     batch: tuple[int, ...] = BATCHES
     context: tuple[int, ...] | None = CONTEXTS

@@ -21,69 +21,90 @@ __all__ = ["LoadOptions", "ServingOptions", "Simulate"]
 class LoadOptions(Question):
     """The load on a server; the names are the fields of `kvcalc.Load`."""
 
+    heading = "Load"
+
     trace: str | None = param(
-        "--trace", help="Requests: Azure's CSV, Mooncake's JSON lines, or any with --columns.", on_page=False
+        "--trace", help="File of requests: Azure's CSV, Mooncake's JSON lines, or any with --columns.", on_page=False
     )
     columns: str | None = param(
         "--columns", help="Columns of the trace: time=ts:ms,prompt=in,output=out.", on_page=False
     )
-    arrival: str | None = param("--arrival", help="trace, poisson, gamma, constant, ramp or closed.")
-    rate: float | None = param("--rate", help="Requests a second; of a ramp, at its beginning.", read=number)
-    last_rate: float | None = param("--last-rate", help="ramp: requests a second at its end.", read=number)
-    variation: float | None = param("--variation", help="gamma: coefficient of variation of the gaps (2).", read=number)
-    requests: int | None = param("--requests", help="How many; all of a trace, or 1,000.", read=count, page_max=5_000)
-    prompt: str | None = param("--prompt", help="Tokens of prompts: 512, uniform:128-2048, lognormal:1020,0.9 …")
-    output_tokens: str | None = param("--output-tokens", help="Tokens of outputs, likewise.")
-    users: int | None = param("--users", help="closed: users who ask again after each answer.", read=whole)
+    arrival: str | None = param(
+        "--arrival",
+        otherwise="trace with --trace, else poisson",
+        help="trace, poisson, gamma, constant, ramp or closed.",
+    )
+    rate: float | None = param("--rate", help="Requests per second; of a ramp, the first.", read=number)
+    last_rate: float | None = param("--last-rate", help="ramp: requests per second at the end.", read=number)
+    variation: float | None = param(
+        "--variation", help="gamma: coefficient of variation of the gaps.", read=number, otherwise="2"
+    )
+    requests: int | None = param(
+        "--requests", help="Number of requests.", otherwise="all of a trace, else 1,000", read=count, page_max=5_000
+    )
+    prompt: str | None = param(
+        "--prompt", otherwise="", help="Prompt length (ISL): 512, uniform:128-2048, lognormal:1020,0.9 …"
+    )
+    output_tokens: str | None = param("--output-tokens", help="Output length (OSL), likewise.")
+    users: int | None = param("--users", help="closed: concurrent users.", read=whole)
     think_s: float | None = param(
-        "--think", help="closed, conversations: mean time between answer and question: 5s.", read=duration
+        "--think", help="closed, conversations: mean think time: 5s.", read=duration, otherwise="0s"
     )
-    turns: str | None = param("--turns", help="Conversations of so many turns: 4, uniform:1-8 …")
+    turns: str | None = param("--turns", help="Turns per conversation: 4, uniform:1-8 …")
     system_tokens: int | None = param(
-        "--system-tokens", help="Tokens of a system prompt that all conversations share.", read=count
+        "--system-tokens", help="Length of a system prompt shared by all conversations.", read=count, otherwise="0"
     )
-    seed: int | None = param("--seed", help="Of all random numbers (0).", read=whole)
+    seed: int | None = param("--seed", help="Seed of all random numbers.", read=whole, otherwise="0")
 
 
 class ServingOptions(Acceptance):
     """The service of a load; the names are the fields of `kvcalc.Serving`."""
 
-    kv_memory_bytes: int | None = param(
-        "--kv-memory", help="Memory for the cache on each GPU; skips the budget.", read=memory
-    )
-    policy: str | None = param("--policy", help="Who is served first: fcfs or priority.")
-    preemption: str | None = param(
-        "--preemption", help="recompute, or swap: blocks go to the host's memory and come back."
-    )
+    heading = "Serving"
+
+    kv_memory_bytes: int | None = param("--kv-memory", help="KV-cache memory per GPU; skips the budget.", read=memory)
+    policy: str | None = param("--policy", otherwise="fcfs", help="Scheduling policy: fcfs or priority.")
+    preemption: str | None = param("--preemption", otherwise="recompute", help="recompute, or swap to host memory.")
     host_bytes_per_s: float | None = param(
-        "--host-rate", help="swap: link to the host's memory, of each GPU: 50GB/s.", read=rate
+        "--host-rate", help="swap: bandwidth to host memory per GPU: 50GB/s.", read=rate
     )
-    gamma: int | None = param("--gamma", help="Speculative decoding: draft tokens of each verification.", read=whole)
-    draft: str | None = param("--draft", help="Model that drafts; left out, drafting takes no time (n-grams).")
+    gamma: int | None = param(
+        "--gamma", help="Speculative decoding: draft tokens per verification.", read=whole, otherwise="0"
+    )
+    draft: str | None = param("--draft", help="Draft model; without it drafting is free (n-gram).")
     step_times: str | None = param(
-        "--step-times", help="Time of a step: ideal, serial, estimate, or a duration such as 20ms."
+        "--step-times",
+        heading="Estimate",
+        otherwise="ideal",
+        help="Step time: ideal, serial, estimate, or a duration such as 20ms.",
     )
     calibration: str | None = param(
-        "--calibration", help="What estimate stands on: a calibration's name or file.", on_page=False
+        "--calibration",
+        otherwise="the one that applies",
+        help="--step-times estimate: calibration, by name or file.",
+        on_page=False,
     )
     replicas: int | None = param(
-        "--replicas", help="Engines that requests are dealt to, each on --gpus.", read=whole, page_max=16
+        "--replicas", help="Engine replicas, each on --gpus.", read=whole, otherwise="1", page_max=16
     )
-    routing: str | None = param("--routing", help="round-robin, least-loaded or prefix-aware.")
+    routing: str | None = param(
+        "--routing", otherwise="round-robin", help="Load balancing: round-robin, least-loaded or prefix-aware."
+    )
     prefill_replicas: int | None = param(
-        "--prefill-replicas", help="Engines that only prefill; the others then only decode.", read=whole
+        "--prefill-replicas", help="Replicas that only prefill (disaggregated serving).", read=whole, otherwise="0"
     )
     transfer_bytes_per_s: float | None = param(
-        "--transfer-rate", help="Link from prefill to decode, of each GPU: 50GB/s.", read=rate
+        "--transfer-rate",
+        help="Bandwidth from prefill to decode per GPU: 50GB/s.",
+        read=rate,
+        otherwise="the GPU's network",
     )
-    exact_steps: bool | None = param(
-        "--exact-steps", help="No jumps over steps: the same decisions and times, more slowly.", read=flag
-    )
-    slo: str | None = param("--slo", help="Limits: ttft_p95=1s,tpot_p95=50ms.")
+    exact_steps: bool | None = param("--exact-steps", help="Simulate every step: same results, slower.", read=flag)
+    slo: str | None = param("--slo", help="Service-level objectives: ttft_p95=1s,tpot_p95=50ms.")
 
 
 class Simulate(Engine, Run, ServingOptions, LoadOptions):
-    """A serving run under load: TTFT, TPOT, throughput, the cache, and the highest load that holds.
+    """Simulate a server under load: TTFT, TPOT, throughput, cache use, and the highest load.
 
     Example: kvcalc simulate --model llama3.1-8b --gpu h200 --prompt lognormal:1020,0.9 --output-tokens 200 --rate 4
     """
@@ -94,33 +115,37 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         help="Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors.",
     )
     gpu: str | None = GPU_OR_NONE
-    engine: str = param(
-        "--engine", help="vllm: the engine whose scheduler and cache are simulated.", default="vllm", on_page=False
-    )
+    engine: str = param("--engine", help="vllm: the scheduler that is simulated.", default="vllm", on_page=False)
     steps: str | None = param(
-        "--steps", help="Replay a recorded scenario on a step clock.", metavar="FILE", on_page=False
+        "--steps", heading="Load", help="Replay a recorded scenario, step by step.", metavar="FILE", on_page=False
     )
     find_capacity: bool = param(
         "--find-capacity",
-        help="Search for the highest rate at which all of --slo holds.",
+        help="Find the highest rate that meets --slo.",
         read=flag,
         default=False,
         on_page=False,
     )
     tolerance: float = param(
         "--tolerance",
-        help="--find-capacity: how close, as a share of the rate.",
+        help="--find-capacity: precision, as a share of the rate.",
         read=number,
         default=0.01,
         on_page=False,
     )
     save_requests: str | None = param(
-        "--save-requests", help="Write a row for each request: .csv or .parquet.", metavar="FILE", on_page=False
+        "--save-requests",
+        heading="Output",
+        help="Write one row per request: .csv or .parquet.",
+        metavar="FILE",
+        on_page=False,
     )
     save_trace: str | None = param(
-        "--save-trace", help="Write what happened when, for Perfetto: .json.", metavar="FILE", on_page=False
+        "--save-trace", heading="Output", help="Write the timeline for Perfetto: .json.", metavar="FILE", on_page=False
     )
     has_chart = True
+    heading = "Serving"
+    engines = ("vllm",)
 
     # how long the simulation itself may take, and what is told of each rate that is tried
     within_s: float | None = None

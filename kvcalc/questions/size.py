@@ -25,11 +25,13 @@ class Size(Engine, Run):
 
     model: str = MODEL
     context: int | None = param(
-        "--context", help="Tokens of a sequence (llama.cpp: of all of them).", read=count_from_zero
+        "--context", help="Context length in tokens, per sequence (llama.cpp: of all together).", read=count_from_zero
     )
     batch: int = BATCH
-    gpu: str | None = param("--gpu", help="With --engine: the accelerator that its defaults follow.")
-    engine: str | None = param("--engine", help=f"Also print what this engine reserves: {ENGINE_NAMES}.")
+    gpu: str | None = param("--gpu", help="With --engine: the accelerator that sets its defaults.")
+    engine: str | None = param(
+        "--engine", help=f"Also show what this engine reserves: {ENGINE_NAMES}.", otherwise="none"
+    )
     explains = True
 
     def answer(self) -> Answer:

@@ -23,7 +23,7 @@ _DRAFTED = ("draft", "method", "gamma", "speedup")
 
 
 class Solve(Engine, Run):
-    """Solve for the one quantity that is left as ?: batch, context, GPUs, bandwidth, price or acceptance.
+    """The inverse question: the batch, context, GPUs, bandwidth, price or acceptance that is left as ?.
 
     Every target given must hold at the answer, and so must memory where batch, context or GPUs are asked for; the
     others are told for the speed alone, with a warning where the model does not fit. Speeds and costs are those of the
@@ -34,35 +34,40 @@ class Solve(Engine, Run):
 
     model: str = MODEL
     gpu: str | None = GPU_OR_NONE
-    gpus: Any = param("--gpus", help="How many, or ? for the fewest.", read=unknown_or(count))
-    batch: Any = param("--batch", help="Sequences, or ? for the most.", read=unknown_or(count), default="1")
-    context: Any = param("--context", help="Tokens of each sequence, or ? for the most.", read=unknown_or(count))
-    bandwidth: Any = param("--bandwidth", help="Memory bandwidth: 3.35TB/s, or ? for the least.", read=unknown_or(rate))
-    price: Any = param("--price", help="Dollars for an hour of one GPU, or ? for the most.", read=unknown_or(number))
+    gpus: Any = param("--gpus", help="Number of GPUs, or ? for the fewest.", read=unknown_or(count))
+    batch: Any = param("--batch", help="Batch size, or ? for the largest.", read=unknown_or(count), default="1")
+    context: Any = param("--context", help="Context length in tokens, or ? for the longest.", read=unknown_or(count))
+    bandwidth: Any = param(
+        "--bandwidth",
+        heading="Deployment",
+        otherwise="the profile's",
+        help="Memory bandwidth: 3.35TB/s, or ? for the lowest.",
+        read=unknown_or(rate),
+    )
+    price: Any = param("--price", help="USD per GPU-hour, or ? for the highest.", read=unknown_or(number))
     tokens_per_s: float | None = param(
-        "--tokens-per-s", help="Least decoding speed, all sequences together.", read=number
+        "--tokens-per-s", help="Target decode speed, all sequences together.", read=number
     )
     tokens_per_s_per_sequence: float | None = param(
-        "--tokens-per-s-per-sequence", help="Least decoding speed of each sequence.", read=number
+        "--tokens-per-s-per-sequence", help="Target decode speed per sequence.", read=number
     )
     ttft: float | None = param(
-        "--ttft", help="Most time to first token of one prompt of the context: 500ms.", read=duration
+        "--ttft", help="Target TTFT for one prompt as long as the context: 500ms.", read=duration
     )
     usd_per_million_tokens: float | None = param(
-        "--usd-per-million-tokens", help="Most that a million decoded tokens may cost.", read=number
+        "--usd-per-million-tokens", help="Target cost per 1M decoded tokens.", read=number
     )
-    acceptance: Any = param("--acceptance", help="Share of drafted tokens accepted: ? for the least.")
+    acceptance: Any = param("--acceptance", help="Acceptance of draft tokens: ? for the lowest that pays.")
     speedup: float | None = param(
-        "--speedup", help="With --acceptance ?: least gain of speculation; 1 where left out.", read=number
+        "--speedup", help="With --acceptance ?: target speed-up of speculation.", read=number, otherwise="1"
     )
-    draft: str | None = param("--draft", help="With --acceptance ?: the draft model, as --model.")
-    method: str | None = param("--method", help="With --acceptance ?: the way to draft, as speculate has them.")
-    gamma: int | None = param(
-        "--gamma", help="With --acceptance ?: drafted tokens; the best where left out.", read=count
-    )
+    draft: str | None = param("--draft", help="With --acceptance ?: draft model, as --model.")
+    method: str | None = param("--method", help="With --acceptance ?: drafting method, as in speculate.")
+    gamma: int | None = param("--gamma", help="With --acceptance ?: draft tokens.", read=count, otherwise="the best")
     engine: str | None = ENGINE
     kv_memory: int | None = KV_MEMORY
     is_started = True
+    heading = "Targets"
 
     def answer(self) -> Answer:
         """Return the value of the quantity left open."""

@@ -40,29 +40,34 @@ _ASSUMED = "0.8"
 
 
 class Speculate(Engine, Run, Acceptance):
-    """Does speculation pay: tokens of a pass, speed-up, break-even acceptance, draft length and batch.
+    """Does speculative decoding pay: speed-up, break-even acceptance, best draft length and batch.
 
     Example: kvcalc speculate --model llama3.1-70b --draft llama3.1-8b --gpu h200 --gpus 2 --batch 8 --acceptance 0.8
     """
 
     model: str = MODEL
     gpu: str = GPU
-    draft: str | None = param("--draft", help="Draft model, or a head's own profile: as --model.")
-    method: str | None = param("--method", help=f"{METHOD_NAMES}; draft-model where left out.")
+    draft: str | None = param("--draft", help="Draft model or draft head, as --model.")
+    method: str | None = param("--method", help=f"{METHOD_NAMES}.")
     gamma: tuple[int, ...] | None = param(
-        "--gamma", help="Drafted tokens in a row: one, a list or a range; the best where left out.", read=counts
+        "--gamma", help="Draft tokens per verification: one, a list or a range.", read=counts, otherwise="the best"
     )
     batch: tuple[int, ...] = BATCHES
     context: tuple[int, ...] | None = CONTEXTS
     tree: tuple[int, ...] | None = param(
-        "--tree", help="Children of a node at each level of a tree: 4,2,2.", read=counts_each
+        "--tree",
+        heading="Speculation",
+        help="Children per node at each level of a draft tree: 4,2,2.",
+        read=counts_each,
     )
-    tree_nodes: int | None = param("--tree-nodes", help="Tokens of a tree of the best shape.", read=whole)
+    tree_nodes: int | None = param(
+        "--tree-nodes", heading="Speculation", help="Tokens of a draft tree of the best shape.", read=whole
+    )
     draft_layers: int | None = param(
-        "--draft-layers", help="layer-skip: layers that draft; half where left out.", read=whole
+        "--draft-layers", help="layer-skip: layers used to draft.", read=whole, otherwise="half of them"
     )
-    draft_weights: str | None = param("--draft-weights", help="Weight format of the draft; the checkpoint's own.")
-    draft_tp: int | None = param("--draft-tp", help="Ranks that split the draft's layers; the target's.", read=whole)
+    draft_weights: str | None = param("--draft-weights", help="Weight format of the draft model.")
+    draft_tp: int | None = param("--draft-tp", help="Tensor-parallel size of the draft model.", read=whole)
     engine: str | None = ENGINE
     has_chart = explains = True
     page_counts = 8  # each setting of speculation takes a search

@@ -16,22 +16,24 @@ __all__ = ["Traffic", "traffic"]
 
 
 class Traffic(Run):
-    """Bytes read to generate tokens after a prompt: weights each time, the cache quadratically.
+    """Bytes read to generate tokens: weights at every step, a cache that grows.
 
     Example: kvcalc traffic --model llama2-7b --prompt 0 --output-tokens 4096
     """
 
     model: str = MODEL
-    prompt: int = param("--prompt", help="Tokens of the prompt; 0 for none.", read=count_from_zero, default="0")
+    prompt: int = param(
+        "--prompt", help="Prompt length (ISL) in tokens; 0 for none.", read=count_from_zero, default="0"
+    )
     output_tokens: int = param(
-        "--output-tokens", help="Tokens generated for each sequence.", read=count, default="1024"
+        "--output-tokens", help="Tokens generated per sequence (OSL).", read=count, default="1024"
     )
     batch: int = param(
-        "--batch", help="Sequences: they share the weights' reads, not the cache's.", read=count, default="1"
+        "--batch", help="Batch size; the sequences share weight reads, not KV reads.", read=count, default="1"
     )
-    window: str | None = param("--window", help="Keep the last so many tokens: --with window=…")
-    budget: str | None = param("--budget", help="Evict down to so many tokens: --with evict=…")
-    chunk: str | None = param("--chunk", help="One state for so many tokens (16, 4x4): --with hierarchy=…")
+    window: str | None = param("--window", help="Keep only the last N tokens: --with window=N.")
+    budget: str | None = param("--budget", help="Evict down to N tokens: --with evict=N.")
+    chunk: str | None = param("--chunk", help="One state per N tokens (16, 4x4): --with hierarchy=N.")
     with_levers: str = WITH
     has_chart = True
 

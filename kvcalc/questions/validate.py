@@ -17,16 +17,16 @@ __all__ = ["Validate", "validate"]
 
 
 class Validate(Question):
-    """Predictions held against published measurements: none may beat its bound.
+    """Predictions against published measurements: no measurement may beat its bound.
 
     Example: kvcalc validate --suite decode
     """
 
     suite: tuple[str, ...] = param(
-        "--suite", help="A suite by name; may be repeated. All of them if left out.", read=texts, repeats=True
+        "--suite", help="Suite to run. May be repeated.", read=texts, repeats=True, otherwise="all"
     )
     records: str | None = param(
-        "--records", help="Records in place of the shipped: YAML, or a known CSV table.", metavar="FILE"
+        "--records", help="Measurements to use: YAML, or a known CSV table.", metavar="FILE", otherwise="those shipped"
     )
     has_chart = True
 

@@ -49,6 +49,21 @@ def test_every_command_that_reports_is_pinned() -> None:
     assert first_words == set(COMMANDS) - {"completion", "explore"}
 
 
+HELP_PAGES = WRITER.help_pages()
+
+
+@pytest.mark.parametrize("page", HELP_PAGES)
+def test_help_is_what_is_pinned(page: str) -> None:
+    pinned = (WRITER.HELP / page).read_text(encoding="utf-8")
+    assert HELP_PAGES[page] == pinned, "python tests/tools/write_goldens.py pins what is printed now"
+
+
+def test_no_line_of_help_is_wider_than_the_terminal() -> None:
+    assert set(HELP_PAGES) == {path.name for path in WRITER.HELP.iterdir()}
+    wide = [line for text in HELP_PAGES.values() for line in text.splitlines() if len(line) > WRITER.WIDTHS[0]]
+    assert not [line for line in wide if len(line.split()) > 1]
+
+
 def test_no_file_is_left_of_a_case_that_is_gone() -> None:
     files = [path for path in WRITER.GOLDEN.iterdir() if path.suffix in {".txt", ".json"}]
     tables = {WRITER.GOLDEN / f"table-{name}.json" for name in TABLES}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.cli.app import load_command
-from kvcalc.cli.main import ALIASES, COMMANDS
+from kvcalc.cli.help import default_text, headings_of, option_text
+from kvcalc.cli.main import ALIASES, COMMANDS, PANELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,17 @@ written `1,8,32`, `1-256*2`, `1024-33792+1024`; counts `8k` (1000) or `128Ki` (1
 
 def reference() -> str:
     """Return the page."""
-    listed = "".join(f"- [`kvcalc {name}`](#kvcalc-{name}): {text}\n" for name, text in COMMANDS.items())
+    listed = "\n".join(_panel(title, commands) for title, commands in PANELS.items())
     sections = "".join(_section(name, command) for name, command in _commands())
     others = "".join(
         f"\n## kvcalc {name}\n\nThe same as [`kvcalc {own}`](#kvcalc-{own}).\n" for name, own in ALIASES.items()
     )
     return HEAD + listed + sections + others
+
+
+def _panel(title: str, commands: dict[str, str]) -> str:
+    lines = "".join(f"- [`kvcalc {name}`](#kvcalc-{name}): {text}\n" for name, text in commands.items())
+    return f"**{title}**\n\n{lines}"
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
@@ -51,21 +56,20 @@ def _section(name: str, command: Any) -> str:
     lines = [f"\n## kvcalc {name}\n", *(f"{paragraph}\n" for paragraph in told if paragraph)]
     if example:
         lines.append(f"```console\n$ {' '.join(example.split())}\n```\n")
-    rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
-    if rows:
-        lines += ["| option | | default |", "| --- | --- | --- |", *rows, ""]
+    for heading, parameters in headings_of([each for each in command.params if each.name != "help"]):
+        rows = [_row(parameter, heading) for parameter in parameters]
+        lines += [f"| {heading} | | default |", "| --- | --- | --- |", *rows, ""]
     return "\n".join(lines)
 
 
-def _row(parameter: Any) -> str:
+def _row(parameter: Any, heading: str) -> str:
     if parameter.param_type_name == "argument":
         name = f"`{parameter.human_readable_name}`"
     else:
         name = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
-    default = "required" if parameter.required else parameter.default
-    shown = "" if default in (None, False, ()) or callable(default) else f"{default}"
-    help_text = re.sub(r"\s*\[default:[^]]*\]|\s*\[required\]", "", " ".join((parameter.help or "").split()))
-    return f"| {name} | {_cell(help_text)} | {_cell(shown)} |"
+    shown = default_text(parameter)
+    text = option_text(parameter, heading).partition(" Also -")[0].removesuffix(f" [{shown}]")
+    return f"| {name} | {_cell(text)} | {_cell(shown.removeprefix('default: '))} |"
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Write what the commands of ``tests/golden/cases.yaml`` print: ``python tests/tools/write_goldens.py [--check] [CASE …]``.
+"""Write what the commands of ``tests/golden/cases.yaml`` print: ``python tests/tools/write_goldens.py [--check] [CASE …] [help]``.
 
 With ``--check`` nothing is written: exit code 1 where a command prints something else.
 """
@@ -23,7 +23,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from kvcalc.cli.app import load_command
-from kvcalc.cli.main import main
+from kvcalc.cli.main import COMMANDS, main
 from kvcalc.core.errors import InputError
 from kvcalc.core.units import print_bytes_as
 from kvcalc.render.charts import chart_spec
@@ -34,6 +34,7 @@ from tests.golden.reports import REPORTS
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES: dict[str, str] = yaml.safe_load((GOLDEN / "cases.yaml").read_text(encoding="utf-8"))
 WIDTHS = (80, 120)
+HELP = GOLDEN / "help"
 _VIEWS = ("", "memory", "intensity")
 _FIXED = "fixed report"
 # Exit codes: 1 says that a check failed.
@@ -63,6 +64,33 @@ def outputs(case: str) -> dict[str, str]:
         if charts:
             texts[f"{case}.chart.json"] = _json_text(_shortened(charts)) + "\n"
     return texts
+
+
+def help_pages() -> dict[str, str]:
+    """Return the help of the whole, of each command and of each of their own, at the narrower width, by file."""
+    pages = {"kvcalc": ["--help"]}
+    for name in COMMANDS:
+        inner = getattr(load_command(name), "commands", {})
+        pages |= {name: [name, "--help"], **{f"{name}-{each}": [name, each, "--help"] for each in inner}}
+    return {f"{name}.txt": _output_of(words, WIDTHS[0]) for name, words in pages.items()}
+
+
+def _output_of(words: list[str], width: int) -> str:
+    out = io.StringIO()
+    environment = mock.patch.dict(os.environ, {"COLUMNS": str(width)})
+    with environment, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main(words)
+    return out.getvalue()
+
+
+def write_help() -> None:
+    """Write the help of all commands, and nothing beside it."""
+    pages = help_pages()
+    for path in HELP.iterdir() if HELP.exists() else ():
+        path.unlink()
+    HELP.mkdir(exist_ok=True)
+    for name, text in pages.items():
+        (HELP / name).write_text(text, encoding="utf-8")
 
 
 def _charts(report: Any) -> dict[str, Any]:
@@ -189,7 +217,10 @@ if __name__ == "__main__":
     reader.add_argument("cases", nargs="*", metavar="CASE")
     given = reader.parse_args()
     changed: list[str] = []
-    for each in given.cases or CASES:
+    names = given.cases or [*CASES, "help"]
+    for each in names:
+        if each == "help":
+            continue
         if given.check:
             changed.append(differences(each))
         else:
@@ -199,4 +230,10 @@ if __name__ == "__main__":
             changed += [f"{each}: {row}" for row in tables.rows_that_differ(each)]
         else:
             tables.write_table(each)
+    if "help" in names:
+        pages = help_pages()
+        if given.check:
+            changed += [f"help/{name}" for name in pages if (HELP / name).read_text(encoding="utf-8") != pages[name]]
+        else:
+            write_help()
     sys.exit("\n".join(filter(None, changed)) or None)

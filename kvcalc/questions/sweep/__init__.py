@@ -26,7 +26,7 @@ _BY_POSITION = ("acceptance_by_position", "acceptance_conditional")
 
 
 class Swept(ServingOptions, LoadOptions):
-    """A report at every point of a grid: models, accelerators, parallelism, batch, context, load.
+    """One question at every point of a grid: models, accelerators, parallelism, batch, context, load.
 
     Example: kvcalc sweep --model llama3.1-8b --gpu h100-sxm,h200,b200 --batch 1-64*2 --context 8192
     """
@@ -35,77 +35,80 @@ class Swept(ServingOptions, LoadOptions):
     gpu: tuple[str, ...] | None = param("--gpu", help="Accelerators, separated by commas.", read=names)
     report: str = param(
         "--report",
-        help="What is computed at each point: decode, prefill, size, fit, speculate, simulate.",
+        heading="Grid",
+        help="Question asked at each point: decode, prefill, size, fit, speculate, simulate.",
         default="decode",
     )
     batch: tuple[int, ...] | None = param(
-        "--batch", help="Sequences: a list (1,8,32) or a range (1-256*2).", read=counts
+        "--batch", help="Batch sizes: a list (1,8,32) or a range (1-256*2).", read=counts
     )
     context: tuple[int, ...] | None = param(
-        "--context", help="Tokens attended: a list or a range (1024-33792+1024).", read=counts
+        "--context", help="Context lengths: a list or a range (1024-33792+1024).", read=counts
     )
-    prompt: str | None = param(
-        "--prompt", help="prefill: tokens of each prompt: a list or a range. simulate: their distribution."
-    )
-    gpus: tuple[int, ...] | None = param("--gpus", help="How many: a list or a range.", read=counts)
+    prompt: str | None = param("--prompt", help="Prompt length (ISL): a list or a range; of simulate, a distribution.")
+    gpus: tuple[int, ...] | None = param("--gpus", help="Numbers of GPUs: a list or a range.", read=counts)
     tensor_parallel: tuple[int, ...] | None = param(
-        "--tensor-parallel", "--tp", help="Ranks that split each layer: a list.", read=counts
+        "--tensor-parallel", "--tp", help="Tensor-parallel sizes: a list.", read=counts
     )
     pipeline_parallel: tuple[int, ...] | None = param(
-        "--pipeline-parallel", "--pp", help="Stages that split the layers: a list.", read=counts
+        "--pipeline-parallel", "--pp", help="Pipeline-parallel sizes: a list.", read=counts
     )
     expert_parallel: tuple[int, ...] | None = param(
-        "--expert-parallel", "--ep", help="Ranks that share out the experts: a list.", read=counts
+        "--expert-parallel", "--ep", help="Expert-parallel sizes: a list.", read=counts
     )
     data_parallel: tuple[int, ...] | None = param(
-        "--data-parallel", "--dp", help="Copies of the attention part: a list.", read=counts
+        "--data-parallel", "--dp", help="Data-parallel (attention) replicas: a list.", read=counts
     )
     kv_dtype: tuple[str, ...] | None = param("--kv-dtype", help="Cache formats, separated by commas.", read=names)
     weights: str | None = param("--weights", help="Weight format, with exceptions: bf16,experts=mxfp4.")
-    activations: str | None = param("--activations", help="Format the matrices are multiplied in.")
+    activations: str | None = param("--activations", help="Format of the matrix multiplications.")
     engine: tuple[str, ...] | None = param(
         "--engine", help=f"Engines, separated by commas: {ENGINE_NAMES}.", read=names
     )
     memory_bytes: Any = Run.params["memory_bytes"]
     towers: Any = Run.params["towers"]
     settings: Any = Run.params["settings"]
-    rate: Any = param("--rate", help="simulate: requests a second, separated by commas: 1,2.5,4.", read=numbers)
+    rate: Any = param("--rate", help="simulate: requests per second, separated by commas: 1,2.5,4.", read=numbers)
     seed: Any = param("--seed", help="simulate: seeds, separated by commas.", read=whole_numbers)
-    replicas: Any = param("--replicas", help="simulate: engines: a list or a range.", read=counts)
+    replicas: Any = param("--replicas", help="simulate: engine replicas: a list or a range.", read=counts)
     routing: Any = param("--routing", help="simulate: routings, separated by commas.", read=names)
     max_num_batched_tokens: tuple[int, ...] | None = param(
-        "--max-num-batched-tokens", help="simulate: tokens of a step: a list.", read=counts
+        "--max-num-batched-tokens", help="simulate: tokens per pass: a list.", read=counts
     )
     max_num_seqs: tuple[int, ...] | None = param(
-        "--max-num-seqs", help="simulate: sequences of a step: a list.", read=counts
+        "--max-num-seqs", help="simulate: sequences per pass: a list.", read=counts
     )
     draft: Any = param("--draft", help="speculate, simulate: draft models, separated by commas.", read=names)
     method: tuple[str, ...] | None = param(
-        "--method", help="speculate: ways to draft, separated by commas.", read=names
+        "--method", help="speculate: drafting methods, separated by commas.", read=names
     )
-    gamma: Any = param("--gamma", help="speculate, simulate: tokens of a draft: a list or a range.", read=counts)
+    gamma: Any = param("--gamma", help="speculate, simulate: draft tokens: a list or a range.", read=counts)
     acceptance: Any = param("--acceptance", help="speculate, simulate: rates, separated by commas.", read=numbers)
     accepted_length: Any = param(
-        "--accepted-length", help="Likewise: tokens of a pass, separated by commas.", read=numbers
+        "--accepted-length", help="Likewise: tokens per pass, separated by commas.", read=numbers
     )
     draft_rate: Any = param(
-        "--draft-rate", help="Likewise: accepted over drafted tokens, separated by commas.", read=numbers
+        "--draft-rate", help="Likewise: accepted / drafted tokens, separated by commas.", read=numbers
     )
     save: str | None = param("--save", help="Write the rows to a .csv, .jsonl or .parquet file.", metavar="FILE")
     resume: bool = param(
-        "--resume", help="Go on with a sweep to --save FILE that was stopped.", read=flag, default=False
+        "--resume", heading="Output", help="Continue a stopped sweep to --save FILE.", read=flag, default=False
     )
     pareto: bool = param(
         "--pareto",
-        help="Keep the points that no other beats in tokens/s of a sequence and of a GPU.",
+        help="Keep the Pareto front of tokens/s per sequence and per GPU.",
         read=flag,
         default=False,
     )
-    slo: str | None = param("--slo", help="Limits, within which the best point is named: tpot_p95=50ms, ttft_p95=1s.")
-    workers: int | None = param(
-        "--workers", help="Processes: 1, or for simulations as many as there are cores.", read=whole
+    slo: str | None = param(
+        "--slo", help="Service-level objectives; the best point that meets them is named: tpot_p95=50ms,ttft_p95=1s."
     )
-    scheduler: str | None = param("--scheduler", help="A Dask cluster that does the work: tcp://HOST:PORT.")
+    workers: int | None = param(
+        "--workers", help="Worker processes.", read=whole, otherwise="1; for simulations, the number of cores"
+    )
+    scheduler: str | None = param("--scheduler", help="Dask scheduler to run on: tcp://HOST:PORT.")
+
+    heading = "Grid"
 
     def answer(self) -> Answer:
         """Return the rows of all points."""
