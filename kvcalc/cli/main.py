@@ -53,6 +53,7 @@ PANELS = {
     "Catalogue": {
         "models": "List, show, import, lint and validate model profiles.",
         "gpus": "List, show and validate accelerator profiles.",
+        "devices": "This machine's accelerators and memory, as its own tools tell them.",
         "completion": "Shell completion of commands, options, models and accelerators.",
     },
 }

@@ -13,10 +13,12 @@ from kvcalc.core.errors import InputError
 
 __all__ = [
     "GIB",
+    "KIB",
     "MIB",
     "MILLISECOND",
     "SECONDS_PER_HOUR",
     "TOKENS_PER_MILLION",
+    "TRANSFERS_PER_MT",
     "bytes_text",
     "ceil_div",
     "count_text",
@@ -41,8 +43,10 @@ __all__ = [
 
 GIB = 2**30
 MIB = 2**20
+KIB = 2**10
 SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
+TRANSFERS_PER_MT = 10**6
 MILLISECOND = 1e-3
 
 # What a reader wants to see; the numbers of reports are in base units whatever it is.

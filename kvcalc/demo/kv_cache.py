@@ -32,7 +32,7 @@ _MAX_BATCH = 64
 _MAX_SCORES = 3 * 10**7
 _ROW_TOKENS = 8
 # Outputs of 64 bits that differ by less differ by the order of the additions alone.
-_ROUNDING = 1e-12
+_MAX_ROUNDING = 1e-12
 _WHY = (
     "A query is multiplied with all keys once, when its token is new, and never again: only keys and values are kept.",
     "They can be kept because a token sees nothing that comes after it: its hidden states never change.",
@@ -183,8 +183,8 @@ class KvCacheReport:
 
 def _difference_text(value: float) -> str:
     """Print a difference; one of rounding alone has other digits on each processor, and they say nothing."""
-    if 0 < value < _ROUNDING:
-        return f"less than {_ROUNDING:g}"
+    if 0 < value < _MAX_ROUNDING:
+        return f"less than {_MAX_ROUNDING:g}"
     return f"{value:.1e}" if value else "0"
 
 

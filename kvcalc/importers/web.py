@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.core.units import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ __all__ = ["WebFile", "check_address"]
 # Of one wait for the server, and of everything that is read of one file.
 _WAIT_S, _LONGEST_S = 10.0, 120.0
 _MAX_REDIRECTS = 5
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES = 64 * KIB
 _PARTIAL, _WHOLE = 206, 200
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")

@@ -34,6 +34,7 @@ QUESTIONS = {
     "reconcile": "Reconcile",
     "validate": "Validate",
     "check": "Checks",
+    "devices": "Devices",
     "bench": "Bench",
     "crosscheck": "Crosscheck",
     "demo kv-cache": "KvCacheDemo",

@@ -87,7 +87,7 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
-    r"|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records"
+    r"|channels|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records"
     r"|violations|slots)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
 )

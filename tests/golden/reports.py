@@ -6,6 +6,7 @@ from typing import Any
 
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.hardware import HardwareProfile
+from kvcalc.core.reports.machine import FoundDevice, FoundHost, MachineReport
 from kvcalc.core.reports.measure import (
     BatchCrossing,
     BenchReport,
@@ -163,4 +164,18 @@ def _validate() -> ValidateReport:
     )  # fmt: skip
 
 
-REPORTS = {"bench": _bench, "crosscheck": _crosscheck, "validate": _validate}
+def _devices() -> MachineReport:
+    card = FoundDevice(
+        title="NVIDIA GeForce RTX 4090", card="rtx-4090", memory_bytes=24564 * 2**20, used_bytes=507 * 2**20,
+        memory_bandwidth_bytes_per_s=1.008e12, pcie="4x16", driver="550.163.01", tool="nvidia-smi",
+    )  # fmt: skip
+    own = FoundDevice(title="Raphael", card=None, memory_bytes=67108864, unified=True, tool="rocm-smi")
+    host = FoundHost(
+        cpu="AMD Ryzen 9 7950X", card=None, threads=32, memory_bytes=64 * 2**30, used_bytes=9 * 2**30,
+        memory_kind="DDR5", memory_transfers_per_s=6e9, memory_channels=2, memory_bandwidth_bytes_per_s=96e9,
+        bandwidth_from="dmidecode",
+    )  # fmt: skip
+    return MachineReport(devices=(card, own), host=host, notes=("Raphael is not in the catalogue",))
+
+
+REPORTS = {"bench": _bench, "devices": _devices, "crosscheck": _crosscheck, "validate": _validate}

@@ -23,6 +23,7 @@ _MODULES = {
     "kvcalc.compare": "compare",
     "kvcalc.crosscheck": "crosscheck",
     "kvcalc.decode": "speed",
+    "kvcalc.devices": "machine",
     "kvcalc.fit": "fit",
     "kvcalc.levers": "levers",
     "kvcalc.prefill": "speed",
