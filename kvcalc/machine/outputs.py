@@ -219,8 +219,8 @@ def memory_modules(text: str) -> MemoryModules | None:
         return None
     rate = min(speed for _, speed, _, _ in modules)
     widths: dict[str, int] = {}
-    for _, _, width, channel in modules:
-        widths[channel] = max(width, widths.get(channel, 0))
+    for _, _, bits, channel in modules:
+        widths[channel] = max(bits, widths.get(channel, 0))
     is_told = "" not in widths and all(widths.values())
     return MemoryModules(
         kind=modules[0][0],
