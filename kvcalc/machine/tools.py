@@ -33,7 +33,7 @@ class System:
     silent: list[str] = field(default_factory=list)
 
     def output(self, tool: str, *arguments: str) -> str:
-        """Return what a tool prints on standard output; nothing where it is missing, fails or takes too long."""
+        """Return the standard output of a tool; nothing where it is missing, fails or takes too long."""
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), *self.folders))
         found = shutil.which(tool, path=path)
         if found is None or tool in self.silent:

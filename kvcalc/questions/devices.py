@@ -1,4 +1,4 @@
-"""What this machine has: ``kvcalc devices``, and what ``--device this`` stands for."""
+"""This machine, by its own tools: ``kvcalc devices``, and the meaning of ``--device this``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Devices(Question):
     timeout_s: float = param("--timeout", help="Seconds that a tool may take.", read=number, default=10)
 
     def answer(self) -> Answer:
-        """Return what this machine has."""
+        """Return this machine."""
         return Answer(this_machine(timeout_s=self.timeout_s))
 
 

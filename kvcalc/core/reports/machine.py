@@ -1,4 +1,4 @@
-"""What a machine has: the answer of ``kvcalc devices``."""
+"""The accelerators and the host of a machine: the answer of ``kvcalc devices``."""
 
 from __future__ import annotations
 
