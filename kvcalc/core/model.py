@@ -33,6 +33,8 @@ from kvcalc.core.same import Same
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kvcalc.core.tensors import Tensor
+
 __all__ = [
     "MIXERS",
     "MLPS",
@@ -216,6 +218,7 @@ class ModelProfile:
         rotary_factors: elements of rotary factors that a conversion to GGUF stores beside the parameters.
         prediction_layers: layers behind the others that predict further tokens; no pass over text runs them.
         held_weight_bytes: exact bytes of the weights where the profile was read from the weight file itself.
+        file_tensors: the tensors of the GGUF file that it was read from, by name; of other profiles none.
         aliases: other names, such as the Hugging Face id.
         alias_fields: what the checkpoint of an alias has otherwise: ``context_limit``, ``dtype``, ``kv_dtype``, or
             ``text_only`` where it has no towers, ``weights`` where they are stored as such a word says.
@@ -243,6 +246,7 @@ class ModelProfile:
     rotary_factors: int = 0
     prediction_layers: int = 0
     held_weight_bytes: int | None = None
+    file_tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
     aliases: tuple[str, ...] = ()
     alias_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.core.tensors import Tensor
 from kvcalc.files import open_regular
 
 if TYPE_CHECKING:
@@ -22,26 +22,6 @@ Read = Callable[[int, int], bytes]
 
 # No tensor of any model comes near; larger products are a broken or hostile file.
 _MAX_ELEMENTS = 10**15
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor of a file.
-
-    Args:
-        dtype: the file's own name of the format.
-        shape: sizes, as the file orders them.
-        size: bytes it takes in the file.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    size: int
-
-    @property
-    def elements(self) -> int:
-        """Product of the sizes (of packed formats: of the stored words)."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,7 +329,7 @@ def gguf_model(header: GgufHeader, *, name: str) -> ModelProfile:
     kind = header.metadata.get("general.type", "model")
     if kind != "model":
         raise UnsupportedError(f"the file holds no model: its general.type is {kind!r}", where=header.where)
-    profile = gguf_profile(header.metadata, header.table, name=name)
+    profile = replace(gguf_profile(header.metadata, header.table, name=name), file_tensors=header.tensors)
     if not header.missing_bytes:
         return profile
     note = f"the file ends {header.missing_bytes:,} bytes before its weights do: only its header was read"

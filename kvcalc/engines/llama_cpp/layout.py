@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
@@ -14,15 +13,33 @@ from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_by
 from kvcalc.engines.llama_cpp.options import context_sizes, padded
 
 if TYPE_CHECKING:
+    from kvcalc.core.formats import Format
     from kvcalc.core.model import Full, ModelProfile
     from kvcalc.engines.llama_cpp.layers import Layer
     from kvcalc.engines.llama_cpp.options import ContextSizes, LlamaCppOptions
 
-__all__ = ["Cache", "CompressorState", "LlamaCppMemory", "RecurrentState", "layout", "option_notes"]
+__all__ = ["Cache", "CompressorState", "KeptTensor", "LlamaCppMemory", "RecurrentState", "layout", "option_notes"]
 
 # The ratios of compressed attention that llama.cpp knows, and what it calls their caches.
 _COMPRESSED_ROLES = {4: "csa", 128: "hca"}
 _COMPRESSOR_PLANES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """A tensor of keys, values or states that one layer keeps.
+
+    Args:
+        layer: the layer.
+        width: elements of a row.
+        form: format of its elements.
+        size: its bytes, all cells and streams.
+    """
+
+    layer: int
+    width: int
+    form: Format
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +53,7 @@ class Cache:
         layers: layers that keep something in it.
         k_bytes: bytes of keys, all layers and streams.
         v_bytes: bytes of values.
+        tensors: keys and values of each layer.
     """
 
     role: str
@@ -44,6 +62,7 @@ class Cache:
     layers: int
     k_bytes: int
     v_bytes: int
+    tensors: tuple[KeptTensor, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +74,14 @@ class RecurrentState:
         layers: recurrent layers.
         r_bytes: bytes of convolution states.
         s_bytes: bytes of recurrent states.
+        tensors: the states of each layer.
     """
 
     cells: int
     layers: int
     r_bytes: int
     s_bytes: int
+    tensors: tuple[KeptTensor, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +94,7 @@ class CompressorState:
         width: elements of each.
         layers: layers.
         total_bytes: bytes, all layers and streams.
+        tensors: the states of each layer.
     """
 
     role: str
@@ -80,6 +102,7 @@ class CompressorState:
     width: int
     layers: int
     total_bytes: int
+    tensors: tuple[KeptTensor, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +140,12 @@ class LlamaCppMemory:
     def total_bytes(self) -> int:
         """Bytes of caches and states."""
         return self.kv_bytes + self.state_bytes
+
+    @property
+    def tensors(self) -> tuple[KeptTensor, ...]:
+        """Keys, values and states of all layers."""
+        parts = (*self.caches, *((self.recurrent,) if self.recurrent else ()), *self.compressors)
+        return tuple(tensor for part in parts for tensor in part.tensors)
 
 
 def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
@@ -173,31 +202,31 @@ def option_notes(model: ModelProfile, options: LlamaCppOptions) -> tuple[str, ..
 
 
 def _caches(layers: tuple[Layer, ...], options: LlamaCppOptions, sizes: ContextSizes) -> tuple[Cache, ...]:
-    stored = [layer for layer in layers if layer.stored]
+    stored = [(place, layer) for place, layer in enumerate(layers) if layer.stored]
     if not stored:
         return ()
     build = _Builder(options, layers)
     if any(layer.compressed for layer in layers):
         return _compressed_caches(build, layers, sizes)
-    indexed = [layer.index for layer in stored if layer.index]
+    indexed = [(place, layer.index) for place, layer in stored if layer.index]
     index = (build.cache("indexer", sizes.n_ctx_seq, sizes.streams, indexed),) if indexed else ()
     if any(layer.window is not None for layer in layers):
         sharing = options.parallel if options.kv_unified else 1
         return _windowed_caches(build, stored, sizes, sharing=sharing, streams=sizes.streams) + index
-    entries = [layer.entry for layer in stored if layer.entry]
+    entries = [(place, layer.entry) for place, layer in stored if layer.entry]
     return (build.cache("main", sizes.n_ctx_seq, sizes.streams, entries, pad=True), *index)
 
 
 def _windowed_caches(
-    build: _Builder, stored: list[Layer], sizes: ContextSizes, *, sharing: int, streams: int
+    build: _Builder, stored: list[tuple[int, Layer]], sizes: ContextSizes, *, sharing: int, streams: int
 ) -> tuple[Cache, ...]:
     """Return the cache of layers without and that of layers with a window (``llama_kv_cache_iswa``).
 
     A window's cells also hold the micro-batch that is being computed, and the windows of all sequences that share them.
     """
-    full = [layer.entry for layer in stored if layer.entry and layer.window is None]
-    local = [layer.entry for layer in stored if layer.entry and layer.window is not None]
-    window = max((layer.window or 0 for layer in stored), default=0)
+    full = [(place, layer.entry) for place, layer in stored if layer.entry and layer.window is None]
+    local = [(place, layer.entry) for place, layer in stored if layer.entry and layer.window is not None]
+    window = max((layer.window or 0 for _, layer in stored), default=0)
     cells = sizes.n_ctx_seq
     if not build.options.swa_full:
         cells = padded(min(sizes.n_ctx_seq, window * sharing + sizes.n_ubatch))
@@ -213,19 +242,20 @@ def _compressed_caches(build: _Builder, layers: tuple[Layer, ...], sizes: Contex
     Each sequence has streams of its own, even where the context is unified.
     """
     streams = build.options.parallel
-    caches = [*_windowed_caches(build, list(layers), sizes, sharing=1, streams=streams)]
+    numbered = list(enumerate(layers))
+    caches = [*_windowed_caches(build, numbered, sizes, sharing=1, streams=streams)]
     for ratio, role in _COMPRESSED_ROLES.items():
-        entries = [layer.entry for layer in _of_ratio(layers, ratio) if layer.entry]
+        entries = [(place, layer.entry) for place, layer in numbered if layer.entry and _ratio(layer) == ratio]
         caches.append(build.cache(role, padded(ceil_div(sizes.n_ctx_seq, ratio)), streams, entries))
-    indexed = [layer for layer in layers if layer.index and layer.compressed]
-    for ratio in sorted({layer.compressed.ratio for layer in indexed if layer.compressed}):
-        entries = [layer.index for layer in indexed if layer.index]
+    indexed = [(place, layer) for place, layer in numbered if layer.index and layer.compressed]
+    for ratio in sorted({layer.compressed.ratio for _, layer in indexed if layer.compressed}):
+        entries = [(place, layer.index) for place, layer in indexed if layer.index]
         caches.append(build.cache("indexer", padded(ceil_div(sizes.n_ctx_seq, ratio)), streams, entries))
     return tuple(caches)
 
 
-def _of_ratio(layers: tuple[Layer, ...], ratio: int) -> list[Layer]:
-    return [layer for layer in layers if layer.compressed and layer.compressed.ratio == ratio]
+def _ratio(layer: Layer) -> int | None:
+    return layer.compressed.ratio if layer.compressed else None
 
 
 class _Builder:
@@ -237,46 +267,70 @@ class _Builder:
     def __init__(self, options: LlamaCppOptions, layers: tuple[Layer, ...]) -> None:
         self.options = options
         self.formats = options.formats
+        self.rows: dict[Full, tuple[int, int]] = {}
         entries = {layer.entry for layer in layers if layer.entry}
         self.widest = max((value_bytes(entry, self.formats) for entry in entries), default=0)
 
-    def cache(self, role: str, cells: int, streams: int, entries: list[Full], *, pad: bool = False) -> Cache:
-        """Return a cache with one row a cell for each entry, padded to the widest values where asked for."""
-        counts = Counter(entries)  # most layers are alike
-        keys = sum(count * key_bytes(entry, self.formats) for entry, count in counts.items())
-        values = sum(count * value_bytes(entry, self.formats) for entry, count in counts.items())
-        if pad and not self.options.flash:
-            values = self.widest * len(entries)
-        slots = cells * streams
+    def cache(
+        self, role: str, cells: int, streams: int, entries: list[tuple[int, Full]], *, pad: bool = False
+    ) -> Cache:
+        """Return a cache with one row a cell for each layer's entry, padded to the widest values where asked for."""
+        kept: list[KeptTensor] = []
+        values = 0
+        for layer, entry in entries:
+            keys = self._keys(layer, entry, cells * streams)
+            rows = self._values(layer, entry, cells * streams, widen=pad and not self.options.flash)
+            values += rows.size
+            kept += [keys, rows] if rows.size else [keys]
         return Cache(
             role=role,
             cells=cells,
             streams=streams,
             layers=len(entries),
-            k_bytes=slots * keys,
-            v_bytes=slots * values,
+            k_bytes=sum(tensor.size for tensor in kept) - values,
+            v_bytes=values,
+            tensors=tuple(kept),
         )
+
+    def _keys(self, layer: int, entry: Full, slots: int) -> KeptTensor:
+        size = slots * self._sizes(entry)[0]
+        return KeptTensor(layer, entry.kv_heads * entry.head_dim, self.formats.key, size)
+
+    def _values(self, layer: int, entry: Full, slots: int, *, widen: bool) -> KeptTensor:
+        size = slots * (self.widest if widen else self._sizes(entry)[1])
+        return KeptTensor(layer, entry.kv_heads * entry.value_dim, self.formats.value, size)
+
+    def _sizes(self, entry: Full) -> tuple[int, int]:
+        """Return the bytes of a token's keys and values; most layers are alike."""
+        if entry not in self.rows:
+            self.rows[entry] = key_bytes(entry, self.formats), value_bytes(entry, self.formats)
+        return self.rows[entry]
 
 
 def _recurrent(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int) -> RecurrentState | None:
     """Return the states of recurrent layers: one cell a sequence, ``kept`` times over (``llama_memory_recurrent``)."""
-    states = [state for layer in layers for state in layer.states]
+    states = [(place, state) for place, layer in enumerate(layers) for state in layer.states]
     if not states:
         return None
-    sizes = [recurrent_bytes(state, options.formats) for state in states]
+    sizes = [recurrent_bytes(state, options.formats) for _, state in states]
     times = options.parallel * kept
     return RecurrentState(
         cells=options.parallel,
         layers=len(states),
         r_bytes=times * sum(convolution for convolution, _ in sizes),
         s_bytes=times * sum(recurrence for _, recurrence in sizes),
+        tensors=tuple(
+            KeptTensor(place, 1, options.formats.state, times * part)
+            for (place, _), size in zip(states, sizes, strict=True)
+            for part in size
+        ),
     )
 
 
 def _compressors(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int) -> tuple[CompressorState, ...]:
     """Return the compressors' states: two planes of the tokens of one entry, twice as many and as wide with overlap."""
-    shapes: dict[tuple[str, int, int], int] = {}
-    for layer in layers:
+    shapes: dict[tuple[str, int, int], list[int]] = {}
+    for place, layer in enumerate(layers):
         if layer.compressed is None:
             continue
         ratio, branches = layer.compressed.ratio, 2 if layer.compressed.overlap else 1
@@ -286,16 +340,19 @@ def _compressors(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int)
         if layer.index:
             widths["indexer"] = layer.index.head_dim
         for role, width in widths.items():
-            shape = (role, branches * ratio, branches * width)
-            shapes[shape] = shapes.get(shape, 0) + 1
+            shapes.setdefault((role, branches * ratio, branches * width), []).append(place)
     times = options.parallel * kept
-    return tuple(
-        CompressorState(
-            role=role,
-            rows=rows,
-            width=width,
-            layers=count,
-            total_bytes=int(options.formats.state.bytes(_COMPRESSOR_PLANES * rows * width)) * count * times,
+    made = []
+    for (role, rows, width), places in shapes.items():
+        each = int(options.formats.state.bytes(_COMPRESSOR_PLANES * rows * width)) * times
+        made.append(
+            CompressorState(
+                role=role,
+                rows=rows,
+                width=width,
+                layers=len(places),
+                total_bytes=each * len(places),
+                tensors=tuple(KeptTensor(place, width, options.formats.state, each) for place in places),
+            )
         )
-        for (role, rows, width), count in shapes.items()
-    )
+    return tuple(made)

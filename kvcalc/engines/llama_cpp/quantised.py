@@ -77,7 +77,7 @@ def _quantised_file(same: Same[ModelProfile], recipe: str, imatrix: bool) -> Qua
         kind = types[tensor.name]
         size = tensor_bytes(tensor, kind)
         by_part.setdefault(tensor.part, Counter())[kind] += size
-        if tensor.name != VECTORS:
+        if not tensor.name.endswith(VECTORS):
             counts[kind] += 1
             by_type[kind] += size
     return QuantisedFile(

@@ -1,8 +1,8 @@
 """The tensors of a model's GGUF file, as llama.cpp's converter writes it in 16 bits: names, shapes and parts.
 
 Only architectures whose tensors are known are listed; the others are refused by name. Norms, biases, convolutions and
-the like stand together as one entry in 32 bits: no recipe treats them apart. Projectors for images and layers that
-predict further tokens are not in it.
+the like of a layer stand together as one entry in 32 bits: no recipe treats them apart. Projectors for images and
+layers that predict further tokens are not in it.
 
 Source: llama.cpp commit 0c1e57098bba, ``convert_hf_to_gguf.py``, held against the headers that it wrote of 69 models.
 """
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["VECTORS", "geometry", "gguf_tensors", "unlisted"]
 
-# The entry that stands for all norms, biases, convolutions and the like.
+# End of the name of an entry that stands for norms, biases, convolutions and the like, of a layer or outside of all.
 VECTORS = "norms and other vectors"
+_FIRST_NORM, _ROTARY = "token_embd_norm: ", "rope_freqs: "
+# Files with a norm behind the token table.
+_NORM_OF_TABLE = frozenset({"bloom"})
 
 # Architectures whose tensors the converter was seen to write as listed here.
 _SEEN = frozenset({
@@ -128,7 +131,7 @@ def geometry(model: ModelProfile) -> Geometry:
 
 
 def gguf_tensors(model: ModelProfile) -> tuple[GgufTensor, ...]:
-    """Return the tensors of the model's GGUF file in 16 bits; all that is no matrix stands in one entry.
+    """Return the tensors of the model's GGUF file in 16 bits; the vectors of each layer stand in one entry.
 
     Args:
         model: the model; its towers are left out.
@@ -145,28 +148,43 @@ def gguf_tensors(model: ModelProfile) -> tuple[GgufTensor, ...]:
         )
     tensors = [*_outer(model)]
     for layer, block in enumerate(model.blocks):
-        tensors += [_in_layer(layer, tensor) for tensor in _block(model, block)]
-    sizes = parameters(model.text_only())
-    vectors = sizes.get("vector", 0) + (0 if model.is_gguf else _uncounted(model))
-    if vectors:
-        tensors.append(GgufTensor(VECTORS, (vectors,), "vector"))
-    return tuple(tensors)
+        tensors += [_in_layer(layer, tensor) for tensor in (*_block(model, block), *_layer_vectors(model, block))]
+    return (*tensors, *_outer_vectors(model))
 
 
 def _in_layer(layer: int, tensor: GgufTensor) -> GgufTensor:
     return GgufTensor(f"blk.{layer}.{tensor.name}", tensor.shape, tensor.part, tensor.kept)
 
 
-def _uncounted(model: ModelProfile) -> int:
-    """Return the elements that the converter writes of what is no parameter: rotary factors, router corrections."""
+def _layer_vectors(model: ModelProfile, block: Block) -> Iterator[GgufTensor]:
+    """Yield a layer's norms and the like, with what the converter writes that is no parameter: router corrections."""
     key = architecture_key(model.architecture)
-    extra = model.rotary_factors
-    if key in _ROUTER_BIAS:
-        extra += sum(block.mlp.experts for block in model.blocks if isinstance(block.mlp, Mixture))
-    if key == "gemma4":  # a scale for each layer, and factors for half a head of the layers without a window
-        widths = [mixer.head_dim for block in model.blocks for mixer in block.mixers if isinstance(mixer, Full)]
-        extra += model.layers + max(widths, default=0) // 2
-    return extra
+    count = block.vector_parameters
+    if not model.is_gguf:
+        count += block.mlp.experts if key in _ROUTER_BIAS and isinstance(block.mlp, Mixture) else 0
+        count += 1 if key == "gemma4" else 0  # a scale
+    if count:
+        yield GgufTensor(VECTORS, (count,), "vector")
+
+
+def _outer_vectors(model: ModelProfile) -> Iterator[GgufTensor]:
+    """Yield the vectors outside the layers: a norm behind the table, rotary factors, and the rest, of the output."""
+    text = model.text_only()
+    sizes = parameters(text)
+    rest = sizes.get("vector", 0) - sum(block.vector_parameters for block in text.blocks)
+    rotary = 0 if model.is_gguf else _rotary_factors(model)
+    first = rest // 2 if architecture_key(model.architecture) in _NORM_OF_TABLE else 0
+    for name, count in ((_FIRST_NORM, first), (_ROTARY, rotary), ("", rest - first)):
+        if count:
+            yield GgufTensor(f"{name}{VECTORS}", (count,), "vector")
+
+
+def _rotary_factors(model: ModelProfile) -> int:
+    """Return the elements of rotary factors; Gemma 4's are of half a head of the layers without a window."""
+    if architecture_key(model.architecture) != "gemma4":
+        return model.rotary_factors
+    widths = [mixer.head_dim for block in model.blocks for mixer in block.mixers if isinstance(mixer, Full)]
+    return model.rotary_factors + max(widths, default=0) // 2
 
 
 def _outer(model: ModelProfile) -> Iterator[GgufTensor]:

@@ -1,0 +1,165 @@
+"""Bytes of weights on each device and the host, tensor by tensor, as llama.cpp loads a model's file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kvcalc.core.formats import FORMATS
+from kvcalc.core.same import Same
+from kvcalc.engines.llama_cpp.architectures import architecture_key
+from kvcalc.engines.llama_cpp.backends import CPU, is_repacked, stored_bytes
+from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.recipes import GgufTensor, tensor_bytes, tensor_types
+from kvcalc.engines.llama_cpp.tensors import geometry, gguf_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.llama_cpp.backends import Backend
+    from kvcalc.engines.llama_cpp.placement import Placement
+
+__all__ = ["PlacedWeights", "Weight", "all_layers", "model_weights", "place_weights"]
+
+# Tensors outside the layers: those of the input, and those that stand with the first layer.
+_INPUT = frozenset({"token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight"})
+_FIRST = ("token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm", "hrm.z_l_init", "conv1d")
+# Rotary factors, of which every place that holds layers gets a copy.
+_ROTARY = ("rope_freqs", "rope_factors_")
+# Architectures that name their last norm as if it stood behind the table.
+_LAST_NORM_OF_TABLE = frozenset({"lfm2", "lfm2moe"})
+_TABLE = "token_embd.weight"
+# Stands for formats of a file that hold one element each.
+_PLAIN = FORMATS["fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor and the type it is stored in.
+
+    Args:
+        tensor: its name and shape.
+        kind: its type.
+        size: its bytes in the file.
+    """
+
+    tensor: GgufTensor
+    kind: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+        return self.tensor.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedWeights:
+    """Bytes of weights by place.
+
+    Args:
+        by_place: bytes of each device by index, and of the host under none, the repacked ones left out.
+        repacked_bytes: bytes on the host in the CPU back end's own order of blocks.
+        copied_bytes: of all of these, copies of what stands in the file once: a tied head, rotary factors.
+    """
+
+    by_place: Mapping[int | None, int] = field(default_factory=dict)
+    repacked_bytes: int = 0
+    copied_bytes: int = 0
+
+
+def all_layers(model: ModelProfile) -> int:
+    """Return the layers that llama.cpp places: those that predict further tokens are counted where the file has them.
+
+    Source: llama.cpp commit 0c1e57098bba, ``hparams.n_layer_all``.
+    """
+    return geometry(model).layers if not model.is_gguf else model.layers + model.prediction_layers
+
+
+def model_weights(model: ModelProfile, recipe: str | None, *, imatrix: bool = False) -> tuple[Weight, ...]:
+    """Return the tensors of a model's file and their types.
+
+    Args:
+        model: the model; its towers are left out.
+        recipe: the recipe its file is made by; none for a file as it is.
+        imatrix: whether it is made with an importance matrix.
+
+    Raises:
+        UnsupportedError: a model whose tensors are not known.
+    """
+    return _model_weights(Same(model), recipe, imatrix)
+
+
+@lru_cache(maxsize=64)
+def _model_weights(same: Same[ModelProfile], recipe: str | None, imatrix: bool) -> tuple[Weight, ...]:  # noqa: FBT001
+    model = same.it
+    if recipe is None and model.file_tensors:
+        return tuple(
+            Weight(GgufTensor(name, tensor.shape, "other"), tensor.dtype, tensor.size)
+            for name, tensor in model.file_tensors.items()
+        )
+    tensors = gguf_tensors(model)
+    types = tensor_types(recipe or "bf16", geometry(model), tensors, imatrix=imatrix)
+    return tuple(Weight(each, types[each.name], tensor_bytes(each, types[each.name])) for each in tensors)
+
+
+def place_weights(
+    model: ModelProfile, weights: Sequence[Weight], placement: Placement, backends: Sequence[Backend]
+) -> PlacedWeights:
+    """Return the bytes of weights on each device and the host.
+
+    A layer's tensors stand where the layer does unless an override moves them; the tables are always on the host, and a
+    tied head is a copy of its table on the output's device. Layers that predict further tokens are not loaded.
+
+    Source: llama.cpp commit 0c1e57098bba, ``llama_model_loader::create_tensor`` and ``LLM_TENSOR_INFOS``.
+
+    Args:
+        model: the model.
+        weights: its tensors.
+        placement: the places of its layers.
+        backends: the back end of each device.
+    """
+    repacks = not any(backend.pins_host for backend in backends)
+    sums: Counter[int | None] = Counter(dict.fromkeys((*range(placement.devices), HOST), 0))
+    repacked = copied = 0
+    tied = all(weight.name != "output.weight" for weight in weights)
+    for weight in weights:
+        homes = tuple(_homes(model, weight.tensor, placement, tied=tied))
+        for index, home in enumerate(homes):
+            size = _stored(weight, CPU if home is HOST else backends[home])
+            multiplied = weight.name not in _INPUT or index > 0
+            if home is HOST and repacks and multiplied and is_repacked(weight.tensor, weight.kind):
+                repacked += size
+            elif index and home is homes[0]:
+                continue  # the same buffer: no copy
+            else:
+                sums[home] += size
+            copied += size if index else 0
+    return PlacedWeights(by_place=sums, repacked_bytes=repacked, copied_bytes=copied)
+
+
+def _stored(weight: Weight, backend: Backend) -> int:
+    form = FORMATS.get(weight.kind, _PLAIN)
+    return stored_bytes(weight.size, width=weight.tensor.shape[0], form=form, backend=backend)
+
+
+def _homes(model: ModelProfile, tensor: GgufTensor, placement: Placement, *, tied: bool) -> Iterator[int | None]:
+    """Yield the places of a tensor: none for one that is not loaded, several for one that is copied."""
+    name = tensor.name
+    if tensor.layer >= model.layers:
+        return
+    if tensor.layer >= 0:
+        yield placement.of_tensor(name, placement.layers[tensor.layer])
+    elif name in _INPUT:
+        yield placement.of_tensor(name, HOST)
+        if name == _TABLE and tied:
+            yield placement.of_tensor(name, placement.output)
+    elif name.startswith(_ROTARY):
+        yield from dict.fromkeys(placement.of_tensor(name, home) for home in placement.layers)
+    elif name.startswith(_FIRST) and architecture_key(model.architecture) not in _LAST_NORM_OF_TABLE:
+        yield placement.of_tensor(name, placement.layers[0])
+    else:
+        yield placement.of_tensor(name, placement.output)
