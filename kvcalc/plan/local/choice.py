@@ -106,6 +106,12 @@ class _Search:
         """For each size of experts, a unit with such experts."""
         return {unit.expert_bytes: unit for unit in self.units if unit.expert_bytes}
 
+    @cached_property
+    def least_saved(self) -> list[float]:
+        """For each device, the least time that a byte of experts costs on the host instead; 0 where one costs none."""
+        saved = [[self.saved(device, size) / size for size in self.sizes] for device in range(self.devices)]
+        return [max(0.0, min(each, default=0.0)) for each in saved]
+
     def best(self) -> Choice:
         """Return the best placement over all numbers of host layers."""
         host = [0.0, *accumulate(unit.seconds[-1] + unit.whole_host_seconds for unit in self.units)]
@@ -126,24 +132,37 @@ class _Search:
         for device in reversed(range(self.devices)):
             following = ends[device + 1]
             for first in range(self.end):
-                options = ((time + following[after][0], after) for after, time in self.runs(device, first))
-                ends[device][first] = min(options, default=(_NEVER, self.end))
+                ends[device][first] = self.best_run(device, first, following)
         return ends
 
-    def runs(self, device: int, first: int) -> Iterator[tuple[int, float]]:
-        """Yield the ends of runs that a device holds from a unit on, with their times; the empty run first."""
-        yield first, 0.0
+    def best_run(self, device: int, first: int, following: list[tuple[float, int]]) -> tuple[float, int]:
+        """Return the least time of all units from one on, the first run of them on a device, and where that ends.
+
+        Runs are looked at in the order of the least they could take, until none of the rest can be better.
+        """
+        best = (following[first][0], first)
+        for least, after, room in sorted(self.runs(device, first, following)):
+            if least >= best[0]:
+                break
+            plain = self.seconds[device][after] - self.seconds[device][first]
+            seconds = plain + self.expert_time(device, first, after, room) + following[after][0]
+            best = min(best, (seconds, after))
+        return best
+
+    def runs(self, device: int, first: int, following: list[tuple[float, int]]) -> Iterator[tuple[float, int, int]]:
+        """Yield the runs that a device holds from a unit on: the least they could take, their end, room for experts."""
         ends = range(first + 1, self.end + 1) if device < self.devices - 1 else (self.end,)
         for after in ends:
             room = self.rooms[device] - (self.bytes[after] - self.bytes[first])
             if room < 0:
                 return
-            yield (
-                after,
-                self.seconds[device][after]
-                - self.seconds[device][first]
-                + self.expert_time(device, first, after, room),
-            )
+            seconds = self.seconds[device][after] - self.seconds[device][first] + following[after][0]
+            counts = {size: self.counts[size][after] - self.counts[size][first] for size in self.sizes}
+            over = sum(size * count for size, count in counts.items()) - room
+            for size, count in counts.items():
+                times = self.kinds[size].expert_seconds
+                seconds += count * min(times[device], times[-1])
+            yield seconds + max(0, over) * self.least_saved[device], after, room
 
     def expert_time(self, device: int, first: int, after: int, room: int) -> float:
         """Return the time of a run's experts, as many of them on the device as the room holds."""
