@@ -12,9 +12,9 @@ __all__ = ["memory_bytes_per_s", "pcie_bytes_per_s"]
 _TRANSFERS = re.compile(r"^\s*(?:lp)?ddr[345]x?\s*-\s*(\d{3,5})\s*x\s*(\d{1,2})\s*$", re.IGNORECASE)
 _SLOT = re.compile(r"^\s*(?:pcie\s*)?([1-6])(?:\.0)?\s*x\s*(1|2|4|8|16)\s*$", re.IGNORECASE)
 _CHANNEL_BYTES = 8
-# Rate of one lane in one direction as if all its bits were data, by generation, and the share that its encoding leaves:
-# 8 of 10 bits, 128 of 130, or 242 of the 256 bytes of a FLIT. Source: PCI-SIG, PCI Express Base Specification 1.1 to 6.0
-# (2.5, 5, 8, 16, 32 and 64 GT/s).
+# Rate of one lane in one direction as if all its bits were data, by generation, and the share that its encoding
+# leaves: 8 of 10 bits, 128 of 130, or 242 of the 256 bytes of a FLIT. Source: PCI-SIG, PCI Express Base Specification
+# 1.1 to 6.0 (2.5, 5, 8, 16, 32 and 64 GT/s).
 _BITS_A_BYTE = 8
 _LANES = {
     1: ("2.5GB/s", 8 / 10),
