@@ -1,8 +1,9 @@
 """llama.cpp: its KV caches and recurrent states, byte for byte.
 
 From a profile and the options of a context follow the caches that llama.cpp allocates: how many cells, in how many
-streams, and the bytes of keys and values; and the states of recurrent layers. Weights and compute buffers are not here.
-Back ends other than the CPU, BERT, diffusion models and hybrids with windows are not described.
+streams, and the bytes of keys and values; and the states of recurrent layers (`layout`). Beside them stand the places
+of layers (`placement`), the weights of each device (`weights`) and its compute buffers (`compute`). BERT, diffusion
+models and hybrids with windows are not described.
 """
 
 from __future__ import annotations

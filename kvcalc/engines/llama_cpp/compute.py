@@ -1,0 +1,186 @@
+"""The compute buffers of llama.cpp: memory of each device and the host for the values between operations.
+
+The graph of a worst-case prompt is built, split over the devices and given memory as llama.cpp's scheduler and
+allocator do it, so that the peaks are equal to the byte where the architecture's graph is described.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kvcalc.core.same import Same
+from kvcalc.core.units import ceil_div
+from kvcalc.engines.llama_cpp.architectures import architecture_key, find_architecture
+from kvcalc.engines.llama_cpp.graphs.allocator import peak_bytes, requests
+from kvcalc.engines.llama_cpp.graphs.model import Plan, build, check_described, is_described, layer_kinds
+from kvcalc.engines.llama_cpp.graphs.places import Places, stored_type
+from kvcalc.engines.llama_cpp.graphs.repeats import ROUNDS, Rounds, kept_layers, replayed
+from kvcalc.engines.llama_cpp.graphs.scheduler import schedule
+from kvcalc.engines.llama_cpp.graphs.shapes import Batch
+from kvcalc.engines.llama_cpp.layers import shape_layers
+from kvcalc.engines.llama_cpp.layout import layout
+from kvcalc.engines.llama_cpp.options import context_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.engines.llama_cpp.backends import Backend
+    from kvcalc.engines.llama_cpp.graphs.allocator import Requests
+    from kvcalc.engines.llama_cpp.graphs.repeats import Run
+    from kvcalc.engines.llama_cpp.options import LlamaCppOptions
+    from kvcalc.engines.llama_cpp.placement import Placement
+    from kvcalc.engines.llama_cpp.weights import Weight
+
+__all__ = ["ComputeBytes", "compute_bytes"]
+
+# Tokens below which norms are fixed to their layers.
+_LARGE_BATCH = 32
+# Architectures with rotary factors for long and for short contexts.
+_LONG_AND_SHORT = frozenset({"phi3", "phimoe"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeBytes:
+    """Compute buffers.
+
+    Args:
+        devices: bytes on each device, in order.
+        host: bytes on the host.
+        exact: whether the graph is described, so that they are equal to the engine's; else they are an estimate.
+    """
+
+    devices: tuple[int, ...]
+    host: int
+    exact: bool
+
+
+def compute_bytes(
+    model: ModelProfile,
+    placement: Placement,
+    options: LlamaCppOptions,
+    *,
+    weights: tuple[Weight, ...],
+    backends: Sequence[Backend],
+) -> ComputeBytes:
+    """Return the compute buffers of a model under a placement.
+
+    What CUDA's flash attention asks for beyond them while it runs is not in it.
+
+    Source: llama.cpp commit 0c1e57098bba, ``llama_context::sched_reserve``.
+
+    Args:
+        model: the model.
+        placement: where its layers stand.
+        options: the context's options.
+        weights: the tensors of its file, as `model_weights` has them.
+        backends: the back end of each device.
+
+    Raises:
+        InputError: options that llama.cpp refuses.
+        UnsupportedError: a model whose graph cannot be described.
+    """
+    types = _types(Same(weights))
+    places = Places(placement, types, backends)
+    plan = _plan(Same(model), options, types)
+    if options.flash_attn == "auto" and not _stays_fused(plan, places):
+        plan = replace(plan, batch=replace(plan.batch, flash=False))
+    peaks = _peaks(plan, places)
+    at = places.numbers
+    return ComputeBytes(
+        devices=tuple(peaks[at[device]] if device in at else 0 for device in range(placement.devices)),
+        host=peaks[places.host],
+        exact=is_described(model),
+    )
+
+
+@lru_cache(maxsize=64)
+def _types(weights: Same[tuple[Weight, ...]]) -> Same[Mapping[str, Weight]]:
+    return Same({weight.name: weight for weight in weights.it})
+
+
+def _peaks(plan: Plan, places: Places) -> list[int]:
+    """Return the peak of each backend; of layers that repeat a few are built, unless they are not alike."""
+    runs = places.runs(plan.kinds)
+    asked, rounds = _asked(plan, places, runs)
+    events = replayed(asked.events, rounds, asked.sizes)
+    if events is None:
+        asked, _ = _asked(plan, places, ())
+        events = asked.events
+    return peak_bytes(events, asked.sizes, alignments=places.alignments)
+
+
+def _asked(plan: Plan, places: Places, runs: Sequence[Run]) -> tuple[Requests, list[Rounds]]:
+    graph = build(plan, places.homes(), kept_layers(len(plan.layers), runs))
+    split = schedule(graph, places.all)
+    asked = requests(split, rows=places.rows)
+
+    def begin(layer: int) -> int:
+        return asked.begins[split.places[graph.begins[layer]]]
+
+    rounds = []
+    for run in runs:
+        first, second, third, fourth = (begin(run.first + number * run.length) for number in range(ROUNDS))
+        rounds.append(Rounds(first, second, third, fourth, run.times - ROUNDS))
+    return asked, rounds
+
+
+def _stays_fused(plan: Plan, places: Places) -> bool:
+    """Whether llama.cpp keeps flash attention: only if it runs where each layer's weights are.
+
+    It looks at a graph of one token a sequence, in which norms are fixed to their layers.
+
+    Source: llama.cpp commit 0c1e57098bba, ``llama_context::resolve_fused_ops``.
+    """
+    placement = places.placement
+    if placement.kv_offload and None not in placement.layers:
+        return True
+    count = plan.batch.sequences
+    probe = replace(plan, batch=replace(plan.batch, tokens=count, outputs=count))
+    fixed = count < _LARGE_BATCH or placement.gpu_layers > len(placement.layers)
+    order = kept_layers(len(plan.layers), places.runs(plan.kinds))
+    graph = build(probe, places.homes(fixed=fixed), order)
+    fused = [node for node in graph.nodes if node.op == "flash_attn_ext"]
+    schedule(graph, places.all)
+    layers = [number for number in order if plan.layers[number].entry is not None]
+    return all(node.backend == places.layer(number) for node, number in zip(fused, layers, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _plan(same: Same[ModelProfile], options: LlamaCppOptions, types: Same[Mapping[str, Weight]]) -> Plan:
+    model = same.it
+    check_described(model)
+    layers = shape_layers(model, find_architecture(model.architecture), options)
+    sizes = context_sizes(options, trained=model.context_limit)
+    tokens = min(sizes.n_ctx, sizes.n_ubatch)
+    outputs = min(tokens, options.batch)
+    memory = layout(model, options)
+    return Plan(
+        model=model,
+        layers=layers,
+        batch=Batch(
+            tokens=ceil_div(tokens, options.parallel) * options.parallel,
+            sequences=options.parallel,
+            outputs=outputs,
+            streams=sizes.streams,
+            flash=options.flash,
+            transposed=not options.flash,
+            key=stored_type(options.cache_type_k),
+            value=stored_type(options.cache_type_v),
+        ),
+        cells={cache.role: cache.cells for cache in memory.caches},
+        widest=max((layer.entry.kv_heads * layer.entry.value_dim for layer in layers if layer.entry), default=0),
+        slots=options.parallel,
+        kinds=layer_kinds(model, layers),
+        factors=_rotary_factors(model, types.it),
+    )
+
+
+def _rotary_factors(model: ModelProfile, types: Mapping[str, Weight]) -> int:
+    """Return the elements of the rotary factors that each layer reads: those for long or those for short contexts."""
+    for name in ("rope_freqs.weight", "rope_factors_long.weight"):
+        if name in types:
+            return types[name].tensor.elements
+    return model.rotary_factors // (2 if architecture_key(model.architecture) in _LONG_AND_SHORT else 1)

@@ -1,0 +1,130 @@
+"""Places of weights and caches under a placement, as numbers of the scheduler's backends."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kvcalc.core.formats import parse_format
+from kvcalc.core.same import Same
+from kvcalc.engines.llama_cpp.backends import CPU, is_repacked
+from kvcalc.engines.llama_cpp.graphs.repeats import find_runs
+from kvcalc.engines.llama_cpp.graphs.scheduler import Backends
+from kvcalc.engines.llama_cpp.graphs.shapes import Homes
+from kvcalc.engines.llama_cpp.graphs.tensors import F32, Type
+from kvcalc.engines.llama_cpp.placement import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from kvcalc.engines.llama_cpp.backends import Backend
+    from kvcalc.engines.llama_cpp.graphs.repeats import Run
+    from kvcalc.engines.llama_cpp.placement import Placement
+    from kvcalc.engines.llama_cpp.weights import Weight
+
+__all__ = ["Places", "stored_type"]
+
+_TABLE = "token_embd"
+
+
+@lru_cache(maxsize=64)
+def stored_type(name: str) -> Type:
+    """Return the type of that name, as formats are named.
+
+    >>> stored_type("q8_0")
+    Type(name='q8_0', block=32, size=34)
+    """
+    form = parse_format(name)
+    if form.name == "fp32":
+        return F32
+    return Type(form.name, form.block_elements, form.block_bytes)
+
+
+@lru_cache(maxsize=64)
+def _names_by_layer(weights: Same[Mapping[str, Weight]]) -> Mapping[int, tuple[tuple[str, str], ...]]:
+    """Return names and types of each layer's tensors."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for name, weight in weights.it.items():
+        if name.startswith("blk."):
+            _, number, rest = name.split(".", 2)
+            found.setdefault(int(number), []).append((rest, weight.kind))
+    return {number: tuple(sorted(tensors)) for number, tensors in found.items()}
+
+
+class Places:
+    """Places of weights and caches, as numbers of backends: the devices in use in order, then the host.
+
+    Args:
+        placement: the placement.
+        weights: the tensors of the file, by name.
+        backends: the back end of each device.
+    """
+
+    def __init__(self, placement: Placement, weights: Same[Mapping[str, Weight]], backends: Sequence[Backend]) -> None:
+        self.placement = placement
+        self.weights = weights
+        self.numbers = {device: number for number, device in enumerate(placement.used)}
+        self.host = len(self.numbers)
+        used = [*(backends[device] for device in placement.used), CPU]
+        self.alignments = [backend.alignment for backend in used]
+        self.rows = [backend.row for backend in used]
+        self.repacks = not any(backend.pins_host for backend in backends)
+
+    def homes(self, *, fixed: bool = False) -> Homes:
+        """Return the places as a graph asks for them; norms are fixed to their layers if wanted."""
+        return Homes(
+            weight=self.weight,
+            cache=lambda layer: self._number(self.placement.of_cache(layer)),
+            repacked=self.repacked,
+            pinned=self.layer if fixed else None,
+        )
+
+    @property
+    def all(self) -> Backends:
+        """The backends of the context."""
+        return Backends(devices=self.host, op_offload=self.placement.op_offload, copies=self.placement.copies)
+
+    def runs(self, kinds: Sequence[Hashable]) -> tuple[Run, ...]:
+        """Return the runs of layers that repeat, given what sort each is; the last layer is in none."""
+        names = _names_by_layer(self.weights)
+        return find_runs([(kind, *self._kind(number, names)) for number, kind in enumerate(kinds[:-1])])
+
+    def _kind(self, number: int, names: Mapping[int, tuple[tuple[str, str], ...]]) -> tuple[Hashable, ...]:
+        """Return a layer's places and, where the host has some of its tensors, their types."""
+        home, stored = self.placement.layers[number], names.get(number, ())
+        places: tuple[int | None, ...] = ()
+        if self.placement.overrides:
+            places = tuple(self.placement.of_tensor(f"blk.{number}.{name}", home) for name, _ in stored)
+        types = stored if HOST in (home, *places) else ()
+        return home, self.placement.of_cache(number), places, types
+
+    def layer(self, number: int) -> int:
+        """Return the backend of a layer."""
+        return self._number(self.placement.layers[number])
+
+    def weight(self, layer: int | None, name: str) -> tuple[int, Type]:
+        """Return the backend and the type of a weight; what the file does not name is in 32 bits."""
+        home, stored = self._found(layer, name)
+        return self._number(home), F32 if stored is None else stored_type(stored.kind)
+
+    def repacked(self, layer: int | None, name: str) -> bool:
+        """Whether a weight is on the host in the host's own layout."""
+        home, stored = self._found(layer, name)
+        if home is not HOST or stored is None or not self.repacks or name == _TABLE:
+            return False
+        return is_repacked(stored.tensor, stored.kind)
+
+    def _found(self, layer: int | None, name: str) -> tuple[int | None, Weight | None]:
+        """Return the place of a weight, and the file's tensor; a tied head is the table's."""
+        stored = name if name.endswith(".bias") else f"{name}.weight"
+        home = self.placement.output if layer is None else self.placement.layers[layer]
+        if layer is not None:
+            stored = f"blk.{layer}.{stored}"
+        elif name in (_TABLE, "position_embd"):
+            home = HOST
+        elif name == "output" and stored not in self.weights.it:
+            stored = f"{_TABLE}.weight"
+        return self.placement.of_tensor(stored, home), self.weights.it.get(stored)
+
+    def _number(self, home: int | None) -> int:
+        return self.host if home is HOST else self.numbers[home]
