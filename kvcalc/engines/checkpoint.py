@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENGINES",
+    "FRONTS",
     "cache_dtype",
     "check_engine",
     "check_formats",
@@ -104,6 +105,8 @@ def cache_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfi
 
 # The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.
 ENGINES = ("ideal", "vllm", "llama.cpp", "sglang", "transformers", "mlx")
+# Programs that start one of them with defaults of their own (`kvcalc.engines.llama_cpp.fronts`).
+FRONTS = {"ollama": "llama.cpp", "lm-studio": "llama.cpp"}
 # Engines that are asked for and whose memory is not modelled, and what is missing.
 _MISSING = {
     "tensorrt-llm": "it divides the memory that is left once the engine is built and loaded, which no public log shows"
@@ -123,8 +126,9 @@ def check_engine(name: str) -> None:
             hint="--engine ideal counts the weights and what the tokens need",
             parameter="engine",
         )
-    if name not in ENGINES:
-        hint = did_you_mean(name, ENGINES) or f"engines: {', '.join(ENGINES)}"
+    known = (*ENGINES, *FRONTS)
+    if name not in known:
+        hint = did_you_mean(name, known) or f"engines: {', '.join(known)}"
         raise InputError(f"the memory of engine {name!r} is not modelled", hint=hint, parameter="engine")
 
 

@@ -312,7 +312,10 @@ class Preallocated(ByBytes):
     def bytes_for(self, *, context: int, batch: int) -> int:
         """See `Pool.bytes_for`."""
         slots = max(batch, self.options.parallel)
-        asked = replace(self.options, context=max(context, self.length or 0) * slots, parallel=slots)
+        cells = max(context, self.length or 0) * slots
+        if self.options.kv_unified:  # sequences that are not there leave their cells to the others
+            cells = max(context * batch, (self.length or 0) * slots)
+        asked = replace(self.options, context=cells, parallel=slots)
         return sum(memory.total_bytes for memory in self._contexts(asked))
 
     def _contexts(self, asked: llama_cpp.LlamaCppOptions) -> tuple[llama_cpp.LlamaCppMemory, ...]:

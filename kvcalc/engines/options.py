@@ -68,6 +68,8 @@ class EngineOptions:
         mamba_ssm_dtype: SGLang: format of recurrent states.
         overlap_schedule: SGLang: whether the next step is scheduled while one runs.
         hybrid_swa_memory: SGLang: whether windowed layers have a pool of their own.
+        front: llama.cpp: program that starts it with defaults of its own: ``ollama``, ``lm-studio``, or none.
+        front_notes: what that program took where nothing was said, which a start fills in.
         mmproj: llama.cpp: whether the file of towers and projector is loaded too.
         imatrix: llama.cpp: whether a recipe's file was made with an importance matrix.
     """
@@ -94,6 +96,8 @@ class EngineOptions:
     ubatch: int = 512
     n_rs_seq: int = 0
     flash_attn: Literal["auto", "on", "off"] = "auto"
+    front: Literal["", "ollama", "lm-studio"] = ""
+    front_notes: tuple[str, ...] = ()
     mmproj: bool = False
     imatrix: bool = False
     swa_full_tokens_ratio: float | None = None

@@ -120,12 +120,12 @@ def _llama_cpp(
         rollback_tokens=max(options.n_rs_seq, draft.tokens if draft is not None and draft.is_head else 0),
     )
     return Preallocated(
-        name=f"llama.cpp {llama_cpp.VERSION}",
+        name=f"llama.cpp {llama_cpp.VERSION}{f' by {options.front}' if options.front else ''}",
         model=model,
         options=asked,
         length=options.max_model_len,
         draft=None if draft is None else draft.cached,
-        notes=llama_cpp.option_notes(model, asked),
+        notes=(*options.front_notes, *llama_cpp.option_notes(model, asked)),
     )
 
 

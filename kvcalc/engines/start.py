@@ -139,6 +139,10 @@ def engine_start(
 
         options = replace(options, max_model_len=options.max_model_len or started_length(model, max_model_len))
         tokens, generation = chunk_tokens(hardware), options.generation or generation_of(hardware)
+    if options.front:
+        from kvcalc.engines.llama_cpp.fronts import started_by  # which few questions need
+
+        options = started_by(options, model, formats, hardware, max_model_len=max_model_len)
     return EngineStart(
         engine=engine,
         model=model,

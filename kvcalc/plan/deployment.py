@@ -12,7 +12,7 @@ from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
-from kvcalc.engines.checkpoint import check_engine, check_formats, check_split, default_engine, run_dtype
+from kvcalc.engines.checkpoint import FRONTS, check_engine, check_formats, check_split, default_engine, run_dtype
 from kvcalc.engines.loaded import loaded_model, recurrent_states
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
@@ -45,6 +45,8 @@ __all__ = [
     "share_experts",
     "started",
     "trained_context",
+    "usual_context",
+    "usual_context_notes",
 ]
 
 _DEFAULT_CONTEXT = 4096
@@ -152,6 +154,29 @@ def default_context(model: ModelProfile, engine: str | None = None) -> int:
     return min(_DEFAULT_CONTEXT, limit or _DEFAULT_CONTEXT)
 
 
+def usual_context(deployment: Deployment) -> int:
+    """Return the context a deployment is asked about where none is given: that of the program that starts its engine.
+
+    Raises:
+        InputError: a version of that program that is not described.
+    """
+    if not deployment.options.front:
+        return default_context(deployment.model, deployment.engine)
+    from kvcalc.engines.llama_cpp.fronts import own_context  # which few questions need
+
+    return own_context(deployment.options, deployment.model, deployment.hardware)
+
+
+def usual_context_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Say why that program takes the context; nothing where none starts the engine, or a length was asked for."""
+    options = deployment.options
+    if not options.front or options.max_model_len is not None:
+        return ()
+    from kvcalc.engines.llama_cpp.fronts import context_note
+
+    return (context_note(options, deployment.model, deployment.hardware),)
+
+
 def asked_context(deployment: Deployment, context: int | None) -> int | None:
     """Return the context that is asked for: for llama.cpp 0 is what the model was trained with.
 
@@ -250,6 +275,8 @@ def deploy(
         raise InputError(what, parameter="pipeline-parallel")
     check_split(model, spread.tensor)
     options = options or EngineOptions()
+    if engine in FRONTS:
+        options, engine = _of_front(engine, options), FRONTS[engine]
     if engine == "llama.cpp":
         key, value = options.cache_type_k or kv or _LLAMA_CPP_CACHE, options.cache_type_v or kv or _LLAMA_CPP_CACHE
         options = replace(_with_length(options, model), cache_type_k=key, cache_type_v=value)
@@ -270,6 +297,27 @@ def deploy(
         options=options,
         asked=asked,
     )
+
+
+def _of_front(front: str, options: EngineOptions) -> EngineOptions:
+    """Return options as a program that starts an engine takes them; its own stay as they are."""
+    if options.front == front:
+        return options
+    from kvcalc.engines.llama_cpp.fronts import check_front, front_defaults  # which few questions need
+
+    given = {name: getattr(options, name) for name, plain in asdict(EngineOptions()).items()
+             if getattr(options, name) != plain}  # fmt: skip
+    check_front(front, given)
+    return replace(options, **{"front": front, **front_defaults(front), **given})
+
+
+def _without_front(options: EngineOptions) -> EngineOptions:
+    """Return options without what a program that starts the engine set by itself."""
+    from kvcalc.engines.llama_cpp.fronts import front_defaults
+
+    plain = EngineOptions()
+    own = {name: value for name, value in front_defaults(options.front).items() if getattr(options, name) == value}
+    return replace(options, front="", **{name: getattr(plain, name) for name in own})
 
 
 def _with_length(options: EngineOptions, model: ModelProfile) -> EngineOptions:
@@ -307,8 +355,10 @@ def started(deployment: Deployment, engine: str | None, options: EngineOptions |
     """
     if engine is None and options is None:
         return deployment
-    named = engine or deployment.engine
-    if named == deployment.engine and (options is None or options == deployment.options):
+    named, asked = engine or deployment.engine, options or deployment.options
+    if asked.front and named not in (asked.front, deployment.engine):
+        asked = _without_front(asked)
+    if named == deployment.engine and asked == deployment.options:
         return deployment
     made = deploy(
         deployment.model,
@@ -316,7 +366,7 @@ def started(deployment: Deployment, engine: str | None, options: EngineOptions |
         parallel=deployment.parallel,
         **asdict(deployment.asked),
         engine=named,
-        options=options or deployment.options,
+        options=asked,
     )
     return replace(
         made, power_share=deployment.power_share, layout_notes=deployment.layout_notes, draft=deployment.draft

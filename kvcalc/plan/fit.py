@@ -10,7 +10,15 @@ from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
 from kvcalc.core.units import counted
 from kvcalc.plan.arrangements import MAX_GPUS, candidates, flags_of, is_practical
-from kvcalc.plan.deployment import asked_context, check_batch, check_context, default_context, logical_cache, started
+from kvcalc.plan.deployment import (
+    asked_context,
+    check_batch,
+    check_context,
+    logical_cache,
+    started,
+    usual_context,
+    usual_context_notes,
+)
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
 from kvcalc.plan.steps import link_notes
@@ -70,7 +78,7 @@ def sequence_tokens(deployment: Deployment, context: int | None) -> int:
     own = deployment.options.max_model_len
     tokens = asked_context(deployment, context)
     if tokens is None:
-        usual = default_context(deployment.model, deployment.engine)
+        usual = usual_context(deployment)
         whole = own if deployment.options.ctx_size is not None else None
         return whole or min(usual, own or usual)
     if own is not None and tokens > own:
@@ -105,7 +113,8 @@ def fit_report(
     model, options = deployment.model, deployment.options
     tokens = sequence_tokens(deployment, context)
     context = None if context is None else tokens
-    notes = [*check_context(model, tokens), *_idle_terms(options, terms)]
+    own = usual_context_notes(deployment) if context is None else ()
+    notes = [*own, *check_context(model, tokens), *_idle_terms(options, terms)]
     check_batch(batch)
     longest = longest_length(deployment, tokens, asked=context is not None)
     here = room(deployment, max_model_len=longest, terms=terms)
@@ -230,7 +239,8 @@ def _idle_terms(options: EngineOptions, terms: BudgetTerms) -> tuple[str, ...]:
 def _reserved_bytes(here: Room, options: EngineOptions, *, tokens: int, batch: int) -> int:
     """Return the bytes the engine sets aside: with ``--parallel``, llama.cpp's context is that of all slots."""
     if options.parallel > 1:
-        tokens = max(tokens, options.max_model_len or 0) * options.parallel
+        length, slots = options.max_model_len or 0, options.parallel
+        tokens = max(tokens * batch, length * slots) if options.kv_unified else max(tokens, length) * slots
     return here.pool.reserved(context=tokens, batch=batch).total_bytes
 
 

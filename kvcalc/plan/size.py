@@ -13,12 +13,13 @@ from kvcalc.plan.deployment import (
     asked_context,
     check_batch,
     check_context,
-    default_context,
     held_weight_bytes,
     rank_tokens,
     rank_weights,
     started,
     trained_context,
+    usual_context,
+    usual_context_notes,
 )
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.loaded import loaded_weights
@@ -58,7 +59,7 @@ def size_report(
     deployment = started(deployment, engine, options)
     model, formats = deployment.model, deployment.formats
     tokens = _tokens(deployment, asked_context(deployment, context))
-    notes = check_context(model, tokens)
+    notes = (*(() if context is not None else usual_context_notes(deployment)), *check_context(model, tokens))
     check_batch(batch)
     held, after = cache_bytes(model, tokens, formats), cache_bytes(model, tokens + 1, formats)
     per_sequence = held.growing + held.state
@@ -114,7 +115,7 @@ def _tokens(deployment: Deployment, context: int | None) -> int:
     options = deployment.options
     if deployment.engine == "llama.cpp" and options.ctx_size is not None:
         return options.ctx_size or trained_context(deployment.model)
-    return default_context(deployment.model, deployment.engine)
+    return usual_context(deployment)
 
 
 def _reserved(deployment: Deployment, tokens: int, batch: int) -> tuple[Reserved | None, str, tuple[str, ...]]:

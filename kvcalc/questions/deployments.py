@@ -136,11 +136,13 @@ def engine_options(engine: str | None, given: Mapping[str, Any]) -> EngineOption
     Raises:
         InputError: an option that the engine does not have.
     """
+    from kvcalc.engines.checkpoint import FRONTS
     from kvcalc.questions.groups import Engine
 
+    base = FRONTS.get(engine or "", engine)
     foreign = (each for name, each in Engine.params.items() if each.engines and name in given)
     for option in foreign:
-        if engine not in option.engines:
+        if base not in option.engines and engine not in option.engines:
             raise InputError(
                 f"--{option.name} is an option of {' or '.join(option.engines)}",
                 hint=f"add --engine {option.engines[0]}, or leave it out",
@@ -150,6 +152,11 @@ def engine_options(engine: str | None, given: Mapping[str, Any]) -> EngineOption
         return None
     from kvcalc.engines.options import EngineOptions
 
+    if engine in FRONTS:
+        from kvcalc.engines.llama_cpp.fronts import check_front, front_defaults
+
+        check_front(engine, given)
+        return EngineOptions(**{"front": engine, **front_defaults(engine), **given})
     return EngineOptions(**given)
 
 

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # The keys of `kvcalc.engines.pools.ENGINES`, which is loaded only when it is needed; a test compares them.
-ENGINE_NAMES = "vllm, llama.cpp, sglang, mlx, transformers or ideal"
+ENGINE_NAMES = "vllm, llama.cpp, ollama, lm-studio, sglang, mlx, transformers or ideal"
 
 _MODEL = "Catalogue name, Hugging Face id, profile, config.json (or its folder), .gguf or .safetensors."
 _GPU = "Accelerator: catalogue name, alias or profile file."
@@ -62,8 +62,8 @@ class Engine(Question):
 
     version: str | None = param(
         "--engine-version",
-        help="vLLM, SGLang, transformers: version whose rules apply.",
-        engines=("vllm", "sglang", "transformers"),
+        help="vLLM, SGLang, transformers, Ollama: version whose rules apply.",
+        engines=("vllm", "sglang", "transformers", "ollama"),
     )
     max_model_len: int | None = param(
         "--max-model-len", "--context-length", help="Longest sequence that the engine accepts.", read=count

@@ -9,7 +9,7 @@ from kvcalc.questions.groups import ENGINE_NAMES, Engine
 
 
 def test_the_engines_of_the_help_are_those_there_are() -> None:
-    assert set(ENGINE_NAMES.replace(" or ", ", ").split(", ")) == set(ENGINES)
+    assert set(ENGINE_NAMES.replace(" or ", ", ").split(", ")) == {*ENGINES, *checkpoint.FRONTS}
     assert set(checkpoint.ENGINES) == set(ENGINES)
     for command in ("size", "fit", "decode"):
         assert ENGINE_NAMES in question(command).params["engine"].help
