@@ -131,12 +131,14 @@ class PlacedStage:
         hardware: the accelerator, or the host.
         link: what its collectives and its incoming bytes cross.
         layers: layers that a token passes in it.
+        place: a device by index; none for the host, and where all stages run on alike accelerators.
     """
 
     ops: tuple[OpCost, ...]
     hardware: HardwareProfile
     link: Link | None = None
     layers: float = 0
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING
 from kvcalc.core.calibration import kind_of
 from kvcalc.core.cost_types import PlacedStage, StepEstimate
 from kvcalc.core.traced import larger
-from kvcalc.cost.roofline import step_time
+from kvcalc.cost.roofline import stage_seconds, stages_time, step_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.core.cost_types import StepCost
     from kvcalc.core.hardware import HardwareProfile
 
-__all__ = ["PassTerms", "estimate_time", "operator_seconds", "pass_terms", "reached_seconds", "stage_terms"]
+__all__ = [
+    "PassTerms",
+    "estimate_stages",
+    "estimate_time",
+    "operator_seconds",
+    "pass_terms",
+    "reached_seconds",
+    "stage_terms",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +141,40 @@ def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibr
     spread = calibration.compute_interval if bound.limiter == "compute" else calibration.memory_interval
     estimate, low, high = (max(bound.latency_s, seconds * factor) for factor in (1, spread.low, spread.high))
     return StepEstimate(estimate_s=estimate, low_s=low, high_s=high)
+
+
+def estimate_stages(stages: Sequence[PlacedStage], calibrations: Sequence[Calibration]) -> StepEstimate:
+    """Return the time of a pass through stages, each at the rates that its own calibration says are reached.
+
+    The stages follow one another; what a pass takes besides its layers counts once, the largest. The interval is the
+    mean of the stages' own, each with its share of the time: their errors are taken to go together.
+
+    Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; see `reached_seconds`.
+
+    Args:
+        stages: the stages.
+        calibrations: a calibration for each of them.
+
+    >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+    >>> from kvcalc.core.cost_types import OpCost
+    >>> from kvcalc.core.hardware import HardwareProfile
+    >>> half = Calibration(name="half", engine="any", applies_to=("any",), step_s=1, measured=Measured(device="x"),
+    ...     reach={"matrix": Reach(bandwidth_share=0.5, flop_share=0.5)}, memory_interval=Interval(low=0.5, high=2),
+    ...     compute_interval=Interval(low=1, high=1))
+    >>> card = HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9, peak_flop_per_s={"bf16": 1e14},
+    ...     memory_bandwidth_bytes_per_s=1e12)
+    >>> stage = PlacedStage(ops=(OpCost(name="op", part="mlp", weight_bytes=1e12),), hardware=card)
+    >>> estimate_stages([stage, stage], [half, half])
+    StepEstimate(estimate_s=5.0, low_s=2.5, high_s=10.0)
+    """
+    bound = stages_time(stages)
+    step = max(calibration.step_s for calibration in calibrations)
+    low = high = total = 0.0
+    for stage, calibration in zip(stages, calibrations, strict=True):
+        seconds = reached_seconds(stage_terms(stage), calibration) - calibration.step_s
+        compute, memory, wire = stage_seconds(stage.ops, stage.hardware, stage.link)
+        spread = calibration.compute_interval if compute > max(memory, wire) else calibration.memory_interval
+        total, low, high = total + seconds, low + seconds * spread.low, high + seconds * spread.high
+    factors = (low / total, high / total) if total else (1.0, 1.0)
+    estimate, low_s, high_s = (max(bound.latency_s, (total + step) * factor) for factor in (1.0, *factors))
+    return StepEstimate(estimate_s=estimate, low_s=low_s, high_s=high_s)

@@ -96,18 +96,30 @@ def placed_cost(
             cost.add(HOST, [op])
         else:
             _compute(cost, op, output, computing)
-    at = HOST
-    for section in sections:
-        count = len(section.blocks)
-        cost.layers[section.home] = cost.layers.get(section.home, 0) + count
+    for section in _merged(sections):
+        cost.layers[section.home] = cost.layers.get(section.home, 0) + len(section.blocks)
         for op in section_ops(model, section.blocks, groups, section.formats, routing=routing):
             if op.part == "cache":
                 cost.add(section.cache, [op])
             else:
                 _compute(cost, op, section.experts if op.part == "experts" else section.home, computing)
-        at = _cross_section(cost, section, at, computing, outer.hidden.bytes(model.hidden_size) * tokens)
-    _cross(cost, at, _computed_at(output, computing), 1, outer.hidden.bytes(model.hidden_size) * tokens)
+    hidden_bytes = outer.hidden.bytes(model.hidden_size) * tokens
+    at = HOST
+    for section in sections:
+        at = _cross_section(cost, section, at, computing, hidden_bytes)
+    _cross(cost, at, _computed_at(output, computing), 1, hidden_bytes)
     return cost
+
+
+def _merged(sections: Sequence[Section]) -> list[Section]:
+    """Return sections that stand alike as one: for what operators cost, their order does not count."""
+    alike: dict[tuple[int, int | None, int | None, int | None], list[Section]] = {}
+    for section in sections:
+        key = (id(section.formats), section.home, section.cache, section.experts)
+        alike.setdefault(key, []).append(section)
+    return [
+        replace(each[0], blocks=tuple(block for section in each for block in section.blocks)) for each in alike.values()
+    ]
 
 
 def _computed_at(place: int | None, computing: int | None) -> int | None:
@@ -169,11 +181,12 @@ def placed_stages(
             hardware=hardware[place],
             link=links.get(place) if place is not None else None,
             layers=cost.layers.get(place, 0),
+            place=place,
         )
         for place, ops in cost.ops.items()
     ]
     crossings = [
-        PlacedStage(ops=tuple(ops), hardware=hardware[device], link=links.get(device))
+        PlacedStage(ops=tuple(ops), hardware=hardware[device], link=links.get(device), place=device)
         for device, ops in cost.crossings.items()
     ]
     return stages + crossings

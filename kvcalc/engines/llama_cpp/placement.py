@@ -10,9 +10,11 @@ import re
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.same import Same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -156,10 +158,29 @@ class Placement:
             name: its name in the GGUF file.
             home: the place of its layer.
         """
-        for override in self.overrides:
-            if re.search(override.pattern, name):
-                return override.device
-        return home
+        if not self.overrides:
+            return home
+        found = _overriding(Same(self.overrides)).override(name)
+        return home if found is None else found.device
+
+
+class _Overrides:
+    """Overrides as compiled patterns, and the answers for the names that were asked for."""
+
+    def __init__(self, overrides: tuple[Override, ...]) -> None:
+        self.each = [(re.compile(override.pattern), override) for override in overrides]
+        self.known: dict[str, Override | None] = {}
+
+    def override(self, name: str) -> Override | None:
+        """Return the first override whose pattern is found in a name."""
+        if name not in self.known:
+            self.known[name] = next((override for pattern, override in self.each if pattern.search(name)), None)
+        return self.known[name]
+
+
+@lru_cache(maxsize=64)
+def _overriding(same: Same[tuple[Override, ...]]) -> _Overrides:
+    return _Overrides(same.it)
 
 
 def place(options: PlacementOptions, *, layers: int, free_bytes: Sequence[int]) -> Placement:

@@ -1,0 +1,69 @@
+"""A model on one machine: where its layers stand, how fast at most, and what llama.cpp's own ``--fit`` would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvcalc.core.figures import figure
+
+__all__ = ["EngineFit", "LocalSpeed", "MovedTensors"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedTensors:
+    """Tensors that stand elsewhere than their layer: a pattern of their names, and a device or ``CPU``."""
+
+    pattern: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSpeed:
+    """The speed of one sequence on a machine.
+
+    Args:
+        context: tokens attended by the decoded token.
+        decode_ideal_s: least time of a decode step: devices and host one after another, each at its own rates.
+        tokens_per_s: decoded tokens a second at most.
+        estimate_s: the step by measured efficiencies; none where no calibration applies.
+        estimate_low_s: one measurement of ten is faster.
+        estimate_high_s: one measurement of ten is slower.
+        estimated_tokens_per_s: decoded tokens a second by that estimate.
+        micro_batch: tokens of a prompt that are computed at once.
+        prefill_tokens_per_s: tokens of a prompt a second at most, in its first micro-batch.
+        host_bytes_per_s: bandwidth that the host's memory was taken to have.
+        calibrations: names of the calibrations of the estimate, devices first.
+    """
+
+    context: int
+    decode_ideal_s: float
+    tokens_per_s: float = field(metadata=figure("tokens/s at most", "higher"))
+    micro_batch: int
+    prefill_tokens_per_s: float = field(metadata=figure("prefill tokens/s at most", "higher"))
+    host_bytes_per_s: float
+    estimate_s: float | None = None
+    estimate_low_s: float | None = None
+    estimate_high_s: float | None = None
+    estimated_tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s, estimated", "higher"))
+    calibrations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFit:
+    """The placement that llama.cpp's own ``--fit`` chooses for these devices.
+
+    Args:
+        context: tokens of all sequences together.
+        gpu_layers: layers on devices, the output counted as one.
+        tensor_split: layers of each device; empty where there is one, or where it needs no change.
+        overrides: tensors moved elsewhere.
+        flags: the same as options.
+        tokens_per_s: decoded tokens a second at most with it.
+    """
+
+    context: int
+    gpu_layers: int
+    tensor_split: tuple[float, ...]
+    overrides: tuple[MovedTensors, ...]
+    flags: str
+    tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s at most with --fit", "higher"))

@@ -1,0 +1,248 @@
+"""Our own placement: the fastest by the bound that every device holds, as options of llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.model import Mixture
+from kvcalc.cost.forward import section_ops
+from kvcalc.cost.roofline import stage_seconds
+from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions
+from kvcalc.plan.local.choice import Memories, Unit, chosen
+from kvcalc.plan.local.machine import pass_time
+from kvcalc.plan.local.sections import placed_model
+
+if TYPE_CHECKING:
+    from kvcalc.core.cost_types import OpCost
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import Block, ModelProfile
+    from kvcalc.core.workload import Formats, TokenGroup
+    from kvcalc.plan.local.choice import Choice
+    from kvcalc.plan.local.machine import Machine
+
+__all__ = ["LayerBytes", "Local", "Tried", "choose"]
+
+# Share of the best speed above which experts of the first layers are left on the host, as one number says it, rather
+# than those of a list of layers.
+_NEARLY = 0.99
+_MAX_TRIED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """Bytes of a layer, or of the output, on a device.
+
+    Args:
+        plain: weights without routed experts, cache and states.
+        experts: weights of routed experts.
+    """
+
+    plain: int
+    experts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A placement, and the bytes that each device takes with it."""
+
+    options: PlacementOptions
+    placement: Placement
+    device_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """A model to be placed on a machine.
+
+    Args:
+        model: the model.
+        by_layer: formats of each layer.
+        outer: formats of embedding and head.
+        machine: rates of devices and host.
+        capacity_bytes: bytes that each device may take.
+        layer_bytes: bytes of each layer, and last of the output.
+        groups: the pass whose time counts.
+        measure: returns places and bytes for options.
+    """
+
+    model: ModelProfile
+    by_layer: Sequence[Formats]
+    outer: Formats
+    machine: Machine
+    capacity_bytes: tuple[int, ...]
+    layer_bytes: Sequence[LayerBytes]
+    groups: Sequence[TokenGroup]
+    measure: Callable[[PlacementOptions], Tried]
+
+    def seconds(self, placement: Placement) -> float:
+        """Return the least time of the pass with a placement."""
+        placed = placed_model(self.model, self.by_layer, placement, outer=self.outer)
+        return pass_time(placed, self.groups, self.machine).latency_s
+
+    def holds(self, tried: Tried) -> bool:
+        """Whether no device takes more than it may."""
+        return all(used <= most for used, most in zip(tried.device_bytes, self.capacity_bytes, strict=True))
+
+
+def choose(local: Local) -> Tried:
+    """Return the fastest placement that all devices hold; everything on the host where none holds a layer.
+
+    Compute buffers depend on the placement in steps: the search is repeated with those of the placement that it ended
+    with, from that with all on the devices and from that with all experts on the host.
+
+    Args:
+        local: model and machine.
+    """
+    units = _units(local)
+    everything = PlacementOptions()
+    starts = [everything, PlacementOptions(cpu_moe=True)] if _has_experts(local.model) else [everything]
+    best: Tried | None = None
+    best_seconds = float("inf")
+    known: set[PlacementOptions] = set()
+    for start in starts:
+        options = start
+        while options not in known and len(known) < _MAX_TRIED:
+            known.add(options)
+            tried = local.measure(options)
+            if local.holds(tried):
+                seconds = local.seconds(tried.placement)
+                if seconds < best_seconds:
+                    best, best_seconds = tried, seconds
+                if options is everything and _are_alike(local.machine.devices):
+                    return tried
+            options = _as_options(local, units, _fixed(local, tried))
+    return best or local.measure(PlacementOptions(gpu_layers=0))
+
+
+def _are_alike(devices: Sequence[HardwareProfile]) -> bool:
+    """Whether no layer is faster on one device than on another."""
+    return len({device.name for device in devices}) <= 1
+
+
+def _has_experts(model: ModelProfile) -> bool:
+    return any(isinstance(block.mlp, Mixture) for block in model.block_counts)
+
+
+def _fixed(local: Local, tried: Tried) -> tuple[int, ...]:
+    """Return the bytes that each device takes beside its layers in a placement: compute buffers and the like."""
+    placement = tried.placement
+    left = list(tried.device_bytes)
+    for layer, sizes in enumerate(local.layer_bytes):
+        home = placement.of_layer(layer)
+        if home is not HOST:
+            left[home] -= sizes.plain
+        experts = placement.of_tensor(f"blk.{layer}.ffn_up_exps.weight", home)
+        if experts is not HOST:
+            left[experts] -= sizes.experts
+    return tuple(max(0, rest) for rest in left)
+
+
+def _units(local: Local) -> list[Unit]:
+    """Return bytes and times of each layer, and of the output."""
+    times = _Times(local)
+    units = [
+        times.unit(sizes, times.of_layer(block, formats))
+        for block, formats, sizes in zip(local.model.blocks, local.by_layer, local.layer_bytes, strict=False)
+    ]
+    # layers that predict further tokens are placed too, but not run
+    unused = Unit(bytes=0, seconds=(0.0,) * (len(local.machine.devices) + 1))
+    units += [unused] * (len(local.layer_bytes) - 1 - len(units))
+    output = section_ops(local.model, (), local.groups, local.outer, is_last=True)
+    return [*units, times.unit(local.layer_bytes[-1], (times.seconds(output), ()))]
+
+
+class _Times:
+    """Times of layers on each device and last on the host, computed once for layers alike."""
+
+    def __init__(self, local: Local) -> None:
+        self.local = local
+        self.places = [*local.machine.devices, local.machine.host]
+        self.known: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+        hidden = local.outer.hidden.bytes(local.model.hidden_size) * sum(group.tokens for group in local.groups)
+        rates = [link.bytes_per_s for link in local.machine.links.values()]
+        self.crossing_s = hidden / min(rates) if rates else 0.0
+
+    def of_layer(self, block: Block, formats: Formats) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the times of a layer without its experts, and of these."""
+        key = (id(block), id(formats))
+        if key not in self.known:
+            ops = section_ops(self.local.model, (block,), self.local.groups, formats)
+            experts = [op for op in ops if op.part == "experts"]
+            plain = [op for op in ops if op.part != "experts"]
+            self.known[key] = self.seconds(plain), self.seconds(experts) if experts else ()
+        return self.known[key]
+
+    def seconds(self, ops: Sequence[OpCost]) -> tuple[float, ...]:
+        """Return the least time of operators on each place."""
+        return tuple(max(stage_seconds(ops, hardware, None)) for hardware in self.places)
+
+    def unit(self, sizes: LayerBytes, times: tuple[tuple[float, ...], tuple[float, ...]]) -> Unit:
+        """Return a unit of the search."""
+        plain, experts = times
+        if not experts:
+            return Unit(bytes=sizes.plain + sizes.experts, seconds=plain)
+        moved = (*experts[:-1], experts[-1] + 2 * self.crossing_s)
+        return Unit(
+            bytes=sizes.plain,
+            seconds=plain,
+            expert_bytes=sizes.experts,
+            expert_seconds=moved,
+            whole_host_seconds=experts[-1],
+        )
+
+
+def _as_options(local: Local, units: Sequence[Unit], fixed: tuple[int, ...]) -> PlacementOptions:
+    """Return the best placement as options: ``n_cpu_moe`` where it is nearly as fast as a list of layers."""
+    found = chosen(units, Memories(capacity_bytes=local.capacity_bytes, fixed_bytes=fixed))
+    split = tuple(map(float, found.device_units)) if len(found.device_units) > 1 and any(found.device_units) else ()
+    options = PlacementOptions(gpu_layers=sum(found.device_units), tensor_split=split)
+    if not found.host_experts:
+        return options
+    layers = _first_layers(local, units, found, fixed) or found.host_experts
+    if len(found.device_units) == 1 and layers == tuple(
+        layer for layer in range(layers[-1] + 1) if _moves(units, layer)
+    ):
+        return replace(options, n_cpu_moe=layers[-1] + 1)
+    listed = "|".join(map(str, layers))
+    return replace(options, overrides=(Override(pattern=rf"blk\.({listed}){EXPERTS}"),))
+
+
+def _moves(units: Sequence[Unit], layer: int) -> bool:
+    return bool(units[layer].expert_bytes)
+
+
+def _first_layers(local: Local, units: Sequence[Unit], found: Choice, fixed: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the first layers of each device that leave their experts on the host at nearly the best speed.
+
+    None where that costs: where experts differ in size, others may fill a device better.
+    """
+    homes = _homes(found)
+    room = [most - kept for most, kept in zip(local.capacity_bytes, fixed, strict=True)]
+    for unit, home in zip(units, homes, strict=True):
+        if home is not None:
+            room[home] -= unit.bytes + unit.expert_bytes
+    moved: list[int] = []
+    for layer, (unit, home) in enumerate(zip(units, homes, strict=True)):
+        if home is not None and unit.expert_bytes and room[home] < 0:
+            room[home] += unit.expert_bytes
+            moved.append(layer)
+    seconds = sum(
+        _seconds(unit, home, moved=layer in moved) for layer, (unit, home) in enumerate(zip(units, homes, strict=True))
+    )
+    return tuple(moved) if min(room) >= 0 and found.seconds >= _NEARLY * seconds else ()
+
+
+def _homes(found: Choice) -> list[int | None]:
+    homes: list[int | None] = [None] * found.host_units
+    for device, count in enumerate(found.device_units):
+        homes += [device] * count
+    return homes
+
+
+def _seconds(unit: Unit, home: int | None, *, moved: bool) -> float:
+    if home is None:
+        return unit.seconds[-1] + unit.whole_host_seconds
+    experts = unit.expert_seconds[-1 if moved else home] if unit.expert_seconds else 0.0
+    return unit.seconds[home] + experts

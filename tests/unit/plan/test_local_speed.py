@@ -1,0 +1,112 @@
+"""The bound of a model that is spread over a machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import kvcalc
+from kvcalc.core.hardware import Link
+from kvcalc.core.workload import decode_step, prefill_pass
+from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
+from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
+from kvcalc.plan.local.machine import Machine, host_profile, pass_stages, pass_time
+from kvcalc.plan.local.sections import layer_formats, placed_model
+from kvcalc.plan.local.words import placement_words
+
+RAM = 80e9
+STEP = (decode_step(batch=1, context=4096),)
+
+
+@pytest.fixture(scope="module", params=["qwen3-30b-a3b", "llama3.1-8b"])
+def deployment(request):
+    return kvcalc.deployment(request.param, gpu="rtx-4090", weights="q4_k_m", engine="llama.cpp")
+
+
+def _placed(deployment, *, devices=1, **options):
+    model = deployment.model
+    weights = model_weights(model, "q4_k_m")
+    spots = place(PlacementOptions(**options), layers=all_layers(model), free_bytes=(24 * 2**30,) * devices)
+    return placed_model(model, layer_formats(model, weights, deployment.formats), spots, outer=deployment.formats)
+
+
+def _machine(deployment, *cards, link=31.5e9):
+    cards = cards or (deployment.hardware,)
+    links = {index: Link(name="slot", bytes_per_s=link) for index in range(len(cards))}
+    return Machine(devices=cards, host=host_profile(RAM), links=links)
+
+
+def test_layers_have_the_bytes_of_their_own_tensors(deployment):
+    weights = model_weights(deployment.model, "q4_k_m")
+    formats = layer_formats(deployment.model, weights, deployment.formats)
+    stored = {}
+    for weight in weights:
+        if weight.tensor.layer >= 0 and len(weight.tensor.shape) > 1:
+            stored[weight.tensor.layer] = stored.get(weight.tensor.layer, 0) + weight.size
+    assert len(set(stored.values())) > 1  # the recipe gives some layers more bits
+    for layer, block in enumerate(deployment.model.blocks):
+        one = replace(deployment.model, blocks=(block,), embeddings=(), head=None)
+        found = kvcalc.cost.parameters.parameters(one)
+        size = sum(formats[layer].of(part).bytes(count) for part, count in found.items() if part != "vector")
+        assert size == pytest.approx(stored[layer], rel=1e-7)
+
+
+def test_a_model_on_one_card_takes_the_bound_of_decode(deployment):
+    row = kvcalc.decode(deployment, contexts=[4096]).rows[0]
+    seconds = pass_time(_placed(deployment), STEP, _machine(deployment)).latency_s
+    assert seconds == pytest.approx(row.ideal_s, rel=1e-3)
+    assert seconds >= row.ideal_s * (1 - 1e-4)
+
+
+def test_a_model_in_memory_alone_reads_it_at_the_hosts_rate(deployment):
+    time = pass_time(_placed(deployment, gpu_layers=0), STEP, _machine(deployment))
+    row = kvcalc.decode(deployment, contexts=[4096]).rows[0]
+    moved = row.weight_bytes + row.kv_read_bytes + row.kv_write_bytes
+    assert time.latency_s == pytest.approx(moved / RAM, rel=1e-3)
+
+
+def test_more_layers_in_memory_are_slower_and_a_slower_second_card_too(deployment):
+    card = deployment.hardware
+    slow = replace(card, memory_bandwidth_bytes_per_s=card.memory_bandwidth_bytes_per_s / 4)
+    alone = [
+        pass_time(_placed(deployment, gpu_layers=count), STEP, _machine(deployment)).latency_s for count in (99, 20, 5)
+    ]
+    assert alone == sorted(alone)
+    shared = [
+        pass_time(_placed(deployment, devices=2, tensor_split=split), STEP, _machine(deployment, card, slow)).latency_s
+        for split in ((3.0, 1.0), (1.0, 1.0), (1.0, 3.0))
+    ]
+    assert alone[0] < shared[0] < shared[1] < shared[2]
+
+
+def test_long_prompts_send_the_hosts_weights_over_the_slot_and_short_ones_do_not(deployment):
+    placed = _placed(deployment, gpu_layers=10)
+    fast, slow = _machine(deployment), _machine(deployment, link=3e9)
+    long, short = (prefill_pass(batch=1, prompt=prompt) for prompt in (32, 31))
+    assert pass_time(placed, (long,), slow).latency_s > 5 * pass_time(placed, (long,), fast).latency_s
+    sent = [
+        sum(op.link_bytes for stage in pass_stages(placed, (group,), fast) for op in stage.ops)
+        for group in (long, short)
+    ]
+    assert sent[1] < sent[0] / 100
+    kept = _placed(deployment, gpu_layers=10, op_offload=False)
+    host = next(stage for stage in pass_stages(kept, (long,), fast) if stage.place is None)
+    assert sum(op.weight_bytes for op in host.ops) > 1e8
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "all 48 layers on a"),
+        ({"gpu_layers": 0}, "all 48 layers in RAM"),
+        ({"gpu_layers": 31}, "30 of 48 layers on a, 18 in RAM"),
+        ({"n_cpu_moe": 17}, "31 of 48 layers and all attention on a, experts of 17 layers in RAM"),
+        ({"cpu_moe": True}, "all attention on a, all experts in RAM"),
+        ({"devices": 2, "tensor_split": (3.0, 1.0)}, "37 of 48 layers on a, 11 on b"),
+    ],
+)
+def test_placements_are_told_in_a_line(options, words):
+    made = kvcalc.deployment("qwen3-30b-a3b", gpu="rtx-4090", weights="q4_k_m", engine="llama.cpp")
+    placed = _placed(made, **options)
+    assert placement_words(made.model, placed.placement, ["a", "b"]) == words
