@@ -59,6 +59,13 @@ class TestMemory:
         memory.free(second, 64)
         assert memory.take(128) == first
 
+    def test_blocks_of_no_size_may_stand_out_of_order_and_the_first_behind_an_address_counts(self):
+        memory = Memory(32)
+        memory.blocks = [[256, 64], [128, 0], [1024, 2**62]]
+        memory.free(96, 32 - 32)
+        memory.free(160, 32)
+        assert memory.blocks == [[96, 0], [160, 32], [256, 64], [128, 0], [1024, 2**62]]
+
 
 class TestAllocation:
     def test_a_sum_is_written_over_its_argument_and_a_product_is_not(self):

@@ -67,7 +67,6 @@ class Memory:
         """Give memory back; blocks that touch become one."""
         size = (size + self.mask) & ~self.mask
         blocks, end = self.blocks, address + size
-        place = 0
         for at, block in enumerate(blocks):
             if block[0] + block[1] == address:
                 block[1] += size
@@ -78,8 +77,8 @@ class Memory:
             if end == block[0]:
                 block[0], block[1] = address, block[1] + size
                 return
-            if block[0] < address:
-                place = at + 1
+        # blocks of no size, of tensors of none, may stand out of order: the first one behind counts
+        place = next(at for at, block in enumerate(blocks) if block[0] >= address)
         blocks.insert(place, [address, size])
 
 
