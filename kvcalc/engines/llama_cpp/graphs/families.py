@@ -64,7 +64,7 @@ class Family:
         parallel: whether attention and MLP read the same norm; by name, as their sums stand in different orders.
         first: whether the residual is the first argument of sums: none, behind the MLP, or both.
         residual_scale: whether what is added to the residual is scaled.
-        embedding_scale: whether the embedded tokens are scaled.
+        embedding_scale: whether the embedded tokens are scaled, as a part of embedding or behind it.
         embedding_norm: whether they are normed.
         positions: whether a table of positions is added to them.
         logits: operations on the logits, in order.
@@ -96,7 +96,7 @@ class Family:
     parallel: Literal["", "cohere", "falcon", "phi"] = ""
     first: Literal["", "ffn", "both"] = ""
     residual_scale: bool = False
-    embedding_scale: bool = False
+    embedding_scale: Literal["", "within", "behind"] = ""
     embedding_norm: bool = False
     positions: bool = False
     logits: tuple[str, ...] = ()
@@ -116,11 +116,11 @@ _GPT2 = replace(
 )
 _PHI3 = Family(fused_qkv=True, ffn="fused", query_scale=True, first="ffn")
 _OLMO2 = Family(pre_norm=False, post_norm=True, post_ffn_norm=True, flat_norm=True)
-_GEMMA = Family(embedding_scale=True, query_scale=True)
+_GEMMA = Family(embedding_scale="behind", query_scale=True)
 _CAPPED = ("scale", "unary", "scale")
 _GEMMA2 = replace(_GEMMA, post_norm=True, post_ffn_norm=True, soft_cap=True, logits=_CAPPED)
 _SIGMOID = Routing(gate="sigmoid", corrected=True)
-_GRANITE = Family(embedding_scale=True, residual_scale=True, logits=("scale",))
+_GRANITE = Family(embedding_scale="within", residual_scale=True, logits=("scale",))
 
 DEEPSEEK_V2 = Routing(normed=False)
 DEEPSEEK_V3 = Routing(gate="sigmoid", corrected=True, scaled=True, groups=8)

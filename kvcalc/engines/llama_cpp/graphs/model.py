@@ -69,10 +69,11 @@ def family_of(model: ModelProfile) -> Family:
     """Return the architecture of a model; Llama's for one that is not described."""
     family = FAMILIES.get(architecture_key(model.architecture), Family())
     mixtures = [block.mlp for block in model.block_counts if isinstance(block.mlp, Mixture)]
-    if _may_see(model):
-        return replace(family, per_token=_SECTIONS)
     if family.routing == DEEPSEEK_V2 and mixtures and mixtures[0].experts >= _V3_EXPERTS:
         return replace(family, routing=DEEPSEEK_V3)
+    untied = model.head is not None and not model.head.tied
+    if architecture_key(model.architecture) == "granitehybrid" and untied and not mixtures:
+        return FAMILIES["bamba"]  # has the name of Granite's in files; Granite's without experts tie their head
     return family
 
 
@@ -155,6 +156,8 @@ class _Builder:
         current = ctx.embedding(tables[0].rows, ctx.hidden * (1 + family.deepstack))
         if family.embedding_scale:
             current = ctx.like("scale", current)
+            if family.embedding_scale == "within":
+                ctx.expand(current)
         if family.positions:
             table = ctx.weight("position_embd", ctx.hidden, tables[1].rows, outside=True)
             current = ctx.like("add", current, ctx.rows(table, ctx.position()))
