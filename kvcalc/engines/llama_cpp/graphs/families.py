@@ -56,6 +56,8 @@ class Family:
         flat_norm: whether queries and keys are normed before they are cut into heads.
         rope: layers that rotate: all, none, those with windows or the first three of four.
         per_token: positions given for each token.
+        turned_norm: whether rotated queries and keys are normed.
+        temperature: queries that are multiplied with a number of each token: none, all, or those not rotated.
         query_scale: whether queries are scaled before attention.
         soft_cap: whether attention scores are capped.
         sinks: whether attention has sinks.
@@ -88,12 +90,14 @@ class Family:
     flat_norm: bool = False
     rope: Literal["all", "none", "windowed", "three of four"] = "all"
     per_token: int = 1
+    turned_norm: bool = False
+    temperature: Literal["", "all", "unrotated"] = ""
     query_scale: bool = False
     soft_cap: bool = False
     sinks: bool = False
     ffn: str = "gated"
     ffn_bias: bool = False
-    parallel: Literal["", "cohere", "falcon", "phi"] = ""
+    parallel: Literal["", "cohere", "falcon", "neox", "phi"] = ""
     first: Literal["", "ffn", "both"] = ""
     residual_scale: bool = False
     embedding_scale: Literal["", "within", "behind"] = ""
@@ -132,7 +136,18 @@ _BY_NAME: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "mixtral": _LLAMA,
-    "smollm3": _LLAMA,
+    "arcee": Family(ffn="squared"),
+    "ernie4_5": _LLAMA,
+    "exaone": _LLAMA,
+    "gpt_neox": replace(_LAYER_NORM, fused_qkv=True, qkv_bias=True, out_bias=True, ffn="plain", ffn_bias=True,
+                        parallel="neox"),
+    "internlm2": _LLAMA,
+    "ministral3": Family(temperature="all"),
+    "mistral3": Family(temperature="all"),
+    "olmoe": Family(flat_norm=True, routing=Routing(normed=False)),
+    "orion": _LAYER_NORM,
+    "seed_oss": _QWEN2,
+    "smollm3": Family(rope="three of four"),
     "qwen2": _QWEN2,
     "qwen2_vl": replace(_QWEN2, per_token=4),
     "qwen2_5_vl": replace(_QWEN2, per_token=4),
@@ -178,7 +193,10 @@ _BY_NAME: dict[str, Family] = {
         routing=Routing(gate="chosen", normed=False, router_bias=True),
     ),
     "falcon": Family(norm="norm", norm_bias=True, fused_qkv=True, ffn="plain", parallel="falcon"),
-    "llama4": Family(rope="three of four", routing=Routing(gate="sigmoid", normed=False, before=True)),
+    "llama4": Family(
+        rope="three of four", turned_norm=True, temperature="unrotated",
+        routing=Routing(gate="sigmoid", normed=False, before=True),
+    ),
     # with recurrent layers
     "bamba": Family(),
     "falcon_h1": Family(),

@@ -57,6 +57,8 @@ def layer(
     if last:
         current, residual = picked(ctx, current), picked(ctx, residual)
         normed = picked(ctx, normed) if family.parallel else normed
+    if family.parallel == "neox":
+        normed = ctx.norm(residual, "ffn_norm", kind=family.norm, bias=True)
     if family.parallel:
         return _parallel(ctx, family, current, residual, normed, mlp_)
     if family.post_norm:
@@ -75,7 +77,7 @@ def _parallel(
     """Return the sum of a layer's input, its attention and its MLP, which reads the same norm as the attention."""
     width = getattr(mlp_, "width", 0)
     current = ctx.ffn(normed, width, family.ffn, bias=family.ffn_bias)
-    if family.parallel == "cohere":
+    if family.parallel in ("cohere", "neox"):
         return ctx.like("add", ctx.like("add", current, residual), attended)
     if family.parallel == "falcon":
         return ctx.like("add", ctx.like("add", current, attended), residual)
@@ -113,11 +115,10 @@ def attend(
     if rotated:
         query = ctx.rope(query, factors=factors, per_token=family.per_token)
         key = ctx.rope(key, factors=factors, per_token=family.per_token)
-    if family.rope == "three of four":
-        if rotated:
-            query, key = ctx.like("rms_norm", query), ctx.like("rms_norm", key)
-        else:
-            query = ctx.like("mul", query, ctx.temperature())
+    if family.turned_norm and rotated:
+        query, key = ctx.like("rms_norm", query), ctx.like("rms_norm", key)
+    if family.temperature == "all" or (family.temperature and not rotated):
+        query = ctx.like("mul", query, ctx.temperature())
     if family.query_scale:
         query = ctx.like("scale", query)
     attended = ctx.cached(cells, shape, query, key, value)
