@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from kvcalc.core.model import Attention
 from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import architecture_key, find_architecture
@@ -183,4 +184,6 @@ def _rotary_factors(model: ModelProfile, types: Mapping[str, Weight]) -> int:
     for name in ("rope_freqs.weight", "rope_factors_long.weight"):
         if name in types:
             return types[name].tensor.elements
+    if architecture_key(model.architecture) == "gemma4":  # of half a head of the layers without a window
+        return max(mixer.head_dim for mixer in model.mixers if isinstance(mixer, Attention)) // 2
     return model.rotary_factors // (2 if architecture_key(model.architecture) in _LONG_AND_SHORT else 1)

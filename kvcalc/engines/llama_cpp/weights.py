@@ -22,11 +22,21 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.backends import Backend
     from kvcalc.engines.llama_cpp.placement import Placement
 
-__all__ = ["PlacedWeights", "Weight", "all_layers", "model_weights", "place_weights"]
+__all__ = [
+    "FIRST_LAYER_TENSORS",
+    "INPUT_TENSORS",
+    "PlacedWeights",
+    "Weight",
+    "all_layers",
+    "model_weights",
+    "place_weights",
+]
 
 # Tensors outside the layers: those of the input, and those that stand with the first layer.
-_INPUT = frozenset({"token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight"})
-_FIRST = ("token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm", "hrm.z_l_init", "conv1d")
+INPUT_TENSORS = frozenset(
+    {"token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight"}
+)
+FIRST_LAYER_TENSORS = ("token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm", "hrm.z_l_init", "conv1d")
 # Rotary factors, of which every place that holds layers gets a copy.
 _ROTARY = ("rope_freqs", "rope_factors_")
 # Architectures that name their last norm as if it stood behind the table.
@@ -130,7 +140,7 @@ def place_weights(
         homes = tuple(_homes(model, weight.tensor, placement, tied=tied))
         for index, home in enumerate(homes):
             size = _stored(weight, CPU if home is HOST else backends[home])
-            multiplied = weight.name not in _INPUT or index > 0
+            multiplied = weight.name not in INPUT_TENSORS or index > 0
             if home is HOST and repacks and multiplied and is_repacked(weight.tensor, weight.kind):
                 repacked += size
             elif index and home is homes[0]:
@@ -153,13 +163,13 @@ def _homes(model: ModelProfile, tensor: GgufTensor, placement: Placement, *, tie
         return
     if tensor.layer >= 0:
         yield placement.of_tensor(name, placement.layers[tensor.layer])
-    elif name in _INPUT:
+    elif name in INPUT_TENSORS:
         yield placement.of_tensor(name, HOST)
         if name == _TABLE and tied:
             yield placement.of_tensor(name, placement.output)
     elif name.startswith(_ROTARY):
         yield from dict.fromkeys(placement.of_tensor(name, home) for home in placement.layers)
-    elif name.startswith(_FIRST) and architecture_key(model.architecture) not in _LAST_NORM_OF_TABLE:
+    elif name.startswith(FIRST_LAYER_TENSORS) and architecture_key(model.architecture) not in _LAST_NORM_OF_TABLE:
         yield placement.of_tensor(name, placement.layers[0])
     else:
         yield placement.of_tensor(name, placement.output)

@@ -171,6 +171,21 @@ class Context(Graph):
         current = self.attend(shape, query, keys, values, self.mask(cells))
         return self._turned(current, back) if back else current
 
+    def reread(self, cells: Cells, shape: Attention, query: Tensor, *, source: int) -> Tensor:
+        """Return attention of a query over the cache of another layer."""
+        if turn := self._key_rotation(cells, shape):
+            query = self._turned(query, turn)
+        back = self._value_rotation(cells, shape)
+        self.expand(query)
+        layer, self.layer = self.layer, source
+        keys = self.stored(self.batch.key, shape.key * shape.kv_heads, cells.cells, self.batch.streams)
+        values = self._values(cells, shape)
+        self.layer = layer
+        view = self._transposed if self.batch.transposed else self._heads_of
+        read = view(values, shape.value, shape.kv_heads)
+        current = self.attend(shape, query, self._heads_of(keys, shape.key, shape.kv_heads), read, self.mask(cells))
+        return self._turned(current, back) if back else current
+
     def mask(self, cells: Cells) -> Tensor:
         """Return the mask over a cache's cells."""
         if cells.mask is None:
@@ -228,15 +243,18 @@ class Context(Graph):
         self.expand(self.store(self._merged(keys), flat, cells.key_index))
         return self._heads_of(keys, width, heads)
 
-    def _store(self, cells: Cells, shape: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        keys = self.store_keys(cells, key, self.batch.key)
+    def _values(self, cells: Cells, shape: Attention) -> Tensor:
+        """Return the current layer's cached values; transposed ones are as wide as the widest of any layer."""
         width = shape.kv_heads * shape.value
         stored = max(width, cells.widest) if self.batch.transposed else width
-        values = self.stored(self.batch.value, stored, cells.cells, self.batch.streams)
+        return self.stored(self.batch.value, stored, cells.cells, self.batch.streams)
+
+    def _store(self, cells: Cells, shape: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        keys = self.store_keys(cells, key, self.batch.key)
+        values, width = self._values(cells, shape), shape.kv_heads * shape.value
+        stored = values.ne[0]
         if cells.value_index is None:
-            cells.value_index = self.given(
-                I64, self.tokens * (max(width, cells.widest) if self.batch.transposed else 1)
-            )
+            cells.value_index = self.given(I64, self.tokens * (stored if self.batch.transposed else 1))
         if not self.batch.transposed:
             flat = self.view(value, (width, self.tokens), (4, value.nb[2]))
             self.expand(self.store(self._merged(values), flat, cells.value_index))
@@ -247,10 +265,14 @@ class Context(Graph):
             flat = Tensor("pad", F32, (stored, self.tokens, 1, 1), (flat,))
         single = self.reshape(values, 1, values.elements)
         self.expand(self.store(single, self.reshape(flat, 1, flat.elements), cells.value_index))
-        size, row = self.batch.value.size, values.type.row(cells.cells)
-        strides = (size, row * shape.value, row, row * stored)
-        view = self.view(values, (cells.cells, shape.kv_heads, shape.value, self.batch.streams), strides)
-        return keys, view
+        return keys, self._transposed(values, shape.value, shape.kv_heads)
+
+    def _transposed(self, values: Tensor, width: int, heads: int) -> Tensor:
+        """Return transposed values as heads."""
+        stored, cells, streams = values.ne[:3]
+        row = values.type.row(cells)
+        strides = (values.type.size, row * width, row, row * stored)
+        return self.view(values, (cells, heads, width, streams), strides)
 
     def _merged(self, cache: Tensor) -> Tensor:
         if cache.ne[2] == 1:

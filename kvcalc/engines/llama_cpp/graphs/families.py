@@ -188,6 +188,7 @@ _BY_NAME: dict[str, Family] = {
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3": replace(_GEMMA2, head_norm="rms_norm", soft_cap=False, logits=()),
+    "gemma4": Family(embedding_scale="behind", late_outputs=True, logits=_CAPPED),
     "gpt_oss": Family(
         qkv_bias=True, out_bias=True, sinks=True, late_outputs=True, kept_residual=True,
         routing=Routing(gate="chosen", normed=False, router_bias=True),

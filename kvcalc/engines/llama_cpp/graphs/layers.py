@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.graphs.shapes import Attention, Cells
     from kvcalc.engines.llama_cpp.graphs.tensors import Tensor
 
-__all__ = ["attend", "deepstacked", "experts", "layer", "mlp", "picked"]
+__all__ = ["attend", "chosen_experts", "deepstacked", "experts", "layer", "mlp", "picked", "summed_experts"]
 
 # Experts of the models that choose among groups of them.
 _GROUPED_EXPERTS = 256
@@ -166,7 +166,7 @@ def _mixture(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) 
 def experts(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) -> Tensor:
     """Return the sum of the chosen experts (``build_moe_ffn``)."""
     count, used, tokens = mixture.experts, mixture.experts_per_token, current.ne[1]
-    chosen, weights = _chosen(ctx, routing, current, mixture)
+    chosen, weights = chosen_experts(ctx, routing, current, mixture)
     hidden = current.ne[0]
     current = ctx.reshape(current, hidden, 1, tokens)
     if routing.before:
@@ -174,7 +174,13 @@ def experts(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) -
     outputs = _inside(ctx, current, chosen, mixture, count)
     if not routing.before:
         outputs = ctx.like("mul", outputs, weights)
+    return summed_experts(ctx, outputs, used)
+
+
+def summed_experts(ctx: Context, outputs: Tensor, used: int) -> Tensor:
+    """Return the sum of each token's experts."""
     ctx.expand(outputs)
+    hidden, tokens = outputs.ne[0], outputs.ne[2]
     parts = [ctx.view(outputs, (hidden, tokens), (4, outputs.nb[2])) for _ in range(used)]
     for part in parts:
         ctx.expand(part)
@@ -198,7 +204,7 @@ def _inside(ctx: Context, current: Tensor, chosen: Tensor, mixture: Mixture, cou
     return product("ffn_down_exps", inner, hidden)
 
 
-def _chosen(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+def chosen_experts(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
     """Return the places and the weights of each token's experts."""
     count, used, tokens = mixture.experts, mixture.experts_per_token, current.ne[1]
     scores = ctx.matmul(ctx.weight("ffn_gate_inp", ctx.hidden, count), current)

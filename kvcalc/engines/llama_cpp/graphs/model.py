@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.model import Chunked, Full, Latent, Mixture, Sliding, State
+from kvcalc.core.model import Chunked, Full, Latent, Mixture, Shared, Sliding, State
 from kvcalc.engines.llama_cpp.architectures import architecture_key
 from kvcalc.engines.llama_cpp.graphs.context import Context
 from kvcalc.engines.llama_cpp.graphs.families import DEEPSEEK_V2, DEEPSEEK_V3, FAMILIES, Family
+from kvcalc.engines.llama_cpp.graphs.gemma import gemma4_layer, per_layer_inputs
 from kvcalc.engines.llama_cpp.graphs.latent import latent
 from kvcalc.engines.llama_cpp.graphs.layers import attend, deepstacked, layer, mlp, picked
 from kvcalc.engines.llama_cpp.graphs.recurrent import Recurrence, gated_attention, recurrent
@@ -96,8 +97,9 @@ def check_described(model: ModelProfile) -> None:
     Raises:
         UnsupportedError: layers that no described architecture has.
     """
-    known = architecture_key(model.architecture) in FAMILIES
-    plain = all(isinstance(mixer, _PLAIN if not known else (*_PLAIN, State, Latent)) for mixer in model.mixers)
+    key = architecture_key(model.architecture)
+    kinds = (*_PLAIN, State, Latent) if key in FAMILIES else _PLAIN
+    plain = all(isinstance(mixer, kinds) or (key == "gemma4" and isinstance(mixer, Shared)) for mixer in model.mixers)
     if not plain or model.encoder is not None or not all(block.mixers for block in model.block_counts):
         raise UnsupportedError(f"the compute buffers of {model.architecture[:60]} in llama.cpp are not described")
 
@@ -139,6 +141,7 @@ class _Builder:
     def build(self, order: Sequence[int]) -> Graph:
         ctx, family = self.ctx, self.family
         current = self._embedded()
+        self._add_inputs(current)
         last = len(self.plan.layers) - 1
         for number in order:
             ctx.layer = number
@@ -149,6 +152,15 @@ class _Builder:
         if family.kept_residual:
             current.kept = True
         return self._headed(current)
+
+    def _add_inputs(self, current: Tensor) -> None:
+        """Add the inputs that each layer gets beside the hidden state (Gemma 4)."""
+        table = next((table for table in self.model.embeddings if table.name == "per_layer"), None)
+        self.inputs = None
+        if table is not None:
+            rows, layers = max(table.rows, self.model.embeddings[0].rows), self.model.layers
+            width = table.width // layers
+            self.inputs = per_layer_inputs(self.ctx, current, rows=rows, width=width, layers=layers)
 
     def _embedded(self) -> Tensor:
         ctx, family, model = self.ctx, self.family, self.model
@@ -193,6 +205,8 @@ class _Builder:
         mixer = block.mixers[0]
         if isinstance(mixer, Latent):
             return self._latent_layer(block, mixer, current, last=last)
+        if self.key == "gemma4":
+            return self._gemma4_layer(block, shape, current)
         return layer(
             self.ctx,
             self.family,
@@ -226,6 +240,19 @@ class _Builder:
         if rope == "windowed":
             return shape.window is not None or "swa" not in self.caches
         return rope == "all" or (rope == "three of four" and (number + 1) % _FOUR != 0)
+
+    def _gemma4_layer(self, block: Block, shape: Layer, current: Tensor) -> Tensor:
+        own = sum(layer_.stored for layer_ in self.plan.layers)
+        return gemma4_layer(
+            self.ctx,
+            block,
+            current,
+            shape=self._heads(shape),
+            cells=self._cells(shape),
+            factors=self.plan.factors if shape.window is None else 0,
+            source=own - (1 if shape.window is None else 2),
+            inputs=self.inputs,
+        )
 
     def _latent_layer(self, block: Block, mixer: Latent, current: Tensor, *, last: bool) -> Tensor:
         ctx, residual = self.ctx, current

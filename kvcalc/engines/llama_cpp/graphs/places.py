@@ -13,6 +13,7 @@ from kvcalc.engines.llama_cpp.graphs.scheduler import Backends
 from kvcalc.engines.llama_cpp.graphs.shapes import Homes
 from kvcalc.engines.llama_cpp.graphs.tensors import F32, Type
 from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.weights import FIRST_LAYER_TENSORS, INPUT_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -116,12 +117,14 @@ class Places:
 
     def _found(self, layer: int | None, name: str) -> tuple[int | None, Weight | None]:
         """Return the place of a weight, and the file's tensor; a tied head is the table's."""
-        stored = name if name.endswith(".bias") else f"{name}.weight"
+        stored = name if name.endswith((".bias", ".scale")) else f"{name}.weight"
         home = self.placement.output if layer is None else self.placement.layers[layer]
         if layer is not None:
             stored = f"blk.{layer}.{stored}"
-        elif name in (_TABLE, "position_embd"):
+        elif stored in INPUT_TENSORS:
             home = HOST
+        elif name.startswith(FIRST_LAYER_TENSORS):
+            home = self.placement.layers[0]
         elif name == "output" and stored not in self.weights.it:
             stored = f"{_TABLE}.weight"
         return self.placement.of_tensor(stored, home), self.weights.it.get(stored)
