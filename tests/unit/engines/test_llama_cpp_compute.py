@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import kvcalc
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, State, Table
+from kvcalc.core.provenance import Source
 from kvcalc.engines.llama_cpp import LlamaCppOptions
 from kvcalc.engines.llama_cpp.backends import BACKENDS, MEMORY, Backend
 from kvcalc.engines.llama_cpp.compute import ComputeBytes, compute_bytes
@@ -205,10 +208,23 @@ def test_a_plain_architecture_without_a_description_is_an_estimate():
             weights=(),
             backends=[MEMORY],
         )
-        for model in (_model("llama", plain), _model("arcee", plain))
+        for model in (_model("llama", plain), _model("maincoder", plain))
     )
     assert (known.exact, other.exact) == (True, False)
     assert known.devices == other.devices
+
+
+def test_files_of_glm_without_layers_that_predict_get_the_positions_of_a_model_that_sees():
+    plain = Full(heads=8, kv_heads=2, head_dim=128)
+    source = Source(kind="model_config", note="glm.gguf")
+    hosts = []
+    for layers in (0, 1):
+        model = replace(_model("glm4moe", plain), sources={"file": source}, prediction_layers=layers)
+        placement = place(PlacementOptions(), layers=4 + layers, free_bytes=[2**33])
+        answer = compute_bytes(model, placement, LlamaCppOptions(context=4096), weights=(), backends=[MEMORY])
+        assert answer.exact is (layers == 1)
+        hosts.append(answer.host)
+    assert hosts[0] - hosts[1] == 3 * 512 * 4
 
 
 def test_recurrent_layers_of_an_undescribed_architecture_are_refused():

@@ -70,6 +70,8 @@ def family_of(model: ModelProfile) -> Family:
     """Return the architecture of a model; Llama's for one that is not described."""
     family = FAMILIES.get(architecture_key(model.architecture), Family())
     mixtures = [block.mlp for block in model.block_counts if isinstance(block.mlp, Mixture)]
+    if _may_see(model):
+        return replace(family, per_token=_SECTIONS)
     if family.routing == DEEPSEEK_V2 and mixtures and mixtures[0].experts >= _V3_EXPERTS:
         return replace(family, routing=DEEPSEEK_V3)
     untied = model.head is not None and not model.head.tied
