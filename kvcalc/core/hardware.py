@@ -91,6 +91,7 @@ class HardwareProfile:
         memory_bytes: memory as the driver reports it (``nvidia-smi``), where known.
         runtime_memory_bytes: memory as a program sees it (CUDA's or HIP's total), where known: what engines divide.
         runtime_memory_shares: share of a unified memory that the GPU may fill, by the memory's size.
+        unified_memory: whether its memory is the host's, too.
         last_level_cache_bytes: largest cache in front of the memory.
         links: ``scale_up`` (NVLink and the like) and ``scale_out`` (network or PCIe).
         board_power_w: rated power.
@@ -112,6 +113,7 @@ class HardwareProfile:
     memory_bytes: int | None = None
     runtime_memory_bytes: int | None = None
     runtime_memory_shares: tuple[MemoryShare, ...] = ()
+    unified_memory: bool = False
     last_level_cache_bytes: int | None = None
     links: Mapping[str, Link] = field(default_factory=dict)
     board_power_w: float | None = None

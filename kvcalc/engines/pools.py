@@ -107,18 +107,7 @@ def _llama_cpp(
             hint="ask for one GPU, or use --engine vllm",
             parameter="gpus",
         )
-    asked = llama_cpp.LlamaCppOptions(
-        parallel=options.parallel,
-        kv_unified=options.kv_unified,
-        cache_type_k=options.cache_type_k or formats.key.name,
-        cache_type_v=options.cache_type_v or formats.value.name,
-        swa_full=options.swa_full,
-        batch=options.batch_size,
-        ubatch=options.ubatch,
-        flash_attn=options.flash_attn,
-        # a head's rejected tokens are taken back from the states; those of a model or of n-grams are computed again
-        rollback_tokens=max(options.n_rs_seq, draft.tokens if draft is not None and draft.is_head else 0),
-    )
+    asked = llama_cpp.asked_options(formats, options, draft)
     return Preallocated(
         name=f"llama.cpp {llama_cpp.VERSION}{f' by {options.front}' if options.front else ''}",
         model=model,

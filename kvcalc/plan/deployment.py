@@ -42,6 +42,7 @@ __all__ = [
     "parallel_sizes",
     "rank_tokens",
     "rank_weights",
+    "sequence_tokens",
     "share_experts",
     "started",
     "trained_context",
@@ -186,6 +187,25 @@ def asked_context(deployment: Deployment, context: int | None) -> int | None:
     if context == 0 and deployment.served_by == "llama.cpp":
         return trained_context(deployment.model)
     return context
+
+
+def sequence_tokens(deployment: Deployment, context: int | None) -> int:
+    """Return the tokens of each sequence that a question about memory is asked at.
+
+    Those that are asked for; else llama.cpp's own length where it is given, or the smaller of 4,096 and the longest.
+
+    Raises:
+        InputError: more than the engine's longest sequence, or the trained context of a model without one.
+    """
+    own = deployment.options.max_model_len
+    tokens = asked_context(deployment, context)
+    if tokens is None:
+        usual = usual_context(deployment)
+        whole = own if deployment.options.ctx_size is not None else None
+        return whole or min(usual, own or usual)
+    if own is not None and tokens > own:
+        raise InputError(f"context {tokens} is longer than max-model-len {own}", parameter="context")
+    return tokens
 
 
 def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
 from kvcalc.core.units import counted
 from kvcalc.plan.arrangements import MAX_GPUS, candidates, flags_of, is_practical
 from kvcalc.plan.deployment import (
-    asked_context,
     check_batch,
     check_context,
     logical_cache,
+    sequence_tokens,
     started,
-    usual_context,
     usual_context_notes,
 )
 from kvcalc.plan.formats import format_names
@@ -65,25 +64,6 @@ def longest_length(deployment: Deployment, tokens: int, *, asked: bool) -> int:
     start = deployment.start()
     limit = start.context_limit
     return tokens if asked or limit is None or not start.takes_limit else max(limit, tokens)
-
-
-def sequence_tokens(deployment: Deployment, context: int | None) -> int:
-    """Return the tokens of each sequence that a question about memory is asked at.
-
-    Those that are asked for; else llama.cpp's own length where it is given, or the smaller of 4,096 and the longest.
-
-    Raises:
-        InputError: more than the engine's longest sequence, or the trained context of a model without one.
-    """
-    own = deployment.options.max_model_len
-    tokens = asked_context(deployment, context)
-    if tokens is None:
-        usual = usual_context(deployment)
-        whole = own if deployment.options.ctx_size is not None else None
-        return whole or min(usual, own or usual)
-    if own is not None and tokens > own:
-        raise InputError(f"context {tokens} is longer than max-model-len {own}", parameter="context")
-    return tokens
 
 
 def fit_report(

@@ -130,6 +130,7 @@ class HardwareDocument(BaseModel):
     runtime_memory_shares: list[MemoryShare] = Field(default_factory=list)
     memory_label_bytes: Rate
     memory_bandwidth_bytes_per_s: Rate
+    unified_memory: bool = False
     last_level_cache_bytes: Size | None = None
     peak_flop_per_s: Annotated[dict[Peak, Rate], Field(min_length=1)]
     links: dict[Literal["scale_up", "scale_out"], Link] = Field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.readers import count_from_zero, memory
 from kvcalc.questions.declared import Answer, param
 from kvcalc.questions.groups import BATCH, ENGINE, GPU_OR_NONE, KV_MEMORY, MODEL, Drafting, Engine, Run
+from kvcalc.questions.local import Local
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.fit import FitReport
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["Fit", "fit"]
 
 
-class Fit(Drafting, Engine, Run):
+class Fit(Local, Drafting, Engine, Run):
     """Does it fit: the memory budget, the largest batch and context, the fewest GPUs.
+
+    With --device, llama.cpp's placement on unlike devices and the host: bytes of each, and the command.
 
     Example: kvcalc fit --model llama3.1-8b --gpu rtx-4090 --context 8192 --max-model-len 8192
     """
@@ -38,6 +41,9 @@ class Fit(Drafting, Engine, Run):
 
     def answer(self) -> Answer:
         """Return whether it fits."""
+        if self.is_local:
+            deployment = self.local_deployment()
+            return Answer(self.placed_report(deployment, context=self.context, batch=self.batch))
         deployment = self.drafted(self.deployment(), self.kv_dtype)
         report = fit(
             deployment,

@@ -8,6 +8,7 @@ from kvcalc.core.readers import count_from_zero
 from kvcalc.questions.declared import Answer, param
 from kvcalc.questions.explaining import explain
 from kvcalc.questions.groups import BATCH, ENGINE_NAMES, MODEL, Engine, Run
+from kvcalc.questions.local import Local
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.size import SizeReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Size", "size"]
 
 
-class Size(Engine, Run):
+class Size(Local, Engine, Run):
     """Bytes of the KV cache per token, per sequence and in total, and of the weights.
 
     Example: kvcalc size --model llama2-70b --context 8000 --batch 32
@@ -36,6 +37,12 @@ class Size(Engine, Run):
 
     def answer(self) -> Answer:
         """Return the bytes."""
+        if self.is_local:
+            from kvcalc.plan.local.memory import with_places
+
+            deployment = self.local_deployment()
+            placed = self.placed_report(deployment, context=self.context, batch=self.batch, together=True)
+            return Answer(with_places(size(deployment, context=self.context, batch=self.batch), placed))
         deployment = self.deployment()
         report = size(deployment, context=self.context, batch=self.batch)
         return Answer(report, lambda: explain("size", deployment, context=self.context, batch=self.batch))

@@ -91,6 +91,43 @@ def test_weights_and_context_of_a_catalogue_model_are_exact_on_every_device(name
     assert wrong(kvcalc.load_model(name).text_only(), "q4_k_m", cases) == []
 
 
+ASKED = {
+    "-c": "ctx_size", "-ngl": "gpu_layers", "-ts": "tensor_split", "-sm": "split_mode", "-ncmoe": "n_cpu_moe",
+    "-ctk": "cache_type_k", "-ctv": "cache_type_v", "-fa": "flash_attn", "-ub": "ubatch", "-b": "batch_size",
+    "-np": "parallel",
+}  # fmt: skip
+FLAGS = {"-cmoe": ("cpu_moe", True), "-nkvo": ("kv_offload", False), "--swa-full": ("swa_full", True)}
+
+
+def asked_of(arguments: str) -> dict[str, Any]:
+    """The same options, as parameters of the question."""
+    words = iter(arguments.split())
+    return dict((ASKED[word], next(words)) if word in ASKED else FLAGS[word] for word in words)
+
+
+@pytest.mark.parametrize("name", ["yi-34b", "gpt-oss-120b", "falcon-h1-0.5b"])
+def test_the_question_gives_the_bytes_of_every_device(name: str) -> None:
+    for arguments, gib, truth in SLIM[name]:
+        given = {"model": name, "weights": "q4_k_m", "device": [f"{size}GiB" for size in gib]} | asked_of(arguments)
+        report = kvcalc.ask("fit", given)
+        used = [0] if "-sm none" in arguments else range(len(gib))
+        places = [*(report.devices[index] for index in used), report.host]
+        assert [[each.weight_bytes, each.context_bytes] for each in places] == [each[:2] for each in truth], arguments
+
+
+@full_only
+def test_what_llama_cpp_refuses_is_refused() -> None:
+    assert FULL is not None
+    lines = (FULL / "llamacpp" / "refused.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3
+    for case in map(json.loads, lines):
+        model = str(FULL / "llamacpp" / "headers" / f"{case['file']}.gguf")
+        given = asked_of(" ".join(case["args"]))
+        devices = [f"{size}B" for size in case["devices_bytes"]]
+        with pytest.raises(kvcalc.InputError, match="whose blocks are 32"):
+            kvcalc.ask("fit", {"model": model, "device": devices} | given)
+
+
 @full_only
 def test_all_cases_are_there() -> None:
     assert (sum(map(len, CASES.values())), len(CASES)) == (1101, 69)

@@ -138,6 +138,12 @@ WITHOUT_UNIT = {
     "KvCacheStep.shapes",
     "KvCacheStep.shapes_without",
     "PagingReport.more_requests",
+    # options of llama.cpp under their own names
+    "PlacementChoice.tensor_split",
+    "PlacementChoice.n_cpu_moe",
+    "PlacementChoice.main_gpu",
+    "PlacementChoice.copies",
+    "LocalReport.parallel",
     "SharingEvent.tables",
     "SpeculationDraft.mean_tokens_per_pass",
     "SpeculationDraft.quality",

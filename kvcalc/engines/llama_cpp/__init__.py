@@ -16,7 +16,7 @@ from kvcalc.engines.llama_cpp.layout import (
     layout,
     option_notes,
 )
-from kvcalc.engines.llama_cpp.options import CACHE_TYPES, MAX_SEQUENCES, VERSION, LlamaCppOptions
+from kvcalc.engines.llama_cpp.options import CACHE_TYPES, MAX_SEQUENCES, VERSION, LlamaCppOptions, asked_options
 
 __all__ = [
     "CACHE_TYPES",
@@ -27,6 +27,7 @@ __all__ = [
     "LlamaCppMemory",
     "LlamaCppOptions",
     "RecurrentState",
+    "asked_options",
     "layout",
     "option_notes",
 ]

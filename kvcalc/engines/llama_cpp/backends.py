@@ -44,7 +44,7 @@ class Backend:
 
 CPU = Backend(name="cpu", device="CPU", alignment=32)
 # A device of which only the memory is known: rows as CUDA's, reached without pinned buffers of the host.
-MEMORY = Backend(name="memory", device="GPU", alignment=32, row=512)
+MEMORY = Backend(name="memory", device="CUDA", alignment=32, row=512)
 # Back ends by the vendor of the card.
 BACKENDS = {
     "nvidia": Backend(name="cuda", device="CUDA", alignment=128, row=512, pins_host=True),

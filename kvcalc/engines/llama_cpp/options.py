@@ -12,8 +12,19 @@ from kvcalc.core.workload import Formats
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format
+    from kvcalc.engines.drafts import Draft
+    from kvcalc.engines.options import EngineOptions
 
-__all__ = ["CACHE_TYPES", "MAX_SEQUENCES", "VERSION", "ContextSizes", "LlamaCppOptions", "context_sizes", "padded"]
+__all__ = [
+    "CACHE_TYPES",
+    "MAX_SEQUENCES",
+    "VERSION",
+    "ContextSizes",
+    "LlamaCppOptions",
+    "asked_options",
+    "context_sizes",
+    "padded",
+]
 
 VERSION = "0c1e57098bba"
 
@@ -108,6 +119,28 @@ class ContextSizes:
     n_ctx_seq: int
     n_ubatch: int
     streams: int
+
+
+def asked_options(formats: Formats, options: EngineOptions, draft: Draft | None = None) -> LlamaCppOptions:
+    """Return the options of a context but for its length, as a user gives them.
+
+    Args:
+        formats: formats that it runs in.
+        options: what the user says of the engine.
+        draft: layers that draft for the model.
+    """
+    return LlamaCppOptions(
+        parallel=options.parallel,
+        kv_unified=options.kv_unified,
+        cache_type_k=options.cache_type_k or formats.key.name,
+        cache_type_v=options.cache_type_v or formats.value.name,
+        swa_full=options.swa_full,
+        batch=options.batch_size,
+        ubatch=options.ubatch,
+        flash_attn=options.flash_attn,
+        # a head's rejected tokens are taken back from the states; those of a model or of n-grams are computed again
+        rollback_tokens=max(options.n_rs_seq, draft.tokens if draft is not None and draft.is_head else 0),
+    )
 
 
 def padded(size: int) -> int:

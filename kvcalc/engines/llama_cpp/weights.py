@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import ceil
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import FORMATS
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats
     from kvcalc.engines.llama_cpp.backends import Backend
     from kvcalc.engines.llama_cpp.placement import Placement
 
@@ -89,17 +91,22 @@ def all_layers(model: ModelProfile) -> int:
     return geometry(model).layers if not model.is_gguf else model.layers + model.prediction_layers
 
 
-def model_weights(model: ModelProfile, recipe: str | None, *, imatrix: bool = False) -> tuple[Weight, ...]:
+def model_weights(
+    model: ModelProfile, recipe: str | None, *, imatrix: bool = False, formats: Formats | None = None
+) -> tuple[Weight, ...]:
     """Return the tensors of a model's file and their types.
 
     Args:
         model: the model; its towers are left out.
         recipe: the recipe its file is made by; none for a file as it is.
         imatrix: whether it is made with an importance matrix.
+        formats: formats of a model's parts, where it has neither a file nor a recipe.
 
     Raises:
         UnsupportedError: a model whose tensors are not known.
     """
+    if recipe is None and not model.file_tensors and formats is not None:
+        return tuple(_formatted(tensor, formats) for tensor in gguf_tensors(model))
     return _model_weights(Same(model), recipe, imatrix)
 
 
@@ -114,6 +121,14 @@ def _model_weights(same: Same[ModelProfile], recipe: str | None, imatrix: bool) 
     tensors = gguf_tensors(model)
     types = tensor_types(recipe or "bf16", geometry(model), tensors, imatrix=imatrix)
     return tuple(Weight(each, types[each.name], tensor_bytes(each, types[each.name])) for each in tensors)
+
+
+def _formatted(tensor: GgufTensor, formats: Formats) -> Weight:
+    """Return a tensor in the format of its part; what no recipe quantises keeps its own."""
+    if not tensor.quantised:
+        return Weight(tensor, tensor.kept, tensor_bytes(tensor, tensor.kept))
+    form = formats.of(tensor.part)
+    return Weight(tensor, form.name, ceil(form.bytes(tensor.elements)))
 
 
 def place_weights(

@@ -13,8 +13,7 @@ from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
 from kvcalc.core.units import counted
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import check_batch, check_context, started
-from kvcalc.plan.fit import sequence_tokens
+from kvcalc.plan.deployment import check_batch, check_context, sequence_tokens, started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import BudgetTerms
 from kvcalc.plan.solve.question import NO_TARGETS, Drafting, Question, Targets, Trial

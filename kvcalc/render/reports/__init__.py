@@ -25,6 +25,7 @@ _MODULES = {
     "kvcalc.decode": "speed",
     "kvcalc.devices": "machine",
     "kvcalc.fit": "fit",
+    "kvcalc.fit_devices": "local",
     "kvcalc.levers": "levers",
     "kvcalc.prefill": "speed",
     "kvcalc.quants": "size.quants",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.reports.local import LocalSizeReport
 from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import facts, formats_text, grid, heading, note_lines
@@ -58,8 +59,18 @@ def parts(report: SizeReport) -> list[Part]:
         *_affine(report),
         Text(),
         *_size_grid(report),
+        *_places(report),
         *note_lines((*(report.assumed,) * bool(report.assumed), *report.notes)),
     ]
+
+
+def _places(report: SizeReport) -> list[Part]:
+    """Return the table of devices and host, where they were named."""
+    if not isinstance(report, LocalSizeReport):
+        return []
+    from kvcalc.render.reports.local import command_lines, places_grid
+
+    return [Text(), heading("On each device"), places_grid(report), *command_lines(report.command)]
 
 
 def _within(report: SizeReport) -> list[Mapping[str, float]]:

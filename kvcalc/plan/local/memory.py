@@ -1,0 +1,275 @@
+"""Bytes of a model on each device and the host for a placement, and whether the memories hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes, PlacementChoice
+from kvcalc.core.units import bytes_text
+from kvcalc.engines.llama_cpp import VERSION, layout, option_notes
+from kvcalc.engines.llama_cpp.compute import compute_bytes
+from kvcalc.engines.llama_cpp.devices import place_context
+from kvcalc.engines.llama_cpp.placement import HOST, PlacementOptions, place
+from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
+from kvcalc.plan.local.command import override_texts, server_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.size import SizeReport
+    from kvcalc.engines.llama_cpp.options import LlamaCppOptions
+    from kvcalc.engines.llama_cpp.placement import Placement
+    from kvcalc.engines.llama_cpp.weights import Weight
+    from kvcalc.plan.local.setup import LocalSetup
+
+__all__ = ["LocalMemory", "local_memory", "local_report", "with_places"]
+
+_EXACT, _ESTIMATE = "exact", "estimate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalMemory:
+    """Bytes by place: devices by index, the host under none.
+
+    Args:
+        placement: the placement.
+        weights: weights, without those that the CPU repacks.
+        context: caches and states.
+        compute: compute buffers; none where they are not known.
+        repacked_bytes: weights on the host that the CPU repacks into a buffer of its own.
+        is_exact: whether compute buffers are those of the engine to the byte.
+    """
+
+    placement: Placement
+    weights: Mapping[int | None, int]
+    context: Mapping[int | None, int]
+    compute: Mapping[int | None, int] | None = None
+    repacked_bytes: int = 0
+    is_exact: bool = False
+
+    def total(self, home: int | None) -> int:
+        """Return all bytes of a device or the host."""
+        compute = 0 if self.compute is None else self.compute[home]
+        repacked = self.repacked_bytes if home is HOST else 0
+        return self.weights[home] + self.context[home] + compute + repacked
+
+
+def local_memory(setup: LocalSetup, options: PlacementOptions) -> LocalMemory:
+    """Return the bytes of each device and the host for llama.cpp's options, all models together.
+
+    Args:
+        setup: model, context and machine.
+        options: the options of the placement.
+
+    Raises:
+        InputError: options that llama.cpp refuses.
+        UnsupportedError: a model whose memory is not described.
+    """
+    memory = _of_model(setup, setup.model, setup.weights, setup.context, options)
+    if setup.draft is not None:
+        alike = PlacementOptions(
+            tensor_split=options.tensor_split, split_mode=options.split_mode, main_gpu=options.main_gpu
+        )
+        second = setup.draft
+        memory = _together(memory, _of_model(setup, second.model, second.weights, second.context, alike))
+    if setup.projector_bytes:
+        home = next(iter(memory.placement.used), HOST)
+        memory = _with_weights(memory, home, setup.projector_bytes)
+    return memory
+
+
+def _of_model(
+    setup: LocalSetup,
+    model: ModelProfile,
+    weights: tuple[Weight, ...],
+    context: LlamaCppOptions,
+    options: PlacementOptions,
+) -> LocalMemory:
+    free = [device.free_bytes for device in setup.devices]
+    backends = [device.backend for device in setup.devices]
+    placement = place(options, layers=all_layers(model), free_bytes=free)
+    placed = place_weights(model, weights, placement, backends)
+    try:
+        buffers = compute_bytes(model, placement, context, weights=weights, backends=backends)
+    except UnsupportedError:
+        buffers = None
+    compute: dict[int | None, int] | None = None
+    if buffers is not None:
+        compute = {**dict(enumerate(buffers.devices)), HOST: buffers.host}
+    return LocalMemory(
+        placement=placement,
+        weights=placed.by_place,
+        context=place_context(layout(model, context), placement, backends),
+        compute=compute,
+        repacked_bytes=placed.repacked_bytes,
+        is_exact=buffers is not None and buffers.exact,
+    )
+
+
+def _together(first: LocalMemory, second: LocalMemory) -> LocalMemory:
+    compute = None
+    if first.compute is not None and second.compute is not None:
+        compute = {home: size + second.compute[home] for home, size in first.compute.items()}
+    return LocalMemory(
+        placement=first.placement,
+        weights={home: size + second.weights[home] for home, size in first.weights.items()},
+        context={home: size + second.context[home] for home, size in first.context.items()},
+        compute=compute,
+        repacked_bytes=first.repacked_bytes + second.repacked_bytes,
+        is_exact=first.is_exact and second.is_exact,
+    )
+
+
+def _with_weights(memory: LocalMemory, home: int | None, size: int) -> LocalMemory:
+    return LocalMemory(
+        placement=memory.placement,
+        weights={place: held + (size if place == home else 0) for place, held in memory.weights.items()},
+        context=memory.context,
+        compute=memory.compute,
+        repacked_bytes=memory.repacked_bytes,
+        is_exact=memory.is_exact,
+    )
+
+
+def local_report(setup: LocalSetup, options: PlacementOptions) -> LocalReport:
+    """Return the bytes of a model on each place, and whether they fit.
+
+    Args:
+        setup: model, context and machine.
+        options: the options of the placement.
+
+    Raises:
+        InputError: options that llama.cpp refuses.
+        UnsupportedError: a model whose memory is not described.
+    """
+    memory = local_memory(setup, options)
+    devices = tuple(_device(setup, memory, index) for index in range(len(setup.devices)))
+    host = _host(setup, memory, devices)
+    reason = _reason(setup, devices, host)
+    known = memory.compute is not None
+    return LocalReport(
+        model=setup.model.name,
+        engine=f"llama.cpp {VERSION}",
+        weights=setup.format,
+        context=setup.context.context // setup.context.parallel,
+        parallel=setup.context.parallel,
+        fits=not reason,
+        reason=reason,
+        devices=devices,
+        host=host,
+        placement=_choice(setup, options, memory.placement),
+        command=server_command(setup, options, memory.placement),
+        compute=(_EXACT if memory.is_exact else _ESTIMATE) if known else "",
+        notes=(*setup.notes, *option_notes(setup.model, setup.context), *_notes(setup, memory, host)),
+    )
+
+
+def with_places(report: SizeReport, placed: LocalReport) -> LocalSizeReport:
+    """Return a size report with the bytes of each place of a machine."""
+    own = {each.name: getattr(report, each.name) for each in fields(report)}
+    own["notes"] = tuple(dict.fromkeys((*report.notes, *placed.notes)))
+    return LocalSizeReport(
+        **own, devices=placed.devices, host=placed.host, placement=placed.placement, command=placed.command
+    )
+
+
+def _device(setup: LocalSetup, memory: LocalMemory, index: int) -> PlaceBytes:
+    device = setup.devices[index]
+    total = memory.total(index)
+    homes = (*memory.placement.layers, memory.placement.output)
+    return PlaceBytes(
+        name=device.name,
+        memory_bytes=device.memory_bytes,
+        used_bytes=device.used_bytes,
+        overhead_bytes=device.overhead_bytes,
+        layers=homes.count(index),
+        weight_bytes=memory.weights[index],
+        context_bytes=memory.context[index],
+        compute_bytes=None if memory.compute is None else memory.compute[index],
+        reserved_bytes=total,
+        fits=total <= device.free_bytes,
+        bandwidth_bytes_per_s=None if device.hardware is None else device.hardware.memory_bandwidth_bytes_per_s,
+        link_bytes_per_s=None if device.link is None else device.link.bytes_per_s,
+    )
+
+
+def _host(setup: LocalSetup, memory: LocalMemory, devices: Sequence[PlaceBytes]) -> PlaceBytes:
+    """Return the host; a unified memory holds what its devices take, too."""
+    host, placement = setup.host, memory.placement
+    total = memory.total(HOST)
+    pairs = list(zip(setup.devices, devices, strict=True))
+    shared = sum(
+        taken.reserved_bytes + device.used_bytes + device.overhead_bytes for device, taken in pairs if device.is_unified
+    )
+    moved = {
+        weight.tensor.layer
+        for weight in setup.weights
+        if "_exps." in weight.name and placement.layers[weight.tensor.layer] is not HOST
+        and placement.of_tensor(weight.name, placement.layers[weight.tensor.layer]) is HOST
+    }  # fmt: skip
+    room = None if host.memory_bytes is None else host.memory_bytes - host.used_bytes - shared
+    return PlaceBytes(
+        name=host.name,
+        memory_bytes=host.memory_bytes,
+        used_bytes=host.used_bytes,
+        layers=(*placement.layers, placement.output).count(HOST),
+        expert_layers=len(moved),
+        weight_bytes=memory.weights[HOST],
+        repacked_bytes=memory.repacked_bytes,
+        context_bytes=memory.context[HOST],
+        compute_bytes=None if memory.compute is None else memory.compute[HOST],
+        reserved_bytes=total,
+        fits=None if room is None else total <= room,
+        bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
+    )
+
+
+def _reason(setup: LocalSetup, devices: Sequence[PlaceBytes], host: PlaceBytes) -> str:
+    for device, taken in zip(setup.devices, devices, strict=True):
+        if not taken.fits:
+            return f"{device.name} needs {bytes_text(taken.reserved_bytes)} of {bytes_text(device.free_bytes)} free"
+    if host.fits is False and host.memory_bytes is not None:
+        shared = " and shares them with its devices" if any(device.is_unified for device in setup.devices) else ""
+        free = bytes_text(host.memory_bytes - host.used_bytes)
+        return f"{host.name} needs {bytes_text(host.reserved_bytes)} of {free}{shared}"
+    return ""
+
+
+def _choice(setup: LocalSetup, options: PlacementOptions, placement: Placement) -> PlacementChoice:
+    return PlacementChoice(
+        gpu_layers=placement.gpu_layers,
+        all_layers=setup.layers + 1,
+        tensor_split=options.tensor_split,
+        n_cpu_moe=options.n_cpu_moe,
+        cpu_moe=options.cpu_moe,
+        overrides=override_texts(setup, options.overrides),
+        split_mode=options.split_mode,
+        main_gpu=options.main_gpu,
+        kv_offload=options.kv_offload,
+        copies=placement.copies,
+    )
+
+
+def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str]:
+    notes = []
+    if memory.compute is None:
+        notes.append("compute buffers of this architecture are not known: usually some hundred MiB on each device")
+    elif not memory.is_exact:
+        notes.append("compute buffers are estimated: the graph of this architecture is not described")
+    if memory.placement.pipeline_parallel:
+        notes.append(f"pipeline parallelism: devices keep {memory.placement.copies} copies of their inputs")
+    if host.repacked_bytes:
+        notes.append(
+            f"the CPU repacks {bytes_text(host.repacked_bytes)} of the host's weights into a buffer of its own "
+            "(CPU_REPACK), which llama.cpp's own tables of memory leave out"
+        )
+    if host.memory_bytes is None:
+        notes.append("the host's memory is not known: --host-memory says whether it holds its part")
+    overheads = [device for device in setup.devices if device.overhead_bytes]
+    if overheads:
+        least = bytes_text(overheads[0].overhead_bytes)
+        notes.append(f"a CUDA or HIP context takes {least} and more beside these buffers, which is counted")
+    return notes

@@ -1,0 +1,296 @@
+"""A model on this or another machine's devices with llama.cpp: the parameters that ``fit`` and ``size`` share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kvcalc.core.errors import InputError, about
+from kvcalc.core.readers import flag, memory, names_each, rate, text, texts, whole
+from kvcalc.questions.declared import Question, param
+from kvcalc.questions.groups import Engine, Run
+
+if TYPE_CHECKING:
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.local import LocalReport
+    from kvcalc.engines.llama_cpp.options import LlamaCppOptions
+    from kvcalc.engines.llama_cpp.placement import PlacementOptions
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.local.setup import LocalSetup, SecondModel
+
+__all__ = ["Local"]
+
+_HEADING = "Devices (llama.cpp)"
+_ENGINE = "llama.cpp"
+# Parameters of other groups that say how alike GPUs share a model, or what an engine leaves its cache.
+_IDLE = (
+    "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "kv_memory",
+    "activation_memory", "overhead_memory", "utilization", "method",
+)  # fmt: skip
+
+
+def _device(*flags: str, **more: Any) -> Any:
+    """Declare a parameter of llama.cpp's placement."""
+    return param(*flags, heading=_HEADING, on_page=False, **more)
+
+
+class Local(Question):
+    """Devices, host and placement of llama.cpp."""
+
+    devices: tuple[Any, ...] = _device(
+        "--device",
+        help="Device in llama.cpp's order: catalogue name, memory (24GiB), this or cpu. May be repeated.",
+        read=names_each,
+        repeats=True,
+    )
+    host_memory: int | None = _device("--host-memory", help="Memory of the host: 64GiB.", read=memory)
+    host: str | None = _device("--host", help="Host: ddr5-5600x2 (kind, speed, channels) or a processor's name.")
+    host_bandwidth: float | None = _device("--host-bandwidth", help="Bandwidth of its memory: 80GB/s.", read=rate)
+    pcie: str | None = _device("--pcie", help="PCIe of each device, generation x lanes: 4x16 or 4x16,4x4.")
+    used: tuple[str, ...] = _device(
+        "--used", help="Memory that other programs take of the first device: 3GiB. May be repeated.",
+        read=names_each, repeats=True,
+    )  # fmt: skip
+    gpu_layers: str | None = _device(
+        "--gpu-layers", "-ngl", "--n-gpu-layers", help="Layers on devices: a number, all or auto.", read=text
+    )
+    tensor_split: str | None = _device("--tensor-split", "-ts", help="Share of each device: 3,1.", read=text)
+    n_cpu_moe: int | None = _device(
+        "--n-cpu-moe", "-ncmoe", help="First layers whose experts stay on the host.", read=whole
+    )
+    cpu_moe: bool | None = _device("--cpu-moe", "-cmoe", help="Keep the experts of all layers on the host.", read=flag)
+    override_tensor: tuple[str, ...] = _device(
+        "--override-tensor", "-ot", help="Tensors and their buffer: exps=CPU. May be repeated.", read=texts,
+        repeats=True,
+    )  # fmt: skip
+    split_mode: str | None = _device("--split-mode", "-sm", help="layer or none.")
+    main_gpu: int | None = _device("--main-gpu", "-mg", help="The device of split mode none.", read=whole)
+    kv_offload: bool | None = _device(
+        "--kv-offload/--no-kv-offload", "-kvo/-nkvo", help="Keep the cache beside its layers' weights.", read=flag
+    )
+    op_offload: bool | None = _device(
+        "--op-offload/--no-op-offload", help="Let devices compute large batches of host layers.", read=flag
+    )
+    mmproj_file: str | None = _device("--mmproj-file", help="File of the image projector (.gguf), loaded too.")
+
+    # of the groups beside it
+    model: Any
+    gpu: Any
+    engine: str | None
+    weights: str | None
+    draft: Any = None
+    _PLACING: ClassVar[tuple[str, ...]] = (
+        "gpu_layers", "tensor_split", "n_cpu_moe", "cpu_moe", "override_tensor", "split_mode", "main_gpu",
+        "kv_offload", "op_offload",
+    )  # fmt: skip
+
+    @property
+    def is_local(self) -> bool:
+        """Whether devices were named.
+
+        Raises:
+            InputError: options of devices without any, or devices beside what they exclude.
+        """
+        given = self.given(Local)
+        if not given:
+            return False
+        if not self.devices:
+            name = Local.params[next(iter(given))].name
+            raise InputError(f"--{name} is of a machine's devices", hint="give --device", parameter=name)
+        if self.engine not in (None, _ENGINE):
+            raise InputError(
+                f"--device is for llama.cpp, not {self.engine}",
+                hint=f"add --engine {_ENGINE}, or take --gpu and --gpus",
+                parameter="device",
+            )
+        if self.gpu is not None:
+            raise InputError("--gpu and --device are two machines", hint="give one of them", parameter="device")
+        return True
+
+    def local_deployment(self) -> Deployment:
+        """Return the model as llama.cpp runs it.
+
+        Raises:
+            KvcalcError: as `kvcalc.questions.deployments.placed`, or options that mean nothing on named devices.
+        """
+        from kvcalc.questions.deployments import placed
+
+        idle = next((name for name in _IDLE if getattr(self, name, None) not in (None, ())), None)
+        if idle is not None:
+            name = type(self).params[idle].name
+            raise InputError(f"--{name} has no part where devices are named", hint="leave it out", parameter=name)
+        asked = {name: value for name, value in self.given(Run).items() if name != "memory_bytes"}
+        return placed(self.model, self.given(Engine), is_started=True, engine=_ENGINE, **asked)
+
+    def placed_report(
+        self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False
+    ) -> LocalReport:
+        """Return the bytes of a deployment on each of the devices and the host.
+
+        Args:
+            deployment: the model as llama.cpp runs it.
+            context: tokens of each sequence; the usual default where left out.
+            batch: sequences.
+            together: whether the context is that of all sequences.
+
+        Raises:
+            KvcalcError: devices that are not known, options that llama.cpp refuses, a model that is not described.
+        """
+        from kvcalc.plan.local.memory import local_report
+
+        setup = self.setup(deployment, context=context, batch=batch, together=together)
+        return local_report(setup, self.placement(setup))
+
+    def setup(self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False) -> LocalSetup:
+        """Return the model, its context and the machine; arguments and errors as `placed_report`."""
+        from kvcalc.engines.llama_cpp.weights import model_weights
+        from kvcalc.plan.local.setup import LocalSetup
+        from kvcalc.questions.machines import machine_of
+
+        devices, host, notes = machine_of(
+            self.devices,
+            memory_bytes=getattr(self, "memory_bytes", None),
+            used=self.used,
+            pcie=self.pcie,
+            host=self.host,
+            host_memory=self.host_memory,
+            host_bandwidth=self.host_bandwidth,
+        )
+        model, recipe, said = _weights_of(deployment)
+        asked = _context_of(deployment, context=context, batch=batch, together=together)
+        projector = self._projector(deployment)
+        return LocalSetup(
+            model=model,
+            weights=model_weights(
+                model, recipe, imatrix=deployment.options.imatrix, formats=None if recipe else deployment.formats
+            ),
+            format=said,
+            file=_file(self.model, model, recipe),
+            context=asked,
+            devices=devices,
+            host=host,
+            draft=self._draft(asked),
+            projector_bytes=projector[0],
+            projector=projector[1],
+            notes=(*notes, *deployment.notes, *model.notes),
+        )
+
+    def placement(self, setup: LocalSetup) -> PlacementOptions:
+        """Return the options of the placement that were given.
+
+        Raises:
+            InputError: values that llama.cpp does not take.
+        """
+        from kvcalc.engines.llama_cpp.placement import PlacementOptions
+        from kvcalc.questions.machines import overrides_of, shares_of
+
+        values: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("n_cpu_moe", "cpu_moe", "split_mode", "main_gpu", "kv_offload", "op_offload")
+            if getattr(self, name) is not None
+        }
+        return PlacementOptions(
+            gpu_layers=_layers(self.gpu_layers),
+            tensor_split=shares_of(self.tensor_split),
+            overrides=overrides_of(self.override_tensor, setup),
+            **values,
+        )
+
+    def _draft(self, asked: LlamaCppOptions) -> SecondModel | None:
+        """Return the model that drafts, which llama.cpp loads beside the first with a cache in 16 bits."""
+        if self.draft is None:
+            return None
+        from kvcalc.engines.llama_cpp.weights import model_weights
+        from kvcalc.plan.local.setup import SecondModel
+        from kvcalc.questions.deployments import deployment as deployed
+
+        with about("draft"):
+            second = deployed(self.draft, engine=_ENGINE, weights=getattr(self, "draft_weights", None))
+            model, recipe, _ = _weights_of(second)
+            return SecondModel(
+                model=model,
+                weights=model_weights(model, recipe, formats=None if recipe else second.formats),
+                context=replace(asked, cache_type_k="f16", cache_type_v="f16", rollback_tokens=0),
+                file=_file(self.draft, model, recipe),
+            )
+
+    def _projector(self, deployment: Deployment) -> tuple[int, str]:
+        """Return the bytes of the projector's weights, and its file."""
+        if self.mmproj_file is not None:
+            from kvcalc.importers.gguf import read_gguf
+
+            path = Path(self.mmproj_file)
+            with about("mmproj-file"):
+                return read_gguf(path).table.total_bytes, str(path)
+        towers = deployment.model.towers
+        if not towers:
+            return 0, ""
+        from kvcalc.core.formats import parse_format
+
+        size = sum(int(parse_format("fp16").bytes(tower.parameters)) for tower in towers)
+        return size, f"mmproj-{deployment.model.name}-f16.gguf"
+
+
+def _weights_of(deployment: Deployment) -> tuple[ModelProfile, str | None, str]:
+    """Return a deployment's text model, the recipe of its weights where there is one, and what they are in words."""
+    from kvcalc.plan.formats import format_names
+    from kvcalc.plan.weight_words import asked_recipe
+
+    recipe = asked_recipe(deployment.model, deployment.asked.weights, engine=_ENGINE)
+    model = deployment.model.text_only()
+    if recipe is not None:
+        return model, recipe, recipe.upper()
+    if model.file_tensors and deployment.asked.weights is None:
+        sizes: Counter[str] = Counter()
+        for tensor in model.file_tensors.values():
+            sizes[tensor.dtype] += tensor.size
+        return model, None, f"mostly {sizes.most_common(1)[0][0].upper()}"
+    if model.file_tensors:
+        model = replace(model, file_tensors={})
+    return model, None, format_names(deployment.formats).weights
+
+
+def _context_of(deployment: Deployment, *, context: int | None, batch: int, together: bool) -> LlamaCppOptions:
+    """Return the options of the context: its length is that of all sequences together, as llama.cpp takes it.
+
+    Raises:
+        InputError: two numbers of sequences or two lengths.
+    """
+    from kvcalc.engines.llama_cpp import asked_options
+    from kvcalc.plan.deployment import sequence_tokens, trained_context
+
+    options = deployment.options
+    parallel = batch if options.parallel == 1 else options.parallel
+    if batch not in (1, parallel):
+        what = f"--batch {batch} and --parallel {parallel} are two numbers of sequences"
+        raise InputError(what, hint="give one of them", parameter="batch")
+    times = 1 if together else parallel
+    length = options.ctx_size
+    if length is not None:
+        length = length or trained_context(deployment.model)
+        if context is not None and context * times != length:
+            raise InputError("ctx-size and context are two lengths", hint="give one of them", parameter="ctx-size")
+    else:
+        length = sequence_tokens(deployment, context) * times
+    return replace(asked_options(deployment.formats, replace(options, parallel=parallel)), context=length)
+
+
+def _layers(given: str | None) -> int | None:
+    """Return ``--gpu-layers`` as a number; none for all.
+
+    Raises:
+        InputError: neither a number nor one of the words.
+    """
+    if given is None or given.strip().lower() in ("all", "auto"):
+        return None
+    with about("gpu-layers"):
+        return whole(given, "gpu-layers")
+
+
+def _file(source: Any, model: ModelProfile, recipe: str | None) -> str:
+    """Return a model's file as the command names it: the path that was given, or the usual name of such a file."""
+    if isinstance(source, str | Path) and str(source).lower().endswith(".gguf"):
+        return str(source)
+    return f"{model.name}-{recipe.upper()}.gguf" if recipe else f"{model.name}.gguf"

@@ -1,0 +1,73 @@
+"""The table of ``kvcalc fit --device``: one sentence, then the bytes of each device and the host, and the command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import bytes_text, counted, number_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables import grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
+    from kvcalc.render.layout import Grid, Part
+
+__all__ = ["command_lines", "parts", "places_grid"]
+
+
+def parts(report: LocalReport) -> list[Part]:
+    """Return the verdict in a sentence, the places, and the command."""
+    sentence = f"{'FITS' if report.fits else 'DOES NOT FIT'}: {_said(report)}"
+    return [
+        Text(sentence, style="bold green" if report.fits else "bold red"),
+        Text(),
+        heading(f"{report.model}, {report.weights}, {report.engine}"),
+        places_grid(report),
+        *command_lines(report.command),
+        *note_lines(report.notes),
+    ]
+
+
+def _said(report: LocalReport) -> str:
+    """Return in words where layers and experts go, at which context, or what does not fit."""
+    placed, host = report.placement, report.host
+    held = [
+        f"{counted(device.layers, 'layer')} on {device.name}"
+        for device in report.devices
+        if device.layers and len(report.devices) > 1
+    ]
+    each = f" ({', '.join(held)})" if held else ""
+    where = f" on {report.devices[0].name}" if len(report.devices) == 1 else " on devices"
+    layers = f"{placed.gpu_layers} of {placed.all_layers} layers{where}{each}"
+    if not placed.gpu_layers:
+        layers = "all layers on the host"
+    experts = f", experts of {counted(host.expert_layers, 'layer')} in host memory" if host.expert_layers else ""
+    tokens = counted(report.context, "token")
+    asked = f"{number_text(report.parallel)} x {tokens}" if report.parallel > 1 else f"{tokens} of context"
+    return f"{report.reason}; " * bool(report.reason) + f"{report.weights}: {layers}{experts}; {asked}"
+
+
+def places_grid(report: LocalReport | LocalSizeReport) -> Grid:
+    """Return a row for each device and the host."""
+    columns = ["", "layers", "weights", "context", "compute", "total", "free", "fits"]
+    return grid(columns, [_cells(place) for place in (*report.devices, report.host)], left=1)
+
+
+def _cells(place: PlaceBytes) -> list[str]:
+    weights = place.weight_bytes + place.repacked_bytes
+    free = None if place.memory_bytes is None else place.memory_bytes - place.used_bytes - place.overhead_bytes
+    return [
+        place.name,
+        number_text(place.layers),
+        bytes_text(weights),
+        bytes_text(place.context_bytes),
+        "-" if place.compute_bytes is None else bytes_text(place.compute_bytes),
+        bytes_text(place.reserved_bytes),
+        "-" if free is None else bytes_text(max(0, free)),
+        "-" if place.fits is None else "yes" if place.fits else "no",
+    ]
+
+
+def command_lines(command: str) -> list[Part]:
+    """Return the command on a line of its own, which is never broken."""
+    return [Text(), Text(command)]

@@ -1,0 +1,276 @@
+"""``kvcalc fit --device`` and ``kvcalc size --device``: bytes of each device and the host, the command, bad input."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvcalc.cli.main import main
+from kvcalc.core.errors import InputError
+from kvcalc.core.reports.machine import FoundDevice, FoundHost, MachineReport
+from kvcalc.questions.machines import host_bandwidth_of, link_of, shares_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "importers"))
+from gguf_files import llama_tensors, write_gguf
+
+LLAMA = "--model llama3.1-8b --weights q4_k_m"
+MIXTURE = "--model qwen3-30b-a3b --weights q4_k_m"
+
+
+def run(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stopped:
+        main(shlex.split(line))
+    out, err = capsys.readouterr()
+    return int(stopped.value.code or 0), out, err
+
+
+def answer(capsys: pytest.CaptureFixture[str], line: str) -> Any:
+    code, out, err = run(capsys, f"{line} --json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A GGUF file of 4 layers, and its header alone."""
+    keys = {
+        "block_count": 4, "embedding_length": 512, "feed_forward_length": 1024, "attention.head_count": 8,
+        "attention.head_count_kv": 2, "context_length": 8192, "vocab_size": 1024,
+    }  # fmt: skip
+    tensors = llama_tensors(4, 512, 1024, 1024, heads=8, kv=2, width=64)
+    whole = write_gguf(tmp_path / "small.gguf", "llama", keys, tensors)
+    header = tmp_path / "ranged.gguf"
+    header.write_bytes(whole.read_bytes()[: -(2**20)])
+    return whole, header
+
+
+def test_the_line_of_the_contract(capsys, small):
+    line = (
+        "fit --engine llama.cpp --model {} --device 24GiB --device 12GiB --ctx-size 8192 --gpu-layers 4 "
+        "--tensor-split 2,1 --n-cpu-moe 1 --ubatch-size 512 --batch-size 2048"
+    )
+    for file in small:
+        report = answer(capsys, line.format(file))
+        assert [device["name"] for device in report["devices"]] == ["24GiB", "12GiB"]
+        assert [device["layers"] for device in report["devices"]] == [3, 1]
+        for place in (*report["devices"], report["host"]):
+            parts = ("weight_bytes", "context_bytes", "compute_bytes", "repacked_bytes")
+            assert place["reserved_bytes"] == sum(place[part] for part in parts)
+        placement = report["placement"]
+        assert (placement["gpu_layers"], placement["tensor_split"], placement["n_cpu_moe"]) == (4, [2, 1], 1)
+        assert report["command"].startswith("llama-server -m ")
+        assert "-ngl 4 -ts 2,1 -ncmoe 1" in report["command"]
+    # 4 layers of keys and values: 8,192 cells of 128 + 128 elements in 16 bits
+    kept = sum(place["context_bytes"] for place in (*report["devices"], report["host"]))
+    assert kept == 4 * 8192 * 2 * 256
+    assert report["context"] == 8192
+
+
+def test_a_header_alone_says_so_and_gives_the_same_bytes(capsys, small):
+    whole, header = (answer(capsys, f"fit --model {file} --device 1GiB") for file in small)
+    assert whole["devices"] == header["devices"]
+    assert whole["host"] == header["host"]
+    assert any("only its header was read" in note for note in header["notes"])
+
+
+def test_a_config_gives_what_its_catalogue_name_gives(capsys, tmp_path):
+    config = {
+        "model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "num_hidden_layers": 4, "intermediate_size": 1024, "vocab_size": 1024, "max_position_embeddings": 8192,
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    report = answer(capsys, f"fit --model {tmp_path}/config.json --weights q8_0 --device 1GiB")
+    layer = (512 * 512 * 2 + 2 * 512 * 128 + 3 * 512 * 1024) * 34 // 32 + 2 * 512 * 4
+    assert report["devices"][0]["weight_bytes"] == 4 * layer + 512 * 1024 * 34 // 32 + 512 * 4
+    assert report["host"]["weight_bytes"] == 512 * 1024 * 34 // 32
+
+
+def test_the_first_line_is_the_answer(capsys):
+    fits = run(capsys, f"fit {MIXTURE} --device 24GiB --n-cpu-moe 10 --context 32768")[1].splitlines()[0]
+    assert fits == (
+        "FITS: Q4_K_M: 49 of 49 layers on 24GiB, experts of 10 layers in host memory; 32,768 tokens of context"
+    )
+    short = run(capsys, f"fit {MIXTURE} --device 12GiB --context 4096")[1].splitlines()[0]
+    assert short.startswith("DOES NOT FIT: 12GiB needs 17.")
+    host = run(capsys, f"fit {MIXTURE} --device cpu --host-memory 8GiB")[1].splitlines()[0]
+    assert "host needs" in host
+    assert "all layers on the host" in host
+
+
+def test_the_command_has_the_options_that_were_given(capsys):
+    line = (
+        f"fit {MIXTURE} --device rtx-4090 --device rtx-3060 -ngl 30 -ts 3/1 -cmoe -ot attn=CUDA1 -nkvo --no-op-offload "
+        "-ctk q8_0 -ctv q8_0 -fa on -ub 1024 -b 4096 -np 2 -c 16384"
+    )
+    command = answer(capsys, line)["command"]
+    assert command == (
+        "llama-server -m qwen3-30b-a3b-Q4_K_M.gguf -c 16384 -np 2 --no-kv-unified -ctk q8_0 -ctv q8_0 -fa on -b 4096 "
+        "-ub 1024 -ngl 30 -ts 3,1 -ot attn=CUDA1 -cmoe -nkvo --no-op-offload"
+    )
+    assert "-sm none -mg 1" in answer(capsys, f"fit {LLAMA} --device 8GiB --device 8GiB -sm none -mg 1")["command"]
+    assert answer(capsys, f"fit {LLAMA} --device cpu")["command"].endswith("-dev none")
+
+
+def test_one_device_alone_holds_all(capsys):
+    devices = answer(capsys, f"fit {LLAMA} --device 8GiB --device 8GiB -sm none -mg 1")["devices"]
+    assert devices[0]["reserved_bytes"] == 0
+    assert devices[1]["layers"] == 33
+
+
+def test_what_other_programs_take_counts(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device 6GiB --used 1GiB")
+    assert report["devices"][0]["used_bytes"] == 2**30
+    assert not report["fits"]
+    assert "of 5.00 GiB free" in report["reason"]
+    assert answer(capsys, f"fit {LLAMA} --device 6GiB")["fits"]
+
+
+def test_a_card_s_context_is_counted_beside_the_buffers(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device rtx-3060")
+    assert report["devices"][0]["overhead_bytes"] == 200 * 2**20
+    assert any("context takes" in note for note in report["notes"])
+    assert report["host"]["repacked_bytes"] == 0
+
+
+@pytest.mark.parametrize("card", ["m4-max-40", "strix-halo", "dgx-spark"])
+def test_a_unified_memory_is_the_host_s_too(capsys, card):
+    report = answer(capsys, f"fit {LLAMA} --device {card}")
+    assert report["host"]["memory_bytes"] >= report["devices"][0]["memory_bytes"]
+    assert any("share one memory" in note for note in report["notes"])
+    small = answer(capsys, f"fit {LLAMA} --device {card} --host-memory 5GiB")
+    assert small["devices"][0]["fits"]
+    assert not small["host"]["fits"]
+    assert "shares them" in small["reason"]
+
+
+def test_metal_leaves_a_share_of_the_memory(capsys):
+    device = answer(capsys, f"fit {LLAMA} --device m4-max-40 --memory 36GiB")["devices"][0]
+    assert device["memory_bytes"] == 27 * 2**30
+
+
+def test_the_machine_that_was_named_is_said(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device rtx-4090 --host ddr5-5600x2 --pcie 4x16 --host-memory 64GiB")
+    assert report["host"]["memory_bytes"] == 64 * 2**30
+    assert report["host"]["bandwidth_bytes_per_s"] == 89.6e9
+    assert report["devices"][0]["link_bytes_per_s"] == pytest.approx(31.5e9, rel=1e-3)
+    named = answer(capsys, f"fit {LLAMA} --device rtx-4090 --host ryzen-9950x")["host"]
+    assert named["name"] == "ryzen-9950x"
+    given = answer(capsys, f"fit {LLAMA} --device rtx-4090 --host-bandwidth 80GB/s")["host"]
+    assert given["bandwidth_bytes_per_s"] == 80e9
+
+
+def test_this_machine_is_asked(capsys, monkeypatch):
+    gib = 2**30
+    found = MachineReport(
+        devices=(
+            FoundDevice(title="NVIDIA GeForce RTX 4090", card="rtx-4090", memory_bytes=24 * gib, used_bytes=3 * gib),
+            FoundDevice(title="A card", card=None, memory_bytes=8 * gib),
+        ),
+        host=FoundHost(cpu="A processor", card=None, threads=8, memory_bytes=32 * gib, used_bytes=2 * gib),
+    )
+    monkeypatch.setattr("kvcalc.questions.devices.this_machine", lambda: found)
+    report = answer(capsys, f"fit {LLAMA} --device this")
+    assert [(device["name"], device["used_bytes"]) for device in report["devices"]] == [
+        ("rtx-4090", 3 * gib), ("A card", 0),
+    ]  # fmt: skip
+    assert (report["host"]["memory_bytes"], report["host"]["used_bytes"]) == (32 * gib, 2 * gib)
+
+
+def test_a_draft_model_stands_beside(capsys):
+    alone = answer(capsys, f"fit {LLAMA} --device 24GiB")
+    both = answer(capsys, f"fit {LLAMA} --device 24GiB --model-draft llama3.2-1b --draft-weights q8_0")
+    added = both["devices"][0]["weight_bytes"] - alone["devices"][0]["weight_bytes"]
+    draft = answer(capsys, "fit --model llama3.2-1b --weights q8_0 --device 24GiB")
+    assert added == draft["devices"][0]["weight_bytes"]
+    assert both["command"].endswith("-md llama3.2-1b-Q8_0.gguf")
+
+
+def test_the_file_of_a_projector_is_loaded_on_the_first_device(capsys, small):
+    alone = answer(capsys, f"fit {LLAMA} --device 24GiB")
+    both = answer(capsys, f"fit {LLAMA} --device 24GiB --mmproj-file {small[0]}")
+    tensors = both["devices"][0]["weight_bytes"] - alone["devices"][0]["weight_bytes"]
+    assert 0 < tensors < small[0].stat().st_size
+    assert f"--mmproj {small[0]}" in both["command"]
+
+
+def test_size_has_its_own_fields_and_those_of_the_devices(capsys):
+    line = f"size {LLAMA} --device 24GiB --device 12GiB --ctx-size 8192"
+    report = answer(capsys, line)
+    assert report["schema"] == "kvcalc.size/1"
+    assert report["kv"]["bytes_per_token"] == 131072
+    fit = answer(capsys, line.replace("size", "fit", 1))
+    for field in ("devices", "host", "placement", "command"):
+        assert report[field] == fit[field]
+    table = run(capsys, line)[1]
+    assert "On each device" in table
+    assert "llama-server" in table
+
+
+def test_sequences_share_a_context(capsys):
+    many = answer(capsys, f"fit {LLAMA} --device 24GiB --context 4096 --batch 4")
+    assert (many["context"], many["parallel"]) == (4096, 4)
+    assert "-c 16384 -np 4" in many["command"]
+    assert many["devices"][0]["context_bytes"] == 4 * 4096 * 131072
+
+
+@pytest.mark.parametrize(("line", "says", "hint"), [
+    ("--device nope", "unknown GPU 'nope'", "kvcalc gpus"),
+    ("--device 24", "has no unit", "24GiB"),
+    ("--device 24XB", "unknown", ""),
+    ("--device 0GiB", "no memory", "--device cpu"),
+    ("--device tpu-v5e", "no GPU that llama.cpp", ""),
+    ("--device ryzen-9950x", "no GPU", "--host ryzen-9950x"),
+    ("--device cpu --device cpu", "stands for no device", "alone"),
+    ("--device this --device 24GiB", "all devices", "alone"),
+    ("--device 24GiB --gpu rtx-4090", "two machines", "one of them"),
+    ("--device 24GiB --engine vllm", "not vllm", "--engine llama.cpp"),
+    ("--device 24GiB --gpus 2", "--gpus has no part", "leave it out"),
+    ("--device 24GiB --kv-memory 2GiB", "--kv-memory has no part", "leave it out"),
+    ("--gpu-layers 3", "--gpu-layers is of a machine's devices", "--device"),
+    ("--host-memory 3GiB", "--host-memory is of", "--device"),
+    ("--device 24GiB --gpu-layers many", "whole number", ""),
+    ("--device 24GiB --tensor-split 1,2", "2 shares for 1 devices", "each --device"),
+    ("--device 24GiB --tensor-split x", "must be a number", ""),
+    ("--device 24GiB --tensor-split=-1", "below 0", ""),
+    ("--device 24GiB --n-cpu-moe -1", "n-cpu-moe is -1", "from 0"),
+    ("--device 24GiB --split-mode rows", "split mode is 'rows'", "none, layer"),
+    ("--device 24GiB --split-mode row", "no buffers split by rows", "layer or none"),
+    ("--device 24GiB --split-mode none --main-gpu 3", "no device 3", "0 to 0"),
+    ("--device 24GiB --override-tensor exps", "is no override", "exps=CPU"),
+    ("--device 24GiB --override-tensor exps=CUDA1", "no device 'CUDA1'", "CPU, CUDA0"),
+    ("--device 24GiB --override-tensor exps=disk", "is no buffer", "CPU, CUDA0"),
+    ("--device 24GiB --override-tensor (=CPU", "no regular expression", ""),
+    ("--device 24GiB --pcie 9x9", "no PCIe link", "4x16"),
+    ("--device 24GiB --pcie 4x16,4x4", "2 PCIe links for 1", ""),
+    ("--device 24GiB --host nonsense", "unknown GPU 'nonsense'", ""),
+    ("--device 24GiB --host-bandwidth fast", "fast", ""),
+    ("--device 24GiB --used 1GiB --used 1GiB", "2 times --used", ""),
+    ("--device 24GiB --batch 4 --parallel 2", "two numbers of sequences", "one of them"),
+    ("--device 24GiB --context 4096 --ctx-size 8192", "two lengths", "one of them"),
+    ("--device 24GiB --cache-type-v q8_0 --flash-attn off", "needs flash attention", "auto"),
+    ("--device 24GiB --cache-type-k q9_9", "q9_9", ""),
+    ("--device 24GiB --mmproj-file missing.gguf", "missing.gguf", ""),
+    ("--device 24GiB --model-draft nope", "unknown model 'nope'", ""),
+])  # fmt: skip
+def test_bad_input_is_one_line_and_a_hint(capsys, line, says, hint):
+    code, out, err = run(capsys, f"fit {LLAMA} {line}")
+    assert (code, out) == (2, "")
+    error, *rest = err.splitlines()
+    assert says in error
+    assert hint in "".join(rest)
+    assert len(rest) <= 1
+
+
+def test_parts_of_a_machine_in_words():
+    assert host_bandwidth_of("DDR4-3200x2") == 51.2e9
+    assert host_bandwidth_of("ryzen-9950x") is None
+    assert link_of("gen3 x8").bytes_per_s == pytest.approx(7.88e9, rel=1e-3)
+    assert shares_of(None) == ()
+    with pytest.raises(InputError):
+        link_of("4")
