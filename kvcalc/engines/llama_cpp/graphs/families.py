@@ -129,6 +129,7 @@ _GRANITE = Family(embedding_scale="within", residual_scale=True, logits=("scale"
 DEEPSEEK_V2 = Routing(normed=False)
 DEEPSEEK_V3 = Routing(gate="sigmoid", corrected=True, scaled=True, groups=8)
 _UNGROUPED = replace(DEEPSEEK_V3, groups=1)
+_NEMOTRON_H = Family(rope="none", ffn="squared", late_outputs=True, routing=replace(_SIGMOID, scaled=True))
 _QWEN35 = Family(per_token=4, late_outputs=True)
 _QWEN35_MOE = replace(_QWEN35, routing=Routing(shared_gate="sigmoid"))
 
@@ -209,6 +210,8 @@ _BY_NAME: dict[str, Family] = {
     "lfm2_moe": Family(head_norm="rms_norm", first="both", routing=_SIGMOID),
     "mamba": Family(),
     "mamba2": Family(),
+    "nemotron_h": _NEMOTRON_H,
+    "nemotron_h_moe": _NEMOTRON_H,
     "qwen35": _QWEN35,
     "qwen35moe": _QWEN35_MOE,
     "qwen3_5": _QWEN35,

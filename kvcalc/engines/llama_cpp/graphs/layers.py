@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.graphs.shapes import Attention, Cells
     from kvcalc.engines.llama_cpp.graphs.tensors import Tensor
 
-__all__ = ["attend", "chosen_experts", "deepstacked", "experts", "layer", "mlp", "picked", "summed_experts"]
+__all__ = [
+    "attend",
+    "chosen_experts",
+    "deepstacked",
+    "experts",
+    "layer",
+    "mixture_of",
+    "mlp",
+    "picked",
+    "summed_experts",
+]
 
 # Experts of the models that choose among groups of them.
 _GROUPED_EXPERTS = 256
@@ -93,7 +103,7 @@ def mlp(ctx: Context, family: Family, current: Tensor, residual: Tensor, mlp_: M
     if family.pre_norm:
         current = ctx.norm(current, "" if family.bare_norm else "ffn_norm", kind=family.norm, bias=family.norm_bias)
     if isinstance(mlp_, Mixture):
-        current = _mixture(ctx, family.routing, current, mlp_)
+        current = mixture_of(ctx, family, current, mlp_)
     else:
         kind = "gated" if isinstance(mlp_, Gated) and family.ffn != "fused" else family.ffn
         current = ctx.ffn(current, getattr(mlp_, "width", 0), kind, bias=family.ffn_bias)
@@ -147,15 +157,17 @@ def _projected(ctx: Context, family: Family, current: Tensor, shape: Attention) 
     )
 
 
-def _mixture(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) -> Tensor:
+def mixture_of(ctx: Context, family: Family, current: Tensor, mixture: Mixture) -> Tensor:
     """Return routed and shared experts together."""
-    routed = experts(ctx, routing, current, mixture)
+    routing = family.routing
+    inner = "gated" if mixture.gated else family.ffn
+    routed = experts(ctx, routing, current, mixture, kind=inner)
     if not mixture.shared_width:
         return routed
     if routing.shared_gate == "silu":
         gate = ctx.matmul(ctx.weight("ffn_gate_inp_shexp", ctx.hidden), current)
         gate = ctx.like("div", ctx.unary(gate), gate)
-    shared = ctx.ffn(current, mixture.shared_width, "gated", suffix="_shexp")
+    shared = ctx.ffn(current, mixture.shared_width, inner, suffix="_shexp")
     if routing.shared_gate == "sigmoid":
         gate = ctx.unary(ctx.matmul(ctx.weight("ffn_gate_inp_shexp", ctx.hidden), current))
     if routing.shared_gate:
@@ -163,18 +175,30 @@ def _mixture(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) 
     return ctx.like("add", routed, shared)
 
 
-def experts(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture) -> Tensor:
-    """Return the sum of the chosen experts (``build_moe_ffn``)."""
-    count, used, tokens = mixture.experts, mixture.experts_per_token, current.ne[1]
+def experts(ctx: Context, routing: Routing, current: Tensor, mixture: Mixture, *, kind: str = "gated") -> Tensor:
+    """Return the sum of the chosen experts (``build_moe_ffn``).
+
+    Args:
+        ctx: the graph.
+        routing: the choice of experts.
+        current: what the router reads, and the experts unless these work in a width of their own.
+        mixture: the experts.
+        kind: their kind, as `Context.ffn` has them.
+    """
+    used, tokens = mixture.experts_per_token, current.ne[1]
+    fed = current
+    if mixture.inputs:
+        fed = ctx.linear("ffn_latent_down", current, mixture.inputs)
     chosen, weights = chosen_experts(ctx, routing, current, mixture)
-    hidden = current.ne[0]
-    current = ctx.reshape(current, hidden, 1, tokens)
+    width = fed.ne[0]
+    fed = ctx.reshape(fed, width, 1, tokens)
     if routing.before:
-        current = ctx.like("mul", ctx.repeat(current, hidden, used, tokens, 1), weights)
-    outputs = _inside(ctx, current, chosen, mixture, count)
+        fed = ctx.like("mul", ctx.repeat(fed, width, used, tokens, 1), weights)
+    outputs = _inside(ctx, fed, chosen, mixture, kind)
     if not routing.before:
         outputs = ctx.like("mul", outputs, weights)
-    return summed_experts(ctx, outputs, used)
+    total = summed_experts(ctx, outputs, used)
+    return ctx.linear("ffn_latent_up", total, ctx.hidden) if mixture.inputs else total
 
 
 def summed_experts(ctx: Context, outputs: Tensor, used: int) -> Tensor:
@@ -190,8 +214,8 @@ def summed_experts(ctx: Context, outputs: Tensor, used: int) -> Tensor:
     return ctx.cont(total) if used == 1 else total
 
 
-def _inside(ctx: Context, current: Tensor, chosen: Tensor, mixture: Mixture, count: int) -> Tensor:
-    hidden, width = current.ne[0], mixture.width
+def _inside(ctx: Context, current: Tensor, chosen: Tensor, mixture: Mixture, kind: str) -> Tensor:
+    hidden, width, count = current.ne[0], mixture.width, mixture.experts
 
     def product(name: str, inputs: Tensor, outputs: int) -> Tensor:
         result = ctx.expert_matmul(ctx.weight(name, inputs.ne[0], outputs, count), inputs, chosen)
@@ -200,7 +224,9 @@ def _inside(ctx: Context, current: Tensor, chosen: Tensor, mixture: Mixture, cou
         return result
 
     up = product("ffn_up_exps", current, width)
-    inner = ctx.gated(product("ffn_gate_exps", current, width), up) if mixture.gated else ctx.unary(up)
+    inner = ctx.gated(product("ffn_gate_exps", current, width), up) if kind == "gated" else ctx.unary(up)
+    if kind == "squared":
+        inner = ctx.like("sqr", inner)
     return product("ffn_down_exps", inner, hidden)
 
 

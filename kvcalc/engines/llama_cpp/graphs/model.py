@@ -15,7 +15,7 @@ from kvcalc.engines.llama_cpp.graphs.context import Context
 from kvcalc.engines.llama_cpp.graphs.families import DEEPSEEK_V2, DEEPSEEK_V3, FAMILIES, Family
 from kvcalc.engines.llama_cpp.graphs.gemma import gemma4_layer, per_layer_inputs
 from kvcalc.engines.llama_cpp.graphs.latent import latent
-from kvcalc.engines.llama_cpp.graphs.layers import attend, deepstacked, layer, mlp, picked
+from kvcalc.engines.llama_cpp.graphs.layers import attend, deepstacked, layer, mixture_of, mlp, picked
 from kvcalc.engines.llama_cpp.graphs.recurrent import Recurrence, gated_attention, recurrent
 from kvcalc.engines.llama_cpp.graphs.shapes import Attention, Cells
 
@@ -102,7 +102,8 @@ def check_described(model: ModelProfile) -> None:
     key = architecture_key(model.architecture)
     kinds = (*_PLAIN, State, Latent) if key in FAMILIES else _PLAIN
     plain = all(isinstance(mixer, kinds) or (key == "gemma4" and isinstance(mixer, Shared)) for mixer in model.mixers)
-    if not plain or model.encoder is not None or not all(block.mixers for block in model.block_counts):
+    alone = not all(block.mixers for block in model.block_counts) and not key.startswith("nemotronh")
+    if not plain or model.encoder is not None or alone:
         raise UnsupportedError(f"the compute buffers of {model.architecture[:60]} in llama.cpp are not described")
 
 
@@ -268,6 +269,8 @@ class _Builder:
         ctx, residual = self.ctx, current
         if self.key == "falconh1":
             return self._both(block, shape, current, last=last)
+        if not block.mixers:
+            return self._mlp_layer(block, current)
         current = ctx.norm(current, "attn_norm")
         if self.key.startswith("qwen3"):
             ctx.expand(current)
@@ -277,6 +280,13 @@ class _Builder:
         if block.mlp is None:
             return ctx.like("add", current, residual)
         return mlp(ctx, self.family, current, residual, block.mlp)
+
+    def _mlp_layer(self, block: Block, current: Tensor) -> Tensor:
+        """Return a layer of an MLP alone (Nemotron-H)."""
+        ctx, normed = self.ctx, self.ctx.norm(current, "attn_norm")
+        if isinstance(block.mlp, Mixture):
+            return ctx.like("add", mixture_of(ctx, self.family, normed, block.mlp), current)
+        return ctx.like("add", ctx.ffn(normed, getattr(block.mlp, "width", 0), self.family.ffn), current)
 
     def _attended(self, shape: Layer, current: Tensor) -> Tensor:
         heads, cells = self._heads(shape), self.caches["main"]
