@@ -1,10 +1,14 @@
 """Compute buffers of each device and the host, held against what llama.cpp itself reserves.
 
-The cases are those of `test_llama_cpp_devices.py`: the third figure of each device and of the host.
+The cases are those of `test_llama_cpp_devices.py`: the third figure of each device and of the host. `llama_cpp_compute.json`
+holds five cases each of 20 further models, of architectures that are not among these: options, GiB of each device, and compute
+buffers of each device and last of the host, computed in the same way on headers that were written by hand for Q4_K_M files.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +21,7 @@ from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
 from kvcalc.importers.gguf import import_gguf
 from tests.conformance.test_llama_cpp_devices import CASES, FULL, GIB, SLIM, config_of, full_only, options_of
 
+FURTHER: dict[str, Any] = json.loads(Path(__file__).with_name("llama_cpp_compute.json").read_text(encoding="utf-8"))
 # Files of models that see have the name of those that do not: their graph is taken for the former's, and said to be.
 AMBIGUOUS = ("zai-org__GLM-4.5V.Q4_K_M",)
 
@@ -48,6 +53,15 @@ def _used(arguments: str, memories: list[int]) -> list[bool]:
 def test_compute_buffers_of_a_catalogue_model_are_exact_on_every_device(name: str) -> None:
     cases = [[arguments, [size * GIB for size in gib], truth] for arguments, gib, truth in SLIM[name][::3]]
     assert len(cases) >= 4
+    assert wrong(kvcalc.load_model(name).text_only(), "q4_k_m", cases) == set()
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_compute_buffers_of_further_architectures_are_exact_on_every_device(name: str) -> None:
+    cases = [
+        [args, [size * GIB for size in gib], [[0, 0, each] for each in truth]] for args, gib, truth in FURTHER[name]
+    ]
+    assert len(cases) == 5
     assert wrong(kvcalc.load_model(name).text_only(), "q4_k_m", cases) == set()
 
 
