@@ -6,7 +6,17 @@ that are not known are passed over; nothing is computed here.
 
 from kvcalc.engines.logs.names import model_names
 from kvcalc.engines.logs.reader import read_log
-from kvcalc.engines.logs.records import CacheLine, Printed, RefusalLine, StartUp, StateLine
+from kvcalc.engines.logs.records import BreakdownLine, CacheLine, Printed, RefusalLine, StartUp, StateLine
 from kvcalc.engines.logs.text import decoded
 
-__all__ = ["CacheLine", "Printed", "RefusalLine", "StartUp", "StateLine", "decoded", "model_names", "read_log"]
+__all__ = [
+    "BreakdownLine",
+    "CacheLine",
+    "Printed",
+    "RefusalLine",
+    "StartUp",
+    "StateLine",
+    "decoded",
+    "model_names",
+    "read_log",
+]

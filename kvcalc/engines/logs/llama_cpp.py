@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvcalc.engines.logs.llama_memory import MEMORY
 from kvcalc.engines.logs.records import CacheLine, StateLine
 from kvcalc.engines.logs.refusals import LLAMA_CPP
 from kvcalc.engines.logs.values import NUMBER, option, printed
@@ -50,7 +51,6 @@ _FREE = re.compile(r"using device \w{1,20} \(.{1,80}?\) - (\d{1,9}) MiB free")
 _FILE = re.compile(rf"(?:file|model) size {{1,12}}= {{0,8}}({NUMBER}) GiB")
 _BUILD = re.compile(r"\bbuild(?:_info)?: ?(b?\d{1,6}(?:[ -]\(?\w{1,40}\)?)?)")
 _OLLAMA = re.compile(r"\(version (\d[\w.+-]{0,40})\)")
-_GO_CACHE = re.compile(rf"msg=\"kv cache\".{{0,120}}?size=\"?({NUMBER}) (GiB|MiB)")
 
 
 def _cache(line: Line, into: Builder) -> None:
@@ -193,13 +193,6 @@ def _ollama(line: Line, into: Builder) -> None:
         into.version = f"ollama {match[1]}"
 
 
-def _go_cache(line: Line, into: Builder) -> None:
-    """Read the cache of ollama's own runner, which names neither cells nor layers."""
-    match = _GO_CACHE.search(line.text)
-    if match:
-        into.put(f"kv_buffer_{match[2].lower()}", printed(match[1], line.number, decimals=1))
-
-
 def _flash(line: Line, into: Builder) -> None:
     into.options["flash_attn"] = "enabled" in line.text
 
@@ -208,6 +201,7 @@ STARTS = ("llama_model_loader: loaded meta data",)
 
 MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     **LLAMA_CPP,
+    **MEMORY,
     "llama_model_loader: loaded meta data": _loader,
     "general.name": _loader,
     "general.architecture": _loader,
@@ -228,7 +222,6 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "layers to GPU": _offloaded,
     "using device ": _device,
     " buffer size": _buffer,
-    'msg="kv cache"': _go_cache,
 }
 
 

@@ -114,8 +114,9 @@ class _Reader:
     def read(self, line: Line) -> None:
         """Give a line to each engine that knows a word of it."""
         line, source = _without_source(line)
+        text = line.text
         for engine, words in _ENGINES.items():
-            hits = [marker for marker in words.markers if marker in line.text]
+            hits = [marker for marker in words.markers if marker in text]
             key = engine, source
             if not hits:
                 continue

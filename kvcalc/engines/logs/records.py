@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "Builder", "CacheLine", "Engine", "Option", "Printed", "RefusalKind", "RefusalLine", "StartUp", "StateLine"
+    "BreakdownLine", "Builder", "CacheLine", "Engine", "Option", "Printed", "RefusalKind", "RefusalLine", "StartUp",
+    "StateLine",
 ]  # fmt: skip
 
 Engine = Literal["vllm", "sglang", "llama.cpp"]
@@ -88,6 +89,35 @@ class StateLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakdownLine:
+    """A device of llama.cpp's table of memory, each number rounded down to whole MiB.
+
+    Args:
+        device: ``CUDA0``, ``Host`` and the like.
+        title: the device's name; empty for the host.
+        model_mib: weights.
+        context_mib: KV cache and recurrent states.
+        compute_mib: compute buffers.
+        self_mib: these three together.
+        total_mib: memory of the device; none for the host.
+        free_mib: what was free of it.
+        unaccounted_mib: the rest: below 0 where nothing had been allocated yet.
+        line: line of the log, from 1.
+    """
+
+    device: str
+    title: str
+    model_mib: int
+    context_mib: int
+    compute_mib: int
+    self_mib: int
+    total_mib: int | None = None
+    free_mib: int | None = None
+    unaccounted_mib: int | None = None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalLine:
     """The line with which an engine says that it does not start.
 
@@ -119,6 +149,7 @@ class StartUp:
         printed: numbers by quantity; several where several ranks printed one.
         caches: the caches of llama.cpp.
         states: the recurrent states of llama.cpp.
+        breakdown: the last table of memory that llama.cpp printed once its buffers were there.
         events: what the engine said it does, as short fixed words.
         refusal: why it did not start, where it did not.
         source: the service whose lines these are, where the lines have its name in front, as docker compose writes it.
@@ -133,6 +164,7 @@ class StartUp:
     printed: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
     caches: tuple[CacheLine, ...] = ()
     states: tuple[StateLine, ...] = ()
+    breakdown: tuple[BreakdownLine, ...] = ()
     events: frozenset[str] = frozenset()
     refusal: RefusalLine | None = None
     source: str = ""
@@ -177,6 +209,7 @@ class Builder:
     printed: dict[str, list[Printed]] = field(default_factory=dict)
     caches: list[CacheLine] = field(default_factory=list)
     states: list[StateLine] = field(default_factory=list)
+    breakdown: list[BreakdownLine] = field(default_factory=list)
     events: set[str] = field(default_factory=set)
     refusal: RefusalLine | None = None
     source: str = ""
@@ -186,7 +219,7 @@ class Builder:
     @property
     def has_numbers(self) -> bool:
         """Whether anything was printed that can be held against a prediction, or that it did not start."""
-        return bool(self.printed or self.caches or self.states or self.refusal)
+        return bool(self.printed or self.caches or self.states or self.breakdown or self.refusal)
 
     @property
     def has_size(self) -> bool:
@@ -243,6 +276,7 @@ class Builder:
             printed={name: tuple(values) for name, values in self.printed.items()},
             caches=tuple(self.caches),
             states=tuple(self.states),
+            breakdown=tuple(self.breakdown),
             events=frozenset(self.events),
             refusal=self.refusal,
             source=self.source,

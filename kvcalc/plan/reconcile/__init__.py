@@ -8,7 +8,9 @@ from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
 from kvcalc.core.reports.reconcile import ReconcileReport
 from kvcalc.plan.reconcile.findings import start_up_name
 from kvcalc.plan.reconcile.llama_cpp import reconcile_llama_cpp
+from kvcalc.plan.reconcile.llama_memory import memory_notes
 from kvcalc.plan.reconcile.refused import limits_of, printed_gpu_bytes, refusal_of, refused_memory, remedies_of
+from kvcalc.plan.reconcile.remedies import llama_cpp_offload
 from kvcalc.plan.reconcile.sglang import reconcile_sglang
 from kvcalc.plan.reconcile.vllm import reconcile_vllm
 from kvcalc.plan.reconcile.weights import reconcile_weights
@@ -68,7 +70,10 @@ def reconcile_start_up(
         return (*weights, *outcome.rows), vllm_advice(start_up, outcome.setup), notes
     if start_up.engine == "sglang":
         return reconcile_sglang(start_up, model), sglang_advice(start_up, model), ()
-    return reconcile_llama_cpp(start_up, model), llama_cpp_advice(start_up), ()
+    advice = llama_cpp_advice(start_up)
+    if start_up.refusal is None:
+        advice = (*advice, *llama_cpp_offload(start_up, model))
+    return reconcile_llama_cpp(start_up, model), advice, memory_notes(start_up)
 
 
 def reconcile_report(

@@ -11,6 +11,7 @@ from kvcalc.engines.llama_cpp import CACHE_TYPES, LlamaCppOptions, layout
 from kvcalc.engines.logs import Printed
 from kvcalc.engines.windows import without_windows
 from kvcalc.plan.reconcile.findings import Finding, row_of
+from kvcalc.plan.reconcile.llama_memory import expected_findings, memory_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["llama_cpp_options", "reconcile_llama_cpp"]
 
+# Sequences that llama.cpp's server makes room for where none are asked for, in one buffer (from 2025-12).
+_SERVER_SLOTS = 4
+_OTHER_UNIT = {"kv_buffer_gib": "kv_buffer_mib", "kv_buffer_mib": "kv_buffer_gib"}
+
 
 def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileRow, ...]:
     """Return the rows of one start-up of llama.cpp.
@@ -30,7 +35,7 @@ def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[Reconci
         KvcalcError: the model's memory in llama.cpp is not described, or the log's options cannot be used.
     """
     options = llama_cpp_options(start_up)
-    found = _best(start_up, model, options)
+    found = [*_best(start_up, model, options), *expected_findings(start_up, model, options)]
     if all(finding.agrees for finding in found):
         return tuple(row_of(finding, start_up) for finding in found)
     why = _explained(start_up, model, options) or "none of the terms tried explains it"
@@ -43,7 +48,7 @@ def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:
     cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
     parallel = start_up.count("n_seq_max") or 1
     unified = _unified(start_up, cells)
-    context = start_up.count("n_ctx") or (cells if unified else cells * parallel)
+    context = start_up.count("n_ctx") or (cells if unified else cells * parallel) or start_up.count("fit_to") or 0
     values = [cache.value_type for cache in kinds if cache.value_type in CACHE_TYPES]
     asked = start_up.text("kv_cache_dtype")
     fallback = asked if asked in CACHE_TYPES else "f16"
@@ -97,6 +102,8 @@ def _open(
         yield model, replace(options, ubatch=2048)
     if "swa_full" not in start_up.options:
         yield model, replace(options, swa_full=True)
+    if start_up.breakdown and "n_seq_max" not in start_up.options:
+        yield model, replace(options, parallel=_SERVER_SLOTS, kv_unified=True)
     if len(start_up.caches) == 1 and start_up.caches[0].windowed is None:
         yield without_windows(model), options
         yield model, replace(options, legacy_latent=True)
@@ -119,6 +126,7 @@ def _findings(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
     caches = _paired(start_up.caches, memory.caches)
     for printed, cache in caches:
         yield from _cache(printed, cache)
+    yield from memory_findings(start_up, memory)
     if not start_up.caches:
         yield from _whole(start_up, memory)
         yield from _asked_for(start_up, memory)
@@ -180,8 +188,11 @@ def _exact(quantity: str, printed: Printed, predicted: float, reason: str) -> Fi
 
 
 def _whole(start_up: StartUp, memory: LlamaCppMemory) -> Iterator[Finding]:
-    """Yield the cache as ollama's own runner prints it: one size over all layers, on each device."""
+    """Yield the cache as Ollama's own engine prints it: one size over all layers of each device."""
     for quantity, unit in (("kv_buffer_gib", GIB), ("kv_buffer_mib", MIB)):
-        sizes = start_up.printed.get(quantity, ())
-        if len(sizes) == 1 and not start_up.states:
-            yield _exact(quantity, sizes[0], memory.total_bytes / unit, "the cache of all layers")
+        sizes, other = start_up.printed.get(quantity, ()), start_up.printed.get(_OTHER_UNIT[quantity], ())
+        if not sizes or other or start_up.states:
+            continue
+        steps, where = sum(size.half_step for size in sizes), f" on {len(sizes)} devices" if len(sizes) > 1 else ""
+        together = Printed(value=sum(size.value for size in sizes), half_step=steps, line=sizes[0].line)
+        yield _exact(quantity, together, memory.total_bytes / unit, f"the cache of all layers{where}")

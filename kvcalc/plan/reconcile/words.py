@@ -46,12 +46,22 @@ def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
 
 
 def _llama_cpp_parts(start_up: StartUp) -> list[MemoryPart]:
-    sizes = {
-        "weights": sum(found.value for found in start_up.printed.get("model_buffer_mib", ())),
-        "KV cache": sum(cache.total.value for cache in start_up.caches),
-        "recurrent states": sum(state.total.value for state in start_up.states),
-        "compute buffers": sum(found.value for found in start_up.printed.get("compute_buffer_mib", ())),
-    }
+    table = start_up.breakdown
+    sizes = (
+        {
+            "weights": sum(row.model_mib for row in table),
+            "KV cache and states": sum(row.context_mib for row in table),
+            "compute buffers": sum(row.compute_mib for row in table),
+            "not llama.cpp's": sum(row.unaccounted_mib or 0 for row in table),
+        }
+        if table
+        else {
+            "weights": sum(found.value for found in start_up.printed.get("model_buffer_mib", ())),
+            "KV cache": sum(cache.total.value for cache in start_up.caches),
+            "recurrent states": sum(state.total.value for state in start_up.states),
+            "compute buffers": sum(found.value for found in start_up.printed.get("compute_buffer_mib", ())),
+        }
+    )
     return [MemoryPart(part=part, taken_bytes=round(size * MIB)) for part, size in sizes.items() if size > 0]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp import LlamaCppOptions
     from kvcalc.engines.logs import StartUp
 
-__all__ = ["llama_cpp_remedies"]
+__all__ = ["llama_cpp_offload", "llama_cpp_remedies"]
 
 # Kept free: what the driver needs beside the buffers, and what other programs may take.
 _MARGIN_BYTES = 256 * MIB
@@ -104,6 +104,26 @@ def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: Hardwar
         why_none="" if found else "no flags were found that would start it on this GPU",
         deduced=deduced,
     )
+
+
+def llama_cpp_offload(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
+    """Return flags with which a start that left layers to the processor would have all of them on its one GPU.
+
+    Args:
+        start_up: a start that succeeded, with the GPU's free memory and the weights on it as printed.
+        model: the model it ran.
+    """
+    layers, offloaded = start_up.count("all_layers"), start_up.count("gpu_layers")
+    free, weights = _free_bytes(start_up, None), start_up.printed.get("gpu_model_mib", ())
+    options = llama_cpp_options(start_up)
+    if not layers or not offloaded or offloaded >= layers or free is None or not weights or not options.context:
+        return ()
+    on_gpu = int(sum(size.most for size in weights) * MIB)
+    room = free - _MARGIN_BYTES - _compute_bytes(start_up)
+    gpu = _Gpu(model=model, weights=on_gpu * layers // offloaded, room=room, layers=layers)
+    found = [""] if gpu.holds(options, layers) else []
+    found += [each.flags for each in _flags(gpu, options, layers) if f"{layers} of {layers} layers" in each.gives]
+    return tuple(f"{f'-ngl {layers} {flags}'.strip()}: all {layers} layers on the GPU" for flags in found)
 
 
 def _failed_context(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> int | None:
