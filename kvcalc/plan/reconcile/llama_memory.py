@@ -139,7 +139,7 @@ def _tier(start_up: StartUp) -> Iterator[Finding]:
 
 
 def memory_notes(start_up: StartUp) -> tuple[str, ...]:
-    """Say what the printed memory leaves open: fewer layers on the GPU, a ``--fit`` that could not act."""
+    """Return notes on layers that stay with the processor, and on a ``--fit`` that could not act."""
     notes = []
     on_gpu, layers = start_up.count("gpu_layers"), start_up.count("all_layers")
     if on_gpu and layers and on_gpu < layers:
