@@ -82,7 +82,7 @@ def _table_sums(start_up: StartUp) -> Iterator[Finding]:
 
 
 def _saved(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> Iterator[Finding]:
-    """Yield what ``--fit`` saves by a shorter context: the cache, and at most the masks of attention."""
+    """Yield the saving of a context that ``--fit`` made shorter: the cache, and at most the masks of attention."""
     saved, longer, shorter = start_up.first("fit_saved_mib"), start_up.count("fit_from"), start_up.count("fit_to")
     if saved is None or longer is None or shorter is None or shorter >= longer:
         return
