@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         levers,
         load_hardware,
         load_model,
+        plan_serving,
         prefill,
         reconcile,
         roofline,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
+    from kvcalc.core.reports.plan import PlanReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.simulate import SimulateReport
@@ -85,6 +87,7 @@ __all__ = [
     "LeversReport",
     "Load",
     "ModelProfile",
+    "PlanReport",
     "PrefillReport",
     "ProfileError",
     "ReconcileReport",
@@ -120,6 +123,7 @@ __all__ = [
     "levers",
     "load_hardware",
     "load_model",
+    "plan_serving",
     "prefill",
     "reconcile",
     "roofline",
@@ -144,6 +148,7 @@ _HOME = {
     "core.reports.fit": ("FitReport",),
     "core.reports.levers": ("LeversReport",),
     "core.reports.measure": ("BenchReport", "CrosscheckReport"),
+    "core.reports.plan": ("PlanReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
     "core.reports.simulate": ("SimulateReport",),

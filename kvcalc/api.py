@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.questions.explaining import explain
     from kvcalc.questions.fit import fit
     from kvcalc.questions.levers import levers
+    from kvcalc.questions.plan import plan_serving
     from kvcalc.questions.prefill import prefill
     from kvcalc.questions.profiles import (
         catalogue,
@@ -86,6 +87,7 @@ __all__ = [
     "load_model",
     "noting_origins",
     "parameter_choices",
+    "plan_serving",
     "prefill",
     "profile_names",
     "profile_schema",
@@ -144,6 +146,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.explaining": ("explain",),
     "questions.fit": ("fit",),
     "questions.levers": ("levers",),
+    "questions.plan": ("plan_serving",),
     "questions.prefill": ("prefill",),
     "questions.reconcile": ("reconcile",),
     "questions.replay": ("replay_steps",),

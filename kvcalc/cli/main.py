@@ -33,6 +33,7 @@ PANELS = {
         "explore": "The calculator in the browser, with sliders; it needs no network.",
     },
     "Serving": {
+        "plan": "From traffic, limits and prices to the deployment to rent, and the command that starts it.",
         "simulate": "Simulate a server under load: TTFT, TPOT, throughput, cache use, and the highest load.",
         "sweep": "One question at every point of a grid: models, accelerators, parallelism, batch, context, load.",
         "speculate": "Does speculative decoding pay: speed-up, break-even acceptance, best draft length and batch.",

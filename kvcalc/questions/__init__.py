@@ -29,6 +29,7 @@ QUESTIONS = {
     "speculate": "Speculate",
     "traffic": "Traffic",
     "levers": "Levers",
+    "plan": "Plan",
     "simulate": "Simulate",
     "sweep": "Swept",
     "reconcile": "Reconcile",

@@ -23,6 +23,7 @@ _MIN_RATE = 1e-6
 # A load that still holds here is taken to hold always: the whole trace comes at once.
 _MAX_RATE = 1e9
 _MIN_TOLERANCE = 1e-4
+_DOUBLING = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +41,19 @@ class HighestRate:
     tried: int
 
 
-def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, tolerance: float) -> HighestRate:
+def highest_rate(
+    holds: Callable[[float], bool], *, start_per_s: float, tolerance: float, factor: float = 2.0
+) -> HighestRate:
     """Search for the highest rate at which something holds that holds at all lower rates.
 
     Doubles or halves from a first guess until one rate holds and the next does not, then halves the ratio between them
-    until it is within the tolerance.
+    until it is within the tolerance. From a good guess a smaller factor, which squares itself, finds them sooner.
 
     Args:
         holds: whether it holds at a rate.
         start_per_s: the first guess.
         tolerance: how much higher, as a share, the lowest rate that breaks may be than the highest that holds.
+        factor: what the guess is first multiplied or divided by; 2 at most.
 
     Raises:
         InputError: a tolerance below a hundredth of a percent, or a guess that is no rate.
@@ -68,7 +72,7 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
         tried += 1
         return holds(rate)
 
-    low, high = _around(tell, start_per_s)
+    low, high = _around(tell, start_per_s, factor)
     if not low:
         return HighestRate(rate_per_s=0.0, above_rate_per_s=_MIN_RATE, tried=tried)
     while low * (1 + tolerance) < high < math.inf:
@@ -77,22 +81,26 @@ def highest_rate(holds: Callable[[float], bool], *, start_per_s: float, toleranc
     return HighestRate(rate_per_s=low, above_rate_per_s=None if high == math.inf else high, tried=tried)
 
 
-def _around(holds: Callable[[float], bool], start: float) -> tuple[float, float]:
+def _around(holds: Callable[[float], bool], start: float, factor: float) -> tuple[float, float]:
     """Return a rate that holds, 0 if none does, and one that does not, infinity if all do."""
     if holds(start):
         low = start
-        while 2 * low <= _MAX_RATE:
-            if not holds(2 * low):
-                return low, 2 * low
-            low *= 2
+        while low * factor <= _MAX_RATE:
+            if not holds(low * factor):
+                return low, low * factor
+            low, factor = low * factor, min(_DOUBLING, factor * factor)
         return low, math.inf
+    high = start
+    while factor < _DOUBLING:  # near a good guess: a load of next to nothing is tried only where this fails
+        if holds(high / factor):
+            return high / factor, high
+        high, factor = high / factor, min(_DOUBLING, factor * factor)
     if not holds(_MIN_RATE):
         return 0.0, _MIN_RATE
-    high = start
-    while high / 2 > _MIN_RATE:
-        if holds(high / 2):
-            return high / 2, high
-        high /= 2
+    while high / factor > _MIN_RATE:
+        if holds(high / factor):
+            return high / factor, high
+        high /= factor
     return _MIN_RATE, high
 
 

@@ -17,6 +17,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Attention, Cross, Mixture, counted
 from kvcalc.core.workload import TokenGroup
 from kvcalc.cost.attention import causal_pairs, mixer_work
+from kvcalc.cost.collectives import expert_spread
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.linear import experts_touched
 from kvcalc.cost.sharding import stage_blocks
@@ -169,19 +170,22 @@ class StepTerms:
     periods: tuple[int, ...]
 
 
-def step_terms(deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration) -> StepTerms:
+def step_terms(
+    deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration, alike: bool = False
+) -> StepTerms:
     """Return the structure of the times that `step_time` gives for a deployment's steps.
 
     Args:
         deployment: the model, its formats, how it is spread, the accelerator.
         kind: ``ideal`` for ``StepTime.latency_s``, ``serial`` for ``StepTime.serial_s``, or a calibration for
             `reached_seconds`.
+        alike: whether data-parallel copies are taken to be equally busy; the steps are then those of one of them.
 
     Raises:
-        InputError: no accelerator, or data-parallel copies.
+        InputError: no accelerator, or data-parallel copies that are not alike.
         UnsupportedError: attention whose costs have no such structure, or an encoder.
     """
-    reader = _Reader(deployment)
+    reader = _Reader(deployment, alike=alike)
     if isinstance(kind, Calibration):
         maxima = reader.reached(kind)
     else:
@@ -243,9 +247,9 @@ _VALUES: tuple[Callable[[OpCost], float], ...] = (
 class _Reader:
     """Reads coefficients off passes of one deployment."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, *, alike: bool) -> None:
         model = deployment.model
-        if deployment.parallel.data > 1:
+        if deployment.parallel.data > 1 and not alike:
             raise InputError("a replica is one data-parallel copy", hint="leave out --dp and ask for replicas")
         if model.encoder is not None:
             raise UnsupportedError(f"serving {model.name} is not modelled: it has an encoder")
@@ -326,7 +330,7 @@ class _Reader:
             return
         _add_affine(term, operator, _VALUES[quantity], seconds)
         if operator.mixture is not None and quantity != _FLOP:
-            touched = _touched(operator.mixture)
+            touched = _touched(operator.mixture, expert_spread(self._deployment.parallel))
             term.experts.append((touched, operator.cost.weight_bytes / touched(_FEW[0]) * seconds))
 
     def _work_of(self, mixer: Mixer) -> Callable[[TokenGroup], Work]:
@@ -349,8 +353,9 @@ class _Reader:
         ]
 
     def _stages_of(self, tokens: int, logits: int) -> tuple[tuple[OpCost, ...], ...]:
-        group = TokenGroup(sequences=1, query_tokens=tokens, logit_tokens=logits)
         deployment = self._deployment
+        copies = deployment.parallel.data
+        group = TokenGroup(sequences=copies, query_tokens=tokens, logit_tokens=logits)
         return forward_cost(deployment.model, (group,), deployment.formats, parallel=deployment.parallel).stages
 
 
@@ -374,14 +379,14 @@ def _add_affine(term: AffineTerm, operator: _Operator, value: Callable[[OpCost],
             mine[index] += cost * seconds
 
 
-def _touched(mixture: Mixture) -> Callable[[int], float]:
-    """Return the experts that so many tokens are expected to touch."""
+def _touched(mixture: Mixture, copies: int) -> Callable[[int], float]:
+    """Return the experts that so many tokens of each copy that shares them are expected to touch."""
     return lru_cache(maxsize=None)(
         lambda tokens: experts_touched(
             experts=mixture.experts,
             chosen=mixture.experts_per_token,
             zero_experts=mixture.zero_experts,
-            tokens=tokens,
+            tokens=tokens * copies,
             routing="expected",
         )
     )

@@ -250,14 +250,21 @@ class RooflineTimer:
         kind: ``ideal``, everything overlapped (``StepTime.latency_s``: the batch passes one pipeline stage after
             another), ``serial``, operator after operator (``StepTime.serial_s``), or a calibration for the rates
             reached, without the bound (`reached_seconds`).
+        alike: whether data-parallel copies are taken to be equally busy; the times are then those of one of them.
 
     Raises:
-        InputError: no accelerator, or data-parallel copies (each is a replica of its own).
+        InputError: no accelerator, or data-parallel copies that are not alike (each is a replica of its own).
         UnsupportedError: a model whose attention costs have no such structure, or one with an encoder.
     """
 
-    def __init__(self, deployment: Deployment, *, kind: Literal["ideal", "serial"] | Calibration = "ideal") -> None:
-        read = step_terms(deployment, kind=kind)
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        kind: Literal["ideal", "serial"] | Calibration = "ideal",
+        alike: bool = False,
+    ) -> None:
+        read = step_terms(deployment, kind=kind, alike=alike)
         self.caps, self.periods = read.caps, read.periods
         self._works = read.works
         maxima = [tuple(map(_term, terms)) for terms in read.maxima]
@@ -312,15 +319,16 @@ class EstimateTimer:
     Args:
         deployment: the model, its formats, how it is spread, the accelerator.
         calibration: what was reached.
+        alike: as for `RooflineTimer`.
 
     Raises:
         InputError: as `RooflineTimer`.
         UnsupportedError: as `RooflineTimer`.
     """
 
-    def __init__(self, deployment: Deployment, calibration: Calibration) -> None:
-        self._bound = RooflineTimer(deployment, kind="ideal")
-        self._reached = RooflineTimer(deployment, kind=calibration)
+    def __init__(self, deployment: Deployment, calibration: Calibration, *, alike: bool = False) -> None:
+        self._bound = RooflineTimer(deployment, kind="ideal", alike=alike)
+        self._reached = RooflineTimer(deployment, kind=calibration, alike=alike)
         self.caps, self.periods = self._bound.caps, self._bound.periods
 
     def line(
@@ -341,23 +349,26 @@ class EstimateTimer:
         return first, slope, steps, limiter
 
 
-def step_timer(deployment: Deployment, step_times: str, calibration: Calibration | None = None) -> StepTimer:
+def step_timer(
+    deployment: Deployment, step_times: str, calibration: Calibration | None = None, *, alike: bool = False
+) -> StepTimer:
     """Return the timer that an option names.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
         step_times: ``ideal`` or ``serial`` bounds, ``estimate``, or a duration: ``20ms``.
         calibration: what an estimate stands on.
+        alike: whether data-parallel copies are taken to be equally busy; the times are then those of one of them.
 
     Raises:
         InputError: another name, or an estimate without a calibration.
     """
     if step_times in _BOUNDS:
-        return RooflineTimer(deployment, kind=_BOUNDS[step_times])
+        return RooflineTimer(deployment, kind=_BOUNDS[step_times], alike=alike)
     if step_times == "estimate":
         if calibration is None:
             raise InputError("no calibration applies to this deployment", hint="ideal gives the bound alone")
-        return EstimateTimer(deployment, calibration)
+        return EstimateTimer(deployment, calibration, alike=alike)
     try:
         step_s = parse_seconds(step_times)
     except InputError:

@@ -89,12 +89,13 @@ COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
     r"|channels|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records"
     r"|violations|slots)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
-    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization"
+    r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization|(tensor|pipeline|expert|data)_parallel"
+    r"|candidates|refused|pruned|ranked|simulated"
 )
 # Ratios and distances without a unit, and what says which one of several.
 RATIO = re.compile(
     r"(.+_)?(factor|share|shares|exponent|error|difference|reduction)(_.+)?|place|seed"
-    r"|(.+_)?(ratio|coverage|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
+    r"|rank|margin|(.+_)?(ratio|coverage|acceptance|acceptance_rate|speedup|gamma|tokens_per_pass)"
 )
 # Shares of one, a place in a list, ranks with their operators, and a number whose unit is the field beside it.
 WITHOUT_UNIT = {
@@ -158,8 +159,8 @@ WITHOUT_UNIT = {
 # Mappings whose values are described by their own keys.
 NESTED = {"KvSize.affine", "WeightSize.parts"}
 UNIT = re.compile(
-    r"(.+_)?(bytes|flop|s|tokens|requests|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|gpu|hour))*(_available)?"
-    r"|price_per_hour_usd|bits_per_weight"
+    r"(.+_)?(bytes|flop|s|tokens|requests|w|usd|joules)(_per_(s|byte|token|tokens|million_tokens|sequence|gib|gpu|hour|month|output_token))*(_available)?"
+    r"|price_per_hour_usd|bits_per_weight|(.+_)?gpu_hours"
 )
 
 

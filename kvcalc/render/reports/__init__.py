@@ -27,6 +27,7 @@ _MODULES = {
     "kvcalc.fit": "fit",
     "kvcalc.fit_devices": "local",
     "kvcalc.levers": "levers",
+    "kvcalc.plan": "plan",
     "kvcalc.prefill": "speed",
     "kvcalc.quants": "size.quants",
     "kvcalc.reconcile": "reconcile",

@@ -1,0 +1,216 @@
+"""The command line that starts an engine as a deployment describes it.
+
+One room for every question that prints one: vLLM's, SGLang's and llama.cpp's names of formats and options stand here.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.core.workload import Formats, Parallel
+    from kvcalc.engines.options import EngineOptions
+
+__all__ = ["COMMAND_ENGINES", "PORT", "checkpoint_name", "command_text", "start_command"]
+
+COMMAND_ENGINES = ("vllm", "sglang", "llama.cpp")
+PORT = 8000
+# Names of cache formats on the engines' command lines, where they differ from kvcalc's.
+_VLLM_CACHE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "auto"}
+_SGLANG_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
+# Names of --weights that an engine makes itself of a 16-bit checkpoint as it loads it.
+_ONLINE = {"fp8": "fp8", "fp8-dynamic": "fp8"}
+
+
+def start_command(
+    engine: str,
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    options: EngineOptions,
+    *,
+    weights: str | None = None,
+    drafting: Mapping[str, object] | None = None,
+    role: str = "",
+) -> tuple[str, ...]:
+    """Return the words of the command that starts one replica.
+
+    Args:
+        engine: one of `COMMAND_ENGINES`.
+        model: the model.
+        formats: what it runs in.
+        parallel: how it is spread.
+        options: the engine's options; what is left out is the engine's default.
+        weights: the weights that were asked for, where they are not the checkpoint's own.
+        drafting: vLLM's ``--speculative-config``, where there is one.
+        role: ``prefill`` or ``decode`` where replicas do one of them alone.
+
+    Raises:
+        UnsupportedError: an engine whose command line is not described.
+    """
+    if engine == "vllm":
+        return _vllm(model, formats, parallel, options, weights, drafting, role)
+    if engine == "sglang":
+        return _sglang(model, formats, parallel, options, weights, role)
+    if engine == "llama.cpp":
+        return _llama_cpp(model, parallel, options, weights)
+    raise UnsupportedError(
+        f"the command that starts {engine} is not described", hint=f"one of {', '.join(COMMAND_ENGINES)}"
+    )
+
+
+def command_text(words: tuple[str, ...]) -> str:
+    r"""Return a command as it is typed.
+
+    >>> command_text(("vllm", "serve", "a/b", "--speculative-config", '{"x": 1}'))
+    'vllm serve a/b --speculative-config \'{"x": 1}\''
+    """
+    return " ".join(map(quote, words))
+
+
+def checkpoint_name(model: ModelProfile) -> str:
+    """Return the name that an engine fetches a model by: its Hugging Face id, where one is known."""
+    return next((name for name in model.aliases if "/" in name), model.name)
+
+
+def _flags(pairs: list[tuple[str, object]]) -> list[str]:
+    """Return the options that are given: a flag alone where its value is true."""
+    words: list[str] = []
+    for flag, value in pairs:
+        if value is None or value is False:
+            continue
+        words += [flag] if value is True else [flag, str(value)]
+    return words
+
+
+def _size(count: int) -> int | None:
+    return count if count > 1 else None
+
+
+def _online(weights: str | None) -> str | None:
+    return None if weights is None else _ONLINE.get(weights.strip().lower())
+
+
+def _vllm(
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    options: EngineOptions,
+    weights: str | None,
+    drafting: Mapping[str, object] | None,
+    role: str,
+) -> tuple[str, ...]:
+    """Return vLLM's command.
+
+    Source: vLLM 0.32, ``EngineArgs.add_cli_args`` (names), ``CacheDType`` (cache formats).
+    """
+    cache = formats.key.name
+    own = cache == formats.hidden.name
+    caching = options.prefix_caching
+    config = None if drafting is None else _json(drafting)
+    transfer = {
+        "kv_connector": "NixlConnector",
+        "kv_role": {"prefill": "kv_producer", "decode": "kv_consumer"}.get(role),
+    }
+    return (
+        "vllm", "serve", checkpoint_name(model),
+        *_flags([
+            ("--tensor-parallel-size", _size(parallel.tensor)),
+            ("--pipeline-parallel-size", _size(parallel.pipeline)),
+            ("--data-parallel-size", _size(parallel.data)),
+            ("--enable-expert-parallel", parallel.expert > 1),
+            ("--max-model-len", options.max_model_len),
+            ("--max-num-seqs", options.max_num_seqs),
+            ("--max-num-batched-tokens", options.max_num_batched_tokens),
+            ("--block-size", options.block_size),
+            ("--kv-cache-dtype", None if own else _VLLM_CACHE.get(cache, cache)),
+            ("--quantization", _online(weights)),
+            ("--gpu-memory-utilization", options.utilization),
+            ("--enable-prefix-caching", caching is True),
+            ("--no-enable-prefix-caching", caching is False),
+            ("--speculative-config", config),
+            ("--kv-transfer-config", _json(transfer) if role else None),
+            ("--port", PORT),
+        ]),
+    )  # fmt: skip
+
+
+def _sglang(
+    model: ModelProfile,
+    formats: Formats,
+    parallel: Parallel,
+    options: EngineOptions,
+    weights: str | None,
+    role: str,
+) -> tuple[str, ...]:
+    """Return SGLang's command: it counts the copies of the attention inside its tensor ranks.
+
+    Source: SGLang 0.5.23, ``ServerArgs.add_cli_args``.
+    """
+    cache = formats.key.name
+    return (
+        "python", "-m", "sglang.launch_server", "--model-path", checkpoint_name(model),
+        *_flags([
+            ("--tp-size", _size(parallel.tensor * parallel.data)),
+            ("--pp-size", _size(parallel.pipeline)),
+            ("--dp-size", _size(parallel.data)),
+            ("--enable-dp-attention", parallel.data > 1),
+            ("--ep-size", _size(parallel.expert)),
+            ("--context-length", options.max_model_len),
+            ("--max-running-requests", None if options.max_num_seqs is None else options.max_num_seqs * parallel.data),
+            ("--chunked-prefill-size", options.max_num_batched_tokens),
+            ("--page-size", options.block_size),
+            ("--kv-cache-dtype", None if cache == formats.hidden.name else _SGLANG_CACHE.get(cache, cache)),
+            ("--quantization", _online(weights)),
+            ("--mem-fraction-static", options.utilization),
+            ("--disable-radix-cache", options.prefix_caching is False),
+            ("--disaggregation-mode", role or None),
+            ("--host", "0.0.0.0"),  # noqa: S104  a server in a container is asked from outside
+            ("--port", PORT),
+        ]),
+    )  # fmt: skip
+
+
+def _llama_cpp(model: ModelProfile, parallel: Parallel, options: EngineOptions, weights: str | None) -> tuple[str, ...]:
+    """Return llama.cpp's command: its context is that of all slots.
+
+    Source: llama.cpp, ``common/arg.cpp``, ``common_params_parser_init``.
+    """
+    slots = options.parallel
+    length = options.max_model_len
+    context = options.ctx_size or (None if length is None else slots * length)
+    file = model.name if weights is None else f"{model.name}-{weights.upper()}"
+    return (
+        "llama-server", "--model", f"{file}.gguf",
+        *_flags([
+            ("--ctx-size", context),
+            ("--parallel", slots),
+            ("--batch-size", options.batch_size),
+            ("--ubatch-size", options.ubatch),
+            ("--cache-type-k", options.cache_type_k),
+            ("--cache-type-v", options.cache_type_v),
+            ("--flash-attn", "on"),
+            ("--kv-unified", options.kv_unified),
+            ("--swa-full", options.swa_full),
+            ("--gpu-layers", "all" if parallel.gpus >= 1 else None),
+            ("--split-mode", "layer" if parallel.pipeline > 1 else None),
+            ("--host", "0.0.0.0"),  # noqa: S104  as above
+            ("--port", PORT),
+        ]),
+    )  # fmt: skip
+
+
+def _json(values: Mapping[str, object]) -> str:
+    """Return a flat mapping of words and numbers as JSON.
+
+    >>> _json({"method": "ngram", "num_speculative_tokens": 3})
+    '{"method": "ngram", "num_speculative_tokens": 3}'
+    """
+    inside = (f'"{key}": {value}' if isinstance(value, int) else f'"{key}": "{value}"' for key, value in values.items())
+    return "{" + ", ".join(inside) + "}"

@@ -1,0 +1,179 @@
+"""Inputs of a plan: cards with prices, variants of formats and engines, the load and a day."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.errors import InputError, KvcalcError, UnsupportedError, about
+from kvcalc.core.units import parse_seconds
+from kvcalc.plan.planner.prices import Price, parse_prices, price_of
+from kvcalc.plan.planner.space import in_nodes_of, with_scale_out
+from kvcalc.questions.deployments import deployment, engine_options
+from kvcalc.sources import find_calibration, load_calibration, load_hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
+    from kvcalc.questions.serving import Load
+    from kvcalc.simulate.planner.ranked import Drafting, Variant
+
+__all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "variants_of"]
+
+# Engines whose memory and command lines are described, and which a plan is made for.
+ENGINES = ("vllm", "sglang", "llama.cpp")
+_MAX_DAY_BYTES = 16 * 2**20
+
+
+def named_prices(text: str | None) -> dict[str, Price]:
+    """Return the prices of an option: ``h100-sxm=2.5,h200=3.2``, or a file of prices.
+
+    Raises:
+        KvcalcError: prices that cannot be read.
+    """
+    if text is None:
+        return {}
+    if "=" in text and not text.lower().endswith((".yaml", ".yml")):
+        return parse_prices(text)
+    if not text.lower().endswith((".yaml", ".yml")):
+        hint = "for example --price h100-sxm=2.5,h200=3.2, or --price prices.yaml"
+        raise InputError(f"price: {text!r} names no card", hint=hint, parameter="price")
+    from kvcalc.profiles.prices import read_prices
+
+    return read_prices(Path(text))
+
+
+def priced_cards(
+    names: Sequence[str], prices: Mapping[str, Price], *, nodes_of: int | None, scale_out: float | None = None
+) -> list[tuple[HardwareProfile, Price | None]]:
+    """Return accelerators by name, each with its price.
+
+    Raises:
+        KvcalcError: no such accelerator, one without a price where others have one, or a price of none of them.
+    """
+    cards: list[tuple[HardwareProfile, Price | None]] = []
+    used: set[str] = set()
+    for name in names:
+        with about("gpu"):
+            hardware = load_hardware(name)
+        known = (name, hardware.name, *hardware.aliases)
+        price = price_of(prices, known)
+        used |= {given for given in prices if given.lower() in {each.lower() for each in known}}
+        if price is None and hardware.price_per_hour_usd is not None:
+            price = Price(usd_per_hour=hardware.price_per_hour_usd)
+        hardware = hardware if nodes_of is None else in_nodes_of(hardware, nodes_of)
+        hardware = hardware if scale_out is None else with_scale_out(hardware, scale_out)
+        if all(hardware.name != other.name for other, _ in cards):
+            cards.append((hardware, price))
+    if prices and any(price is None for _, price in cards):
+        without = next(hardware.name for hardware, price in cards if price is None)
+        raise InputError(f"no price of {without} is given", hint=f"add {without}=2.5 to --price", parameter="price")
+    return cards
+
+
+def variants_of(
+    model: ModelProfile,
+    cards: Sequence[tuple[HardwareProfile, Price | None]],
+    *,
+    engines: Sequence[str],
+    weights: Sequence[str | None],
+    kv_dtypes: Sequence[str | None],
+    options: Mapping[str, Any],
+    calibration: str | None,
+    drafting: Drafting | None,
+) -> tuple[list[Variant], list[str]]:
+    """Return a model on every card in every format and engine that it runs in, and why it does not in the others.
+
+    Raises:
+        KvcalcError: an engine that is not known, or nothing that runs.
+    """
+    from kvcalc.simulate.planner.ranked import Variant
+
+    made, refused = [], []
+    given = None if calibration is None else load_calibration(calibration)
+    for hardware, price in cards:
+        for engine in engines:
+            for weight in weights:
+                for cache in kv_dtypes:
+                    try:
+                        asked = {name: value for name, value in options.items() if _has(engine, name)}
+                        placed = deployment(
+                            model, gpu=hardware, engine=engine, weights=weight, kv_dtype=cache,
+                            options=engine_options(engine, asked),
+                        )  # fmt: skip
+                        placed.start(max_model_len=1).pool.holds(1, context=1, batch=1)
+                    except (InputError, UnsupportedError) as error:
+                        refused.append(f"{engine} on {hardware.name}: {error.what}")
+                        continue
+                    found = find_calibration(placed) if given is None else given
+                    made.append(Variant(deployment=placed, calibration=found, price=price, drafting=None))
+                    if drafting is not None and engine == "vllm":
+                        made.append(replace(made[-1], drafting=drafting))
+    if not made:
+        raise InputError(refused[0] if refused else "nothing to plan with")
+    return made, list(dict.fromkeys(refused))
+
+
+def _has(engine: str, option: str) -> bool:
+    from kvcalc.questions.groups import Engine
+
+    engines = Engine.params[option].engines
+    return not engines or engine in engines
+
+
+def own_rate(load: Load) -> float:
+    """Return the requests a second of a load: of a trace with its own times, its mean.
+
+    Raises:
+        InputError: a trace whose requests come at once.
+    """
+    if load.rate is not None:
+        return load.rate
+    bodies = load.kept_bodies()
+    last_s = bodies[-1].arrival_s
+    if not last_s:
+        raise InputError("all requests of the trace come at once: they have no rate", hint="give --rate")
+    return len(bodies) / last_s
+
+
+def day_rates(path: str) -> list[tuple[float, float]]:
+    """Return the slices of a day: when each begins in seconds, and its requests a second.
+
+    A CSV file has the columns ``start`` (``3600``, ``1h``, ``01:00``) and ``rate``; without a header the first column
+    is the start where there are two, and hours follow each other where there is one.
+
+    Raises:
+        KvcalcError: a file that cannot be read, or a row that is no slice.
+    """
+    from kvcalc.files import read_text
+
+    text = read_text(Path(path), max_bytes=_MAX_DAY_BYTES, what="a day of traffic")
+    rows = [row for row in csv.reader(StringIO(text)) if row and any(cell.strip() for cell in row)]
+    slices: list[tuple[float, float]] = []
+    for number, row in enumerate(rows, 1):
+        cells = [cell.strip() for cell in row]
+        try:
+            start = _clock(cells[0]) if len(cells) > 1 else 3600.0 * len(slices)
+            rate = float(cells[-1])
+        except (ValueError, KvcalcError):
+            if number == 1:
+                continue
+            raise InputError(f"{','.join(cells)!r} is no slice of a day", where=f"{path}:{number}",
+                             hint="start,rate: 08:00,12.5", parameter="day") from None  # fmt: skip
+        if rate < 0 or (slices and start <= slices[-1][0]):
+            what = "a slice begins after the one before it, with a rate of 0 or more"
+            raise InputError(what, where=f"{path}:{number}", parameter="day")
+        slices.append((start, rate))
+    if not slices or not any(rate for _, rate in slices):
+        raise InputError("the day has no traffic", where=path, hint="start,rate: 08:00,12.5", parameter="day")
+    return slices
+
+
+def _clock(text: str) -> float:
+    hours, colon, minutes = text.partition(":")
+    return 3600.0 * int(hours) + 60.0 * float(minutes) if colon else parse_seconds(text)

@@ -1,0 +1,157 @@
+"""The table of ``kvcalc plan``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.units import number_text, seconds_text, usd_text
+from kvcalc.render.layout import Text
+from kvcalc.render.tables import facts, grid, heading, note_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvcalc.core.reports.plan import DaySavings, Interval, PlanOption, PlanReport
+    from kvcalc.render.layout import Grid, Part
+
+__all__ = ["parts"]
+
+_LEFT = 5
+# Formats and dollars are told where options differ in them.
+_WHERE_UNLIKE = (4, 5, 6)
+
+_COLUMNS = (
+    "",
+    "GPUs",
+    "replicas",
+    "layout",
+    "formats",
+    "$/h",
+    "$/M out",
+    "TTFT p95",
+    "TPOT p95",
+    "carries/s",
+    "margin",
+    "binds",
+)
+
+
+def parts(report: PlanReport) -> list[Part]:
+    """Return the recommendation, the options, and the command of the first."""
+    if not report.options:
+        return [Text(f"NO PLAN: {report.answer}", style="bold red")]
+    first = report.options[0]
+    shown: list[Part] = [
+        Text(report.answer, style="bold green"),
+        Text(),
+        heading(f"{report.model}, {report.workload}; {report.slo}"),
+        _options(report),
+        Text("* no other option is better in price, TTFT and TPOT together"),
+        Text(),
+        facts(_facts(first)),
+        Text(),
+        Text(first.command),
+    ]
+    if report.day is not None:
+        shown += [Text(), *_day(report.day)]
+    shown += [Text(f"why: {line}") for line in report.why]
+    shown += [Text(f"out: {line}") for line in report.reasons]
+    shown += [Text(f"written: {file}") for file in report.files]
+    counts = report.counts
+    looked = (
+        f"{counts.candidates:,} candidates: {counts.refused:,} refused by the engine, {counts.pruned:,} below a bound, "
+        f"{counts.ranked:,} estimated, {counts.simulated} simulated"
+    )
+    return [*shown, *note_lines((looked, *first.notes, *report.notes))]
+
+
+def _options(report: PlanReport) -> Grid:
+    """Return a row for each option; a column in which all are alike is left out."""
+    columns = list(zip(*(_row(option) for option in report.options), strict=True))
+    kept = [place for place, cells in enumerate(columns) if place not in _WHERE_UNLIKE or len(set(cells)) > 1]
+    rows = [[columns[place][row] for place in kept] for row in range(len(report.options))]
+    left = sum(place < _LEFT for place in kept)
+    return grid([_COLUMNS[place] for place in kept], rows, left=left)
+
+
+def _row(option: PlanOption) -> list[str]:
+    sizes = {
+        "TP": option.tensor_parallel,
+        "PP": option.pipeline_parallel,
+        "EP": option.expert_parallel,
+        "DP": option.data_parallel,
+    }
+    layout = " ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "TP1"
+    drafted = f" +{option.draft or 'ngram'}" if option.gamma else ""
+    return [
+        f"{option.rank}{'*' if option.pareto else ''}",
+        f"{option.gpus} x {option.gpu}",
+        str(option.replicas),
+        f"{option.engine} {layout}{drafted}",
+        f"{option.weights}, KV {option.kv_dtype}",
+        "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.2f}",
+        "-" if option.usd_per_million_output_tokens is None else usd_text(option.usd_per_million_output_tokens),
+        seconds_text(option.ttft_p95_s),
+        seconds_text(option.tpot_p95_s),
+        number_text(option.capacity_requests_per_s),
+        f"{option.margin:.0%}",
+        option.binds,
+    ]
+
+
+def _facts(option: PlanOption) -> Iterator[tuple[str, ...]]:
+    """Yield the figures of the first option."""
+    yield (
+        "load",
+        f"{number_text(option.load_requests_per_s)} requests/s",
+        f"{option.mean_running_requests:.0f} running on a replica",
+    )
+    for name, latency in (("TTFT", option.ttft_s), ("TPOT", option.tpot_s), ("end to end", option.e2e_s)):
+        values = ", ".join(f"{each} {seconds_text(latency[each])}" for each in ("p50", "p95", "p99"))
+        yield (
+            name,
+            values,
+            _interval(
+                option.ttft_p95_interval if name == "TTFT" else option.tpot_p95_interval if name == "TPOT" else None
+            ),
+        )
+    if option.holds_at_high_end is not None:
+        yield "at the interval's high end", "the limits hold" if option.holds_at_high_end else "a limit breaks"
+    if option.usd_per_hour is not None and option.usd_per_month is not None:
+        yield "price", f"{usd_text(option.usd_per_hour)} an hour", f"{usd_text(option.usd_per_month)} a month"
+    tokens = option.usd_per_million_tokens
+    if tokens is not None:
+        cached = "" if tokens.cached_usd is None else f", cached {usd_text(tokens.cached_usd)}"
+        yield (
+            "a million tokens",
+            f"input {usd_text(tokens.input_usd)}{cached}, output {usd_text(tokens.output_usd)}",
+            "by the time that steps spend on them",
+        )
+    if option.cheaper_than_api_from_requests_per_s is not None:
+        yield "cheaper than the API", f"from {number_text(option.cheaper_than_api_from_requests_per_s)} requests/s on"
+
+
+def _interval(interval: Interval | None) -> str:
+    return (
+        ""
+        if interval is None
+        else f"p95 {seconds_text(interval.low_s)} to {seconds_text(interval.high_s)} (80% interval)"
+    )
+
+
+def _day(day: DaySavings) -> list[Part]:
+    rows = [
+        [
+            f"{int(row.start_s // 3600):02d}:{int(row.start_s % 3600 // 60):02d}",
+            number_text(row.requests_per_s),
+            str(row.replicas),
+            str(row.gpus),
+        ]
+        for row in day.rows
+    ]
+    saved = (
+        f"autoscaling: {day.valley_gpus} to {day.peak_gpus} GPUs, {day.gpu_hours:.0f} instead of "
+        f"{day.fixed_gpu_hours:.0f} GPU-hours, {day.saved_share:.0%} saved with a cold start of "
+        f"{seconds_text(day.cold_start_s)}"
+    )
+    return [heading(saved), grid(("from", "requests/s", "replicas", "GPUs"), rows, left=1)]

@@ -1,0 +1,252 @@
+"""The simulator's word on a candidate: the highest load of a replica, and all replicas that the load needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.requests import Segment
+from kvcalc.plan.deployment import started
+from kvcalc.plan.room import room
+from kvcalc.simulate.capacity import highest_rate
+from kvcalc.simulate.run import Serving, ServingRun
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.simulate import ServingSummary
+    from kvcalc.core.requests import Request
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.load import Load
+    from kvcalc.simulate.planner.ranked import Candidate, Demand
+    from kvcalc.simulate.timer import AffineRun, StepTimer
+
+__all__ = ["Bodies", "Confirmed", "confirm"]
+
+# The load, so many times, beyond which the capacity of a replica is not searched for.
+_ENOUGH = 3.0
+# How close the capacity of a replica is searched, as a share, and the first step of the search.
+_TOLERANCE = 0.06
+_FACTOR = 1.15
+# Requests of a run: enough that those at its beginning and end, where fewer run, are few.
+_MIN_REQUESTS = 600
+_PER_RUNNING = 6
+_MAX_REQUESTS = 5_000
+_MAX_CLUSTER_REQUESTS = 12_000
+# Further replicas that are tried where the simulated load breaks a limit.
+_MAX_MORE = 3
+# The tokens of a block where another engine than vLLM keeps the cache.
+_BLOCK = 16
+
+
+class Bodies:
+    """Requests of a load, made once and asked for again and again at other rates.
+
+    Args:
+        load: the load.
+        prefix_share: share of each prompt that all prompts begin with.
+    """
+
+    def __init__(self, load: Load, *, prefix_share: float) -> None:
+        self.load, self._share = load, prefix_share
+        self._made: dict[int | None, tuple[Request, ...]] = {}
+
+    def first(self, requests: int | None) -> tuple[Request, ...]:
+        """Return so many requests; of a trace, all that it has."""
+        many = None if self.load.trace is not None else self.load.requests or requests
+        if many not in self._made:
+            kept = replace(self.load, requests=many if many is not None else self.load.requests).kept_bodies()
+            shared = (_sharing(request, number, self._share) for number, request in enumerate(kept, 1))
+            self._made[many] = tuple(shared) if self._share else kept
+        return self._made[many]
+
+
+def _sharing(request: Request, number: int, share: float) -> Request:
+    """Return a request whose prompt begins with the tokens that all share."""
+    shared = int(share * request.prompt_tokens)
+    own = Segment(number, 0, request.prompt_tokens - shared)
+    return request._replace(prompt=(Segment(0, 0, shared), own) if shared else (own,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """A candidate that the simulator has served.
+
+    Args:
+        candidate: it.
+        capacity_per_s: requests a second of one replica within the limits.
+        replicas: replicas that carry the load, those to spare included.
+        binds: the limit that breaks first above the capacity.
+        summary: the run of all replicas but the spare ones at the load.
+        holds: whether its limits held.
+        high_end: whether they hold if every step takes as long as the interval's high end; none without an interval.
+        runs: simulations made.
+        notes: what is simulated otherwise than the engine does it.
+    """
+
+    candidate: Candidate
+    capacity_per_s: float
+    replicas: int
+    binds: str
+    summary: ServingSummary
+    holds: bool
+    high_end: bool | None
+    runs: int
+    notes: tuple[str, ...]
+
+
+def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -> Confirmed | None:
+    """Serve the load on a candidate in the simulator; none where no load keeps its limits.
+
+    Args:
+        candidate: layout and limits.
+        demand: what a plan must do.
+        bodies: the requests.
+        slo: the limits as text.
+
+    Raises:
+        KvcalcError: what the simulator does not model.
+    """
+    runs = _Runs(candidate, bodies, slo=slo)
+    broken = [candidate.binds]
+    rate = demand.traffic.rate_per_s
+    enough = _ENOUGH * rate / demand.load_share
+
+    def holds(rate: float) -> bool:
+        if rate > enough:
+            return False  # a capacity many times the load is not searched for
+        run = runs.served(rate, copies=1)
+        wrong = [str(limit) for limit in demand.limits if not run.metrics.kept(limit)]
+        broken.extend(wrong[:1])
+        return not wrong
+
+    highest = highest_rate(
+        holds, start_per_s=min(candidate.state.rate_per_s, enough), tolerance=_TOLERANCE, factor=_FACTOR
+    )
+    capacity = highest.rate_per_s * candidate.copies
+    if not capacity:
+        return None
+    needed = max(1, math.ceil(rate / (capacity * demand.load_share)))
+    run = None
+    for replicas in range(needed, needed + _MAX_MORE + 1):
+        if (replicas + demand.spare) * candidate.deployment.parallel.gpus > demand.max_gpus:
+            break
+        tried = [runs.served(rate, copies=replicas * candidate.copies, seed=seed) for seed in (0, 1)]
+        needed, run = replicas, tried[0]
+        if all(each.metrics.kept(limit) for each in tried for limit in demand.limits):
+            break
+    else:
+        return None
+    if run is None:
+        return None
+    held = all(run.metrics.kept(limit) for limit in demand.limits)
+    memory = candidate.deployment.memory_bytes * candidate.deployment.parallel.gpus * needed
+    return Confirmed(
+        candidate=candidate,
+        capacity_per_s=capacity,
+        replicas=needed + demand.spare,
+        binds=broken[-1],
+        summary=run.metrics.summary(gpus=candidate.deployment.parallel.gpus * needed, memory_bytes=memory),
+        holds=held,
+        high_end=_at_high_end(runs, rate, needed, demand),
+        runs=runs.made,
+        notes=runs.notes,
+    )
+
+
+def _at_high_end(runs: _Runs, rate: float, replicas: int, demand: Demand) -> bool | None:
+    """Return whether the limits hold if every step takes as long as the high end of the interval says."""
+    calibration = runs.candidate.variant.calibration
+    if calibration is None:
+        return None
+    share = max(calibration.memory_interval.high, calibration.compute_interval.high)
+    run = runs.served(rate, copies=replicas * runs.candidate.copies, slower=share)
+    return all(run.metrics.kept(limit) for limit in demand.limits)
+
+
+class _Runs:
+    """Simulations of one candidate."""
+
+    def __init__(self, candidate: Candidate, bodies: Bodies, *, slo: str) -> None:
+        self.candidate, self.made = candidate, 0
+        self._bodies, self._slo = bodies, slo
+        deployment = candidate.deployment
+        self._timer = candidate.variant.timer(deployment)
+        self._draft = candidate.variant.draft_on(deployment.parallel)
+        self._draft_timer = None if self._draft is None else candidate.variant.timer(self._draft)
+        self._served, self._blocks, self.notes = _as_vllm(candidate)
+
+    def served(self, rate: float, *, copies: int, seed: int = 0, slower: float = 1.0) -> ServingRun:
+        """Return a run of so many copies at a rate."""
+        self.made += 1
+        drafting = self.candidate.variant.drafting
+        timer = self._timer if slower == 1 else Slowed(self._timer, slower)
+        serving = Serving(
+            options=self._served.options,
+            num_blocks=self._blocks,
+            replicas=copies,
+            routing="least-loaded" if copies > 1 else "round-robin",
+            slo=self._slo,
+            gamma=0 if drafting is None else drafting.gamma,
+            accepted_length=None if drafting is None else drafting.tokens_per_pass,
+        )
+        run = ServingRun(
+            self._served,
+            serving,
+            timer=timer,
+            draft=self._draft,
+            draft_timer=self._draft_timer,
+        )
+        bodies = self._bodies.first(self._requests(copies))
+        load = replace(self._bodies.load.at_rate(rate), seed=self._bodies.load.seed + seed)
+        run.serve(load.source(bodies), ())
+        return run
+
+    def _requests(self, copies: int) -> int:
+        """Count the requests that make a run long enough for so many copies."""
+        running = self.candidate.state.running
+        each = max(_MIN_REQUESTS, min(_MAX_REQUESTS, _PER_RUNNING * running))
+        return min(_MAX_CLUSTER_REQUESTS, max(each, _PER_RUNNING * running * copies // 2))
+
+
+def _as_vllm(candidate: Candidate) -> tuple[Deployment, int | None, tuple[str, ...]]:
+    """Return a deployment whose scheduler is simulated, the blocks of its cache, and notes.
+
+    Another engine's cache is that of its own memory model, in blocks of 16 tokens; its requests are scheduled as vLLM
+    does it.
+    """
+    deployment = candidate.deployment
+    options = deployment.options
+    if deployment.served_by == "vllm":
+        return deployment, None, ()
+    here = room(deployment, max_model_len=options.max_model_len or 1)
+    blocks = here.held.tokens // _BLOCK + 1
+    asked = replace(options, max_num_seqs=candidate.slots, max_num_batched_tokens=here.start.pass_tokens)
+    asked = replace(asked, block_size=None, utilization=None)
+    note = f"scheduled as vLLM does it, with the cache of {deployment.served_by}"
+    try:
+        return started(deployment, "vllm", asked), blocks, (note,)
+    except InputError:
+        return replace(deployment, engine="vllm", options=asked), blocks, (note,)
+
+
+class Slowed:
+    """A timer whose every step takes so many times as long.
+
+    Args:
+        timer: the timer.
+        share: 1.1 for a tenth longer.
+    """
+
+    def __init__(self, timer: StepTimer, share: float) -> None:
+        self._timer, self._percent = timer, round(100 * share)
+        self.caps, self.periods = timer.caps, timer.periods
+
+    def line(
+        self, tokens: int, logits: int, sums: Sequence[int], slopes: Sequence[int], chunks: Sequence[tuple[int, int]]
+    ) -> AffineRun:
+        """Return the duration of a step, and of those that follow while the same sequences advance."""
+        first, slope, steps, limiter = self._timer.line(tokens, logits, sums, slopes, chunks)
+        return first * self._percent // 100, slope * self._percent // 100, steps, limiter

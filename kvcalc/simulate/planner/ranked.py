@@ -1,0 +1,406 @@
+"""Every layout of every card, estimated: the limits it is best started with, and the replicas that the load needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.search import largest
+from kvcalc.core.workload import Parallel
+from kvcalc.cost.sharding import splits_evenly
+from kvcalc.plan.planner.bounds import least_times
+from kvcalc.plan.planner.space import across, layouts, limits_of
+from kvcalc.plan.room import room
+from kvcalc.plan.speculative import with_drafter
+from kvcalc.simulate.planner.steady import Drafts, Steady, Steps
+from kvcalc.simulate.timer import step_timer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.plan.deployment import Deployment
+    from kvcalc.plan.planner.prices import Price
+    from kvcalc.plan.planner.space import Limits
+    from kvcalc.plan.planner.traffic import Traffic
+    from kvcalc.plan.room import Room
+    from kvcalc.simulate.metrics import Limit
+    from kvcalc.simulate.planner.steady import State
+    from kvcalc.simulate.timer import StepTimer
+
+__all__ = ["Candidate", "Demand", "Drafting", "Ranking", "Variant", "rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """Speculative decoding of a variant.
+
+    Args:
+        gamma: drafted tokens of a verification.
+        tokens_per_pass: tokens that a verification gives on average.
+        model: the draft model on one rank's accelerator; none where drafting takes no time.
+    """
+
+    gamma: int
+    tokens_per_pass: float
+    model: Deployment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A model on one accelerator in an engine's formats, to be spread.
+
+    Args:
+        deployment: it, with the options that are given.
+        calibration: what its steps are estimated with; none for the bound without overlap.
+        price: of the accelerator, where one is given.
+        drafting: speculative decoding, where it is asked for.
+    """
+
+    deployment: Deployment
+    calibration: Calibration | None
+    price: Price | None
+    drafting: Drafting | None = None
+
+    @property
+    def step_times(self) -> str:
+        """Times of steps: ``estimate``, or ``serial``, the bound without overlap."""
+        return "serial" if self.calibration is None else "estimate"
+
+    def timer(self, deployment: Deployment) -> StepTimer:
+        """Return the times of a deployment's steps."""
+        return step_timer(deployment, self.step_times, self.calibration, alike=True)
+
+    def draft_on(self, parallel: Parallel) -> Deployment | None:
+        """Return the draft model beside a target: over its tensor ranks, where they share the draft's heads."""
+        model = None if self.drafting is None else self.drafting.model
+        if model is None:
+            return None
+        ranks = parallel.tensor if splits_evenly(model.model, parallel.tensor) else 1
+        return replace(model, parallel=Parallel(tensor=ranks))
+
+    def with_draft(self, deployment: Deployment) -> Deployment:
+        """Return a deployment with what drafts for it in its memory."""
+        drafting = self.drafting
+        if drafting is None:
+            return deployment
+        method = "ngram" if drafting.model is None else None
+        return with_drafter(deployment, self.draft_on(deployment.parallel), gamma=drafting.gamma, method=method)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Load, limits and headroom that a plan must meet.
+
+    Args:
+        traffic: the requests; its rate is that of the peak, growth included.
+        limits: what must hold.
+        load_share: share of its capacity that a plan may be loaded to.
+        spare: replicas that may fail.
+        max_gpus: accelerators of a plan at most.
+    """
+
+    traffic: Traffic
+    limits: tuple[Limit, ...]
+    load_share: float
+    spare: int
+    max_gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One layout with its limits, and the estimate of what it does.
+
+    Args:
+        variant: card, formats and engine.
+        deployment: spread, with its limits.
+        limits: the limits that it is started with beside its defaults.
+        state: the busiest steady state of a copy within the limits.
+        slots: requests that may run at once on a copy.
+        replicas: replicas that the load needs.
+        binds: the limit that breaks first.
+        alone_s: time per output token of a request that runs alone.
+    """
+
+    variant: Variant
+    deployment: Deployment
+    limits: Limits
+    state: State
+    slots: int
+    replicas: int
+    binds: str
+    alone_s: float
+
+    @property
+    def copies(self) -> int:
+        """Data-parallel copies of a replica."""
+        return self.deployment.parallel.data
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Requests a second of one replica, estimated."""
+        return self.copies * self.state.rate_per_s
+
+    def cost(self, replicas: int | None = None) -> tuple[float, int]:
+        """Return dollars an hour, or GPUs where there is no price; and GPUs."""
+        gpus = self.deployment.parallel.gpus * (self.replicas if replicas is None else replicas)
+        price = self.variant.price
+        return (float(gpus) if price is None else price.of(gpus)), gpus
+
+
+@dataclass(slots=True)
+class Ranking:
+    """The end of the search.
+
+    Args:
+        candidates: the best limits of each layout, cheapest first.
+        tried: candidates looked at.
+        refused: those that the engine refuses.
+        pruned: those that a bound rules out.
+        ranked: those that were estimated.
+        why: for each card, why layouts of it are out, with the number of GPUs of a replica.
+        bounds: for each card the bound of the layout that comes closest to the limits, with its time.
+    """
+
+    candidates: list[Candidate] = field(default_factory=list)
+    tried: int = 0
+    refused: int = 0
+    pruned: int = 0
+    ranked: int = 0
+    why: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    bounds: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def out(self, hardware: str, parallel: Parallel, reason: str) -> None:
+        """Note why a layout is out."""
+        self.why.setdefault(hardware, []).append((parallel.gpus, reason))
+
+
+def rank(variants: Sequence[Variant], demand: Demand) -> Ranking:
+    """Return every layout that the load could run on, cheapest first.
+
+    Each layout is estimated with the engine's own limits first; others are tried where it is near the cheapest of its
+    card, or cannot do without.
+
+    Args:
+        variants: cards, formats and engines.
+        demand: what a plan must do.
+    """
+    ranking = Ranking()
+    layouts_found = [found for variant in variants for found in _of(variant, demand, ranking)]
+    first = [(found, found.best(found.given[:1])) for found in layouts_found]
+    cheapest: dict[str, float] = {}
+    for found, candidate in first:
+        if candidate is not None:
+            cost = candidate.cost()[0]
+            cheapest[found.card] = min(cost, cheapest.get(found.card, cost))
+    for found, own in first:
+        candidate = own
+        if own is None or own.cost()[0] <= _NEAR * cheapest[found.card]:
+            candidate = found.best(found.given)
+        ranking.ranked += len(found.given)
+        if candidate is None:
+            ranking.out(found.card, found.deployment.parallel, found.reason)
+        else:
+            ranking.candidates.append(candidate)
+    ranking.candidates.sort(key=_order)
+    return ranking
+
+
+def _order(candidate: Candidate) -> tuple[float, ...]:
+    """Return the place of a candidate: estimates before bounds, which promise too much, and cheap before dear."""
+    is_bound = candidate.variant.calibration is None
+    return is_bound, *candidate.cost(), candidate.deployment.parallel.gpus, candidate.state.tpot_s
+
+
+def _of(variant: Variant, demand: Demand, ranking: Ranking) -> Iterator[_Layout]:
+    """Yield a variant's layouts that its engine starts with and that no bound rules out."""
+    base = variant.deployment
+    hardware, engine = base.hardware, base.served_by
+    assert hardware is not None
+    options = base.options
+    given = limits_of(engine, pass_tokens=options.max_num_batched_tokens, sequences=options.max_num_seqs)
+    for parallel in layouts(base.model, hardware, engine, max_gpus=demand.max_gpus):
+        ranking.tried += len(given)
+        deployment = replace(base, parallel=parallel, hardware=across(hardware, parallel))
+        try:
+            here = _started(variant.with_draft(deployment), given[0], demand)
+            reason = here.reason(context=min(demand.traffic.longest, here.max_model_len), batch=1)
+        except (InputError, UnsupportedError) as error:
+            reason = error.what
+        if reason:
+            ranking.refused += len(given)
+            ranking.out(hardware.name, parallel, reason)
+            continue
+        least_s, reason = _below_bound(variant, deployment, demand)
+        if reason:
+            ranking.pruned += len(given)
+            ranking.bounds[hardware.name] = min((least_s, reason), ranking.bounds.get(hardware.name, (least_s, reason)))
+            continue
+        yield _Layout(variant, deployment, here, given, demand)
+
+
+def with_limits(deployment: Deployment, limits: Limits, demand: Demand) -> Deployment:
+    """Return a deployment whose engine is started with limits, and for the longest request."""
+    options = deployment.options
+    longest = options.max_model_len or _length(deployment, demand.traffic.longest)
+    if deployment.served_by == "llama.cpp":
+        slots = limits.sequences or 1
+        made = replace(options, max_model_len=longest, parallel=slots, ctx_size=slots * longest)
+    else:
+        made = replace(
+            options,
+            max_model_len=longest,
+            max_num_batched_tokens=limits.pass_tokens or options.max_num_batched_tokens,
+            max_num_seqs=limits.sequences or options.max_num_seqs,
+        )
+    return replace(deployment, options=made)
+
+
+_LENGTH_STEP = 256
+_MAX_HELD = 20_000
+# Running requests that speculative decoding is looked at for: with more it does not pay.
+_MAX_DRAFTED = 128
+# Layouts whose cost by the engine's own limits is within so much of the cheapest are tried with others.
+_NEAR = 1.5
+
+
+def _length(deployment: Deployment, longest: int) -> int:
+    """Return the longest sequence to start for: the longest request, rounded up, but no more than the model's limit."""
+    limit = deployment.model.context_limit
+    rounded = -(-(longest + 1) // _LENGTH_STEP) * _LENGTH_STEP
+    return rounded if limit is None else min(rounded, max(limit, longest))
+
+
+def _started(deployment: Deployment, limits: Limits, demand: Demand) -> Room:
+    started = with_limits(deployment, limits, demand)
+    return room(started, max_model_len=started.options.max_model_len or demand.traffic.longest)
+
+
+def _below_bound(variant: Variant, deployment: Deployment, demand: Demand) -> tuple[float, str]:
+    """Name the limit that no run of a layout can meet, with the least time; nothing where each can be met."""
+    gamma = 0 if variant.drafting is None else variant.drafting.gamma
+    bound = least_times(deployment, demand.traffic, demand.limits, tokens_per_pass=gamma + 1.0)
+    for limit in demand.limits:
+        reason = bound.broken(limit.latency, limit.statistic, limit.most_s)
+        if reason:
+            return bound.of(limit.latency, limit.statistic), f"{reason} for this model at {_named(deployment.parallel)}"
+    return 0.0, ""
+
+
+def _named(parallel: Parallel) -> str:
+    sizes = {"TP": parallel.tensor, "PP": parallel.pipeline, "EP": parallel.expert, "DP": parallel.data}
+    return " ".join(f"{name} {size}" for name, size in sizes.items() if size > 1 or name == "TP")
+
+
+class _Layout:
+    """One layout that an engine starts with, to be estimated with this and that limit.
+
+    Args:
+        variant: card, formats and engine.
+        deployment: spread.
+        here: its memory with the first of the limits.
+        given: limits to try.
+        demand: what a plan must do.
+    """
+
+    def __init__(
+        self, variant: Variant, deployment: Deployment, here: Room, given: Sequence[Limits], demand: Demand
+    ) -> None:
+        self.variant, self.deployment, self.given = variant, deployment, given
+        self._demand, self._start = demand, here.start
+        self._steady: dict[int, Steady] = {}
+        held = _held(here, demand.traffic, deployment.parallel.data)
+        self._held: dict[Limits | None, int] = {None: held if variant.drafting is None else min(held, _MAX_DRAFTED)}
+        self._steps: Steps | None = None
+        self._drafts: Drafts | None = None
+
+    @property
+    def card(self) -> str:
+        """The accelerator's name."""
+        return self.deployment.hardware.name if self.deployment.hardware is not None else ""
+
+    @property
+    def reason(self) -> str:
+        """Why it is out where no limits do."""
+        return f"no load keeps the limits at {_named(self.deployment.parallel)}, by the estimate"
+
+    def best(self, given: Sequence[Limits]) -> Candidate | None:
+        """Return it with those limits under which it needs the fewest replicas; none where it cannot carry the load."""
+        demand, parallel = self._demand, self.deployment.parallel
+        best: Candidate | None = None
+        for limits in given:
+            steady = self._steady_of(limits.pass_tokens or self._start.pass_tokens)
+            slots = limits.sequences or self._start.pass_sequences
+            held = self._room_of(limits)
+            state = steady.highest(demand.limits, slots=slots, held=held) if held else None
+            if state is None:
+                continue
+            replicas = _replicas(parallel.data * state.rate_per_s, demand)
+            if replicas * parallel.gpus > demand.max_gpus or (best is not None and replicas >= best.replicas):
+                continue
+            best = Candidate(
+                variant=self.variant,
+                deployment=with_limits(self.deployment, limits, demand),
+                limits=limits,
+                state=state,
+                slots=slots,
+                replicas=replicas,
+                binds=steady.breaks(state, demand.limits, slots=slots),
+                alone_s=_alone(steady, state),
+            )
+        return best
+
+    def _steady_of(self, pass_tokens: int) -> Steady:
+        traffic = self._demand.traffic
+        if self._steps is None:
+            self._steps = Steps(self.variant.timer(self.deployment), traffic.context)
+            self._drafts = _drafts(self.variant, self.deployment.parallel, traffic)
+        if pass_tokens not in self._steady:
+            self._steady[pass_tokens] = Steady(self._steps, traffic, pass_tokens, self._drafts)
+        return self._steady[pass_tokens]
+
+    def _room_of(self, limits: Limits) -> int:
+        """Return the running requests whose tokens the cache holds: llama.cpp makes its cells when it starts."""
+        if self._start.engine != "llama.cpp":
+            return self._held[None]
+        if limits not in self._held:
+            self._held[limits] = _slots_held(self.variant.with_draft(self.deployment), limits, self._demand)
+        return self._held[limits]
+
+
+def _alone(steady: Steady, state: State) -> float:
+    """Return the time per output token of a request that runs alone."""
+    return (steady.state(1) or state).tpot_s
+
+
+def _held(here: Room, traffic: Traffic, copies: int) -> int:
+    """Return the running requests of a copy whose tokens the cache holds, however many may run.
+
+    It depends little on the other limits; the simulator asks the winner's own start again.
+    """
+    tokens = min(traffic.held_tokens, here.max_model_len)
+    held = largest(lambda batch: here.pool.holds(here.kv_bytes, context=tokens, batch=batch), _MAX_HELD)
+    return max(1, held // copies)
+
+
+def _slots_held(deployment: Deployment, limits: Limits, demand: Demand) -> int:
+    """Return the slots of llama.cpp if their memory is there, else none."""
+    slots = limits.sequences or 1
+    here = _started(deployment, limits, demand)
+    return slots if not here.reason(context=here.max_model_len, batch=slots) else 0
+
+
+def _replicas(capacity_per_s: float, demand: Demand) -> int:
+    """Return the replicas that carry the load at no more than the share of their capacity, and those to spare."""
+    return max(1, math.ceil(demand.traffic.rate_per_s / (capacity_per_s * demand.load_share))) + demand.spare
+
+
+def _drafts(variant: Variant, parallel: Parallel, traffic: Traffic) -> Drafts | None:
+    drafting = variant.drafting
+    if drafting is None:
+        return None
+    model = variant.draft_on(parallel)
+    steps = None if model is None else Steps(variant.timer(model), traffic.context)
+    return Drafts(gamma=drafting.gamma, tokens_per_pass=drafting.tokens_per_pass, steps=steps)

@@ -1,0 +1,102 @@
+"""A plan in words: the recommendation, why a card's options are not the first, and what was taken for granted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcalc.core.errors import InputError
+from kvcalc.core.units import counted, number_text, seconds_text, usd_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.reports.plan import PlanOption
+    from kvcalc.simulate.planner.planned import Planned
+    from kvcalc.simulate.planner.ranked import Demand, Variant
+
+__all__ = ["answer_text", "layout_text", "plan_notes", "why_lines"]
+
+
+def layout_text(option: PlanOption) -> str:
+    """Return the spread of a replica: ``TP 2``."""
+    sizes = {
+        "TP": option.tensor_parallel,
+        "PP": option.pipeline_parallel,
+        "EP": option.expert_parallel,
+        "DP": option.data_parallel,
+    }
+    return " ".join(f"{name} {size}" for name, size in sizes.items() if size > 1) or "TP 1"
+
+
+def answer_text(found: Planned, demand: Demand) -> str:
+    """Return the recommendation, or why there is none, in one line."""
+    if not found.options:
+        cards = list(found.reasons)
+        named = cards[0] if len(cards) == 1 else f"{', '.join(cards[:-1])} or {cards[-1]}"
+        reasons = list(dict.fromkeys(found.reasons.values()))
+        each = "; ".join(f"{card}: {reason}" for card, reason in found.reasons.items())
+        return f"no {named} can: {reasons[0] if len(reasons) == 1 else each}"
+    first = found.options[0]
+    usd = first.usd_per_month
+    price = "" if usd is None else f", {usd_text(usd)} a month"
+    replicas = f"{counted(first.replicas, 'replica')} of {first.engine} at {layout_text(first)}"
+    spare = f", {demand.spare} of them to spare" if demand.spare else ""
+    return (
+        f"Rent {first.gpus} x {first.gpu}: {replicas}{spare}{price}. It carries "
+        f"{number_text(first.capacity_requests_per_s)} requests/s within the limits, {first.margin:.0%} of it free."
+    )
+
+
+def why_lines(card: str, found: Planned) -> tuple[str, ...]:
+    """Say why the options of a card are not the first.
+
+    Raises:
+        InputError: a card that the plan did not look at.
+    """
+    wanted = card.strip().lower()
+    if wanted in {name.lower() for name in found.reasons}:
+        return tuple(f"{name} cannot: {reason}" for name, reason in found.reasons.items() if name.lower() == wanted)
+    own = [option for option in found.options if option.gpu.lower() == wanted]
+    if not own:
+        cards = dict.fromkeys([*(option.gpu for option in found.options), *found.reasons])
+        raise InputError(f"{card} is not among the cards", hint=f"cards: {', '.join(cards)}", parameter="why")
+    first, best = found.options[0], own[0]
+    if best is first:
+        return (f"{best.gpu} is the first",)
+    lines = []
+    if bool(best.calibration) != bool(first.calibration):
+        lines.append(f"{best.gpu} has no calibration: its times are bounds, which promise too much to be put first")
+    if best.usd_per_hour is not None and first.usd_per_hour is not None and best.usd_per_hour > first.usd_per_hour:
+        more = best.usd_per_hour / first.usd_per_hour - 1
+        lines.append(f"{best.gpu} costs {usd_text(best.usd_per_hour)} an hour, {more:.0%} more than {first.gpu}")
+    elif best.gpus > first.gpus:
+        lines.append(f"{best.gpus} x {best.gpu} are needed, where {first.gpus} x {first.gpu} do")
+    each, theirs = (option.capacity_requests_per_s / option.gpus for option in (best, first))
+    lines.append(
+        f"a {best.gpu} carries {number_text(each)} requests/s at {layout_text(best)}, a {first.gpu} "
+        f"{number_text(theirs)} at {layout_text(first)}; {best.binds} binds"
+    )
+    if best.tpot_p95_s < first.tpot_p95_s:
+        lines.append(
+            f"it is faster: TPOT p95 {seconds_text(best.tpot_p95_s)} instead of {seconds_text(first.tpot_p95_s)}"
+        )
+    return tuple(lines)
+
+
+def plan_notes(variants: Sequence[Variant], demand: Demand, found: Planned) -> tuple[str, ...]:
+    """Return notes on what was taken for granted."""
+    notes = []
+    if all(variant.price is None for variant in variants):
+        notes.append("no price is given: options are ranked by GPUs; --price h100-sxm=2.5 ranks them by dollars")
+    bounds = {option.gpu for option in found.options if not option.calibration}
+    notes += [
+        f"{card}: no calibration, so its times are bounds and stand after the estimates" for card in sorted(bounds)
+    ]
+    notes.append(
+        f"loaded to at most {demand.load_share:.0%} of the capacity; simulated with vLLM's scheduling, on steps by the "
+        "calibration named"
+    )
+    if demand.traffic.hit_tokens:
+        share = demand.traffic.hit_tokens / demand.traffic.prompt_tokens
+        notes.append(f"{share:.0%} of each prompt is taken to be shared by all")
+    return tuple(notes)

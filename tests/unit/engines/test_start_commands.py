@@ -1,0 +1,62 @@
+"""Command lines that start engines: they say what the deployment is, and nothing that is the engine's default."""
+
+from itertools import pairwise
+
+import pytest
+
+from kvcalc import api
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.engines.commands import command_text, start_command
+from kvcalc.engines.options import EngineOptions
+
+
+def words(engine, model="llama3.1-8b", gpu="h100-sxm", options=None, drafting=None, role="", **asked):
+    options = options or EngineOptions()
+    made = api.deployment(model, gpu=gpu, engine=engine, options=options, **asked)
+    return start_command(
+        engine, made.model, made.formats, made.parallel, made.options,
+        weights=asked.get("weights"), drafting=drafting, role=role,
+    )  # fmt: skip
+
+
+def test_vllm_takes_its_defaults_where_nothing_is_asked_for():
+    assert words("vllm") == ("vllm", "serve", "meta-llama/Meta-Llama-3.1-8B", "--port", "8000")
+
+
+def test_vllm_is_told_sizes_formats_and_limits():
+    options = EngineOptions(max_model_len=4096, max_num_seqs=64, max_num_batched_tokens=2048, prefix_caching=False)
+    made = words("vllm", options=options, tensor_parallel=2, kv_dtype="fp8", weights="fp8",
+                 drafting={"method": "ngram", "num_speculative_tokens": 3}, role="prefill")  # fmt: skip
+    told = dict(pairwise(made))
+    assert told["--tensor-parallel-size"] == "2"
+    assert told["--kv-cache-dtype"] == told["--quantization"] == "fp8"
+    assert (told["--max-model-len"], told["--max-num-seqs"]) == ("4096", "64")
+    assert "--no-enable-prefix-caching" in made
+    assert told["--speculative-config"] == '{"method": "ngram", "num_speculative_tokens": 3}'
+    assert "kv_producer" in told["--kv-transfer-config"]
+    assert "--pipeline-parallel-size" not in made
+
+
+def test_experts_shared_by_copies_of_the_attention():
+    made = words("vllm", "deepseek-v3", gpu="h200", data_parallel=8, expert_parallel=8)
+    assert "--enable-expert-parallel" in made
+    assert made[made.index("--data-parallel-size") + 1] == "8"
+    sizes = words("sglang", "deepseek-v3", gpu="h200", data_parallel=8, expert_parallel=8)
+    assert [sizes[sizes.index(flag) + 1] for flag in ("--tp-size", "--dp-size", "--ep-size")] == ["8", "8", "8"]
+    assert "--enable-dp-attention" in sizes
+
+
+def test_llama_cpp_makes_its_context_for_all_slots():
+    options = EngineOptions(parallel=4, max_model_len=2048)
+    made = words("llama.cpp", options=options, weights="q4_k_m")
+    assert made[made.index("--ctx-size") + 1] == "8192"
+    assert made[made.index("--model") + 1] == "llama3.1-8b-Q4_K_M.gguf"
+
+
+def test_an_engine_whose_command_is_not_described_is_refused():
+    with pytest.raises(UnsupportedError, match="transformers"):
+        words("transformers")
+
+
+def test_a_command_can_be_pasted():
+    assert command_text(("vllm", "--x", '{"a": 1}')) == "vllm --x '{\"a\": 1}'"

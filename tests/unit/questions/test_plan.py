@@ -1,0 +1,194 @@
+"""``kvcalc plan``: what it recommends fits, holds and can be started."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import kvcalc
+from kvcalc.cli.main import main
+from kvcalc.questions import ask, question
+
+ASKED = {
+    "model": "llama3.1-8b",
+    "gpu": "h100-sxm",
+    "prompt": "512",
+    "output_tokens": "100",
+    "rate": "30",
+    "slo": "ttft_p95=500ms,tpot_p95=30ms",
+    "confirm": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    return ask("plan", {**ASKED, "price": "h100-sxm=2.5"})
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as done:
+        main(["plan", *words])
+    return done.value.code, capsys.readouterr()
+
+
+def _words(**changed):
+    asked = {**ASKED, **changed}
+    return [word for name, text in asked.items() for word in (f"--{name.replace('_', '-')}", text)]
+
+
+def test_the_first_option_is_the_cheapest_and_all_keep_the_limits(report):
+    first = report.options[0]
+    assert [option.rank for option in report.options] == list(range(1, len(report.options) + 1))
+    assert first.usd_per_hour == min(option.usd_per_hour for option in report.options)
+    for option in report.options:
+        assert option.ttft_p95_s <= 0.5
+        assert option.tpot_p95_s <= 0.03
+        assert option.confirmed
+        assert option.usd_per_hour == 2.5 * option.gpus
+        assert option.usd_per_million_output_tokens == pytest.approx(option.usd_per_hour / 3600 / 3000 * 1e6)
+        assert 0.2 <= option.margin < 1
+        assert option.command.startswith("vllm serve meta-llama/")
+    prices = first.usd_per_million_tokens
+    spent = 30 * 3600 * (512 * prices.input_usd + 100 * prices.output_usd) / 1e6
+    assert spent == pytest.approx(first.usd_per_hour)
+    assert first.usd_per_month == pytest.approx(first.usd_per_hour * 730)
+    assert str(first.gpus) in report.answer
+    assert "a month" in report.answer
+
+
+def test_no_option_is_refused_by_the_memory_model(report):
+    for option in report.options:
+        deployment = kvcalc.deployment("llama3.1-8b", gpu=option.gpu, engine=option.engine, kv_dtype=option.kv_dtype,
+                                       tensor_parallel=option.tensor_parallel, pipeline_parallel=option.pipeline_parallel)  # fmt: skip
+        options = kvcalc.api.engine_options(option.engine, option.options)
+        assert kvcalc.fit(deployment, options=options, context=612).fits
+
+
+def test_a_plan_keeps_its_limits_with_other_requests(report):
+    for option in report.options:
+        deployment = kvcalc.deployment("llama3.1-8b", gpu=option.gpu, engine="vllm",
+                                       tensor_parallel=option.tensor_parallel, pipeline_parallel=option.pipeline_parallel)  # fmt: skip
+        options = kvcalc.api.engine_options("vllm", option.options)
+        serving = kvcalc.Serving(options=options, replicas=option.replicas, routing="least-loaded",
+                                 step_times="estimate", slo=ASKED["slo"])  # fmt: skip
+        load = kvcalc.Load(rate=30, prompt="512", output_tokens="100", requests=1500, seed=11)
+        summary = kvcalc.simulate_serving(deployment, load, serving=serving).summary
+        assert summary.ttft_s["p95"] <= 0.5
+        assert summary.tpot_s["p95"] <= 0.03
+
+
+def test_without_a_price_gpus_are_counted():
+    found = ask("plan", {**ASKED, "confirm": "1"})
+    assert found.options[0].usd_per_hour is None
+    assert any("no price" in note for note in found.notes)
+
+
+def test_growth_margin_and_spares_ask_for_more():
+    base = ask("plan", {**ASKED, "confirm": "1", "rate": "100"}).options[0]
+    grown = ask("plan", {**ASKED, "confirm": "1", "rate": "100", "growth": "3"}).options[0]
+    assert grown.gpus > base.gpus
+    assert grown.load_requests_per_s == 300
+    spare = ask("plan", {**ASKED, "confirm": "1", "rate": "100", "availability": "n+1"}).options[0]
+    assert spare.replicas == base.replicas + 1
+    tight = ask("plan", {**ASKED, "confirm": "1", "rate": "100", "margin": "40%"}).options[0]
+    assert tight.margin >= 0.6
+    assert tight.gpus > base.gpus
+
+
+def test_limits_below_the_bound_are_no_plan(capsys):
+    code, printed = run(capsys, *_words(slo="tpot_p95=100us"))
+    assert code == 1
+    assert printed.out.startswith("NO PLAN: no h100-sxm can: TPOT is at least ")
+    assert " for this model at TP " in printed.out
+    assert len(printed.out.splitlines()) == 1
+    code, printed = run(capsys, *_words(slo="tpot_p95=100us"), "--json")
+    assert code == 1
+    assert json.loads(printed.out)["options"] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"price": "h200=3"}, "no price of h100-sxm"),
+        ({"price": "cheap"}, "names no card"),
+        ({"availability": "always"}, "availability"),
+        ({"margin": "0"}, "margin"),
+        ({"engine": "triton"}, "triton"),
+        ({"slo": "fast"}, "slo"),
+        ({"prompt": "500k"}, "was made for"),
+        ({"arrival": "closed"}, "closed"),
+        ({"why": "b200"}, "b200"),
+        ({"day": "missing.csv"}, "missing.csv"),
+        ({"gpu": "h1000"}, "h1000"),
+        ({"draft": "ngram"}, "acceptance"),
+        ({"growth": "0"}, "growth"),
+        ({"api_price": "0"}, "api-price"),
+        ({"calibration": "none-such"}, "none-such"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, changed, said):
+    code, printed = run(capsys, *_words(**{"confirm": "1", **changed}))
+    assert code == 2
+    assert said in printed.err
+    assert "Traceback" not in printed.err
+    assert not printed.out
+
+
+def test_files_that_start_it_are_written(capsys, tmp_path):
+    code, printed = run(capsys, *_words(confirm="1"), "--write", str(tmp_path / "out"), "--json")
+    assert code == 0
+    report = json.loads(printed.out)
+    files = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert set(files) == {"start.sh", "compose.yaml", "kubernetes.yaml"}
+    assert report["options"][0]["command"] in files["start.sh"]
+    assert sorted(report["files"]) == sorted(str(tmp_path / "out" / name) for name in files)
+
+
+def test_a_day_is_served_by_the_hour(tmp_path):
+    day = tmp_path / "day.csv"
+    day.write_text("start,rate\n00:00,10\n12:00,200\n")
+    found = ask("plan", {**ASKED, "confirm": "1", "rate": "200", "day": str(day), "cold_start": "10min"})
+    first, peak = found.day.rows
+    assert first.replicas < peak.replicas
+    assert found.day.peak_gpus == peak.gpus
+    assert 0 < found.day.saved_share < 1
+
+
+def test_why_a_card_is_not_the_first_is_said():
+    found = ask("plan", {**ASKED, "gpu": "h100-sxm,h200", "price": "h100-sxm=2,h200=9", "confirm": "1", "why": "h200"})
+    assert found.options[0].gpu == "h100-sxm"
+    assert any("more than h100-sxm" in line for line in found.why)
+
+
+def test_a_shared_prefix_and_drafts_are_served():
+    shared = ask("plan", {**ASKED, "confirm": "1", "prefix_share": "0.5", "price": "h100-sxm=2"}).options[0]
+    plain = ask("plan", {**ASKED, "confirm": "1", "price": "h100-sxm=2"}).options[0]
+    assert shared.ttft_p95_s < plain.ttft_p95_s
+    assert shared.usd_per_million_tokens.cached_usd is not None
+    drafted = ask("plan", {**ASKED, "confirm": "4", "draft": "ngram", "acceptance": "0.7", "rate": "2"})
+    assert any(option.gamma == 3 and "--speculative-config" in option.command for option in drafted.options)
+
+
+def test_a_node_is_rented_whole_by_its_price(tmp_path):
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("prices:\n  - {gpu: h100-sxm, usd_per_node_hour: 20, gpus_per_node: 8, cloud: some}\n")
+    assert ask("plan", {**ASKED, "confirm": "1", "price": str(prices)}).options[0].usd_per_hour == 20
+    prices.write_text("prices:\n  - {gpu: h100-sxm, usd: 20}\n")
+    with pytest.raises(kvcalc.ProfileError, match="no field"):
+        ask("plan", {**ASKED, "price": str(prices)})
+
+
+def test_formulas_of_the_first_option_can_be_evaluated(report):
+    del report
+    answer = question("plan")(**{**ASKED, "price": "h100-sxm=2.5", "confirm": "1"}).answer()
+    steps = answer.explained()
+    assert {step.quantity for step in steps} >= {"tpot_s", "replicas", "gpus", "usd_per_million_output_tokens"}
+    for step in steps:
+        assert eval(step.expression, {"__builtins__": {}}) == pytest.approx(step.value)  # noqa: S307  our own text
+
+
+def test_python_asks_the_same(report):
+    found = kvcalc.plan_serving("llama3.1-8b", gpu="h100-sxm", slo=ASKED["slo"], rate=30, prompt="512",
+                                output_tokens="100", price="h100-sxm=2.5", confirm=2)  # fmt: skip
+    assert found.options == report.options
+    assert replace(found, notes=()) == replace(report, notes=())
