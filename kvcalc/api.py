@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.reports.common import present_with
+
 if TYPE_CHECKING:
     from kvcalc.demo.drift import demo_drift
     from kvcalc.demo.kv_cache import demo_kv_cache
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from kvcalc.demo.speculation import demo_speculate
     from kvcalc.questions import ask
     from kvcalc.questions.bench import bench, write_profile
+    from kvcalc.questions.catalogue import catalogue_table
     from kvcalc.questions.check import check_files, check_measured, check_schema
     from kvcalc.questions.choices import parameter_choices
     from kvcalc.questions.compare import compare, side, side_labels
@@ -61,6 +64,7 @@ __all__ = [
     "catalogue_hardware",
     "catalogue_model",
     "catalogue_stamp",
+    "catalogue_table",
     "chart",
     "chart_runtime",
     "check_files",
@@ -137,6 +141,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "demo.speculation": ("demo_speculate",),
     "questions": ("ask",),
     "questions.bench": ("bench", "write_profile"),
+    "questions.catalogue": ("catalogue_table",),
     "questions.check": ("check_files", "check_measured", "check_schema"),
     "questions.choices": ("parameter_choices",),
     "questions.compare": ("compare", "side", "side_labels"),
@@ -161,6 +166,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.validate": ("validate",),
 }
 _HOME = {name: module for module, found in _MODULES.items() for name in found}
+
+
+present_with(lambda: import_module("kvcalc.render.python"))
 
 
 def __getattr__(name: str) -> Any:

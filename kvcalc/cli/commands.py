@@ -105,7 +105,7 @@ def _parameter(name: str, each: Param, asked: type[Question]) -> Any:
 
 def _run(asked: type[Question], name: str, **texts: Any) -> None:
     """Ask a question with the texts of a command line, and print its answer."""
-    from kvcalc.cli.shared import check_charts, command_output, draw, emit, tell, tell_gpu
+    from kvcalc.cli.shared import check_charts, command_output, draw, emit, tell, tell_gpu, waiting
 
     output = command_output(texts.pop("output"), json=texts.pop("json"))
     charts = {kind: texts.pop(kind) for kind in _CHARTS if asked.has_chart}
@@ -115,7 +115,11 @@ def _run(asked: type[Question], name: str, **texts: Any) -> None:
         import_module(f"kvcalc.cli.{own}").run(asked, texts, output, charts)
         return
     is_explained = texts.pop("explain", False)
-    answer = asked(**texts).answer()
+    question_asked = asked(**texts)
+    with waiting("records" if name == "validate" else "") as told:
+        if told is not None:
+            question_asked.progress = told  # type: ignore[method-assign]
+        answer = question_asked.answer()
     gpu = texts.get("gpu")
     if gpu is not None:
         tell_gpu(gpu, answer.hardware)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from kvcalc.cli.options import Json
+from kvcalc.cli.options import Json, Output
 
 if TYPE_CHECKING:
     from kvcalc.profiles.catalog import Kind
@@ -16,30 +17,39 @@ if TYPE_CHECKING:
 __all__ = ["profiles_app"]
 
 Name = Annotated[str, typer.Argument(help="Catalogue name, alias or file.")]
-Search = Annotated[str, typer.Argument(help="Show only names with this text.")]
+Words = Annotated[list[str] | None, typer.Argument(help="Show only those whose name or description has all of them.")]
+Sort = Annotated[str, typer.Option("--sort", help="Sort by this column: names from a, numbers from the largest.")]
 File = Annotated[list[Path], typer.Argument(help="Profile files.")]
+
+
+class _Listing(TyperGroup):
+    """A group whose words are those to list by where they name no command: ``kvcalc gpus h100``."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        listed = not args[0].startswith("-") and args[0] not in self.commands
+        return super().resolve_command(ctx, ["list", *args] if listed else args)
 
 
 def profiles_app(kind: Kind, description: str) -> typer.Typer:
     """Return the commands ``list``, ``show``, ``validate`` and ``schema`` for a kind of profile."""
-    app = typer.Typer(help=description, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    plain: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    app = typer.Typer(cls=_Listing, help=description, **plain)
     plural = {"model": "models", "hardware": "gpus"}[kind]
 
-    def show_list(search: str, *, json: bool) -> None:
+    def show_list(words: list[str], *, sort: str, json: bool, output: str) -> None:
         from kvcalc import api
-        from kvcalc.render.output import names_text
+        from kvcalc.cli.shared import command_output, emit
 
-        found = [name for name in api.profile_names(kind) if search.lower() in name]
-        sys.stdout.write(names_text(plural, found, json=json))
+        emit(api.catalogue_table(kind, words, sort=sort), command_output(output, json=json))
 
     @app.callback(invoke_without_command=True)
-    def default(ctx: typer.Context, json: Json = False) -> None:
+    def default(ctx: typer.Context, sort: Sort = "name", json: Json = False, output: Output = "table") -> None:
         if ctx.invoked_subcommand is None:
-            show_list("", json=json)
+            show_list([], sort=sort, json=json, output=output)
 
     @app.command("list")
-    def list_(search: Search = "", json: Json = False) -> None:
-        show_list(search, json=json)
+    def list_(words: Words = None, sort: Sort = "name", json: Json = False, output: Output = "table") -> None:
+        show_list(words or [], sort=sort, json=json, output=output)
 
     @app.command()
     def show(name: Name, json: Json = False) -> None:
@@ -67,8 +77,9 @@ def profiles_app(kind: Kind, description: str) -> typer.Typer:
 
         sys.stdout.write(json.dumps(api.profile_schema(kind), indent=2) + "\n")
 
+    examples = {"model": "list llama --sort parameters", "hardware": "list nvidia --sort bandwidth"}
     default.__doc__ = description
-    list_.__doc__ = f"List the names.\n\nExample: kvcalc {plural} list {'llama' if kind == 'model' else 'h100'}"
+    list_.__doc__ = f"List them in a table.\n\nExample: kvcalc {plural} {examples[kind]}"
     show.__doc__ = (
         f"Print a profile as YAML.\n\nExample: kvcalc {plural} show {'llama2-70b' if kind == 'model' else 'h100-sxm'}"
     )

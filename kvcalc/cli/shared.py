@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,13 @@ __all__ = [
     "tell_gpu",
     "tell_origins",
     "tell_rates",
+    "waiting",
 ]
 
 # How often progress is shown, so that showing it takes no time.
 _TELL_EVERY_S = 0.2
+# How long an answer may take before a person is told that it is under way.
+_WAIT_S = 2.0
 
 
 def command_output(output: str, *, json: bool) -> str:
@@ -162,6 +166,40 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
     finally:
         if last:
             sys.stderr.write("\r\x1b[K")
+
+
+@contextmanager
+def waiting(what: str = "") -> Iterator[Callable[[int, int], None] | None]:
+    """Show on standard error that something takes long, from `_WAIT_S` on; nothing where that is no terminal.
+
+    Args:
+        what: what is counted, where something is. The function is told how many are done, and of how many.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    ended, start, counted = threading.Event(), monotonic(), [0, 0]
+
+    def told(done: int, of: int) -> None:
+        counted[:] = done, of
+
+    def show() -> None:
+        while not ended.wait(max(_WAIT_S + start - monotonic(), _TELL_EVERY_S)):
+            done, of = counted
+            amount = f", {done:,}{f' of {of:,}' if of else ''} {what}" if done else ""
+            sys.stderr.write(f"\r\x1b[K{monotonic() - start:.0f} s{amount}")
+            sys.stderr.flush()
+
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield told
+    finally:
+        ended.set()
+        shown.join()
+        if monotonic() - start >= _WAIT_S:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 @contextmanager

@@ -122,7 +122,9 @@ class Calibration:
         _check_shares(self, "link_share")
         _check_times(self, "step_s", "layer_s", "collective_s")
         if "matrix" not in self.reach:
-            raise InputError(f"the calibration {self.name} does not say what matrices reach", hint="reach.matrix")
+            raise InputError(
+                f"the calibration {self.name} has no efficiency of matrix multiplications", hint="reach.matrix"
+            )
 
     def reach_of(self, kind: str, unit: str) -> Reach:
         """Return the shares of a kind of operator in an arithmetic format: else in any, else those of matrices."""

@@ -44,17 +44,21 @@ class Figure(NamedTuple):
         better: ``lower``, ``higher`` or empty where neither end is.
         column: its name above a column.
         digits: decimals in a table; as its unit is usually printed where left out.
+        rank: when its column is left out of a table that is too wide: the highest first, 0 never.
     """
 
     label: str
     better: str = ""
     column: str = ""
     digits: int | None = None
+    rank: int = 0
 
 
-def figure(label: str, better: str = "", *, column: str = "", digits: int | None = None) -> dict[str, Figure]:
+def figure(
+    label: str, better: str = "", *, column: str = "", digits: int | None = None, rank: int = 0
+) -> dict[str, Figure]:
     """Return the metadata that makes a dataclass's field a figure; arguments as those of `Figure`."""
-    return {_KEY: Figure(label=label, better=better, column=column or label, digits=digits)}
+    return {_KEY: Figure(label=label, better=better, column=column or label, digits=digits, rank=rank)}
 
 
 class _Derived(property):

@@ -165,9 +165,11 @@ class HardwareProfile:
             total = bytes_text(self.driver_memory_bytes)
             return f"{self.name}: Metal lets a program fill {least} of {total}, newer systems up to {most}"
         if least != most:
-            return f"{self.name}: what CUDA lets a program fill is not known, {least} to {most} going by other cards"
+            return (
+                f"{self.name}: usable memory under CUDA is not known; {least} to {most} by comparison with other cards"
+            )
         if self.memory_bytes is None:
-            return f"{self.name}: memory is the label's, in GiB; what the driver keeps of it is not known"
+            return f"{self.name}: memory size from the label, in GiB; the driver's share of it is not known"
         return ""
 
     def with_memory(self, memory_bytes: int) -> HardwareProfile:

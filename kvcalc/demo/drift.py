@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from kvcalc.core.ranges import check_between
+from kvcalc.core.reports.common import Report
 from kvcalc.demo.decoder import MAX_SEED
 from kvcalc.render.charts import Axis, chart, line_layer
 from kvcalc.render.layout import Text
@@ -70,8 +71,8 @@ class DriftStep:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DriftReport(Report):
     """A generator that feeds on its own states, trained on single steps and with a consistency loss.
 
     Args:

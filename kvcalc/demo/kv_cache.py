@@ -10,6 +10,7 @@ import numpy as np
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
+from kvcalc.core.reports.common import Report
 from kvcalc.core.units import bytes_text, number_text
 from kvcalc.demo.decoder import DecoderShape, generate, random_decoder
 from kvcalc.render.charts import Axis, chart, line_layer
@@ -67,8 +68,8 @@ class KvCacheStep:
     difference: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvCacheReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KvCacheReport(Report):
     """Generation without and with a cache of keys and values.
 
     A projection is one token's key and value in one layer, all its heads; the sums below are those of one layer and one

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
+from kvcalc.core.reports.common import Report
 from kvcalc.core.units import ceil_div, number_text
 from kvcalc.demo.sharing import SharingEvent, sharing_events
 from kvcalc.render.charts import Axis, chart, line_layer
@@ -113,8 +114,8 @@ class PagingStep:
     reserved_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PagingReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PagingReport(Report):
     """The same requests with their longest length set aside for each, and with paged blocks.
 
     Args:

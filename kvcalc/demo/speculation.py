@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from kvcalc.core.ranges import check_between
+from kvcalc.core.reports.common import Report
 from kvcalc.core.speculation import chain
 from kvcalc.core.units import counted, number_text
 from kvcalc.demo.decoder import DecoderShape, forward, random_decoder
@@ -86,8 +87,8 @@ class SpeculationDraft:
     same_output: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculationReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SpeculationReport(Report):
     """Greedy speculation with drafts of several qualities: the passes change, the output does not.
 
     Args:

@@ -123,7 +123,7 @@ def check_engine(name: str) -> None:
     if name in _MISSING:
         raise InputError(
             f"the memory of {name} is not modelled: {_MISSING[name]}",
-            hint="--engine ideal counts the weights and what the tokens need",
+            hint="--engine ideal counts weights and KV cache only",
             parameter="engine",
         )
     known = (*ENGINES, *FRONTS)
@@ -144,7 +144,7 @@ def check_formats(engine: str, formats: Formats) -> None:
     if stored is not None and engine != "ideal":
         raise UnsupportedError(
             f"{engine} does not run weights in {stored.name.partition('-')[0]}, which are ExLlama's",
-            hint="--engine ideal counts the weights and what the tokens need",
+            hint="--engine ideal counts weights and KV cache only",
             parameter="engine",
         )
 

@@ -117,7 +117,7 @@ def mlx_pool(model: ModelProfile, formats: Formats, parallel: Parallel) -> MlxPo
     if name not in _PLAIN | _WINDOWED | _LATENT | _HEADS_OF_LATENT | _STATES:
         raise UnsupportedError(
             f"how mlx-lm caches the architecture {name[:60]!r} is not described",
-            hint="--engine ideal counts what the tokens need",
+            hint="--engine ideal counts the KV cache only",
         )
     kept = {mixer: _as_cached(mixer, name) for block in model.block_counts for mixer in block.mixers}
     windows = {mixer: mixer.span if name in _WINDOWED and isinstance(mixer, Sliding) else None for mixer in kept}

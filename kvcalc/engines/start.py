@@ -186,7 +186,7 @@ def _vllm_start(
     if options.max_num_batched_tokens is None:
         tokens = defaults.max_num_batched_tokens
         other = 2048 if tokens > 2048 else 8192  # noqa: PLR2004 - the two common defaults
-        told = f"{tokens:,} tokens a pass ({defaults.because})"
+        told = f"{tokens:,} tokens per pass ({defaults.because})"
         assumed.append(Assumption(text=told, instead=replace(filled, max_num_batched_tokens=other)))
     if hardware is None and has_delta_nets(model):
         told = "gated delta nets as on cards before Hopper"

@@ -83,11 +83,11 @@ def _cause(case: Case) -> str:
     """Return the causes, in this order, that together bring the bound down to the measurement; empty if all do not."""
     told: list[str] = []
     for words, changed in (
-        ("its tokens may share experts: held against the bound with the fewest", _concentrated),
-        ("the cache's format was not printed: held against the bound with 8 bits", _narrow_cache),
-        ("the weights' format was not printed: held against the bound with 8 bits", _eight_bit_weights),
-        ("the weights' format was not printed: held against the bound with 4 bits", _four_bit_weights),
-        ("multiplied in the narrower format of its weights: held against that peak", _narrow),
+        ("its tokens may share experts: compared with the bound for the fewest", _concentrated),
+        ("KV-cache format not stated: compared with the 8-bit bound", _narrow_cache),
+        ("weight format not stated: compared with the 8-bit bound", _eight_bit_weights),
+        ("weight format not stated: compared with the 4-bit bound", _four_bit_weights),
+        ("multiplied in the narrower format of its weights: compared with that peak", _narrow),
     ):
         other = changed(case)
         if bound_s(other) < bound_s(case):
@@ -97,7 +97,7 @@ def _cause(case: Case) -> str:
             return "; ".join(told)
     held = max(hardware.last_level_cache_bytes or 0 for hardware in case.variants)
     if case.measured_s >= bound_s(case, cached_bytes=held):
-        return "; ".join([*told, f"{bytes_text(held)} of what it reads may stay in the last-level cache between runs"])
+        return "; ".join([*told, f"{bytes_text(held)} of its reads may stay in the last-level cache between runs"])
     return ""
 
 

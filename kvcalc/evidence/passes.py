@@ -183,7 +183,7 @@ def _whole(record: Record, setup: Setup) -> Case:
     held = most_held(deployment, tokens=prompt + output, most=record.batch or _MAX_SEQUENCES)
     if record.is_time:
         held = 1
-        told.append("the time of a request is held against that of one alone")
+        told.append("the request time is compared with that of a single request")
     elif record.batch is None:
         told.append(f"the number of sequences at once was not printed: taken as {held:,}, the most that fit the memory")
     elif held < record.batch:

@@ -59,7 +59,7 @@ def plausibility(
                     model=deployment.model.name, weights=formats.weights, kv=formats.kv,
                     devices=deployment.parallel.gpus, prompt_tokens=length - (phase == "decode"))  # fmt: skip
     case = case_in(record, deployment, hardware)
-    untold = () if tokens is not None else ("no --context: held against a context of one token, the least there is",)
+    untold = () if tokens is not None else ("no --context: compared with a context of one token",)
     notes = [*untold, *case.assumed, *beyond, *_fit_note(deployment, length, batch), *hardware_notes(deployment)]
     check = _check(case, measured.strip())
     return CheckReport(checks=(check,), notes=tuple(notes))

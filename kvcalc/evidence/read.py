@@ -111,7 +111,7 @@ def _csv_records(path: Path) -> Iterator[Record]:
             read = next((read for needed, read in _TABLES if needed <= columns), None)
             if read is None:
                 known = "; ".join(", ".join(sorted(needed)) for needed, _ in _TABLES)
-                raise ProfileError("the columns are of no known table", where=str(path), hint=f"known: {known}")
+                raise ProfileError("the columns match no known table", where=str(path), hint=f"known: {known}")
             for number, row in enumerate(reader, 1):
                 lines.next_record()
                 if number > _MAX_ROWS:

@@ -54,7 +54,7 @@ def setup_of(record: Record) -> Setup | Unusable:
         missing = f"model {record.model!r}" if variants else f"accelerator {record.hardware!r}"
         return Unusable(status="no profile", reason=f"no profile of the {missing}")
     if "cpu" in record.engine.lower():
-        return Unusable(status="no profile", reason="ran on the CPU, of which there is no profile")
+        return Unusable(status="no profile", reason="ran on a CPU without a profile")
     rules = engine_rules(record.engine)
     weights, activations = _weights(record, model, rules)
     if weights is None:
@@ -63,7 +63,7 @@ def setup_of(record: Record) -> Setup | Unusable:
     assumed = []
     if len(variants) > 1:
         names = ", ".join(hardware.name for hardware in variants)
-        assumed.append(f"{record.hardware} may be {names}: held against the lowest of their bounds")
+        assumed.append(f"{record.hardware} may be {names}: compared with the lowest of their bounds")
     if not record.weights:
         assumed.append("the weights' format was not printed: taken as the checkpoint's own")
     cache = record.kv.split()[0].lower() if record.kv else rules.cache.get((record.weights or "").lower())

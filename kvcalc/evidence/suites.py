@@ -16,7 +16,7 @@ from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, Valida
 from kvcalc.core.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kvcalc.evidence.record import Record
 
@@ -36,7 +36,11 @@ _COUNTS = ("records", "held", "scored", "fitted", "without_profile", "without_ca
 
 
 def run_suites(
-    names: Sequence[str] = (), *, records: Sequence[Record] | None = None, records_file: str | None = None
+    names: Sequence[str] = (),
+    *,
+    records: Sequence[Record] | None = None,
+    records_file: str | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> ValidateReport:
     """Return the report on the suites of those names, or on all.
 
@@ -44,6 +48,7 @@ def run_suites(
         names: suites; all of them if empty.
         records: records to take in place of the shipped ones.
         records_file: the file they were read from.
+        progress: told how many records are done; 0 of how many, which is not known.
 
     Raises:
         InputError: no such suite.
@@ -53,10 +58,15 @@ def run_suites(
             hint = did_you_mean(name, SUITES) or f"suites: {', '.join(SUITES)}"
             raise InputError(f"unknown suite {name!r}", hint=hint)
     found: dict[str, tuple[Outcome, ...]] = {}
+    count = 0
     for name in names or SUITES:
-        outcomes = tuple(import_module(SUITES[name]).outcomes(name, records))
+        outcomes: list[Outcome] = []
+        for outcome in import_module(SUITES[name]).outcomes(name, records):
+            outcomes.append(outcome)
+            count += 1
+            progress(count, 0)
         if outcomes or names:
-            found[name] = outcomes
+            found[name] = tuple(outcomes)
     every = tuple(outcome for outcomes in found.values() for outcome in outcomes)
     whole = figures(every)
     return ValidateReport(

@@ -416,7 +416,7 @@ def _engine_notes(deployment: Deployment) -> tuple[str, ...]:
     """Say that no engine that is described runs such weights."""
     if default_engine(deployment.model, deployment.formats, deployment.hardware) != "ideal":
         return ()
-    return ("no engine described here runs ExLlama's weights: ideal counts them and what the tokens need",)
+    return ("no engine described here runs ExLlama weights; --engine ideal counts weights and KV cache",)
 
 
 def _version_notes(deployment: Deployment) -> tuple[str, ...]:
@@ -428,7 +428,7 @@ def _version_notes(deployment: Deployment) -> tuple[str, ...]:
 
     if known_release(version) <= known_release(VERSION):
         return ()
-    return (f"vLLM {version} is newer than {VERSION}, whose cache is described",)
+    return (f"vLLM {version} is newer than {VERSION}, the newest version described",)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:

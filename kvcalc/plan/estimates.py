@@ -103,11 +103,12 @@ def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> t
     if hardware is None:
         return ()
     if calibration is None:
-        return (f"no calibration applies to {hardware.name}: the bound alone; --calibration takes one of your own",)
+        return (f"no calibration applies to {hardware.name}: bounds only; --calibration takes your own",)
     if not applies(calibration, hardware):
         places = ", ".join(calibration.applies_to)
-        return (f"the calibration {calibration.name} is of {places}, not of {hardware.name}: its estimate is a guess",)
+        where = f"was measured on {places}, not on {hardware.name}"
+        return (f"the calibration {calibration.name} {where}: its estimate is a guess",)
     if calibration.engine == "kernels":
-        told = "what steps and layers take beside them is left out"
-        return (f"the calibration {calibration.name} is of kernels: {told}",)
+        told = "overheads per step and layer are left out"
+        return (f"the calibration {calibration.name} covers kernels only: {told}",)
     return ()

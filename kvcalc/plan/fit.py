@@ -100,7 +100,7 @@ def fit_report(
     here = room(deployment, max_model_len=longest, terms=terms)
     fewest = Fewest(smallest=None, practical=None, reason="")
     if here.refusal:
-        fewest = replace(fewest, reason="none starts for such a length")
+        fewest = replace(fewest, reason="no number of GPUs starts at this length")
     elif terms.kv_bytes is None:
         fewest = fewest_gpus(
             deployment, lambda at: holds_batch(at, longest=longest, tokens=tokens, batch=batch, terms=terms)

@@ -226,7 +226,7 @@ def unmodelled_notes(deployment: Deployment, *, context: int) -> tuple[str, ...]
     try:
         _room_for(Same(deployment), context).reason(context=context, batch=1)
     except (InputError, UnsupportedError) as error:
-        return (f"what fits counts weights and cache alone: {error.what}",)
+        return (f"fit counts weights and KV cache only: {error.what}",)
     return ()
 
 

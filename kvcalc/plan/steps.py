@@ -191,7 +191,7 @@ def link_notes(deployment: Deployment) -> tuple[str, ...]:
     more = f"{parallel.gpus} GPUs are more than the {joined} that {inside.name} joins"
     if parallel.exchange_gpus <= joined:
         return (f"{more}: stages pass on between them",)
-    return (f"{more}: they exchange over {link.name}, {rate_text(link.bytes_per_s)} for each at most",)
+    return (f"{more}: they exchange over {link.name}, {rate_text(link.bytes_per_s)} per GPU at most",)
 
 
 def _units(deployment: Deployment) -> list[str]:
@@ -207,7 +207,9 @@ def cache_notes(deployment: Deployment, rows: Sequence[DecodeRow]) -> tuple[str,
     if cache is None or not moved or min(moved) / deployment.parallel.gpus >= cache:
         return ()
     held = bytes_text(cache)
-    return (f"a step moves less than the {held} of last-level cache: what stays there can beat the memory bound",)
+    return (
+        f"a step moves less than the last-level cache of {held} holds: data that stays there can beat the memory bound",
+    )
 
 
 def pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
@@ -215,5 +217,5 @@ def pipeline_notes(deployment: Deployment) -> tuple[str, ...]:
     stages = deployment.parallel.pipeline
     if stages == 1:
         return ()
-    slowest = f"{stages} pipeline stages: the ideal step is that of the slowest stage, with as many batches under way"
+    slowest = f"{stages} pipeline stages: the ideal step is that of the slowest stage, with as many batches in flight"
     return (f"{slowest}; one sequence passes all of them",)

@@ -139,9 +139,8 @@ def word_notes(model: ModelProfile, text: str | None, dtype: str) -> tuple[str, 
         f", {part} in {form}" for part, form in word.others.items() if part in parts and f"{part}=" not in text
     )
     multiplied = f", multiplied in {word.activations}," if word.activations else ""
-    told = (
-        f"--weights {text.partition(',')[0].strip()} is what checkpoints do: {stored} in {word.form}{multiplied}{also}"
-    )
+    name = text.partition(",")[0].strip()
+    told = f"--weights {name} follows common checkpoints: {stored} in {word.form}{multiplied}{also}"
     head = "" if "head" in word.others else f" (head={word.form} after a comma quantises the head too)"
     return (f"{told} and {kept} in {dtype}{head}",)
 
@@ -251,5 +250,5 @@ def recipe_notes(model: ModelProfile, text: str | None, *, engine: str | None, i
     file = quantised_file(model, recipe, imatrix=imatrix)
     matrix = " with an importance matrix" if imatrix else ""
     needed = "; llama-quantize asks for an importance matrix" if file.needs_imatrix and not imatrix else ""
-    size = f"{file.bits_per_weight:.2f} bits a weight"
+    size = f"{file.bits_per_weight:.2f} bits per weight"
     return (f"{recipe.upper()} by llama-quantize{matrix}: {size}; matrices: {file.mixture}; norms in fp32{needed}",)

@@ -128,7 +128,7 @@ class Checks(Run):
 
     def _plausible(self, measured: str) -> Answer:
         if self.files or self.against is not None or self.tolerance:
-            raise InputError("files of checks, --against and --tolerance are of no use with --measured")
+            raise InputError("check files, --against and --tolerance cannot be combined with --measured")
         for name in ("model", "gpu"):
             if getattr(self, name) is None:
                 hint = "say what was measured: --model llama3.1-8b --gpu h100-sxm"

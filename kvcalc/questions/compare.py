@@ -82,7 +82,7 @@ class Compare(Engine):
             raise InputError("nothing to compare", hint="name models or accelerators: kvcalc compare h100-sxm h200")
         if shared:
             option = next(iter(shared)).replace("_", "-")
-            raise InputError(f"--{option} is of an engine that runs a model", hint="name models: MODEL@GPU")
+            raise InputError(f"--{option} needs an engine that runs a model", hint="name models: MODEL@GPU")
         memory_bytes = Run.params["memory_bytes"].value(given.get("memory_bytes"))
         return side(label, load_hardware(given["gpu"], settings=self.settings, memory_bytes=memory_bytes))
 

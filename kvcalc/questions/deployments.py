@@ -102,7 +102,7 @@ def _memory_notes(hardware: HardwareProfile | None, memory_bytes: int | None) ->
     if hardware is None or memory_bytes is None or hardware.usable_memory_bytes == memory_bytes:
         return ()
     asked, seen = bytes_text(memory_bytes), bytes_text(hardware.usable_memory_bytes)
-    return (f"{asked} as the driver reports it, of which programs can fill {seen}",)
+    return (f"{asked} as the driver reports it; programs can use {seen}",)
 
 
 _SHARED_FIELDS = {"name", "architecture", "aliases", "sources", "provenance", "notes"}

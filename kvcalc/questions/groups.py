@@ -316,7 +316,7 @@ class Drafting(Question):
             return deployment
         if self.draft is None and self.method is None:
             option = next(iter(given)).replace("_", "-")
-            raise InputError(f"--{option} is of a draft", hint="give --draft MODEL or --method, as mtp")
+            raise InputError(f"--{option} belongs to a draft", hint="give --draft MODEL or --method, as mtp")
         if self.gamma is None:
             raise InputError("how many tokens are drafted is missing", hint="give --gamma 4", parameter="gamma")
         draft = None
@@ -341,4 +341,4 @@ def refuse_idle_draft_options(weights: str | None, tensor_parallel: int | None) 
         InputError: one of them is given.
     """
     if weights is not None or tensor_parallel is not None:
-        raise InputError("--draft-weights and --draft-tp are of a draft model", hint="give --draft, or leave them out")
+        raise InputError("--draft-weights and --draft-tp need a draft model", hint="give --draft, or leave them out")

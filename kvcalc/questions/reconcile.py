@@ -158,7 +158,7 @@ def _card(
     if not printed or abs(given.usable_memory_bytes / printed - 1) <= _SAME_MEMORY:
         return given, ()
     told = (
-        f"the log tells of a GPU of {bytes_text(printed)}, and {given.name} has {bytes_text(given.usable_memory_bytes)}"
+        f"the log shows a GPU with {bytes_text(printed)}, and {given.name} has {bytes_text(given.usable_memory_bytes)}"
     )
     return logged, (f"{told}: --gpu {given.name} contradicts the log and is not used",)
 

@@ -89,7 +89,7 @@ class Speculate(Engine, Run, Acceptance):
             report,
             lambda: explain_speculation(target, draft, gamma=gamma, batch=first.batch, context=first.context, **asked),
             hardware=target.hardware,
-            remarks=() if acceptance else (f"acceptance {_ASSUMED} is assumed: measure your own",),
+            remarks=() if acceptance else (f"assumed acceptance {_ASSUMED}; measure your own",),
         )
 
     def _draft(self, target: Deployment) -> Deployment | None:

@@ -8,7 +8,7 @@ from kvcalc.core.readers import texts
 from kvcalc.questions.declared import Answer, Question, param
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kvcalc.core.reports.validate import ValidateReport
@@ -32,16 +32,22 @@ class Validate(Question):
 
     def answer(self) -> Answer:
         """Return the predictions beside the measurements."""
-        report = validate(suites=self.suite, records=self.records)
+        report = validate(suites=self.suite, records=self.records, progress=self.progress)
         return Answer(report, passed=report.holds)
 
 
-def validate(*, suites: Sequence[str] = (), records: str | Path | None = None) -> ValidateReport:
+def validate(
+    *,
+    suites: Sequence[str] = (),
+    records: str | Path | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> ValidateReport:
     """Return the predictions held against measurements: bounds that none may beat, estimates, exact bytes.
 
     Args:
         suites: names of suites; all of them if empty.
         records: a file of records in place of those that kvcalc ships: YAML, or one of three CSV tables.
+        progress: told how many records are done.
 
     Raises:
         InputError: no such suite.
@@ -51,4 +57,4 @@ def validate(*, suites: Sequence[str] = (), records: str | Path | None = None) -
     from kvcalc.evidence.suites import run_suites
 
     read = None if records is None else read_records(records)
-    return run_suites(suites, records=read, records_file=None if records is None else str(records))
+    return run_suites(suites, records=read, records_file=None if records is None else str(records), progress=progress)

@@ -1,4 +1,4 @@
-"""Text for every report, as table, JSON, JSON lines, CSV or Markdown, and for profiles and their names."""
+"""Text for every report, as table, JSON, JSON lines, CSV or Markdown, and for profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import ExplainedStep
 
-__all__ = ["OUTPUTS", "check_output", "lint_text", "names_text", "profile_json", "render"]
+__all__ = ["OUTPUTS", "check_output", "lint_text", "profile_json", "render"]
 
 OUTPUTS = ("table", "json", "jsonl", "csv", "md")
 # Of a value in the list of a config's keys.
@@ -69,13 +69,6 @@ def _json(data: Any, *, indent: int | None = None) -> str:
     import json
 
     return json.dumps(data, indent=indent) + "\n"
-
-
-def names_text(what: str, names: Sequence[str], *, json: bool) -> str:
-    """Return names, one a line, or as a JSON object."""
-    if json:
-        return _json({"schema": f"kvcalc.{what}/1", what: list(names)}, indent=2)
-    return "".join(f"{name}\n" for name in names)
 
 
 def profile_json(profile: Any) -> str:

@@ -23,12 +23,14 @@ from kvcalc.render.layout import Column, Grid, Text, laid_out
 from kvcalc.render.reports import shown_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kvcalc.core.reports.common import ExplainedStep, RunFormats
     from kvcalc.render.layout import Part
 
 __all__ = [
+    "differs",
+    "engine_text",
     "expected_text",
     "facts",
     "figure_grid",
@@ -38,15 +40,16 @@ __all__ = [
     "grid",
     "heading",
     "memory_text",
-    "misfit_lines",
+    "misfit_text",
     "note_lines",
     "plain_text",
     "printed",
     "table_parts",
     "table_text",
+    "takes_unicode",
 ]
 
-_WIDTH = 110
+_WIDTH, _MIN_WIDTH = 110, 60
 # How a figure is printed, by the end of its name; the first that matches counts.
 _TEXTS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_bytes_per_s", rate_text),
@@ -61,6 +64,8 @@ _TEXTS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("usd_per_million_tokens", usd_text),
 )
 
+# Share of the parameters that dense models multiply each token with, at least.
+_DENSE_SHARE = 0.8
 _WORDS = ("limiter", "fits", "reason")
 
 
@@ -70,22 +75,39 @@ def table_text(report: Any, explained: Sequence[ExplainedStep] = ()) -> str:
 
 
 def table_parts(report: Any) -> list[Part]:
-    """Return a report as the parts of its table, from top to bottom."""
-    parts = shown_by(report, "parts")
+    """Return a report as the parts of its table, from top to bottom: its answer in one sentence first."""
+    parts, sentence = shown_by(report, "parts"), shown_by(report, "sentence")
     assert parts is not None, report.schema
     made: list[Part] = parts()
-    return made
+    if sentence is None:
+        return made
+    said: str = sentence()
+    bad, good = said.startswith(("DOES NOT", "NO ")), said.startswith(("FITS", "PAYS"))
+    return [Text(said, style="bold red" if bad else "bold green" if good else "bold"), Text(), *made]
 
 
 def printed(parts: Sequence[Part], *, plain: bool = False) -> str:
     """Lay parts out as text that ends with a newline; ``plain`` never has colour."""
     is_terminal = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
-    width = (
-        shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else int(columns) if columns.isdigit() else _WIDTH
-    )
+    is_told = columns.isdigit() and int(columns) > 0
+    width = int(columns) if is_told else shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else _WIDTH
     coloured = is_terminal and not plain and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return laid_out(parts, width=max(60, width), styled=coloured)
+    ascii_only = plain or not takes_unicode()
+    wraps = is_terminal or is_told  # a file that is searched line by line keeps its lines
+    return laid_out(parts, width=max(_MIN_WIDTH, width), styled=coloured, ascii_only=ascii_only, wraps=wraps)
+
+
+def takes_unicode() -> bool:
+    """Return whether standard output shows more than ASCII, by its encoding, the locale and the kind of terminal."""
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
+    if os.environ.get("TERM") == "dumb" or locale in ("C", "POSIX"):
+        return False
+    try:
+        "█".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (LookupError, UnicodeError):
+        return False
+    return True
 
 
 def _explained(steps: Sequence[ExplainedStep]) -> list[Part]:
@@ -123,6 +145,11 @@ def figure_text(name: str, value: Any, digits: int | None = None) -> str:
     return next((text for end, text in _TEXTS if name.endswith(end)), number_text)(value)
 
 
+def differs(part: float, whole: float) -> bool:
+    """Return whether active parameters are worth a word: a dense model only looks one row of its embedding up."""
+    return part < _DENSE_SHARE * whole
+
+
 def figure_grid(
     rows: Sequence[Any], names: Sequence[str], *, left: int = 0, shown: Callable[[Any, str, str], str] | None = None
 ) -> Grid:
@@ -142,13 +169,25 @@ def figure_grid(
         return text if shown is None else shown(row, name, text)
 
     columns = [figures[name].column if name in figures else name for name in names]
-    return grid(columns, [[cell(row, name) for name in names] for row in rows], left=left)
+    ranks = {figures[name].column: figures[name].rank for name in names if name in figures}
+    return grid(columns, [[cell(row, name) for name in names] for row in rows], left=left, ranks=ranks)
 
 
-def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Grid:
-    """Return a table whose first ``left`` columns, and those of words by name, stand left and numbers right."""
+def grid(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, ranks: Mapping[str, int] | None = None
+) -> Grid:
+    """Return a table whose first ``left`` columns, and those of words by name, stand left and numbers right.
+
+    Args:
+        columns: their names.
+        rows: a text for each column.
+        left: how many columns stand left.
+        ranks: of columns by name, when they are left out where the table is too wide: the highest first.
+    """
     named = [
-        Column(name=name, justify="left" if index < left or name in _WORDS else "right")
+        Column(
+            name=name, justify="left" if index < left or name in _WORDS else "right", rank=(ranks or {}).get(name, 0)
+        )
         for index, name in enumerate(columns)
     ]
     return Grid(named, [list(row) for row in rows])
@@ -175,10 +214,8 @@ def memory_text(memory_bytes: int, *, gpu: str, gpus: int) -> str:
     return f"{bytes_text(memory_bytes)} of {'each' if gpus > 1 else 'one'} {gpu}"
 
 
-def misfit_lines(
-    over: Sequence[int], *, rows: int, available_bytes: int, memory: str, gpus: int, reason: str
-) -> list[Part]:
-    """Return the lines above speeds that are hypothetical, since their batch does not fit.
+def misfit_text(over: Sequence[int], *, rows: int, available_bytes: int, memory: str, gpus: int, reason: str) -> str:
+    """Return the warning of speeds that are hypothetical, since their batch does not fit; nothing where all fits.
 
     Args:
         over: bytes of weights and cache on the fullest accelerator, of each row that does not fit.
@@ -189,15 +226,15 @@ def misfit_lines(
         reason: why the first of them does not fit under which engine.
     """
     if not over:
-        return []
+        return ""
     need = bytes_text(min(over)) + (" per GPU" if gpus > 1 else "")
     if min(over) <= available_bytes:
-        which = "" if rows == 1 else f"{len(over)} of {rows} rows, "
-        needs = f"DOES NOT FIT: {which}{reason} (weights and cache: {need} of the {memory})."
+        which = "" if rows == 1 else f"{len(over)} of {rows} rows: "
+        needs = f"DOES NOT FIT: {which}{reason} (weights and KV cache: {need} of the {memory})."
     else:
-        which = f"this needs {need}" if rows == 1 else f"{len(over)} of {rows} rows, from {need} on"
+        which = f"this needs {need}" if rows == 1 else f"{len(over)} of {rows} rows need {need} or more"
         needs = f"DOES NOT FIT: {which}, more than the {memory}."
-    return [Text(f"{needs} Speeds marked * are hypothetical.", style="bold red"), Text()]
+    return f"{needs} Speeds marked * are hypothetical."
 
 
 class _Placed(Protocol):
@@ -211,6 +248,15 @@ class _Placed(Protocol):
 def formats_text(formats: RunFormats) -> str:
     """Return the formats a report was computed with."""
     return f"weights {formats.weights}, KV {formats.kv}, activations {formats.activations}"
+
+
+def engine_text(engine: str) -> str:
+    """Return an engine and its version as people name them: ``llama.cpp (Nov 2026, 0c1e570)``."""
+    if not engine.startswith("llama.cpp "):
+        return engine
+    from kvcalc.engines.llama_cpp.options import VERSION, VERSION_MONTH
+
+    return engine.replace(VERSION, f"({VERSION_MONTH}, {VERSION[:7]})")
 
 
 def gpus_text(report: _Placed) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import string
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import count_text, counted
@@ -20,29 +21,35 @@ __all__ = ["heat_map", "line_chart", "overlap_chart", "roofline_chart"]
 _TICK_COLUMNS = 10
 _ROWS_PER_DECADE = 4
 _MAX_TICKS = 8
+# What stands beside the ticks of an axis across: the numbers of the other, and its own unit.
+_BESIDE_COLUMNS = 21
+_WIDTH = 110
 # What plotille needs between the highest value and the end of a logarithmic axis: half a dot, of which a row has four.
 _MARGIN_DECADES = 1 / 8
-# Spaces, and the braille pattern without dots that plotille fills its canvas with.
-_BLANK = " \u2800"
 _NUMPY = "numpy"
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _LINE_TICKS, _LINE_ROWS = 6, 16
 # Below the middle, and then each shade over the part of the way from there to the largest value.
 _SHADES = " ░▒▓█"
+_PLAIN_SHADES = " .:+#"
 _BOTH, _FIRST, _SECOND = "█", "▒", "░"
+_PLAIN_BOTH, _PLAIN_FIRST, _PLAIN_SECOND = "#", "=", "."
+_MARK, _ROUNDING = "*", 1e-9
+_LEAST_COLUMNS = 4
 _BAR_COLUMNS = 60
 
 
-def roofline_chart(report: RooflineReport) -> str:
+def roofline_chart(report: RooflineReport, *, width: int = _WIDTH, plain: bool = False) -> str:
     """Return a roofline on two logarithmic axes: FLOP/B across, FLOP/s up.
 
-    Each ceiling is a line, each point a letter.
+    Each ceiling is a line, each point a letter; ``plain`` draws in ASCII.
     """
     bandwidth = report.memory_bandwidth_bytes_per_s
     peaks = sorted(set(report.peak_flop_per_s.values()))
     points = list(zip(_LETTERS, report.points, strict=False))
     intensities = [point.intensity_flop_per_byte for _, point in points]
-    left, right, ticks = _axis(min([1.0, *intensities]), max([2 * peaks[-1] / bandwidth, *intensities]))
+    ends = min([1.0, *intensities]), max([2 * peaks[-1] / bandwidth, *intensities])
+    left, right, ticks = _axis(*ends, most=_ticks(width))
     lowest = min([peaks[0] / 10, *(point.attainable_flop_per_s for _, point in points)])
     bottom, top = (
         math.floor(math.log10(lowest)),
@@ -58,15 +65,28 @@ def roofline_chart(report: RooflineReport) -> str:
     for peak in peaks:
         ridge = math.log10(peak / bandwidth)
         start = max(left, bottom - math.log10(bandwidth))
-        figure.plot([start, ridge, right], [start + math.log10(bandwidth), math.log10(peak), math.log10(peak)])
+        corners = [(start, start + math.log10(bandwidth)), (ridge, math.log10(peak)), (right, math.log10(peak))]
+        _draw(figure, corners, step=(right - left) / figure.width, plain=plain)
     for letter, point in points:
         figure.text([math.log10(point.intensity_flop_per_byte)], [math.log10(point.attainable_flop_per_s)], [letter])
     legend = [
         f"  {letter}  {point.model}, {point.phase}, batch {point.batch}, {counted(point.context, 'token')}"
         for letter, point in points
     ]
-    lines = [line.rstrip(_BLANK) for line in figure.show().splitlines()]
+    lines = [line.rstrip() for line in figure.show().replace("\u2800", " ").splitlines()]
     return "\n".join([*lines, *legend])
+
+
+def _draw(figure: Any, corners: Sequence[tuple[float, float]], *, step: float, plain: bool) -> None:
+    """Draw a line through its corners: dots of braille, or with ``plain`` a mark in each column."""
+    if not plain:
+        figure.plot([x for x, _ in corners], [y for _, y in corners])
+        return
+    for (x, y), (to_x, to_y) in pairwise(corners):
+        count = max(1, math.floor((to_x - x) / step + _ROUNDING))
+        marks = [(x + (place + 0.5) * step, place) for place in range(count) if x + (place + 0.5) * step < to_x]
+        slope = (to_y - y) / (to_x - x) if to_x > x else 0.0
+        figure.text([at for at, _ in marks], [y + slope * (at - x) for at, _ in marks], [_MARK] * len(marks))
 
 
 def _figure() -> Any:
@@ -86,12 +106,17 @@ def _figure() -> Any:
             del sys.modules[_NUMPY]
 
 
-def _axis(lowest: float, highest: float) -> tuple[float, float, int]:
+def _ticks(width: int) -> int:
+    """Return the ticks that an axis across has room for, beside what stands left and right of it."""
+    return max(3, min(_MAX_TICKS, (width - _BESIDE_COLUMNS) // _TICK_COLUMNS))
+
+
+def _axis(lowest: float, highest: float, *, most: int = _MAX_TICKS) -> tuple[float, float, int]:
     """Return the decades an axis spans, to beyond the highest value, and its ticks, in whole or half decades."""
-    for step in (0.5, 1.0, 2.0):
+    for step in (0.5, 1.0, 2.0, 4.0):
         left = math.floor(math.log10(lowest) / step) * step
         ticks = math.floor((math.log10(highest) + _MARGIN_DECADES - left) / step) + 1
-        if ticks <= _MAX_TICKS:
+        if ticks <= most:
             break
     return left, left + ticks * step, ticks
 
@@ -105,7 +130,13 @@ def _power(value: float, chars: int, delta: float, left: bool = False) -> str:  
 
 
 def line_chart(
-    series: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, log: bool = False, plain: bool = False
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    x: str,
+    y: str,
+    log: bool = False,
+    plain: bool = False,
+    width: int = _WIDTH,
 ) -> str:
     """Return lines over a common axis, each marked with a letter that the legend explains.
 
@@ -115,13 +146,14 @@ def line_chart(
         y: what goes up, with its unit.
         log: whether both axes are logarithmic.
         plain: letters alone, in ASCII.
+        width: columns of the terminal.
     """
     scaled = math.log10 if log else float
     lines = {name: [(scaled(a), scaled(b)) for a, b in points] for name, points in series.items() if points}
     figure = _figure()
     figure.origin, figure.with_colors = False, False
     figure.x_label, figure.y_label = x, y
-    _frame(figure, [point for points in lines.values() for point in points], log=log)
+    _frame(figure, [point for points in lines.values() for point in points], log=log, most=_ticks(width))
     for letter, points in zip(_LETTERS, lines.values(), strict=False):
         across, up = [a for a, _ in points], [b for _, b in points]
         if plain:
@@ -135,7 +167,7 @@ def line_chart(
     return "\n".join([*(line.rstrip() for line in shown), *legend])
 
 
-def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> None:
+def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool, most: int) -> None:
     """Set a figure's size and limits so that its ticks fall on round numbers and every point lies inside.
 
     Plotille has no place for what lies on the upper or right end of its axes.
@@ -144,16 +176,17 @@ def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool) -> 
     bottom: float
     top: float
     if log:
-        left, right, ticks = _axis(10 ** min(across), 10 ** max(across))
+        left, right, ticks = _axis(10 ** min(across), 10 ** max(across), most=most)
         bottom = math.floor(min(up))
         decades = math.floor(max(up) + _MARGIN_DECADES) + 1 - bottom
         top = bottom + decades
         figure.width, figure.height = ticks * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
         figure.register_label_formatter(float, _power)
     else:
-        left, right = _rounded(across, _LINE_TICKS)
+        ticks = min(_LINE_TICKS, most)
+        left, right = _rounded(across, ticks)
         bottom, top = _rounded(up, _LINE_ROWS)
-        figure.width, figure.height = _LINE_TICKS * _TICK_COLUMNS, _LINE_ROWS
+        figure.width, figure.height = ticks * _TICK_COLUMNS, _LINE_ROWS
         figure.register_label_formatter(float, _short)
     figure.set_x_limits(left, right)
     figure.set_y_limits(bottom, top)
@@ -184,7 +217,14 @@ def _short(value: float, chars: int, delta: float, left: bool = False) -> str:  
 
 
 def heat_map(
-    cells: Mapping[tuple[str, str], float | None], *, across: str, down: str, middle: float, digits: int = 2
+    cells: Mapping[tuple[str, str], float | None],
+    *,
+    across: str,
+    down: str,
+    middle: float,
+    digits: int = 2,
+    width: int = 120,
+    plain: bool = False,
 ) -> str:
     """Return a field of numbers, each behind a shade: none up to the middle value, then darker with the value.
 
@@ -193,7 +233,9 @@ def heat_map(
         across: what the columns are.
         down: what the rows are.
         middle: the value from which on cells are shaded.
-        digits: digits behind the point.
+        digits: digits behind the point, one where there is no room for more.
+        width: columns of the terminal.
+        plain: in ASCII alone.
 
     >>> print(heat_map({("a", "1"): 0.5, ("b", "1"): 2.0}, across="letter", down="n", middle=1, digits=1))
     n  letter a     b
@@ -201,31 +243,43 @@ def heat_map(
     """
     columns, rows = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     top = max([middle, *(value for value in cells.values() if value is not None)])
-    texts = {
-        index: "-" if value is None else _shade(value, middle, top) + f"{value:.{digits}f}"
-        for index, value in cells.items()
-    }
-    first = max(len(name) for name in (down, *rows)) + 2
-    width = max(len(text) for text in (*texts.values(), *columns))
-    head = [f"{column:>{width}}" for column in columns]
-    head[0] = f"{across} {columns[0]}".rjust(width)
-    lead = len(head[0]) - width
-    lines = [f"{down:<{first}}" + "  ".join(head)]
-    for row in rows:
-        shown = [f"{texts[column, row]:>{width}}" for column in columns]
-        lines.append(f"{row:>{first - 2}}  " + " " * lead + "  ".join(shown))
-    return "\n".join(lines)
+    shades = _PLAIN_SHADES if plain else _SHADES
+
+    def drawn(gap: str, digits: int) -> list[str]:
+        texts = {
+            index: "-" if value is None else _shade(value, middle, top, shades) + f"{value:.{digits}f}"
+            for index, value in cells.items()
+        }
+        first = max(len(name) for name in (down, *rows)) + 2
+        size = max(len(text) for text in (*texts.values(), *columns))
+        head = [f"{column:>{size}}" for column in columns]
+        head[0] = f"{across} {columns[0]}".rjust(size)
+        lead = " " * (len(head[0]) - size)
+        lines = [f"{down:<{first}}" + gap.join(head)]
+        for row in rows:
+            shown = [f"{texts[column, row]:>{size}}" for column in columns]
+            lines.append(f"{row:>{first - 2}}  {lead}{gap.join(shown)}")
+        return lines
+
+    tried = [drawn("  ", digits), drawn(" ", digits), drawn(" ", min(1, digits))]
+    return "\n".join(next((lines for lines in tried if len(lines[0]) <= width), tried[-1]))
 
 
-def _shade(value: float, middle: float, top: float) -> str:
+def _shade(value: float, middle: float, top: float, shades: str) -> str:
     if value <= middle:
-        return _SHADES[0]
-    steps = len(_SHADES) - 1
-    return _SHADES[min(steps, 1 + math.floor(steps * (value - middle) / (top - middle)))]
+        return shades[0]
+    steps = len(shades) - 1
+    return shades[min(steps, 1 + math.floor(steps * (value - middle) / (top - middle)))]
 
 
 def overlap_chart(
-    bars: Mapping[str, tuple[float, float]], *, first: str, second: str, columns: int = _BAR_COLUMNS
+    bars: Mapping[str, tuple[float, float]],
+    *,
+    first: str,
+    second: str,
+    columns: int = _BAR_COLUMNS,
+    width: int = 2 * _BAR_COLUMNS,
+    plain: bool = False,
 ) -> str:
     """Return a bar for each pair of numbers, on one scale from zero: full over the smaller, shaded up to the larger.
 
@@ -233,7 +287,9 @@ def overlap_chart(
         bars: for each name its two numbers, zero or more; one above zero takes a column at least.
         first: what the first number is.
         second: what the second is.
-        columns: columns of the largest number.
+        columns: columns of the largest number, fewer where there is no room.
+        width: columns of the terminal.
+        plain: in ASCII alone.
 
     >>> print(overlap_chart({"a": (4, 4), "topk": (4, 2), "c": (1, 3)}, first="held", second="read", columns=4))
     a     ████
@@ -243,10 +299,12 @@ def overlap_chart(
     """
     top = max((size for pair in bars.values() for size in pair), default=0) or 1
     indent = max(map(len, bars), default=0) + 2
+    columns = max(_LEAST_COLUMNS, min(columns, width - indent))
+    marks = (_PLAIN_BOTH, _PLAIN_FIRST, _PLAIN_SECOND) if plain else (_BOTH, _FIRST, _SECOND)
     lines = []
     for name, pair in bars.items():
         held, read = (math.ceil(round(columns * size / top, 1)) for size in pair)
         both = min(held, read)
-        shown = _BOTH * both + _FIRST * (held - both) + _SECOND * (read - both)
+        shown = marks[0] * both + marks[1] * (held - both) + marks[2] * (read - both)
         lines.append(f"{name:<{indent}}{shown}".rstrip())
-    return "\n".join([*lines, f"{_BOTH} {first} and {second}  {_FIRST} {first}  {_SECOND} {second}"])
+    return "\n".join([*lines, f"{marks[0]} {first} and {second}  {marks[1]} {first}  {marks[2]} {second}"])

@@ -64,7 +64,7 @@ def highest_rate(
     if not _MIN_TOLERANCE <= tolerance < math.inf:
         raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_MIN_TOLERANCE:g} or more")
     if not 0 < start_per_s < math.inf:
-        raise InputError(f"a search cannot start at {start_per_s:g} requests a second")
+        raise InputError(f"a search cannot start at {start_per_s:g} requests/s")
     tried = 0
 
     def tell(rate: float) -> bool:

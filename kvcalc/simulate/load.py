@@ -160,7 +160,7 @@ class Load:
         )
         yield "think", not 0 <= self.think_s < math.inf, f"a time to think of {self.think_s:g} s", "it is 0 or more"
         rated = self._needs_rate and self.rate is None
-        yield "rate", rated, f"{process} arrivals need a rate", "give --rate, in requests a second"
+        yield "rate", rated, f"{process} arrivals need a rate", "give --rate, in requests per second"
         few = self.requests is not None and not 1 <= self.requests <= _MAX_REQUESTS
         yield (
             "requests",
@@ -169,7 +169,7 @@ class Load:
             "it is a number of requests",
         )
         slow = self.rate is not None and not 0 < self.rate < math.inf
-        yield "rate", slow, f"a rate of {self.rate} requests a second", "it is above 0"
+        yield "rate", slow, f"a rate of {self.rate} requests/s", "it is above 0"
 
     @property
     def process(self) -> str:

@@ -80,7 +80,9 @@ def serving_setup(
         memory = cache_memory(deployment) if kv_bytes is None else kv_bytes
         num_blocks = max(memory, 0) // layout.bytes_per_block
     if num_blocks <= 1:
-        raise InputError("weights and overhead leave nothing for the cache", hint="ask fit what would hold them")
+        raise InputError(
+            "weights and overhead leave nothing for the cache", hint="kvcalc fit shows a setup that holds them"
+        )
     if preemption == "swap" and not host_bytes_per_s:
         raise InputError("swapping needs the rate of the link to the host's memory")
     if 0 < step_tokens <= speculative_tokens:
@@ -134,7 +136,7 @@ def _length_that_starts(deployment: Deployment, longest: int, kv_bytes: int | No
     shorter = 0 if deployment.options.max_model_len is not None else largest(starts, longest)
     if shorter == 0:
         reason = room(deployment, max_model_len=longest, terms=terms).reason(context=1, batch=1)
-        raise InputError(f"vllm does not start: {reason}", hint="kvcalc fit says what would hold it")
+        raise InputError(f"vllm does not start: {reason}", hint="kvcalc fit shows a setup that holds it")
     return shorter, (f"started with --max-model-len {shorter}, the longest that starts: vllm refuses {longest:,} here",)
 
 

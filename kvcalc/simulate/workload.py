@@ -75,7 +75,7 @@ class Arrivals:
         rates = [self.rate_per_s] if self.last_rate_per_s is None else [self.rate_per_s, self.last_rate_per_s]
         if not all(_MIN_RATE <= rate <= _MAX_RATE for rate in rates):
             span = " to ".join(f"{rate:g}" for rate in rates)
-            raise InputError(f"a rate must be from {_MIN_RATE:g} to {_MAX_RATE:g} requests a second, not {span}")
+            raise InputError(f"a rate must be from {_MIN_RATE:g} to {_MAX_RATE:g} requests/s, not {span}")
         if (self.process == "ramp") != (self.last_rate_per_s is not None):
             raise InputError("a ramp, and only a ramp, has a last rate", hint="--arrival ramp --rate 1 --last-rate 10")
         if not 0 < self.variation <= _MAX_SPREAD:
@@ -184,7 +184,7 @@ def parse_lengths(text: str, *, what: str) -> Lengths:
     if not colon:
         kind, numbers = "constant", text
     elif kind not in _KINDS:
-        raise InputError(f"{what}: {kind!r} is no distribution of lengths", hint=did_you_mean(kind, _KINDS) or _HINT)
+        raise InputError(f"{what}: {kind!r} is not a distribution of lengths", hint=did_you_mean(kind, _KINDS) or _HINT)
     try:
         if kind == "uniform":
             first, _, last = numbers.partition("-")

@@ -72,7 +72,7 @@ def test_what_does_not_hold_fails_with_its_line(run):
     assert code == 1
     assert "FAILED  chat: kv_bytes_per_token" in out
     assert "kvcalc.checks.yaml:9: size.kv.bytes_per_token is 327,680, expected 327,681" in out
-    assert "2 of 3 hold" in out
+    assert "2 of 3 checks hold." in out
 
 
 @pytest.mark.parametrize(

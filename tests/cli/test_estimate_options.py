@@ -56,7 +56,7 @@ def test_the_estimated_speed_is_that_of_the_estimated_step(capsys: pytest.Captur
 def test_a_table_names_the_calibration(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
     shown, _ = run(capsys, *arguments, "--estimate")
     assert "stimated with the calibration" in shown
-    assert "four of five" in shown
+    assert "80% interval" in shown
     assert "stimate" not in run(capsys, *arguments)[0]
 
 
@@ -77,7 +77,7 @@ def test_where_none_applies_the_bound_stands_alone(capsys: pytest.CaptureFixture
 
 def test_kernels_alone_leave_out_steps_and_layers(capsys: pytest.CaptureFixture[str]) -> None:
     found = data(capsys, *DECODE, "--calibration", "kernels-hopper")
-    assert "what steps and layers take beside them is left out" in " ".join(found["notes"])
+    assert "overheads per step and layer are left out" in " ".join(found["notes"])
 
 
 def test_a_calibration_of_other_accelerators_is_a_guess(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,7 +128,7 @@ def test_explain_prints_formula_numbers_and_source(capsys: pytest.CaptureFixture
 def test_the_roofline_chart_holds_every_point(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "roofline", "--gpu", "h100-sxm", "--model", "llama2-7b,gemma-3-27b", "--batch", "1,32")
     assert all(f"  {letter}  " in out for letter in "ABCDEFGH")
-    assert "never: the cache is the limit" in out
+    assert "memory-bound at every batch" in out
 
 
 def test_output_has_no_colour_codes_when_it_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

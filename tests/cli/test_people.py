@@ -26,8 +26,8 @@ def _run(arguments, capsys):
 def test_bytes_of_tables_are_printed_in_either_unit(capsys):
     arguments = ["decode", "--model", "llama2-70b", "--gpu", "h200", "--context", "128"]
     iec, si = _run(arguments, capsys)[1], _run([*arguments, "--units", "si"], capsys)[1]
-    assert "memory needed     128.52 GiB" in iec
-    assert "memory needed     138.00 GB" in si
+    assert "memory per GPU          128.52 GiB" in iec
+    assert "memory per GPU          138.00 GB" in si
     assert "GiB" not in si.replace("per GiB used", "")
     assert _run(arguments, capsys)[1] == iec
 

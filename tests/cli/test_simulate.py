@@ -89,7 +89,7 @@ def test_the_cache_is_what_fit_says(capsys, deployment):
 def test_the_table_says_what_matters(capsys):
     code, out, _ = _run(capsys, *SMALL, "--slo", "ttft_p95=1s", "--replicas", "2", "--routing", "least-loaded")
     assert code == 0
-    for words in ("to first token (TTFT)", "goodput, requests/s", "100.0% of the requests", "least-loaded", "running"):
+    for words in ("TTFT (first token)", "goodput, requests/s", "100.0% of requests", "least-loaded", "running"):
         assert words in out
 
 
@@ -149,7 +149,7 @@ def test_charts_are_written(capsys, tmp_path):
     assert _run(capsys, *SMALL, "--svg", str(svg))[0] == 0
     text = svg.read_text()
     assert text.startswith("<svg")
-    for title in ("Requests at once", "Cache in use", "Latency", "Latencies at most"):
+    for title in ("Concurrent requests", "KV cache in use", "Latency", "Latency distribution"):
         assert title in text
 
 

@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_no_speed_in_headline_or_map(capsys):
                             " --acceptance 0.6 --context 8192 --batch 64,1,2")  # fmt: skip
     first, *lines = out.splitlines()
     assert re.match(
-        r"DOES NOT FIT: batch 64, context 8,192, gamma 3 needs \S+ GiB of a GPU's \S+ GiB beside .*, and it fits up",
+        r"DOES NOT FIT: batch 64, context 8,192, gamma 3 needs \S+ GiB of \S+ GiB per GPU, .*; it fits up",
         first,
     )
     assert "PAYS" not in out
@@ -82,16 +82,16 @@ def test_the_table_says_all_of_it(capsys):
     code, out, err = run(capsys, CONTRACT)
     assert (code, err) == (0, "")
     for words in (
-        "PAYS: 2.24 times plain decoding at batch 8, context 4,096, gamma 5",
+        "PAYS: llama3.1-70b decodes 2.24 times as fast with speculation (batch 8, context 4,096, gamma 5).",
         "1 to 209",
         "largest draft that pays",
         "memory added",
-        "Quoted rules",
-        "Speed-up over batch and acceptance",
+        "Rules of thumb",
+        "Speed-up by batch and acceptance",
     ):
         assert words in out
     _, out, _ = run(capsys, f"{NGRAM} --acceptance 0.3 --batch 512 --gamma 4")
-    assert out.startswith("DOES NOT PAY: 0.53")
+    assert re.match(r"DOES NOT PAY: .* decodes 0.53 times", out)
 
 
 def test_every_row_of_lists_in_csv(capsys):
@@ -175,7 +175,7 @@ def test_bad_input_gets_one_line_and_a_hint(capsys, arguments, words):
 
 
 def test_a_best_length_at_the_end_of_the_search_says_so(capsys):
-    assert "16            the longest tried" in run(capsys, f"{NGRAM} --acceptance 0.8")[1]
+    assert "longest tried" in run(capsys, f"{NGRAM} --acceptance 0.8")[1]
     assert "the longest tried" not in run(capsys, f"{NGRAM} --acceptance 0.1 --batch 64")[1]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from kvcalc.cli.main import COMMANDS
+from kvcalc.render.layout import Grid, laid_out, words_of
+from kvcalc.render.tables import table_parts
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +49,30 @@ def test_every_command_that_reports_is_pinned() -> None:
         name if command == "fixed report" else shlex.split(command)[1] for name, command in WRITER.CASES.items()
     }
     assert first_words == set(COMMANDS) - {"completion", "explore"}
+
+
+LAYOUTS = [name for name, command in WRITER.CASES.items() if WRITER.is_laid_out(command)]
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_no_number_and_no_word_is_broken_at_any_width(case: str) -> None:
+    grids = [part for part in table_parts(WRITER.report_of(case)) if isinstance(part, Grid)]
+    for width in range(60, 141, 4):
+        for each in grids:
+            shown = laid_out([each], width=width, styled=False)
+            assert not _broken(each, shown), (width, shown)
+            lines = shown.splitlines()
+            longest = max((len(word) for row in each.rows for cell in row for word in words_of(cell)), default=0)
+            indent = max(len(column.name) for column in each.columns) + 2
+            assert all(len(line) <= max(width, indent + longest) for line in lines), (width, shown)
+
+
+def _broken(grid: Grid, shown: str) -> list[str]:
+    """The words and numbers of a grid that no line of it has whole, but those of columns that gave way."""
+    note = " ".join(shown.partition("(not shown: ")[2].split())
+    kept = [index for index, column in enumerate(grid.columns) if not column.name or column.name not in note]
+    words = {word for row in grid.rows for index in kept for word in words_of(row[index])}
+    return sorted(word for word in words if word not in shown)
 
 
 HELP_PAGES = WRITER.help_pages()

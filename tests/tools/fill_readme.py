@@ -30,7 +30,7 @@ def printed(command: str) -> str:
     with (
         contextlib.redirect_stdout(out),
         contextlib.suppress(SystemExit),
-        mock.patch.dict(os.environ, {"COLUMNS": ""}),
+        mock.patch.dict(os.environ, {"COLUMNS": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"}),
     ):
         main(shlex.split(command)[1:])
     return out.getvalue()

@@ -13,6 +13,7 @@ import os
 import shlex
 import sys
 from difflib import unified_diff
+from functools import cache
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from tests.golden.reports import REPORTS
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES: dict[str, str] = yaml.safe_load((GOLDEN / "cases.yaml").read_text(encoding="utf-8"))
 WIDTHS = (80, 120)
+TERMINAL = {"TERM": "xterm", "LC_ALL": "C.UTF-8"}
 HELP = GOLDEN / "help"
 _VIEWS = ("", "memory", "intensity")
 _FIXED = "fixed report"
@@ -77,7 +79,7 @@ def help_pages() -> dict[str, str]:
 
 def _output_of(words: list[str], width: int) -> str:
     out = io.StringIO()
-    environment = mock.patch.dict(os.environ, {"COLUMNS": str(width)})
+    environment = mock.patch.dict(os.environ, {"COLUMNS": str(width), **TERMINAL})
     with environment, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         main(words)
     return out.getvalue()
@@ -130,7 +132,7 @@ def _printed(case: str, width: int, reports: list[Any] | None = None) -> str:
 
     with (
         contextlib.chdir(GOLDEN / "inputs"),
-        mock.patch.dict(os.environ, {"COLUMNS": str(width)}),
+        mock.patch.dict(os.environ, {"COLUMNS": str(width), **TERMINAL}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(messages),
         mock.patch("kvcalc.render.output.render", noted),
@@ -146,6 +148,23 @@ def _printed(case: str, width: int, reports: list[Any] | None = None) -> str:
         finally:
             print_bytes_as("iec")
     return out.getvalue()
+
+
+def is_laid_out(command: str) -> bool:
+    """Return whether a case prints the tables of a report."""
+    return command == _FIXED or ("--output " not in command and _has_json(command) and not _lists_names(command))
+
+
+def _lists_names(command: str) -> bool:
+    return shlex.split(command)[1] in {"models", "gpus"} and "quants" not in command
+
+
+@cache
+def report_of(case: str) -> Any:
+    """Return the report that a case prints."""
+    reports: list[Any] = []
+    _printed(case, WIDTHS[-1], reports)
+    return reports[-1]
 
 
 def _has_json(command: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvcalc.core.reports.common import Report
+
 __all__ = ["Assumption", "Check", "CheckReport"]
 
 
@@ -53,8 +55,8 @@ class Check:
     assumptions: tuple[Assumption, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckReport(Report):
     """Assertions, each with whether it holds.
 
     Args:

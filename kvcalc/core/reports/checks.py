@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kvcalc.core.reports.common import Report
+
 __all__ = ["CheckChange", "CheckResult", "ChecksReport"]
 
 
@@ -54,8 +56,8 @@ class CheckChange:
     where: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChecksReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ChecksReport(Report):
     """Assertions with their outcome, and changes since an earlier run where one was given.
 
     Args:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,8 +75,8 @@ class CompareRow:
     best: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompareReport(Report):
     """Models, accelerators, formats or whole deployments side by side."""
 
     schema: str = "kvcalc.compare/1"

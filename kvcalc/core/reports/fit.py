@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ class Budget:
     weight_bytes: int = field(metadata=figure("weights", "lower"))
     activation_bytes: int = field(metadata=figure("activation peak", "lower"))
     overhead_bytes: int = field(metadata=figure("context, buffers, graphs", "lower"))
-    kv_bytes_available: int = field(metadata=figure("for the cache", "higher"))
+    kv_bytes_available: int = field(metadata=figure("for the KV cache", "higher"))
     outside_bytes: int = field(metadata=figure("left outside", "lower"))
     intervals: Mapping[str, tuple[int, int]]
     draft_weight_bytes: int = field(default=0, metadata=figure("the draft's weights", "lower"))
@@ -67,8 +68,8 @@ class PoolBuffer:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FitReport(Report):
     """Whether a model, its cache and an engine's overhead fit, and what else would.
 
     Args:
@@ -124,15 +125,15 @@ class FitReport:
     fits: bool = field(metadata=figure("fits", "higher"))
     reason: str
     budget: Budget | None
-    kv_bytes_available: int = field(metadata=figure("cache of each GPU", "higher"))
-    logical_kv_bytes: int = field(metadata=figure("needed by the batch, logical", "lower"))
-    reserved_kv_bytes: int = field(metadata=figure("needed by the batch, reserved", "lower"))
-    kv_headroom: float | None = field(metadata=figure("cache left free", "higher"))
+    kv_bytes_available: int = field(metadata=figure("KV cache per GPU", "higher"))
+    logical_kv_bytes: int = field(metadata=figure("needed, logical", "lower"))
+    reserved_kv_bytes: int = field(metadata=figure("needed, reserved", "lower"))
+    kv_headroom: float | None = field(metadata=figure("KV cache left free", "higher"))
     kv_capacity_tokens: int = field(metadata=figure("capacity", "higher"))
     max_concurrency: float = field(metadata=figure("sequences at once", "higher"))
     num_blocks: int | None = field(metadata=figure("blocks", "higher"))
     block_size: int | None
-    max_batch: int = field(metadata=figure("most sequences", "higher"))
+    max_batch: int = field(metadata=figure("largest batch", "higher"))
     max_context: int = field(metadata=figure("longest context", "higher"))
     min_gpus: int | None = field(default=None, metadata=figure("fewest GPUs", "lower"))
     smallest: FittingDeployment | None = None
@@ -142,8 +143,8 @@ class FitReport:
     method: str = ""
     gamma: int = 0
     max_running_requests: int | None = field(default=None, metadata=figure("requests at once", "higher"))
-    window_capacity_tokens: int | None = field(default=None, metadata=figure("tokens of windows", "higher"))
-    state_slots: int | None = field(default=None, metadata=figure("slots of states", "higher"))
+    window_capacity_tokens: int | None = field(default=None, metadata=figure("sliding-window tokens", "higher"))
+    state_slots: int | None = field(default=None, metadata=figure("state slots", "higher"))
     pool_buffers: tuple[PoolBuffer, ...] = ()
     request_table_bytes: int | None = field(default=None, metadata=figure("request table", "lower"))
     notes: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
@@ -41,17 +42,19 @@ class LeverRow:
     applies: bool
     kv_total_bytes: int = field(metadata=figure("held", "lower"))
     host_bytes: int = field(metadata=figure("held by the host", "lower"))
-    reserved_bytes: int = field(metadata=figure("reserved", "lower"))
-    read_total_bytes: float = field(metadata=figure("read a step", "lower"))
+    reserved_bytes: int = field(metadata=figure("reserved", "lower", rank=2))
+    read_total_bytes: float = field(metadata=figure("read per step", "lower"))
     kv_factor: float = field(metadata=figure("less held", "higher", column="less"))
     read_factor: float | None = field(metadata=figure("less read", "higher", column="less"))
     retrofit: str = field(metadata=figure("retrofit"))
     quality: str
-    tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s at most", "higher", column="tokens/s"))
-    tokens_per_s_per_gib: float | None = field(
-        default=None, metadata=figure("tokens/s per GiB used", "higher", column="tok/s/GiB")
+    tokens_per_s: float | None = field(
+        default=None, metadata=figure("tokens/s (upper bound)", "higher", column="tokens/s")
     )
-    memory_needed_bytes: int | None = field(default=None, metadata=figure("memory needed of a GPU", "lower"))
+    tokens_per_s_per_gib: float | None = field(
+        default=None, metadata=figure("tokens/s per GiB used", "higher", column="tok/s/GiB", rank=3)
+    )
+    memory_needed_bytes: int | None = field(default=None, metadata=figure("memory per GPU", "lower"))
     fits: bool | None = field(default=None, metadata=figure("fits", "higher"))
     remark: str = ""
 
@@ -77,8 +80,8 @@ class HeadlineRow:
     throughput_factor: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeversReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LeversReport(Report):
     """Every known way to shrink a model's cache, or chosen ones together."""
 
     schema: str = "kvcalc.levers/1"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.reports.common import Report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -69,8 +71,8 @@ class BenchRow:
     flop_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BenchReport(Report):
     """Rates that this machine reaches.
 
     Args:
@@ -291,8 +293,8 @@ class MeasuredSpeculation:
     in_graph: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrosscheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CrosscheckReport(Report):
     """Predictions against a real decode loop.
 
     Args:

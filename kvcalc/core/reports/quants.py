@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvcalc.core.reports.common import Report
+
 __all__ = ["QuantRow", "QuantsReport"]
 
 
@@ -30,8 +32,8 @@ class QuantRow:
     max_context: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantsReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class QuantsReport(Report):
     """A model's file by every recipe, the largest first."""
 
     schema: str = "kvcalc.quants/1"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvcalc.core.reports.common import Report
+
 __all__ = ["MemoryPart", "Number", "ReconcileReport", "ReconcileRow", "Refusal"]
 
 # A number in the unit that the row's quantity names.
@@ -84,8 +86,8 @@ class Refusal:
     available_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReconcileReport(Report):
     """A log's printed numbers against the predicted.
 
     Args:

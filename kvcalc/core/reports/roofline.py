@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,8 +59,8 @@ class PlateauRow:
     compute_bound_batch: int | None = field(metadata=figure("compute-bound from batch"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RooflineReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RooflineReport(Report):
     """An accelerator's ceilings, and where models sit below them."""
 
     schema: str = "kvcalc.roofline/1"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -195,8 +196,8 @@ class Capacity:
     broken: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulateReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SimulateReport(Report):
     """A serving run under load.
 
     Args:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +30,10 @@ class KvSize:
     """
 
     bytes_per_token: int = field(metadata=figure("KV per token", "lower"))
-    bytes_per_sequence: int = field(metadata=figure("KV of a sequence", "lower"))
-    state_bytes_per_sequence: int = field(metadata=figure("state of a sequence", "lower"))
-    cross_bytes_per_sequence: int = field(metadata=figure("cross-attention of a sequence", "lower"))
-    total_bytes: int = field(metadata=figure("KV of the batch", "lower"))
+    bytes_per_sequence: int = field(metadata=figure("KV per sequence", "lower"))
+    state_bytes_per_sequence: int = field(metadata=figure("state per sequence", "lower"))
+    cross_bytes_per_sequence: int = field(metadata=figure("cross-attention KV per sequence", "lower"))
+    total_bytes: int = field(metadata=figure("KV in total", "lower"))
     affine: tuple[Mapping[str, float], ...]
 
 
@@ -48,7 +49,7 @@ class WeightSize:
     """
 
     parameters: int = field(metadata=figure("parameters"))
-    active_parameters: int = field(metadata=figure("active for a token"))
+    active_parameters: int = field(metadata=figure("active parameters"))
     total_bytes: int = field(metadata=figure("weights", "lower"))
     parts: Mapping[str, int]
 
@@ -65,8 +66,8 @@ class PerGpu:
     """
 
     gpus: int
-    kv_bytes: int = field(metadata=figure("KV on the fullest GPU", "lower"))
-    weight_bytes: int = field(metadata=figure("weights on the fullest GPU", "lower"))
+    kv_bytes: int = field(metadata=figure("KV per GPU", "lower"))
+    weight_bytes: int = field(metadata=figure("weights per GPU", "lower"))
     loaded_weight_bytes: int | None = field(default=None, metadata=figure("weights as loaded", "lower"))
 
 
@@ -96,8 +97,8 @@ class GridCell:
     total_bytes: int = field(metadata=figure("KV cache in total", "lower"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SizeReport(Report):
     """Bytes of a model's cache and weights.
 
     ``assumed`` names the engine's defaults that move what it reserves by more than 2 %, in one line.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.reports.common import Report
+
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
 
@@ -95,8 +97,8 @@ class SolveRow:
     expected_tokens_per_pass: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolveReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SolveReport(Report):
     """The value of the one quantity that was left open; ``rows`` has one entry."""
 
     schema: str = "kvcalc.solve/1"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
@@ -64,23 +65,23 @@ class SpeculativeRow:
     draft_tokens: int
     acceptance_rate: float
     expected_tokens_per_pass: float = field(
-        metadata=figure("tokens of a pass", "higher", column="tokens/pass", digits=2)
+        metadata=figure("tokens per pass", "higher", column="tokens/pass", digits=2)
     )
     speedup: float = field(metadata=figure("speed-up", "higher", digits=3))
-    serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3))
+    serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3, rank=3))
     break_even_acceptance: float | None = field(
         metadata=figure("breaks even at", "lower", column="breaks even", digits=3)
     )
     plain_s: float = field(metadata=figure("plain step", "lower"))
     draft_s: float = field(metadata=figure("draft", "lower"))
     verify_s: float = field(metadata=figure("verification", "lower"))
-    draft_ratio: float = field(metadata=figure("c", "lower", digits=3))
-    verify_ratio: float = field(metadata=figure("v", "lower", digits=3))
+    draft_ratio: float = field(metadata=figure("c", "lower", digits=3, rank=2))
+    verify_ratio: float = field(metadata=figure("v", "lower", digits=3, rank=2))
     verify_limiter: str
-    plain_tokens_per_s: float = field(metadata=figure("tokens/s of plain decoding", "higher"))
-    tokens_per_s: float = field(metadata=figure("tokens/s at most", "higher", column="tokens/s"))
+    plain_tokens_per_s: float = field(metadata=figure("tokens/s without speculation", "higher"))
+    tokens_per_s: float = field(metadata=figure("tokens/s (upper bound)", "higher", column="tokens/s"))
     fits: bool = field(metadata=figure("fits", "higher"))
-    memory_needed_bytes: int = field(metadata=figure("memory needed of a GPU", "lower"))
+    memory_needed_bytes: int = field(metadata=figure("memory per GPU", "lower"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +91,10 @@ class GammaRow:
     gamma: int = field(metadata=figure("gamma"))
     draft_tokens: int = field(metadata=figure("drafted"))
     expected_tokens_per_pass: float = field(
-        metadata=figure("tokens of a pass", "higher", column="tokens/pass", digits=2)
+        metadata=figure("tokens per pass", "higher", column="tokens/pass", digits=2)
     )
     speedup: float = field(metadata=figure("speed-up", "higher", digits=3))
-    serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3))
+    serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3, rank=3))
     break_even_acceptance: float | None = field(
         metadata=figure("breaks even at", "lower", column="breaks even", digits=3)
     )
@@ -204,8 +205,8 @@ class MapCell:
     fits: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculativeReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SpeculativeReport(Report):
     """Whether speculation pays, where it stops, and what it costs. The headline is that of the first row.
 
     Args:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from kvcalc.core.figures import derived, figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,21 +74,21 @@ class DecodeRow:
     weight_bytes: float = field(metadata=figure("weights read", "lower"))
     kv_read_bytes: float = field(metadata=figure("cache read", "lower"))
     kv_write_bytes: float = field(metadata=figure("cache written", "lower"))
-    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B"))
-    ideal_s: float = field(metadata=figure("decode step at least", "lower", column="ideal"))
-    serial_s: float = field(metadata=figure("step, serial", "lower", column="serial"))
-    tokens_per_s: float = field(metadata=figure("tokens/s at most", "higher", column="tokens/s"))
+    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B", rank=3))
+    ideal_s: float = field(metadata=figure("decode step (lower bound)", "lower", column="ideal"))
+    serial_s: float = field(metadata=figure("decode step, serial", "lower", column="serial", rank=2))
+    tokens_per_s: float = field(metadata=figure("tokens/s (upper bound)", "higher", column="tokens/s"))
     tokens_per_s_per_sequence: float = field(metadata=figure("tokens/s per sequence", "higher", column="per seq."))
-    tokens_per_s_per_gib: float = field(metadata=figure("tokens/s per GiB used", "higher", column="tok/s/GiB"))
+    tokens_per_s_per_gib: float = field(metadata=figure("tokens/s per GiB used", "higher", column="tok/s/GiB", rank=4))
     limiter: str = field(metadata=figure("decode limited by", column="limiter"))
     shares: Mapping[str, float]
     fits: bool = field(metadata=figure("fits", "higher"))
-    memory_needed_bytes: int = field(metadata=figure("memory needed of a GPU", "lower", column="memory"))
+    memory_needed_bytes: int = field(metadata=figure("memory per GPU", "lower", column="memory", rank=1))
     parts: tuple[PartCost, ...]
     usd_per_million_tokens: float | None = field(
-        default=None, metadata=figure("a million tokens at least", "lower", column="$/Mtok")
+        default=None, metadata=figure("cost per 1M tokens (lower bound)", "lower", column="$/Mtok")
     )
-    joules_per_token: float | None = field(default=None, metadata=figure("J a token at least", "lower"))
+    joules_per_token: float | None = field(default=None, metadata=figure("energy per token, J (lower bound)", "lower"))
     experts: StepSpread | None = None
     estimate_s: float | None = field(default=None, metadata=figure("step, estimate", "lower", column="estimate"))
     estimate_low_s: float | None = field(default=None, metadata=figure("step, estimate, low", "lower"))
@@ -106,8 +107,8 @@ class DecodeRow:
         return None if self.estimate_s is None else self.ideal_s / self.estimate_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DecodeReport(Report):
     """The bound on decoding speed, for each batch and context.
 
     What fits is decided by the start of ``engine``; ``fit_reason`` is why the first row that does not fit does not.
@@ -134,20 +135,20 @@ class PrefillRow:
 
     batch: int
     prompt: int
-    flop: float = field(metadata=figure("FLOP"))
+    flop: float = field(metadata=figure("FLOP", rank=5))
     weight_bytes: float = field(metadata=figure("weights read", "lower"))
     kv_write_bytes: float = field(metadata=figure("cache written", "lower"))
-    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B"))
-    ideal_s: float = field(metadata=figure("first token at least", "lower", column="TTFT ideal"))
-    serial_s: float = field(metadata=figure("first token, serial", "lower", column="serial"))
-    tokens_per_s: float = field(metadata=figure("prompt tokens/s at most", "higher", column="tokens/s"))
+    intensity_flop_per_byte: float = field(metadata=figure("FLOP/B", rank=3))
+    ideal_s: float = field(metadata=figure("TTFT (lower bound)", "lower", column="TTFT ideal"))
+    serial_s: float = field(metadata=figure("TTFT, serial", "lower", column="serial", rank=2))
+    tokens_per_s: float = field(metadata=figure("prompt tokens/s (upper bound)", "higher", column="tokens/s"))
     limiter: str = field(metadata=figure("prefill limited by", column="limiter"))
     shares: Mapping[str, float]
     fits: bool = field(metadata=figure("fits", "higher"))
-    memory_needed_bytes: int = field(metadata=figure("memory needed of a GPU", "lower", column="memory"))
+    memory_needed_bytes: int = field(metadata=figure("memory per GPU", "lower", column="memory", rank=1))
     parts: tuple[PartCost, ...]
     usd_per_million_tokens: float | None = field(
-        default=None, metadata=figure("a million prompt tokens at least", "lower", column="$/Mtok")
+        default=None, metadata=figure("cost per 1M prompt tokens (lower bound)", "lower", column="$/Mtok")
     )
     joules_per_token: float | None = field(default=None, metadata=figure("J a prompt token at least", "lower"))
     estimate_s: float | None = field(default=None, metadata=figure("first token, estimate", "lower", column="estimate"))
@@ -163,8 +164,8 @@ class PrefillRow:
         return None if self.estimate_s is None else self.ideal_s / self.estimate_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefillReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PrefillReport(Report):
     """The bound on prefill, for each batch and prompt; ``engine`` and ``fit_reason`` as in `DecodeReport`."""
 
     schema: str = "kvcalc.prefill/1"

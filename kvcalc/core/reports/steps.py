@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.reports.common import Report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["StepsReport"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StepsReport(Report):
     """The steps of a scenario on a step clock, in the form in which engines' own were recorded.
 
     Args:

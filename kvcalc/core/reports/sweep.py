@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.reports.common import Report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["SweepReport"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SweepReport(Report):
     """The rows of a report for every point of a grid.
 
     Args:

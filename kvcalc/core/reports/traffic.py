@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
@@ -34,8 +35,8 @@ class TrafficRow:
     growth_exponent: float | None = field(metadata=figure("exponent", "lower", digits=2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TrafficReport(Report):
     """Bytes read to generate tokens after a prompt; those of the prompt's own pass are not among them.
 
     Args:

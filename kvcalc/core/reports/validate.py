@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from kvcalc.core.reports.common import Report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -156,8 +158,8 @@ class ValidateSummary:
     bound_violations: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidateReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ValidateReport(Report):
     """Trust in the predictions: errors, intervals and violated bounds, by suite and source.
 
     Args:

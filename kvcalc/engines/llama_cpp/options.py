@@ -19,6 +19,7 @@ __all__ = [
     "CACHE_TYPES",
     "MAX_SEQUENCES",
     "VERSION",
+    "VERSION_MONTH",
     "ContextSizes",
     "LlamaCppOptions",
     "asked_options",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 VERSION = "0c1e57098bba"
+# Month of that commit, for readers.
+VERSION_MONTH = "Nov 2026"
 
 # The types that llama.cpp's tools take for a cache.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")

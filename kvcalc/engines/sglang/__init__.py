@@ -26,4 +26,4 @@ def version_notes(version: str | None) -> tuple[str, ...]:
         return ()
     if not _RELEASE.fullmatch(version or ""):
         raise InputError(f"{version!r} is not a version of SGLang", hint=f"for example {VERSION}")
-    return (f"the pools are those of SGLang {VERSION}, which is another than {version}",)
+    return (f"the pools are those of SGLang {VERSION}, not of {version}",)

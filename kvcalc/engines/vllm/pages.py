@@ -44,6 +44,4 @@ class Spec:
 
 def not_modelled(what: str) -> UnsupportedError:
     """Return the error of a layer whose layout is not known."""
-    return UnsupportedError(
-        f"how vLLM lays out {what} is not modelled", hint="--engine ideal counts what the tokens need"
-    )
+    return UnsupportedError(f"how vLLM lays out {what} is not modelled", hint="--engine ideal counts the KV cache only")

@@ -106,7 +106,7 @@ def state_as_run(mixer: State, architecture: str, options: VllmOptions, *, tenso
     if mixer.variant not in _VARIANTS:
         raise UnsupportedError(
             f"how vLLM lays out the state of {mixer.variant} layers is not modelled",
-            hint="--engine ideal counts what the tokens need",
+            hint="--engine ideal counts the KV cache only",
         )
     mixer = _with_groups_of_rank(mixer, tensor)
     drafts = options.speculative_tokens if mixer.variant in _DRAFTS_IN_CONVOLUTION else 0

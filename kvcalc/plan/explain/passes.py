@@ -110,7 +110,7 @@ def _needed_step(deployment: Deployment, row: DecodeRow | PrefillRow, *, tokens:
     cache = rank_cache_bytes(model, deployment.formats, deployment.parallel, tokens=tokens, batch=row.batch)
     return ExplainedStep(
         quantity="memory_needed_bytes",
-        formula="weights + cache, on the fullest GPU",
+        formula="weights + KV cache, per GPU",
         expression=f"{rank_weights(deployment)} + {cache}",
         value=row.memory_needed_bytes,
         unit="B",

@@ -158,7 +158,7 @@ def _rank_weights_step(deployment: Deployment, value: int) -> ExplainedStep:
     if deployment.parallel.gpus > 1:
         parts = rank_parameters(deployment.model, deployment.formats, deployment.parallel)
         term = _parts_term(parts, deployment.formats)
-        formula, expression = f"parameters on the fullest GPU x b, by part: {term.formula}", term.expression
+        formula, expression = f"parameters per GPU x b, by part: {term.formula}", term.expression
     return ExplainedStep(
         quantity="per_gpu.weight_bytes",
         formula=formula,

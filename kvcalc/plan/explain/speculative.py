@@ -206,7 +206,7 @@ def _memory_step(passes: Passes, tree: DraftTree, *, batch: int, context: int) -
     added = draft_memory(passes.target, passes.drafter, tree, batch=batch, context=context)
     return ExplainedStep(
         quantity="memory.total_bytes",
-        formula="weights of the draft + its cache + slots for drafted tokens, on the fullest GPU",
+        formula="weights of the draft + its cache + slots for draft tokens, per GPU",
         expression=f"{added.weight_bytes} + {added.kv_bytes} + {added.lookahead_bytes}",
         value=added.total_bytes,
         unit="B",

@@ -129,16 +129,16 @@ _ALL = (
     ),
     Lever(
         name="topk", cuts="length", retrofit="fine-tuning", change=changes.top_k, default=2048, takes=_count,
-        quality="on a par after training the indexer (DeepSeek-V3.2-Exp); cuts what is read, and holds an index beside",
+        quality="on a par after training the indexer (DeepSeek-V3.2-Exp); cuts reads, and adds an index",
     ),
     Lever(
         name="evict", cuts="length", retrofit="yes", change=changes.keep_at_most, default=1024, takes=_count,
-        quality="the tokens with most attention and the latest suffice at 20% (H2O, arXiv 2306.14048); what was evicted"
-        " cannot be asked for",
+        quality="20% of the tokens, the most attended and the latest, suffice (H2O, arXiv 2306.14048); evicted tokens"
+        " are lost",
     ),
     Lever(
         name="streaming", cuts="length", retrofit="yes", change=changes.keep_at_most, default=1024, takes=_count,
-        quality="4 sinks and the latest tokens keep it fluent; what left the window is forgotten (StreamingLLM, arXiv"
+        quality="4 sinks and the latest tokens keep it fluent; older tokens are forgotten (StreamingLLM, arXiv"
         " 2309.17453)",
     ),
     Lever(
@@ -156,7 +156,7 @@ _ALL = (
     Lever(
         name="offload", cuts="place", retrofit="yes", change=changes.offload, default=changes.Offload(1.0),
         takes=_share,
-        quality="none; each step reads over the host's link (FlexGen, arXiv 2303.06865)",
+        quality="none; each step reads over the link to the host (FlexGen, arXiv 2303.06865)",
     ),
     Lever(
         name="hierarchy", cuts="resolution", retrofit="no", change=changes.hierarchy, default=(4, 4), takes=_chunks,

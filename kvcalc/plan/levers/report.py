@@ -129,7 +129,7 @@ def levers_report(
     chosen = parse_levers(levers)
     base = ask.row(ask.plain, lever="none", cuts="", retrofit="yes", quality="the model as it is")
     if deployment.parallel.gpus > 1:
-        notes.append("bytes held are logical; bytes read are those of all GPUs together, replicas included")
+        notes.append("bytes held are logical; bytes read are summed over all GPUs, replicas included")
     rows = (base, *(_added(ask, chosen, notes) if chosen else _each(ask, notes)))
     return LeversReport(
         model=deployment.model.name,

@@ -161,7 +161,7 @@ def _distinct(start_ups: Iterable[StartUp]) -> list[StartUp]:
 def _nothing_found(start_ups: Sequence[StartUp], engine: str | None) -> InputError:
     if start_ups:
         found = _joined(start_up.engine for start_up in start_ups)
-        return InputError(f"the log tells nothing of {engine}", hint=f"it tells of {found}")
+        return InputError(f"the log has no lines of {engine}", hint=f"it tells of {found}")
     return InputError(
         "the log holds no number that vLLM, SGLang or llama.cpp print when they start",
         hint="give the part that begins with the engine's configuration and ends when it is ready",
@@ -176,7 +176,7 @@ def _notes(chosen: Sequence[StartUp]) -> list[str]:
     notes = []
     if len({start_up.engine for start_up in chosen}) > 1:
         places = ", ".join(map(start_up_name, chosen[-_MAX_SHOWN:]))
-        notes.append(f"the log tells of several engines ({places}); --engine chooses one")
+        notes.append(f"the log has lines of several engines ({places}); choose one with --engine")
     elif len(chosen) > 1:
         sources = dict.fromkeys(start_up.source for start_up in chosen if start_up.source)
         several = f" of {', '.join(sources)}" if len(sources) > 1 else ""
@@ -184,5 +184,5 @@ def _notes(chosen: Sequence[StartUp]) -> list[str]:
             f"{len(chosen)} start-ups{several} printed different numbers; {min(len(chosen), _MAX_SHOWN)} are shown"
         )
     if any("replicas" in start_up.events for start_up in chosen):
-        notes.append("the log holds several data-parallel replicas; of those that printed the same the first is shown")
+        notes.append("the log has several data-parallel replicas; equal ones are shown once")
     return notes

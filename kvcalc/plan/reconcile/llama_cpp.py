@@ -38,7 +38,7 @@ def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[Reconci
     found = [*_best(start_up, model, options), *expected_findings(start_up, model, options)]
     if all(finding.agrees for finding in found):
         return tuple(row_of(finding, start_up) for finding in found)
-    why = _explained(start_up, model, options) or "none of the terms tried explains it"
+    why = _explained(start_up, model, options) or "unexplained by any term tried"
     return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found)
 
 

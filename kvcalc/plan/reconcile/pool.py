@@ -72,7 +72,7 @@ def _tokens(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int
     if count(fewest) != told:
         step = -1 if setup.by_concurrency else len(placed.groups)
         below, above = sorted((count(max(0, fewest)), count(max(0, fewest + step))))
-        impossible = f"no whole number of blocks gives {told:,} tokens: {below:,} and {above:,} are the nearest"
+        impossible = f"no whole number of blocks gives {told:,} tokens; nearest: {below:,} and {above:,}"
     return Finding(
         quantity="kv_cache_tokens",
         printed=printed,

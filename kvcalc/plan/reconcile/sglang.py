@@ -44,7 +44,7 @@ def reconcile_sglang(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileR
     found = _best(start_up, model, stages, formats)
     other = parse_format("bf16" if formats.key.unit == "fp8" else "fp8")
     changed = _best(start_up, model, stages, replace(formats, key=other, value=other))
-    why = "none of the terms tried explains it"
+    why = "unexplained by any term tried"
     if all(finding.agrees for finding in changed):
         why = f"agrees with KV kept in {other.name}, not {formats.key.name}"
     return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found)
@@ -94,7 +94,7 @@ def rank_buffers(start_up: StartUp, model: ModelProfile, stage: ModelProfile, fo
     if architecture.pools == "compressed":
         raise UnsupportedError(f"SGLang's pools of compressed attention, as in {model.name}, are not described in logs")
     if "states" in start_up.events and not model.has(State):
-        raise UnsupportedError(f"SGLang's pools of states beside attention are not those of {model.name}")
+        raise UnsupportedError(f"SGLang's pools for states and attention together do not describe {model.name}")
     asked = start_up.text("mamba_ssm_dtype")
     return rank_layers(
         stage,

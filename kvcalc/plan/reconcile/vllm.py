@@ -70,8 +70,8 @@ def reconcile_vllm(start_up: StartUp, model: ModelProfile) -> Outcome:
 def _unexplained(start_up: StartUp) -> str:
     method = start_up.text("speculative_method")
     if method in (None, *OWN_DRAFT_LAYER):
-        return "none of the terms tried explains it"
-    return f"none of the terms tried explains it; the cache of the draft model ({method}) is not modelled"
+        return "unexplained by any term tried"
+    return f"unexplained by any term tried; the cache of the draft model ({method}) is not modelled"
 
 
 def _explained(bases: list[Setup], start_up: StartUp, terms: int) -> Setup | None:
@@ -147,7 +147,7 @@ def _budget(start_up: StartUp) -> Iterator[Finding]:
         least, most, reason = total.least * share.value, total.most * share.value, "memory of the GPU x utilization"
         taken = _taken(start_up, ("non_torch_gib", "peak_torch_gib"))
         taken = taken or _taken(start_up, ("non_torch_gib", "weights_gib", "activation_gib"))
-        words = "weights, activations and what is not PyTorch's"
+        words = "weights, activations and memory outside PyTorch"
     else:
         return
     if taken:

@@ -76,14 +76,14 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     blocks = room // placed.bytes_per_block
     each = GIB * placed.max_model_len / placed.needed_bytes
     said = [f"all of this if {', '.join(setup.terms)}"] if setup.terms else []
-    said += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB on each rank"]
+    said += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB per GPU"]
     fits = largest_length(setup, room, null_block=setup.null_block is not False)
     if fits < 1:
         said.append("no request fits, however short")
     elif fits < placed.max_model_len:
         said.append(f"max-model-len {fits:,} is the most that fits")
     else:
-        said.append(f"{blocks / placed.needed_blocks:.2f} such requests fit; each GiB more holds {each:,.0f} tokens")
+        said.append(f"{blocks / placed.needed_blocks:.2f} such requests fit; each further GiB holds {each:,.0f} tokens")
     if start_up.refusal is not None:
         return (*said, *_newer_check(whole))
     half_setup = replace(setup, options=replace(setup.options, max_model_len=max(1, placed.max_model_len // 2)))
@@ -143,7 +143,7 @@ def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
     taken = layers.full_bytes
     if not taken:
         return ()
-    each = f"a token takes {taken:,} B on each rank"
+    each = f"a token takes {taken:,} B per GPU"
     if layers.windows:
         said = [f"{each}, and {layers.window_bytes:,} B in the pool for windows"]
     else:

@@ -149,7 +149,7 @@ def _solve_price(start: Trial, question: Question) -> Solution:
     """The most that a GPU-hour may cost for a million tokens to cost what they may."""
     target = question.targets.usd_per_million_tokens
     if target is None:
-        raise InputError("a price is bounded by what a million tokens may cost", hint="give --usd-per-million-tokens")
+        raise InputError("a price needs a target for the cost per 1M tokens", hint="give --usd-per-million-tokens")
 
     def at(price: float) -> Trial:
         hardware = replace(required_hardware(start.deployment), price_per_hour_usd=price)

@@ -31,7 +31,7 @@ _LIST_HINT = (
     "--acceptance-conditional where each is given that those before it were accepted (0.543,0.657,0.739)"
 )
 _RATE_HINT = "accepted over drafted tokens, the target's own (bonus) token not counted: from 0 to 1"
-_LENGTH_HINT = "tokens a pass on average, the target's own (bonus) token included: from 1 to one more than the draft"
+_LENGTH_HINT = "mean tokens per pass, the bonus token included: from 1 to one more than the draft"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

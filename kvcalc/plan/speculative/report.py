@@ -210,12 +210,10 @@ def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | 
 def _target_notes(target: Deployment, lengths: Sequence[int]) -> tuple[str, ...]:
     beyond = dict.fromkeys(note for tokens in lengths for note in check_context(target.model, tokens))
     stages = target.parallel.pipeline
-    passed = (f"{stages} pipeline stages: times are of one batch that passes all of them",) if stages > 1 else ()
+    passed = (f"{stages} pipeline stages: times are those of one batch through all stages",) if stages > 1 else ()
     mixed = any(isinstance(block.mlp, Mixture) for block in target.model.block_counts)
     routed = (
-        ("experts of a verification are those of independent tokens; tokens of a draft may share more",)
-        if mixed
-        else ()
+        ("experts per verification assume independent tokens; draft tokens may share more of them",) if mixed else ()
     )
     return (*beyond, *passed, *routed, *hardware_notes(target), *target.model.notes)
 
@@ -261,6 +259,6 @@ def _shape_notes(first: Outcome, options: SpeculationOptions) -> tuple[str, ...]
         found.append("acceptance is taken to be the same at all positions; --acceptance-by-position says otherwise")
     if not first.tree.is_chain:
         found.append(
-            "tree: each further child is taken to be accepted as often as the first, once those before it failed"
+            "tree: each further child is assumed as likely to be accepted as the first, once those before it failed"
         )
     return tuple(found)

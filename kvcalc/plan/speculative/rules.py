@@ -70,7 +70,7 @@ def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float
     if times.steps:
         found.append(
             rule(
-                "a draft of at most 1/10 of the target's size",
+                "draft at most 1/10 of the target's size",
                 None,
                 pays=size <= _QUOTED_SHARE,
                 why=f"size is {_three(size)}, a step {_three(c)} of the target's; "
@@ -88,7 +88,7 @@ def _ended(exact: float, quoted: float) -> str:
     """Return the rejections that the rule overlooks; nothing where it counts as many tokens."""
     if _three(exact) == _three(quoted):
         return ""
-    return f"a rejection ends a draft: {_three(exact)} tokens a pass, not {_three(quoted)}; "
+    return f"a rejection ends the draft: {_three(exact)} tokens per pass, not {_three(quoted)}; "
 
 
 def _sizes(size: float, c: float) -> str:

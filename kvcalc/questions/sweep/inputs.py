@@ -143,7 +143,7 @@ def check_unchanged(swept: Sweep, digests: Digests) -> None:
 
 def _changed(called: str) -> InputError:
     hint = "put it back and go on with --resume; the workers of a cluster need the same files, and the same kvcalc"
-    return InputError(f"{called} is not what it was when the sweep began", hint=hint)
+    return InputError(f"{called} has changed since the sweep began", hint=hint)
 
 
 def _named(swept: Sweep) -> Iterator[tuple[str, Any]]:

@@ -69,7 +69,7 @@ def sweep(
         raise InputError("a sweep that was not saved cannot be resumed", hint="give --save FILE")
     slo = slo or swept.options.get("slo")
     if save is not None and (pareto or (slo and swept.report != "simulate")):
-        raise InputError("a sweep that is saved keeps no rows to choose from", hint="leave out --save")
+        raise InputError("a saved sweep keeps no rows to choose from", hint="leave out --save")
     if pareto or slo:
         _check_choice(swept.report, slo)
     workforce: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress}
@@ -98,7 +98,7 @@ def _rows(
     """
     if swept.grid.points > _MAX_KEPT:
         hint = "--save FILE, or --output csv or jsonl, takes more: rows are written as they come"
-        raise InputError(f"{swept.grid.points:,} rows, more than the {_MAX_KEPT:,} that are kept", hint=hint)
+        raise InputError(f"{swept.grid.points:,} rows, more than the {_MAX_KEPT:,} kept in memory", hint=hint)
     rows: list[dict[str, Any]] = []
     with closing(sweep_columns(swept, workers=workers, scheduler=scheduler)) as done:
         for count, (_, columns) in enumerate(done, 1):

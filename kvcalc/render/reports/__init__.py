@@ -1,8 +1,8 @@
 """Tables and charts of reports, a module for each question.
 
-A module offers ``parts(report)``, what is printed from top to bottom, and where there is a chart ``spec(report)``, a
-plain mapping in Vega-Lite, which `kvcalc.render.charts.picture` turns into a file and a page can draw. A report with
-methods of these names needs no module.
+A module offers ``sentence(report)``, the answer in one sentence, ``parts(report)``, what is printed below it, and where
+there is a chart ``spec(report)``, a plain mapping in Vega-Lite, which `kvcalc.render.charts.picture` turns into a file
+and a page can draw. A report with methods of these names needs no module.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _MODULES = {
     "kvcalc.devices": "machine",
     "kvcalc.fit": "fit",
     "kvcalc.fit_devices": "local",
+    "kvcalc.gpus": "catalogue.gpus",
     "kvcalc.levers": "levers",
     "kvcalc.plan": "plan",
+    "kvcalc.models": "catalogue.models",
     "kvcalc.prefill": "speed",
     "kvcalc.quants": "size.quants",
     "kvcalc.reconcile": "reconcile",
@@ -48,7 +50,7 @@ def shown_by(report: Any, what: str) -> Callable[[], Any] | None:
 
     Args:
         report: a report.
-        what: ``parts`` for its table, ``spec`` for its chart, or another chart: ``memory_spec``.
+        what: ``sentence`` for its answer, ``parts`` for its table, ``spec`` or ``memory_spec`` for a chart.
     """
     if hasattr(report, what):
         method: Callable[[], Any] = getattr(report, what)

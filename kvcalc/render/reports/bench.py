@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["machine_text", "parts", "reach_lines", "spec"]
+__all__ = ["machine_text", "parts", "reach_lines", "sentence", "spec"]
 
 
 def machine_text(report: object) -> str:
@@ -26,13 +26,20 @@ def machine_text(report: object) -> str:
     return f"{getattr(report, 'title', '')}  ({', '.join([*details, getattr(report, 'date', '')])})"
 
 
+def sentence(report: BenchReport) -> str:
+    """Return the bandwidth and the peaks that the device reaches."""
+    peaks = [f"{flop_rate_text(rate)} in {name}" for name, rate in report.hardware.peak_flop_per_s.items()]
+    bandwidth = rate_text(report.hardware.memory_bandwidth_bytes_per_s)
+    return f"{report.title} reaches {', '.join([f'{bandwidth} of memory bandwidth', *peaks])}."
+
+
 def parts(report: BenchReport) -> list[Part]:
     """Return ceilings, benchmarks and the calibration."""
     ceilings: list[tuple[str, ...]] = [
-        ("memory bandwidth", rate_text(report.hardware.memory_bandwidth_bytes_per_s), "the fastest stream of all")
+        ("memory bandwidth", rate_text(report.hardware.memory_bandwidth_bytes_per_s), "fastest stream")
     ]
     ceilings += [
-        (f"peak {name}", flop_rate_text(rate), "the fastest multiplication")
+        (f"peak {name}", flop_rate_text(rate), "fastest matrix multiplication")
         for name, rate in report.hardware.peak_flop_per_s.items()
     ]
     shown: list[Part] = [heading(f"Measured: {machine_text(report)}"), facts(ceilings), Text()]
@@ -46,7 +53,7 @@ def parts(report: BenchReport) -> list[Part]:
         if rows:
             shown += [heading(title), _table(rows), Text()]
     if report.calibration is not None:
-        shown += [heading("What operators reach of the ceilings"), reach_lines(report.calibration)]
+        shown += [heading("Efficiency by operator"), reach_lines(report.calibration)]
     return [*shown, *note_lines(report.notes)]
 
 
@@ -67,22 +74,22 @@ def _table(rows: list[BenchRow]) -> Part:
         for row in rows
     ]
     columns = ["benchmark", "format", "batch", "context", "set", "time", "median", "bytes/s", "FLOP/s", "x bound"]
-    return grid(columns, lines, left=2)
+    return grid(columns, lines, left=2, ranks={"median": 3, "context": 2, "batch": 1})
 
 
 def reach_lines(calibration: Calibration) -> Part:
     """Return the parameters of a calibration."""
     rows: list[tuple[str, ...]] = [(name, _reached(reach)) for name, reach in calibration.reach.items() if ":" in name]
     rows += [
-        ("a layer besides", seconds_text(calibration.layer_s)),
-        ("a step besides", seconds_text(calibration.step_s)),
+        ("overhead per layer", seconds_text(calibration.layer_s)),
+        ("overhead per step", seconds_text(calibration.step_s)),
     ]
     return facts(rows)
 
 
 def _reached(reach: Reach) -> str:
     shares = f"{reach.bandwidth_share:.0%} of bandwidth, {reach.flop_share:.0%} of peak"
-    return f"{shares}, at least {reach.sum_share:.0%} of the sum of both, {seconds_text(reach.call_s)} a call"
+    return f"{shares}, at least {reach.sum_share:.0%} of their sum, {seconds_text(reach.call_s)} per call"
 
 
 def spec(report: BenchReport) -> Spec:

@@ -6,39 +6,76 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import figure_text, grid, heading, note_lines
+from kvcalc.render.tables import differs, figure_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.compare import CompareReport, CompareRow, CompareValue
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "sentence"]
+
+
+# What a comparison is summed up by: the first of them in which one side is better than another.
+_HEADLINES = {
+    "decode.tokens_per_s": "decodes fastest",
+    "gpu.memory_bandwidth_bytes_per_s": "has the most memory bandwidth",
+    "gpu.memory_bytes": "has the most memory",
+    "fit.max_batch": "holds the largest batch",
+    "size.kv.bytes_per_token": "has the smallest KV cache per token",
+    "size.weights.total_bytes": "has the smallest weights",
+    "decode.usd_per_million_tokens": "is the cheapest per token",
+}
+
+
+_PLURALS = {"decodes": "decode", "has": "have", "holds": "hold", "is": "are"}
+
+
+def sentence(report: CompareReport) -> str:
+    """Return the side that is best in the first quantity that tells them apart; what does not fit is said first."""
+    rows = {row.quantity: row for row in report.rows}
+    told = ((rows[name], words) for name, words in _HEADLINES.items() if name in rows)
+    row, words = next(((row, words) for row, words in told if 0 < len(row.best) < len(report.sides)), (None, ""))
+    if row is None:
+        return f"{_misfits(report)}The sides do not differ in speed, memory or cost.".strip()
+    best = row.best[0]
+    names = " and ".join(report.sides[index].label for index in row.best)
+    ratio = row.ratios[best] if best else next((1 / each for each in row.ratios[1:] if each), None)
+    other = report.sides[0] if best else report.sides[1]
+    against = f" ({ratio:,.2f} times {other.label})" if ratio else ""
+    verb, _, rest = words.partition(" ")
+    shown = words if len(row.best) == 1 else f"{_PLURALS[verb]} {rest}"
+    return f"{_misfits(report)}{names} {shown}: {_figure(row, best)}{against}."
+
+
+def _figure(row: CompareRow, place: int) -> str:
+    unit = {"tokens/s (upper bound)": " tokens/s", "largest batch": " sequences"}.get(row.label, "")
+    return _text(row.quantity, row.values[place]) + unit
 
 
 def parts(report: CompareReport) -> list[Part]:
     """Return quantities by line and sides by column; ratios are to the first, * marks the best."""
     columns = ["", *(side.label for side in report.sides)]
     shown = [row for row in report.rows if any(value is not None for value in row.values)]
-    warnings: list[Part] = [
-        *_warnings(report),
+    values = {row.quantity: row.values for row in report.rows}
+    whole, active = (values.get(f"size.weights.{name}", ()) for name in ("parameters", "active_parameters"))
+    if not any(differs(float(part or 0), float(all_of or 0)) for part, all_of in zip(active, whole, strict=False)):
+        shown = [row for row in shown if row.quantity != "size.weights.active_parameters"]
+    return [
         heading(_title(report)),
         grid(columns, [[row.label, *_cells(row)] for row in shown]),
-    ]
-    return [
-        *warnings,
-        Text("* the best of its line; ratios are to the first column", style="dim"),
+        Text("* best in its row; ratios are to the first column", style="dim"),
         *note_lines(report.notes),
     ]
 
 
-def _warnings(report: CompareReport) -> list[Part]:
-    """Say first what does not fit."""
+def _misfits(report: CompareReport) -> str:
+    """Say what does not fit; nothing where all does."""
     fits = next((row.values for row in report.rows if row.quantity == "decode.fits"), ())
     over = [side for side, value in zip(report.sides, fits, strict=False) if value is False]
     lines = [f"DOES NOT FIT: {side.label}: {side.misfit or 'more than its memory'}." for side in over]
     if lines:
-        lines[-1] += " Its speeds are hypothetical." if len(lines) == 1 else " Their speeds are hypothetical."
-    return [*(Text(line, style="bold red") for line in lines), *[Text()] * bool(lines)]
+        lines[-1] += " Its speeds are hypothetical. " if len(lines) == 1 else " Their speeds are hypothetical. "
+    return " ".join(lines)
 
 
 def _title(report: CompareReport) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import bytes_text, flop_rate_text, number_text, rate_text, seconds_text
+from kvcalc.core.units import bytes_text, counted, flop_rate_text, number_text, rate_text, seconds_text
 from kvcalc.render.layout import Text
 from kvcalc.render.reports.bench import machine_text, reach_lines
 from kvcalc.render.tables import facts, grid, heading, note_lines
@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts", "spec"]
+__all__ = ["parts", "sentence", "spec"]
+
+
+def sentence(report: CrosscheckReport) -> str:
+    """Return how many checks hold, and how far the steps lie above their bounds."""
+    held = sum(check.passed for check in report.checks)
+    said = f"{held} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}"
+    if not report.rows:
+        return f"{said}."
+    ratios = [row.ratio for row in report.rows]
+    ends = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (min(ratios), max(ratios))))
+    return f"{said}; measured steps take {ends} times their lower bound."
 
 
 def parts(report: CrosscheckReport) -> list[Part]:
@@ -27,13 +38,13 @@ def parts(report: CrosscheckReport) -> list[Part]:
     if report.median_abs_error:
         shown += [Text(), heading("Error of the estimates"), _errors(report)]
     if report.crossings:
-        shown += [Text(), heading("Batch from which on compute limits a step"), _crossings(report)]
+        shown += [Text(), heading("Smallest compute-bound batch"), _crossings(report)]
     if report.growth:
-        shown += [Text(), heading("What a token of context adds to a step"), _growth(report)]
+        shown += [Text(), heading("Step time per token of context"), _growth(report)]
     if report.speculation is not None:
         shown += [Text(), heading("Speculative decoding"), _speculation(report.speculation)]
     if report.calibration is not None:
-        shown += [Text(), heading("What operators reach of the ceilings"), reach_lines(report.calibration)]
+        shown += [Text(), heading("Efficiency by operator"), reach_lines(report.calibration)]
     return [*shown, *note_lines(report.notes)]
 
 
@@ -68,7 +79,17 @@ def _bytes(report: CrosscheckReport) -> Part:
         ]
         for row in report.rows
     ]
-    columns = ["model", "format", "batch", "context", "cache, B", "allocated, B", "weights, B", "allocated, B", "both"]
+    columns = [
+        "model",
+        "format",
+        "batch",
+        "context",
+        "KV, B",
+        "KV allocated, B",
+        "weights, B",
+        "weights allocated, B",
+        "both",
+    ]
     return grid(columns, rows, left=2)
 
 
@@ -119,7 +140,7 @@ def _loops(report: CrosscheckReport) -> Part:
 def _errors(report: CrosscheckReport) -> Part:
     return facts(
         [
-            (name, f"median {error:.1%}, nine of ten below {report.p90_abs_error[name]:.1%}")
+            (name, f"median {error:.1%}, p90 {report.p90_abs_error[name]:.1%}")
             for name, error in report.median_abs_error.items()
         ]
     )
@@ -137,7 +158,7 @@ def _crossings(report: CrosscheckReport) -> Part:
         ]
         for crossing in report.crossings
     ]
-    columns = ["model", "format", "context", "by the bound", "by the estimate", "measured", "largest batch, limited by"]
+    columns = ["model", "format", "context", "bound", "estimate", "measured", "largest batch: limiter"]
     return grid(columns, rows, left=2)
 
 
@@ -163,15 +184,15 @@ def _speculation(measured: MeasuredSpeculation) -> Part:
             (
                 "target, draft",
                 f"{measured.target}, {measured.draft} in {measured.format}",
-                f"{measured.gamma_tokens} proposals a pass",
+                f"{measured.gamma_tokens} draft tokens per pass",
             ),
-            ("acceptance", f"{measured.acceptance:.2f}", "of the proposals looked at"),
-            ("tokens a pass", f"{measured.tokens_per_pass:.2f}", f"{measured.expected_tokens_per_pass:.2f} expected"),
+            ("acceptance", f"{measured.acceptance:.2f}", "of the verified draft tokens"),
+            ("tokens per pass", f"{measured.tokens_per_pass:.2f}", f"{measured.expected_tokens_per_pass:.2f} expected"),
             ("plain step", seconds_text(measured.plain_s)),
             ("draft pass", seconds_text(measured.draft_s)),
             ("verification", seconds_text(measured.verify_s)),
             ("speed-up, measured", f"{measured.measured_speedup:.2f}"),
-            ("speed-up, predicted", f"{measured.predicted_speedup:.2f}", "at that acceptance and these times"),
+            ("speed-up, predicted", f"{measured.predicted_speedup:.2f}", "from that acceptance and these times"),
         ]
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text
-from kvcalc.render.layout import Text
-from kvcalc.render.tables import figure_grid, formats_text, grid, heading, memory_text, misfit_lines, note_lines
+from kvcalc.render.layout import Drawing, Text
+from kvcalc.render.tables import figure_grid, formats_text, grid, heading, memory_text, misfit_text, note_lines
 from kvcalc.render.terminal import overlap_chart
 
 if TYPE_CHECKING:
@@ -16,52 +16,76 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts", "spec"]
+__all__ = ["parts", "sentence", "spec"]
 
 _COLUMNS = ("lever", "cuts", "kv_total_bytes", "kv_factor", "reserved_bytes", "read_total_bytes", "read_factor",
             "retrofit")  # fmt: skip
 
 _ASSUMED = (
-    "Layers are taken as shared out evenly over two encoders and two local decoders. The paper's own memory and speed\n"
-    "were not at hand, nor which workload each factor is of."
+    "Assumes that the layers are divided evenly over two encoders and two local decoders. The paper does not report its"
+    " own memory and speed, nor the workload of each factor."
 )
 
 
 def parts(report: LeversReport) -> list[Part]:
     """Return a row for each lever, what each asks for and may cost, and the published factors taken apart."""
     title = (
-        f"Ways to shrink the cache of {report.model}: {counted(report.context, 'token')}, batch"
+        f"Ways to shrink the KV cache of {report.model}: {counted(report.context, 'token')}, batch"
         f" {number_text(report.batch)}  ({formats_text(report.formats)})"
     )
     acting = [row for row in report.rows if row.applies]
     table = [heading(title), _bytes(report, acting), Text()]
-    shown: list[Part] = [*_warnings(report, acting), *table, *_chart(acting), *_asks(acting)]
+    shown: list[Part] = [*table, *_chart(acting), *_asks(acting)]
     idle = [row for row in report.rows if not row.applies]
     if idle:
-        shown += [Text(), heading("Nothing to act on"), *(Text(f"  {row.lever}: {row.remark}") for row in idle)]
+        shown += [Text(), heading("Not applicable"), *(Text(f"  {row.lever}: {row.remark}") for row in idle)]
     if any("resolution" in row.cuts for row in acting):
         shown += [Text(), *_headlines(report.headlines)]
     return [*shown, *note_lines(report.notes)]
 
 
-def _warnings(report: LeversReport, rows: Sequence[LeverRow]) -> list[Part]:
+def sentence(report: LeversReport) -> str:
+    """Return the lever that shrinks the cache most without training, or what the chosen ones come to."""
+    misfit = _misfit(report, [row for row in report.rows if row.applies])
+    first, *rest = report.rows
+    asked = f"{number_text(report.batch)} x {counted(report.context, 'token')}"
+    said = f"The KV cache of {report.model} ({asked}) takes {bytes_text(first.kv_total_bytes)}"
+    acting = [row for row in rest if row.applies and row.kv_total_bytes]
+    if not acting:
+        return f"{misfit} {said}, and nothing here shrinks it.".strip()
+    if any(" + " in row.lever for row in acting):
+        best, how = acting[-1], "with"
+    else:
+        free = [row for row in acting if row.retrofit == "yes"]
+        best, how = min(free or acting, key=lambda row: row.kv_total_bytes), "with" if not free else "at best, with"
+    trained = {"no": "which needs pre-training with it", "fine-tuning": "which needs fine-tuning"}
+    ending = trained.get(best.retrofit, "without retraining")
+    shrunk = f"{bytes_text(best.kv_total_bytes)} {how} {best.lever} ({best.kv_factor:.3g}x smaller)"
+    return f"{misfit} {said}, and {shrunk}, {ending}.".strip()
+
+
+def _misfit(report: LeversReport, rows: Sequence[LeverRow]) -> str:
     if report.gpu is None or report.memory_bytes is None:
-        return []
+        return ""
     over = [row.memory_needed_bytes or 0 for row in rows if row.fits is False]
     memory = memory_text(report.memory_bytes, gpu=report.gpu, gpus=report.gpus)
-    return misfit_lines(
+    return misfit_text(
         over,
         rows=len(rows),
         available_bytes=report.memory_bytes,
         memory=memory,
         gpus=report.gpus,
-        reason="the engine needs what is left beside it",
+        reason="the rest is needed by the engine",
     )
 
 
 def _chart(rows: Sequence[LeverRow]) -> list[Part]:
     bars = {row.lever: (row.kv_total_bytes, row.read_total_bytes) for row in rows}
-    return [Text(overlap_chart(bars, first="held", second="read by a step")), Text()]
+
+    def drawn(width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
+        return overlap_chart(bars, first="held", second="read per step", width=width, plain=plain)
+
+    return [Drawing(drawn), Text()]
 
 
 def _bytes(report: LeversReport, rows: Sequence[LeverRow]) -> Part:
@@ -85,7 +109,7 @@ def _cell(row: LeverRow, name: str, text: str) -> str:
 
 def _asks(rows: Sequence[LeverRow]) -> list[Part]:
     lines = [[row.lever, row.quality] for row in rows if row.lever != "none"]
-    return [heading("What it may cost"), grid(["lever", "quality"], lines, left=2)] if lines else []
+    return [heading("Effect on quality"), grid(["lever", "quality"], lines, left=2)] if lines else []
 
 
 def _headlines(headlines: Sequence[HeadlineRow]) -> list[Part]:
@@ -99,8 +123,8 @@ def _headlines(headlines: Sequence[HeadlineRow]) -> list[Part]:
         ]
         for row in headlines
     ]
-    columns = ["published throughput over memory", "workload", "factor", "memory", "throughput left"]
-    title = heading("A headline taken apart: memory follows from the architecture")
+    columns = ["published throughput / memory", "workload", "factor", "from memory", "left for speed"]
+    title = heading("Published factors, split into memory (from the architecture) and speed")
     return [title, grid(columns, rows, left=2), Text(_ASSUMED)]
 
 
@@ -112,7 +136,7 @@ def spec(report: LeversReport) -> Spec:
         {"lever": row.lever, "bytes": size, "what": what}
         for row in report.rows
         if row.applies
-        for what, size in (("held", row.kv_total_bytes), ("read by a step", row.read_total_bytes))
+        for what, size in (("held", row.kv_total_bytes), ("read per step", row.read_total_bytes))
         if size
     ]
     points = point_layer(
@@ -127,4 +151,4 @@ def spec(report: LeversReport) -> Spec:
         f"{counted(report.context, 'token')}, batch {report.batch:,}; {formats_text(report.formats)}",
         f"source: kvcalc, profile {report.model}",
     ]
-    return chart([points], title=f"Ways to shrink the cache of {report.model}", subtitle=subtitle)
+    return chart([points], title=f"Ways to shrink the KV cache of {report.model}", subtitle=subtitle)

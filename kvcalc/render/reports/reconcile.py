@@ -12,7 +12,25 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.reconcile import MemoryPart, ReconcileReport, ReconcileRow
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "sentence"]
+
+
+def sentence(report: ReconcileReport) -> str:
+    """Return whether the log agrees, or why the engine did not start and with which flags it would."""
+    who = f"{report.engine} {report.version}".replace(" unknown", "")
+    refusal = report.refusal
+    if refusal is not None:
+        remedy = f" It would start with {report.start_with}." if report.start_with else ""
+        return f"{who} did not start: {refusal.reason} (line {refusal.line} of the log).{remedy}"
+    wrong, count = sum(not row.agrees for row in report.rows), len(report.rows)
+    model = f" for {report.model}" if report.model else ""
+    if not count:
+        return f"{who}: no number of the log could be recomputed{model}."
+    if wrong:
+        disagree = f"disagree{'s' * (wrong == 1)} with the prediction{model}"
+        return f"{who}: {wrong} of {counted(count, 'number')} in the log {disagree}."
+    numbers = {1: "the one number", 2: "both numbers"}.get(count, f"all {count} numbers")
+    return f"{who}: {numbers} in the log agree{'s' * (count == 1)} with the prediction{model}."
 
 
 def parts(report: ReconcileReport) -> list[Part]:
@@ -23,34 +41,20 @@ def parts(report: ReconcileReport) -> list[Part]:
     rows = [_cells(row, several=several) for row in report.rows]
     table = grid(columns, rows, left=2)
     table.columns[-1].justify = "left"
-    wrong = sum(not row.agrees for row in report.rows)
     shown: list[Part] = [heading(title)]
-    if report.refusal is not None:
-        shown += [Text(f"did not start (line {report.refusal.line}): {report.refusal.reason}"), Text()]
-    shown += [table, Text()] if report.rows else []
-    disagree = f"{wrong} of {counted(len(report.rows), 'number')} disagree{'s' * (wrong == 1)}"
-    if report.rows or report.refusal is None:
-        shown.append(Text(disagree if wrong else _all(len(report.rows))))
+    shown += [table] if report.rows else []
     if report.memory:
         shown += [Text()] if report.rows else []
-        shown += [heading("What took the memory of a rank")]
+        shown += [heading("Memory per GPU")]
         shown.append(facts((part.part, _taken(part)) for part in report.memory))
     if report.advice:
         shown += [Text(), heading("What to change"), *(Text(f"  {line}") for line in report.advice)]
     shown += note_lines(report.notes)
-    return [*shown, *([Text(), Text(f"start it with: {report.start_with}")] if report.start_with else [])]
+    return [*shown, *([Text(), Text(f"start it with: {report.start_with}", wraps=False)] if report.start_with else [])]
 
 
 def _taken(part: MemoryPart) -> str:
     return bytes_text(part.taken_bytes) + (" computed" if part.source == "computed" else "")
-
-
-def _all(count: int) -> str:
-    if count == 1:
-        return "the one number that was computed again agrees within its printed digits"
-    if count == 0:
-        return "no number could be computed again"
-    return f"{'both numbers' if count == 2 else f'all {count} numbers'} agree within their printed digits"  # noqa: PLR2004
 
 
 def _predicted(row: ReconcileRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import flop_rate_text, number_text, rate_text
-from kvcalc.render.layout import Text
+from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import figure_grid, gpus_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
@@ -13,9 +13,26 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["intensity_spec", "parts", "spec"]
+__all__ = ["intensity_spec", "parts", "sentence", "spec"]
 
 _POINT = ("model", "phase", "batch", "context", "intensity_flop_per_byte", "attainable_flop_per_s", "limiter", "fits")
+
+
+def sentence(report: RooflineReport) -> str:
+    """Return what limits each phase of the models, or the ridge point of the accelerator."""
+    unit = next((name for name in ("bf16", "fp16") if name in report.ridge_flop_per_byte), min(report.peak_flop_per_s))
+    ridge = f"{number_text(report.ridge_flop_per_byte[unit])} FLOP/B in {unit}"
+    if not report.points:
+        return f"{gpus_text(report)} is memory-bound below {ridge}, its ridge point, and compute-bound above."
+    found: dict[tuple[str, str], list[RooflinePoint]] = {}
+    for point in report.points:
+        found.setdefault((point.phase, point.limiter), []).append(point)
+    told = []
+    for (phase, limiter), points in sorted(found.items()):
+        values = [point.intensity_flop_per_byte for point in points]
+        ends = dict.fromkeys(number_text(end) for end in (min(values), max(values)))
+        told.append(f"{phase} is {limiter}-bound ({' to '.join(ends)} FLOP/B)")
+    return f"On {gpus_text(report)} {', '.join(told)}; the ridge point is {ridge}."
 
 
 def parts(report: RooflineReport) -> list[Part]:
@@ -28,7 +45,7 @@ def parts(report: RooflineReport) -> list[Part]:
     ]
     title = f"Roofline: {gpus_text(report)}, memory {rate_text(report.memory_bandwidth_bytes_per_s)}"
     shown: list[Part] = [heading(title), grid(["format", "dense peak", "ridge point"], ceilings)]
-    shown += [Text(), Text(roofline_chart(report))]
+    shown += [Text(), Drawing(lambda width, plain: roofline_chart(report, width=width, plain=plain))]
     if report.points:
         shown += [Text(), heading("Points"), figure_grid(report.points, _POINT, left=2, shown=_fits)]
     if report.plateaus:
@@ -38,14 +55,14 @@ def parts(report: RooflineReport) -> list[Part]:
                 number_text(row.context),
                 f"{number_text(row.plateau_flop_per_byte)} FLOP/B",
                 number_text(row.half_batch),
-                "never: the cache is the limit"
+                "memory-bound at every batch"
                 if row.compute_bound_batch is None
                 else number_text(row.compute_bound_batch),
             ]
             for row in report.plateaus
         ]
         columns = ["model", "context", "plateau", "half at batch", "compute-bound from batch"]
-        shown += [Text(), heading("Where the batch stops helping decode"), grid(columns, rows)]
+        shown += [Text(), heading("Where a larger batch stops helping decode"), grid(columns, rows)]
     return [*shown, *note_lines(report.notes)]
 
 
@@ -62,7 +79,7 @@ def spec(report: RooflineReport) -> Spec:
     from kvcalc.render.charts import Axis, chart, line_layer, point_layer
 
     x = Axis(field="intensity_flop_per_byte", title="arithmetic intensity, FLOP/B", scale="log", format="~g")
-    y = Axis(field="attainable_flop_per_s", title="FLOP/s at most", scale="log")
+    y = Axis(field="attainable_flop_per_s", title="attainable FLOP/s", scale="log")
     bandwidth = report.memory_bandwidth_bytes_per_s
     points = [point.intensity_flop_per_byte for point in report.points]
     left = min([1.0, *points])
@@ -113,7 +130,7 @@ def intensity_spec(report: RooflineReport) -> Spec:
     plateaus = [limit_layer(row.plateau_flop_per_byte, along=y) for row in report.plateaus
                 if row.plateau_flop_per_byte is not None]  # fmt: skip
     subtitle = [
-        "FLOP over compulsory bytes of a decode step; horizontal lines: what it tends to as the batch grows",
+        "FLOP / compulsory bytes of a decode step; horizontal lines: the plateau for large batches",
         f"source: kvcalc, profiles {', '.join(sorted(models))} and {report.gpu}",
     ]
     lines = line_layer(rows, x=x, y=y, series="pass", title="decode")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import counted, number_text, seconds_text
-from kvcalc.render.layout import Text
+from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import facts, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
 
@@ -19,23 +20,32 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Axis, Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts", "spec", "steps_parts"]
+__all__ = ["parts", "sentence", "spec", "steps_parts", "steps_sentence"]
 
 _LATENCIES = {
-    "ttft_s": "to first token (TTFT)",
-    "tpot_s": "per output token (TPOT)",
-    "inter_token_s": "between tokens",
-    "e2e_s": "to last token",
-    "queue_s": "in the queue",
+    "ttft_s": "TTFT (first token)",
+    "tpot_s": "TPOT (per output token)",
+    "inter_token_s": "ITL (between tokens)",
+    "e2e_s": "E2E (last token)",
+    "queue_s": "queue",
 }
 _MIN_SLICES = 2
+
+
+def sentence(report: SimulateReport) -> str:
+    """Return throughput and latencies, after the highest load where it was searched for."""
+    summary = report.summary
+    rate, tokens = number_text(summary.requests_per_s), number_text(summary.output_tokens_per_s)
+    ttft, tpot = _seconds(summary.ttft_s["p95"]), _seconds(summary.tpot_s["p95"])
+    said = f"{report.model} on {gpus_text(report)} serves {rate} requests/s ({tokens} output tokens/s)"
+    said += f" at p95 TTFT {ttft} and p95 TPOT {tpot}."
+    return f"{_capacity(report.capacity)}{said}"
 
 
 def parts(report: SimulateReport) -> list[Part]:
     """Return the figures of the run, its latencies, replicas, and the run over time."""
     summary = report.summary
-    shown: list[Part] = [*_capacity(report.capacity)]
-    shown += [
+    shown: list[Part] = [
         heading(f"Serving: {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"),
         facts([("load", report.workload), *_setup(report.setup)]),
         Text(),
@@ -46,29 +56,28 @@ def parts(report: SimulateReport) -> list[Part]:
     if report.replicas:
         shown += [Text(), *_replicas(report)]
     if len(report.series) >= _MIN_SLICES:
-        shown += [Text(), Text(_over_time(report))]
+        shown += [Text(), Drawing(partial(_over_time, report))]
     return [*shown, *note_lines(report.notes)]
 
 
-def _capacity(capacity: Capacity | None) -> list[Part]:
+def _capacity(capacity: Capacity | None) -> str:
     if capacity is None:
-        return []
+        return ""
     if not capacity.requests_per_s:
-        return [Text(f"NO LOAD KEEPS {capacity.slo}", style="bold red"), Text()]
+        return f"NO LOAD MEETS {capacity.slo}. At the lowest rate tried, "
     above = "" if capacity.above_requests_per_s is None else (
-        f"; at {capacity.above_requests_per_s:.4g} requests/s {capacity.broken} breaks"
+        f"; at {capacity.above_requests_per_s:.4g} requests/s it misses {capacity.broken}"
     )  # fmt: skip
-    verdict = f"KEEPS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{above}"
-    return [Text(verdict, style="bold green"), Text()]
+    return f"MEETS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{above}. There, "
 
 
 def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:
     cache = f"{counted(setup.num_blocks, 'block')} of {counted(setup.block_size, 'token')}"
-    steps = f"{counted(setup.max_num_batched_tokens, 'token')}, {counted(setup.max_num_seqs, 'sequence')} at most"
-    rows = [("cache of a replica", cache), ("a step", steps, f"time: {setup.step_times}")]
+    steps = f"{counted(setup.max_num_batched_tokens, 'token')}, {counted(setup.max_num_seqs, 'sequence')}"
+    rows = [("KV cache per replica", cache), ("step limits", steps, f"time: {setup.step_times}")]
     if setup.gamma:
         drafted = f"{setup.gamma} draft tokens{f' by {setup.draft}' if setup.draft else ''}"
-        rows.append(("speculation", drafted, f"accepted: {setup.acceptance:g}"))
+        rows.append(("speculation", drafted, f"acceptance: {setup.acceptance:g}"))
     if setup.preemption != "recompute":
         rows.append(("preemption", setup.preemption))
     if setup.routing:
@@ -80,7 +89,7 @@ def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:
 def _latencies(summary: ServingSummary) -> Part:
     names = ("p50", "p90", "p95", "p99", "mean")
     rows = [[name, *(_seconds(getattr(summary, field)[each]) for each in names)] for field, name in _LATENCIES.items()]
-    return grid(["time", *names], rows)
+    return grid(["latency", *names], rows)
 
 
 def _seconds(value: float) -> str:
@@ -94,23 +103,23 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
         ("  per second", number_text(summary.requests_per_s), f"over {_seconds(summary.makespan_s)}"),
         ("output tokens/s", number_text(summary.output_tokens_per_s)),
         ("  per GPU", number_text(summary.output_tokens_per_s_per_gpu)),
-        ("  per GiB of the GPUs", number_text(summary.output_tokens_per_s_per_gib)),
+        ("  per GiB of GPU memory", number_text(summary.output_tokens_per_s_per_gib)),
         ("prompt and output tokens/s", number_text(summary.total_tokens_per_s)),
     ]
     if summary.slo_share is not None and summary.goodput_requests_per_s is not None:
-        share = f"{summary.slo_share:.1%} of the requests"
+        share = f"{summary.slo_share:.1%} of requests"
         rows.append(("goodput, requests/s", number_text(summary.goodput_requests_per_s), share))
-    limits = ", ".join(f"{name or 'not told'} {share:.0%}" for name, share in summary.limiter_shares.items())
+    limits = ", ".join(f"{name or 'unknown'} {share:.0%}" for name, share in summary.limiter_shares.items())
     return [
         *rows,
         (
-            "running at once",
+            "running requests",
             number_text(summary.mean_running_requests),
-            f"at most {number_text(summary.most_running_requests)}",
+            f"peak {number_text(summary.most_running_requests)}",
         ),
-        ("cache in use", f"{summary.cache_used_share:.1%}", f"at most {summary.cache_peak_share:.1%}"),
-        ("  of it without a token", "-" if summary.cache_waste_share is None else f"{summary.cache_waste_share:.1%}"),
-        ("prompt tokens found in it", _hits(summary.prefix_hit_ratio)),
+        ("KV cache in use", f"{summary.cache_used_share:.1%}", f"peak {summary.cache_peak_share:.1%}"),
+        ("  of it wasted", "-" if summary.cache_waste_share is None else f"{summary.cache_waste_share:.1%}"),
+        ("prefix-cache hits", _hits(summary.prefix_hit_ratio)),
         ("preemptions", number_text(summary.preemptions), _recomputed(summary)),
         ("steps", number_text(summary.steps), f"{summary.busy_share:.1%} of the time"),
         ("  limited by", limits or "-"),
@@ -118,7 +127,7 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
 
 
 def _recomputed(summary: ServingSummary) -> str:
-    return f"{counted(summary.recomputed_tokens, 'token')} computed again" if summary.recomputed_tokens else ""
+    return f"{counted(summary.recomputed_tokens, 'token')} recomputed" if summary.recomputed_tokens else ""
 
 
 def _replicas(report: SimulateReport) -> Sequence[Part]:
@@ -134,22 +143,21 @@ def _replicas(report: SimulateReport) -> Sequence[Part]:
         ]
         for row in report.replicas
     ]
-    return [grid(["replica", "requests", "tokens", "busy", "cache", "found", "preempted"], rows)]
+    return [grid(["replica", "requests", "tokens", "busy", "KV cache", "hits", "preempted"], rows)]
 
 
-def _over_time(report: SimulateReport) -> str:
+def _over_time(report: SimulateReport, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
     middle = [((row.start_s + row.end_s) / 2, row) for row in report.series]
     running = [(time_s, row.running_requests) for time_s, row in middle]
     waiting = [(time_s, row.waiting_requests) for time_s, row in middle]
-    return line_chart({"running": running, "waiting": waiting}, x="s", y="requests")
+    return line_chart({"running": running, "waiting": waiting}, x="s", y="requests", plain=plain, width=width)
 
 
 def _hits(ratio: float | None) -> str:
     return "not modelled" if ratio is None else f"{ratio:.1%}"
 
 
-_NAMES = {"ttft": "to first token", "tpot": "per output token", "inter_token": "between tokens",
-          "e2e": "to last token"}  # fmt: skip
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "inter_token": "ITL", "e2e": "E2E"}  # fmt: skip
 _HEIGHT = 180
 _MIN_S = 1e-6
 
@@ -163,11 +171,11 @@ def spec(report: SimulateReport) -> Spec:
         (
             _series_rows(report, {"running_requests": "running", "waiting_requests": "waiting"}),
             "requests",
-            "Requests at once",
+            "Concurrent requests",
             "linear",
         ),
-        (_series_rows(report, {"cache_used_share": "cache"}), "share of the blocks", "Cache in use", "linear"),
-        (_series_rows(report, {"ttft_s": "to first token", "inter_token_s": "between tokens"}), "s", "Latency", "log"),
+        (_series_rows(report, {"cache_used_share": "cache"}), "share of the blocks", "KV cache in use", "linear"),
+        (_series_rows(report, {"ttft_s": "TTFT", "inter_token_s": "ITL"}), "s", "Latency", "log"),
     ]
     subtitle = [
         f"{report.workload}; {formats_text(report.formats)}; step times: {report.setup.step_times}",
@@ -175,7 +183,7 @@ def spec(report: SimulateReport) -> Spec:
     ]
     charts = [_panel(rows, time, y, title, scale) for rows, y, title, scale in over_time]
     charts.append(_panel(_distribution(report), Axis(field="time_s", title="latency, s", scale="log", format=",~r"),
-                         "percent of requests or tokens", "Latencies at most", "linear"))  # fmt: skip
+                         "percent of requests or tokens", "Latency distribution", "linear"))  # fmt: skip
     whole = chart([], title=f"Serving: {report.model} on {gpus_text(report)}", subtitle=subtitle)
     for name in ("layer", "width", "height"):
         del whole[name]
@@ -210,6 +218,14 @@ def _distribution(report: SimulateReport) -> list[Mapping[str, Any]]:
 
 
 _MAX_STEPS = 40
+
+
+def steps_sentence(report: StepsReport) -> str:
+    """Return how many steps were replayed, and what came of the requests."""
+    totals, of = report.totals, f" of {report.name}" if report.name else ""
+    finished, preempted = totals.get("finished", 0), totals.get("preemptions", 0)
+    ended = f"{counted(finished, 'request')} finished, {counted(preempted, 'preemption')}"
+    return f"Replayed {counted(len(report.steps), 'step')}{of}: {ended}."
 
 
 def steps_parts(report: StepsReport) -> list[Part]:

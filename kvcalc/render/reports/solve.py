@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, counted, number_text, rate_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import facts, formats_text, grid, heading, note_lines
+from kvcalc.render.tables import engine_text, facts, formats_text, gpus_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
     from kvcalc.render.layout import Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "sentence"]
 
 _NAMES = {
     "batch": "batch",
     "context": "context",
     "gpus": "GPUs",
     "bandwidth": "memory bandwidth",
-    "price": "price of a GPU-hour",
-    "acceptance": "acceptance of drafted tokens",
+    "price": "price per GPU-hour",
+    "acceptance": "acceptance",
     "speedup": "speed-up",
-    "memory_bytes": "memory of the cache",
+    "memory_bytes": "KV-cache memory",
     "tokens_per_s": "tokens/s",
-    "tokens_per_s_per_sequence": "tokens/s of a sequence",
-    "ttft_s": "time to first token",
-    "usd_per_million_tokens": "a million tokens",
+    "tokens_per_s_per_sequence": "tokens/s per sequence",
+    "ttft_s": "TTFT",
+    "usd_per_million_tokens": "cost per 1M tokens",
 }
 
 
@@ -34,11 +34,8 @@ def parts(report: SolveReport) -> list[Part]:
     """Return the answer, what it is made of, and the constraints with the one that binds."""
     row = report.rows[0]
     where = f" on {row.gpus} x {row.gpu}" if row.gpu else ""
-    title = f"{row.model}{where}, {report.engine}  ({formats_text(report.formats)})"
+    title = f"{row.model}{where}, {engine_text(report.engine)}  ({formats_text(report.formats)})"
     return [
-        *_warning(row),
-        _verdict(row),
-        Text(),
         heading(title),
         facts(_facts(row)),
         *_constraints(row),
@@ -46,26 +43,32 @@ def parts(report: SolveReport) -> list[Part]:
     ]
 
 
-def _warning(row: SolveRow) -> list[Part]:
-    """Say first that the model does not fit, where that is no constraint of the search."""
-    if row.fits or any(constraint.quantity == "memory_bytes" for constraint in row.constraints):
-        return []
-    return [Text(f"DOES NOT FIT: {row.misfit}. The answer is hypothetical.", style="bold red")]
+_UNITS = {"batch": "sequences", "context": "tokens"}
 
 
-def _verdict(row: SolveRow) -> Text:
-    name = _NAMES[row.unknown]
+def sentence(report: SolveReport) -> str:
+    """Return the value of what was left open, and what limits it; what does not fit is said first."""
+    row = report.rows[0]
+    name, warning = _NAMES[row.unknown], ""
+    if not row.fits and not any(constraint.quantity == "memory_bytes" for constraint in row.constraints):
+        warning = f"DOES NOT FIT: {row.misfit}. The answer is hypothetical: "
     if row.answer is None:
-        return Text(f"NO ANSWER for {name}: {_in_words(row.reason)}", style="bold red")
+        return f"{warning}NO ANSWER for the {name} of {row.model}: {_in_words(row.reason)}."
     extreme = "highest" if row.unknown == "price" else row.extreme
-    counted = {"batch": " sequences", "context": " tokens of each"}.get(row.unknown, "")
-    return Text(f"{extreme} {name}: {_amount(row.unknown, row.answer)}{counted}", style="bold green")
+    asked = [f"batch {number_text(row.batch)}"] * (row.unknown != "batch")
+    asked += [f"context {number_text(row.context)}"] * (row.unknown != "context")
+    where = f" on {gpus_text(row)}" if row.gpu and row.unknown != "gpus" else ""
+    amount = f"{_amount(row.unknown, row.answer)} {_UNITS.get(row.unknown, '')}".rstrip()
+    cards = f" ({gpus_text(row)})" if row.unknown == "gpus" else ""
+    verb = "are" if row.unknown == "gpus" else "is"
+    at = f" at {', '.join(asked)}"
+    return f"{warning}The {extreme} {name} for {row.model}{where}{at} {verb} {amount}{cards}."
 
 
 def _in_words(reason: str) -> str:
     """Return a reason with the table's own names of the quantities."""
     if reason == "context_limit":
-        return "the model was made, or the engine is started, for no more"
+        return "the model's limit, or --max-model-len"
     for quantity in sorted(_NAMES, key=len, reverse=True):
         if "_" in quantity:
             reason = reason.replace(quantity, _NAMES[quantity])
@@ -93,23 +96,27 @@ def _facts(row: SolveRow) -> list[tuple[str, ...]]:
     ]
     if row.tokens_per_s is not None and row.tokens_per_s_per_sequence is not None:
         told.append(
-            ("tokens/s at most", number_text(row.tokens_per_s), "" if row.fits else "does not fit: hypothetical")
+            (
+                "tokens/s (upper bound)",
+                number_text(row.tokens_per_s),
+                "" if row.fits else "hypothetical: it does not fit",
+            )
         )
         told.append(("  per sequence", number_text(row.tokens_per_s_per_sequence)))
     if row.usd_per_million_tokens is not None:
-        told.append(("a million tokens at least", usd_text(row.usd_per_million_tokens)))
+        told.append(("cost per 1M tokens (lower bound)", usd_text(row.usd_per_million_tokens)))
     if row.expected_tokens_per_pass is not None:
         length = f"{row.expected_tokens_per_pass:.4g}"
-        told.append(("accepted length", length, f"tokens of a pass, gamma {row.gamma}"))
+        told.append(("accepted length", length, f"tokens per pass, gamma {row.gamma}"))
     if row.answer is not None:
-        told.append(("what stops there", _in_words(row.reason)))
+        told.append(("limited by", _in_words(row.reason)))
     return told
 
 
 def _constraints(row: SolveRow) -> list[Part]:
     if not row.constraints:
         return []
-    there = "on fewer" if row.unknown == "gpus" else "next" if row.answer is not None else "further"
+    there = "on fewer GPUs" if row.unknown == "gpus" else "next step" if row.answer is not None else "further"
     rows = [
         [
             _NAMES[found.quantity],
@@ -120,7 +127,7 @@ def _constraints(row: SolveRow) -> list[Part]:
         ]
         for found in row.constraints
     ]
-    return [Text(), grid(["what must hold", "bound", "here", there, ""], rows)]
+    return [Text(), grid(["constraint", "limit", "here", there, ""], rows)]
 
 
 def _cell(constraint: SolveConstraint, value: float | None) -> str:

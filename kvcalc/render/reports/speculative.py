@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, number_text, seconds_text
-from kvcalc.render.layout import Text
+from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import facts, figure_grid, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import heat_map
 
@@ -14,21 +14,31 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["parts", "spec"]
+__all__ = ["parts", "sentence", "spec"]
 
 _SPEEDUPS = ("expected_tokens_per_pass", "speedup", "serial_speedup", "break_even_acceptance")
 _ROWS = ("batch", "context", "gamma", *_SPEEDUPS, "draft_ratio", "verify_ratio", "tokens_per_s", "fits")
 _LENGTHS = ("gamma", "draft_tokens", *_SPEEDUPS)
 
 
-def parts(report: SpeculativeReport) -> list[Part]:
-    """Return the verdict, its numbers, rows, lengths, batches, quoted rules and the map over batch and acceptance."""
+def sentence(report: SpeculativeReport) -> str:
+    """Return whether it pays, and how much: a speed-up only of what fits."""
     where = f"batch {number_text(report.batch)}, context {number_text(report.context)}, gamma {report.gamma}"
+    row = report.rows[0]
+    if not row.fits:
+        needed, memory = bytes_text(row.memory_needed_bytes), bytes_text(report.memory_bytes)
+        largest = report.by_context[0].largest_fitting_batch
+        until = f"it fits up to batch {number_text(largest)}" if largest else "no batch fits"
+        return f"DOES NOT FIT: {where} needs {needed} of {memory} per GPU, plus what the engine needs; {until}."
+    verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
+    return f"{verdict}: {report.model} decodes {_times(report.speedup)} as fast with speculation ({where})."
+
+
+def parts(report: SpeculativeReport) -> list[Part]:
+    """Return the numbers, rows, draft lengths, batches, quoted rules and the map over batch and acceptance."""
     drafted = f"{report.method}, {report.draft}" if report.draft else report.method
     title = f"Speculation ({drafted}): {report.model} on {gpus_text(report)}  ({formats_text(report.formats)})"
     shown: list[Part] = [
-        Text(_verdict(report, where), style="bold"),
-        Text(),
         heading(title),
         facts(_facts(report)),
     ]
@@ -36,29 +46,17 @@ def parts(report: SpeculativeReport) -> list[Part]:
         shown += [Text(), heading("Rows"), figure_grid(report.rows, _ROWS)]
     shown += [
         Text(),
-        heading(f"Lengths of the draft at batch {number_text(report.batch)}"),
+        heading(f"Draft lengths at batch {number_text(report.batch)}"),
         figure_grid(report.by_gamma, _LENGTHS),
     ]
-    shown += [Text(), heading("Batches at which it pays"), _limits(report)]
-    shown += [Text(), heading("Quoted rules, beside the exact answer"), *_rules(report)]
+    shown += [Text(), heading("Batches where it pays"), _limits(report)]
+    shown += [Text(), heading("Rules of thumb against the exact answer"), *_rules(report)]
     shown += [
         Text(),
-        heading(f"Speed-up over batch and acceptance at context {number_text(report.context)}"),
+        heading(f"Speed-up by batch and acceptance at context {number_text(report.context)}"),
         _map(report),
     ]
     return [*shown, *note_lines(report.notes)]
-
-
-def _verdict(report: SpeculativeReport, where: str) -> str:
-    """Return the headline: a speed-up only of what fits."""
-    row = report.rows[0]
-    if not row.fits:
-        needed, memory = bytes_text(row.memory_needed_bytes), bytes_text(report.memory_bytes)
-        largest = report.by_context[0].largest_fitting_batch
-        until = f"it fits up to batch {number_text(largest)}" if largest else "it fits at no batch"
-        return f"DOES NOT FIT: {where} needs {needed} of a GPU's {memory} beside the engine's own, and {until}"
-    verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
-    return f"{verdict}: {_times(report.speedup)} plain decoding at {where}"
 
 
 def _times(value: float) -> str:
@@ -66,44 +64,44 @@ def _times(value: float) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "does not break even at any" if value is None else f"breaks even at {value:.3f}"
+    return "never breaks even" if value is None else f"breaks even at {value:.3f}"
 
 
 def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     row, memory, largest = report.rows[0], report.memory, report.largest_draft
     constant = len(set(report.acceptance)) == 1
     rates = ", ".join(f"{rate:.4g}" for rate in report.acceptance[: 1 if constant else None])
-    best = f"{report.best_gamma}" if report.best_gamma else "none: plain decoding is faster"
-    bound = "bound of plain decoding"
+    best = f"{report.best_gamma}" if report.best_gamma else "none: plain decode is faster"
+    bound = "without speculation"
     ahead, limit = bytes_text(memory.lookahead_bytes), report.by_context[0]
-    fitting = f"up to {number_text(limit.largest_fitting_batch)}" if limit.largest_fitting_batch else "at none"
+    fitting = f"up to {number_text(limit.largest_fitting_batch)}" if limit.largest_fitting_batch else "at no batch"
     return [
         ("acceptance", rates if constant else f"{rates} (conditional)", _rate(report.break_even_acceptance)),
-        ("tokens of a pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
-        ("speed-up", f"{report.speedup:.3f}", "of ideal times: everything overlapped"),
-        ("  serial", f"{report.serial_speedup:.3f}", "of serial times: operator after operator"),
-        ("tokens/s at most", number_text(row.tokens_per_s), f"{number_text(row.plain_tokens_per_s)} {bound}"),
+        ("tokens per pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
+        ("speed-up", f"{report.speedup:.3f}", "ideal: everything overlapped"),
+        ("  serial", f"{report.serial_speedup:.3f}", "without overlap"),
+        ("tokens/s (upper bound)", number_text(row.tokens_per_s), f"{number_text(row.plain_tokens_per_s)} {bound}"),
         ("plain step", seconds_text(row.plain_s), ""),
         ("draft", seconds_text(row.draft_s), f"c = {row.draft_ratio:.3f} plain steps each")
         if row.draft_s
-        else ("draft", "nothing runs", ""),
+        else ("draft", "free", ""),
         ("verification", seconds_text(row.verify_s), f"v = {row.verify_ratio:.3f} plain steps, {row.verify_limiter}"),
-        ("best gamma", best, "the longest tried" if report.best_gamma == report.by_gamma[-1].gamma else ""),
+        ("best gamma", best, "longest tried" if report.best_gamma == report.by_gamma[-1].gamma else ""),
         (
-            "batches it pays at",
+            "batches where it pays",
             _paying(limit.paying),
             f"of up to {number_text(limit.searched_batch)}; it fits {fitting}",
         ),
         (
             "largest draft that pays",
             f"c = {largest.draft_ratio:.3f}" if largest.draft_ratio else "none",
-            f"{count_text(largest.parameters)} parameters in {largest.weight_format} that do nothing but multiply, "
-            f"gamma {largest.gamma}" if largest.draft_ratio else "not even a free one",
+            f"{count_text(largest.parameters)} parameters in {largest.weight_format}, gamma {largest.gamma}"
+            if largest.draft_ratio else "not even a free one",
         ),
         (
             "memory added",
             bytes_text(memory.total_bytes),
-            f"weights {bytes_text(memory.weight_bytes)}, cache {bytes_text(memory.kv_bytes)}, slots {ahead}",
+            f"weights {bytes_text(memory.weight_bytes)}, KV {bytes_text(memory.kv_bytes)}, draft slots {ahead}",
         ),
     ]  # fmt: skip
 
@@ -121,7 +119,7 @@ def _range(paying: PayingRange) -> str:
 
 
 def _limits(report: SpeculativeReport) -> Part:
-    columns = ["context", "gamma", "ideal times", "serial times", "fits up to batch"]
+    columns = ["context", "gamma", "ideal", "serial", "largest batch that fits"]
     rows = [
         [
             number_text(limit.context),
@@ -149,8 +147,12 @@ def _map(report: SpeculativeReport) -> Part:
     cells = {
         (f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup if cell.fits else None for cell in report.map
     }
-    shown = heat_map(cells, across="acceptance", down="batch", middle=1.0)
-    return Text(shown if all(cell.fits for cell in report.map) else f"{shown}\n- does not fit into memory")
+    legend = "" if all(cell.fits for cell in report.map) else "\n- does not fit into memory"
+
+    def drawn(width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
+        return heat_map(cells, across="acceptance", down="batch", middle=1.0, width=width, plain=plain) + legend
+
+    return Drawing(drawn)
 
 
 def spec(report: SpeculativeReport) -> Spec:
@@ -172,7 +174,7 @@ def spec(report: SpeculativeReport) -> Spec:
     )
     field = heat_map(
         held,
-        x=Axis(field="acceptance", title="acceptance of a drafted token", scale="names"),
+        x=Axis(field="acceptance", title="acceptance", scale="names"),
         y=Axis(field="batch", title="batch, sequences", scale="names"),
         value=Axis(field="speedup", title="speed-up", format=".2f"),
         middle=1.0,
@@ -182,7 +184,7 @@ def spec(report: SpeculativeReport) -> Spec:
     gammas = {cell.gamma for cell in report.map}
     subtitle = [
         f"{drafted}; gamma {gammas.pop() if len(gammas) == 1 else 'the best of each cell'}; context {report.context:,}",
-        f"{formats_text(report.formats)}; ideal times, over plain decoding: below 1, beyond the line, it does not pay",
+        f"{formats_text(report.formats)}; ideal times, against plain decode: below 1 it does not pay",
         *(["–: does not fit into memory"] if beyond else []),  # noqa: RUF001
         f"source: kvcalc, profiles {report.model}{f', {report.draft}' if report.draft else ''} and {report.gpu}",
     ]

@@ -10,6 +10,7 @@ from kvcalc.core.reports.speed import DecodeReport, DecodeRow
 from kvcalc.core.units import bytes_text, counted, flop_text, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import (
+    engine_text,
     facts,
     figure_grid,
     formats_text,
@@ -17,27 +18,53 @@ from kvcalc.render.tables import (
     grid,
     heading,
     memory_text,
-    misfit_lines,
+    misfit_text,
     note_lines,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.reports.speed import EstimatedWith, PartCost, PrefillReport, PrefillRow
     from kvcalc.render.charts import Axis, Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["memory_spec", "parts", "spec"]
+__all__ = ["memory_spec", "parts", "sentence", "spec"]
 
 _PRICE = "usd_per_million_tokens"
 # Figures that are hypothetical where the batch does not fit.
 _AT_A_SPEED = ("tokens_per_s", "tokens_per_s_per_sequence", "ideal_s", "serial_s", _PRICE)
-_HYPOTHETICAL = "does not fit: the speed is hypothetical, as if the memory were larger"
+_HYPOTHETICAL = "hypothetical: it does not fit"
+
+
+def sentence(report: DecodeReport | PrefillReport) -> str:
+    """Return the bound of the first row, or of all from the least to the most; what does not fit is said first."""
+    misfit, where = _misfit(report), f"{report.model} on {gpus_text(report)}"
+    is_decode = isinstance(report, DecodeReport)
+    rows: Sequence[DecodeRow | PrefillRow] = report.rows
+    values = [row.tokens_per_s if isinstance(row, DecodeRow) else row.ideal_s for row in rows]
+    shown = _span(values, number_text if is_decode else seconds_text)
+    lengths = [row.context if isinstance(row, DecodeRow) else row.prompt for row in rows]
+    batch = f"batch {_span([row.batch for row in rows], number_text)}"
+    limits = dict.fromkeys(f"{row.limiter}-bound" for row in rows)
+    limit = " or ".join(limits)
+    if is_decode:
+        said = f"{where} decodes at most {shown} tokens/s ({batch}, context {_span(lengths, number_text)}): {limit}."
+    else:
+        prompt = f"{_span(lengths, number_text)}-token prompt" + "s" * (len(rows) > 1)
+        said = f"{where} takes at least {shown} to the first token ({batch}, {prompt}): {limit}."
+    if not misfit:
+        return said
+    return f"{misfit} {said}".replace(" decodes", " would decode").replace(" takes", " would take")
+
+
+def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
+    least, most = min(values), max(values)
+    return text(least) if least == most else f"{text(least)} to {text(most)}"
 
 
 def parts(report: DecodeReport | PrefillReport) -> list[Part]:
-    """Return the table of a decode or prefill report; what does not fit is said first."""
+    """Return the table of a decode or prefill report."""
     return _decode(report) if isinstance(report, DecodeReport) else _prefill(report)
 
 
@@ -45,16 +72,16 @@ def _memory(report: DecodeReport | PrefillReport) -> str:
     return memory_text(report.memory_bytes, gpu=report.gpu, gpus=report.gpus)
 
 
-def _warnings(report: DecodeReport | PrefillReport) -> list[Part]:
-    """Say first what does not fit."""
+def _misfit(report: DecodeReport | PrefillReport) -> str:
+    """Say what does not fit; nothing where all does."""
     over = [row.memory_needed_bytes for row in report.rows if not row.fits]
-    return misfit_lines(
+    return misfit_text(
         over,
         rows=len(report.rows),
         available_bytes=report.memory_bytes,
         memory=_memory(report),
         gpus=report.gpus,
-        reason=f"under {report.engine}, {report.fit_reason}",
+        reason=f"under {engine_text(report.engine)}, {report.fit_reason}",
     )
 
 
@@ -67,7 +94,7 @@ def _parts_table(parts: Sequence[PartCost]) -> list[Part]:
     rows = [[part.part, bytes_text(part.moved_bytes), flop_text(part.flop)] for part in parts]
     total = ["total", bytes_text(sum(p.moved_bytes for p in parts)), flop_text(sum(p.flop for p in parts))]
     table = grid(["part", "bytes", "FLOP"], [*rows, total])
-    return [heading("Bytes moved and FLOP of a step, by part"), table]
+    return [heading("Bytes and FLOP per step, by part"), table]
 
 
 def _title(report: DecodeReport | PrefillReport, what: str) -> str:
@@ -77,11 +104,11 @@ def _title(report: DecodeReport | PrefillReport, what: str) -> str:
 def _decode(report: DecodeReport) -> list[Part]:
     if len(report.rows) == 1:
         shown = _one_decode(report, report.rows[0])
-        return [*_warnings(report), *shown, *_estimate_table(report), *note_lines(report.notes)]
+        return [*shown, *_estimate_table(report), *note_lines(report.notes)]
     title = heading(_title(report, "Decode"))
     table = figure_grid(report.rows, _columns(report), shown=_cell)
     shown = [*_parts_by_row(report), *_estimate_table(report), *note_lines(report.notes)]
-    return [*_warnings(report), title, table, Text(), *shown]
+    return [title, table, Text(), *shown]
 
 
 def _marked(text: str, row: DecodeRow | PrefillRow) -> str:
@@ -110,7 +137,7 @@ def _parts_by_row(report: DecodeReport) -> list[Part]:
             sizes = {part.part: getattr(part, field) for part in row.parts}
             cells = [text(sizes.get(name, 0)) if sizes.get(name) else "-" for name in names]
             rows.append([number_text(row.batch), number_text(row.context), *cells])
-        shown += [heading(f"{title} in a step, by part"), grid(["batch", "context", *names], rows, left=0), Text()]
+        shown += [heading(f"{title} per step, by part"), grid(["batch", "context", *names], rows, left=0), Text()]
     return [*shown, *_expert_lines(report)]
 
 
@@ -123,31 +150,31 @@ def _expert_lines(report: DecodeReport) -> list[Part]:
         for row, s in spreads
     ]
     columns = ["batch", "context", "fewest experts", "expected", "most experts"]
-    return [heading("Ideal step by the experts that its tokens touch"), grid(columns, rows, left=0)]
+    return [heading("Ideal step time by number of experts touched"), grid(columns, rows, left=0)]
 
 
 def _one_decode(report: DecodeReport, row: DecodeRow) -> list[Part]:
     mark = "" if row.fits else " *"
     rows: list[tuple[str, ...]] = [
         ("batch, context", f"{number_text(row.batch)}, {counted(row.context, 'token')}"),
-        ("tokens/s at most", number_text(row.tokens_per_s) + mark, "" if row.fits else _HYPOTHETICAL),
+        ("tokens/s (upper bound)", number_text(row.tokens_per_s) + mark, "" if row.fits else _HYPOTHETICAL),
         ("  per sequence", number_text(row.tokens_per_s_per_sequence) + mark),
         ("  per GiB used", number_text(row.tokens_per_s_per_gib) + mark),
-        ("step, ideal", seconds_text(row.ideal_s), "everything overlapped: no measurement beats it"),
-        ("step, serial", seconds_text(row.serial_s), "one operator after another"),
+        ("decode step, ideal", seconds_text(row.ideal_s), "lower bound: everything overlapped"),
+        ("decode step, serial", seconds_text(row.serial_s), "without overlap"),
         *_estimate_facts(row),
         ("limited by", _limiter(row)),
         ("intensity", f"{number_text(row.intensity_flop_per_byte)} FLOP/B"),
         (
-            "memory needed",
+            "memory per GPU",
             bytes_text(row.memory_needed_bytes),
-            f"of {_memory(report)}; weights and cache, no engine overhead",
+            f"of {_memory(report)}; weights and KV cache, no engine overhead",
         ),
     ]
     rows += _cost_facts(report, row)
     if row.experts is not None:
         spread = f"{seconds_text(row.experts.best_s)} to {seconds_text(row.experts.worst_s)}"
-        rows.append(("  by experts touched", spread, "fewest and most; the figures are for the expected number"))
+        rows.append(("  by experts touched", spread, "fewest and most experts; the rest uses the expected number"))
     return [heading(_title(report, "Decode")), facts(rows), Text(), *_parts_table(row.parts)]
 
 
@@ -155,13 +182,13 @@ def _estimate_facts(row: DecodeRow) -> list[tuple[str, ...]]:
     if row.estimate_s is None or row.estimate_tokens_per_s is None:
         return []
     return [
-        ("step, estimate", _marked(seconds_text(row.estimate_s), row), f"four of five between {_interval(row)}"),
+        ("decode step, estimate", _marked(seconds_text(row.estimate_s), row), f"80% interval {_interval(row)}"),
         ("  tokens/s", _marked(number_text(row.estimate_tokens_per_s), row)),
     ]
 
 
-def _interval(row: DecodeRow | PrefillRow, joint: str = " and ") -> str:
-    return joint.join(seconds_text(value) for value in (row.estimate_low_s, row.estimate_high_s) if value is not None)
+def _interval(row: DecodeRow | PrefillRow) -> str:
+    return " to ".join(seconds_text(value) for value in (row.estimate_low_s, row.estimate_high_s) if value is not None)
 
 
 def _estimate_table(report: DecodeReport | PrefillReport) -> list[Part]:
@@ -176,7 +203,7 @@ def _estimate_table(report: DecodeReport | PrefillReport) -> list[Part]:
             number_text(row.batch),
             number_text(getattr(row, length)),
             _marked(seconds_text(row.estimate_s), row),
-            _interval(row, " to "),
+            _interval(row),
             f"{row.bound_share:.0%}",
             *_estimated_rate(row),
         ]
@@ -187,7 +214,7 @@ def _estimate_table(report: DecodeReport | PrefillReport) -> list[Part]:
         "batch",
         length,
         "estimate",
-        "four of five",
+        "80% interval",
         "of the bound",
         *(["tokens/s"] if length == "context" else []),
     ]
@@ -208,11 +235,11 @@ def _cost_facts(report: DecodeReport | PrefillReport, row: DecodeRow | PrefillRo
     """Energy and money of a token, where power and price are known."""
     shown: list[tuple[str, ...]] = []
     if row.joules_per_token is not None and report.power_w is not None:
-        remark = f"at the bound's speed, if each GPU draws {number_text(report.power_w)} W"
-        shown.append(("energy at least", f"{number_text(row.joules_per_token)} J a token", remark))
+        remark = f"lower bound, at {number_text(report.power_w)} W per GPU"
+        shown.append(("energy per token", f"{number_text(row.joules_per_token)} J", remark))
     if row.usd_per_million_tokens is not None and report.price_per_hour_usd is not None:
-        remark = f"a million tokens, at the bound's speed and ${report.price_per_hour_usd:,.2f} for each GPU-hour"
-        shown.append(("cost at least", usd_text(row.usd_per_million_tokens), remark))
+        remark = f"lower bound, at ${report.price_per_hour_usd:,.2f} per GPU-hour"
+        shown.append(("cost per 1M tokens", usd_text(row.usd_per_million_tokens), remark))
     return shown
 
 
@@ -220,7 +247,7 @@ def _prefill(report: PrefillReport) -> list[Part]:
     parts = [Text(), *_parts_table(report.rows[0].parts)] if len(report.rows) == 1 else []
     title = heading(_title(report, "Prefill"))
     shown = [*parts, *_estimate_table(report), *note_lines(report.notes)]
-    return [*_warnings(report), title, figure_grid(report.rows, _columns(report), shown=_cell), *shown]
+    return [title, figure_grid(report.rows, _columns(report), shown=_cell), *shown]
 
 
 _GREY = "#555555"
@@ -232,11 +259,11 @@ def spec(report: DecodeReport | PrefillReport) -> Spec:
 
     if isinstance(report, DecodeReport):
         length, what = "context", "Decode bound"
-        y = Axis(field="tokens_per_s", title="tokens/s at most", format=",~r")
+        y = Axis(field="tokens_per_s", title="tokens/s (upper bound)", format=",~r")
         rows: list[Mapping[str, Any]] = [_chart_row(row, "context", row.context) for row in report.rows]
     else:
         length, what = "prompt", "Prefill bound"
-        y = Axis(field="ideal_s", title="time to first token at least, s", format="~g")
+        y = Axis(field="ideal_s", title="TTFT (lower bound), s", format="~g")
         rows = [_chart_row(row, "prompt", row.prompt) for row in report.rows]
     counts = {name: len({row[name] for row in rows}) for name in ("batch", length)}
     across, apart = ("batch", length) if counts["batch"] >= counts[length] else (length, "batch")
@@ -248,7 +275,7 @@ def spec(report: DecodeReport | PrefillReport) -> Spec:
     lines = line_layer(rows, x=x, y=y, series=apart if counts[apart] > 1 else None, title=apart)
     subtitle = [
         formats_text(report.formats) + (f", {apart} {rows[0][apart]:,}" if counts[apart] == 1 else ""),
-        "bound: everything overlapped, no measurement beats it",
+        "bound: everything overlapped",
         *_estimate_subtitle(report),
         f"source: kvcalc, profiles {report.model} and {report.gpu}",
     ]
@@ -288,7 +315,7 @@ def _estimate_layers(rows: Sequence[Mapping[str, Any]], x: Axis, y: Axis) -> lis
 
 def _estimate_subtitle(report: DecodeReport | PrefillReport) -> list[str]:
     used = report.calibration
-    return [] if used is None else [f"points: estimate by {used.name}; four of five measurements lie on the strokes"]
+    return [] if used is None else [f"points: estimate by {used.name}; lines: 80% interval"]
 
 
 _MAX_OVER_MEMORY = 2
@@ -309,14 +336,14 @@ def memory_spec(report: DecodeReport | PrefillReport) -> Spec:
         for row in report.rows
     ]
     x = Axis(field="context", title="context, tokens", scale="log")
-    y = Axis(field="bytes", title="memory of the fullest GPU, bytes")
+    y = Axis(field="bytes", title="memory per GPU, bytes")
     lines = line_layer(rows, x=x, y=y, series="batch", title="batch, sequences")
     # what is far above the memory says no more than that it does not fit: lines end at the edge
     lines["mark"] |= {"clip": True, "point": lines["mark"]["point"] | {"clip": True}}
     shown = min(max(row.memory_needed_bytes for row in report.rows), _MAX_OVER_MEMORY * report.memory_bytes)
     lines["encoding"]["y"]["scale"] = {"domainMax": max(shown, report.memory_bytes)}
     subtitle = [
-        f"{formats_text(report.formats)}; weights and cache, without what an engine adds",
+        f"{formats_text(report.formats)}; weights and KV cache, no engine overhead",
         "horizontal line: the GPU's memory",
         f"source: kvcalc, profiles {report.model} and {report.gpu}",
     ]

@@ -14,51 +14,75 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["COLUMNS", "figure_cells", "parts", "spec"]
+__all__ = ["COLUMNS", "figure_cells", "parts", "sentence", "spec"]
 
 # What is printed of a group of records, in the order of `figure_cells`.
-COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
+COLUMNS = ("records", "held", "beaten", "explained", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
+_RANKS = {"fitted": 4, "held": 3, "p90": 2, "explained": 1}
 _MAX_SHOWN = 20
 _SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
 _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside")
 
 
+def sentence(report: ValidateReport) -> str:
+    """Return whether any measurement beats its bound, and how close the estimates are."""
+    whole = report.summary
+    beaten, held = whole.bound_violations, counted(whole.held, "measurement")
+    errors = [figures for figures in report.suites.values() if figures.median_abs_error is not None and figures.scored]
+    said = f"{number_text(beaten) if beaten else 'None'} of {held} beat{'s' * (beaten < 2)} the lower bound"  # noqa: PLR2004
+    if not errors:
+        return f"{said}."
+    least, most = (pick(figures.median_abs_error or 0.0 for figures in errors) for pick in (min, max))
+    span = " to ".join(dict.fromkeys((f"{least:.1%}", f"{most:.1%}")))
+    return (
+        f"{said}; the median error of {number_text(whole.scored)} predictions is {span}{' by suite' * (least != most)}."
+    )
+
+
 def parts(report: ValidateReport) -> list[Part]:
     """Return the totals, each suite, each source, and every record that beats its bound."""
     whole = report.summary
-    shown: list[Part] = [heading(f"Prediction against measurement: {report.records_file or 'shipped records'}")]
+    shown: list[Part] = [heading(f"Predictions against measurements: {report.records_file or 'shipped records'}")]
     shown.append(
         facts(
             [
                 ("records", number_text(whole.records)),
-                ("held against a bound", number_text(whole.held), "or an exact prediction"),
-                ("beat it", number_text(whole.bound_violations), "without a cause"),
-                ("beat it for a cause", number_text(whole.explained), "that is computed, see below"),
+                ("compared with a bound", number_text(whole.held), "or with an exact prediction"),
+                ("  beat it", number_text(whole.bound_violations), "unexplained"),
+                (
+                    "  beat it, explained",
+                    number_text(whole.explained),
+                    "by a known effect, computed for each record",
+                ),
                 (
                     "with an estimate",
                     number_text(whole.scored),
-                    "not fitted to their campaign: the errors below are of these",
+                    "held out: not used in a fit; the errors below are of these",
                 ),
-                ("used in a fit", number_text(whole.fitted), "their errors are not counted"),
-                ("bound alone", number_text(whole.without_calibration), "no calibration applies"),
-                ("without a profile", number_text(whole.without_profile), "not held against anything"),
-                ("not usable", number_text(whole.excluded), "each for a reason, see below"),
+                ("used in a fit", number_text(whole.fitted), "not counted in the errors"),
+                ("bound only", number_text(whole.without_calibration), "no calibration applies"),
+                ("without a profile", number_text(whole.without_profile), "not compared"),
+                ("not usable", number_text(whole.excluded), "reasons below"),
             ]
         )
     )
     suites = [(name, *figure_cells(figures)) for name, figures in report.suites.items()]
-    shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites)]
+    shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites, ranks=_RANKS)]
     for suite in report.suites:
         rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
-        shown += [Text(), heading(f"{suite}, by source"), grid(["source", "of", *_BY_SOURCE], rows, left=2)]
+        shown += [
+            Text(),
+            heading(f"{suite}, by source"),
+            grid(["source", "of", *_BY_SOURCE], rows, left=2, ranks=_RANKS),
+        ]
     shown += _beaten(report)
     slow = _reasons(report, "holds")
     if slow:
-        shown += [Text(), heading("Why some are far from the prediction"), facts(slow)]
+        shown += [Text(), heading("Why some measurements are far from the prediction"), facts(slow)]
     reasons = _reasons(report, "no profile", "excluded")
     if reasons:
-        shown += [Text(), heading("Not held against a prediction"), facts(reasons)]
+        shown += [Text(), heading("Not compared"), facts(reasons)]
     return [*shown, *note_lines(report.notes)]
 
 
@@ -106,12 +130,12 @@ def _beaten(report: ValidateReport) -> list[Part]:
     if unexplained:
         rows = [_violation(outcome) for outcome in unexplained[:_MAX_SHOWN]]
         columns = ["record", "what", "on", "batch", "measured", "bound", "of bound"]
-        shown += [Text(), Text("BEATEN WITHOUT A CAUSE", style="bold red"), grid(columns, rows, left=3)]
+        shown += [Text(), Text("BOUND BEATEN, UNEXPLAINED", style="bold red"), grid(columns, rows, left=3)]
         if len(unexplained) > _MAX_SHOWN:
             shown.append(Text(f"and {len(unexplained) - _MAX_SHOWN} more; --json lists them"))
     causes = _reasons(report, "explained")
     if causes:
-        shown += [Text(), heading("Beat the bound for a cause"), facts(causes)]
+        shown += [Text(), heading("Bound beaten, explained by"), facts(causes)]
     return shown
 
 
@@ -159,7 +183,7 @@ def spec(report: ValidateReport) -> Spec:
     y = Axis(field="measured_s", title="measured, s", scale="log")
     rows: list[dict[str, Any]] = [
         {
-            "suite": outcome.suite if outcome.status != "explained" else f"{outcome.suite}, beaten for a cause",
+            "suite": outcome.suite if outcome.status != "explained" else f"{outcome.suite}, bound beaten but explained",
             x.field: outcome.bound,
             y.field: outcome.measured,
             "of bound": f"{outcome.share:.0%}",
@@ -172,7 +196,7 @@ def spec(report: ValidateReport) -> Spec:
         if outcome.share is not None
     ]
     if not rows:
-        raise InputError("no record was held against a bound: there is nothing to draw")
+        raise InputError("no record was compared with a bound: nothing to draw")
     ends = (min(row[x.field] for row in rows) / _MARGIN, max(row[x.field] for row in rows) * _MARGIN)
     line = line_layer([{x.field: end, y.field: end} for end in ends], x=x, y=y, points=False)
     line["encoding"]["color"] = {"value": "black"}

@@ -65,7 +65,7 @@ def test_shared_experts_are_padded_slice_by_slice() -> None:
     # half of 2,880 is 1,440: rounded to 1,536 by Marlin
     half = _gib("gpt-oss-20b", "a100-80gb", gpus=2) - _gib("gpt-oss-20b", None, gpus=2, engine="ideal")
     matrices = (3 * 1536 * 3072 - 3 * 1440 * 2880) * 17 // 32
-    biases = 2 * (2 * 1536 + 3072) - (2 * 2880 + 2880)  # of the output, all of them on each rank
+    biases = 2 * (2 * 1536 + 3072) - (2 * 2880 + 2880)  # of the output, all of them per GPU
     assert half * GIB == pytest.approx(24 * 32 * (matrices + biases), rel=1e-6)
 
 

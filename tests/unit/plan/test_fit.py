@@ -145,7 +145,11 @@ def test_sglangs_own_limit_is_taken_for_a_model_without_one(model: str) -> None:
     assert (report.fits, report.context, report.max_model_len, report.max_context) == (True, 2048, 2048, 2048)
     assert report.min_gpus == 1
     beyond = kvcalc.fit(deployment, engine="sglang", context=4096)
-    assert (beyond.fits, beyond.min_gpus, beyond.min_gpus_reason) == (False, None, "none starts for such a length")
+    assert (beyond.fits, beyond.min_gpus, beyond.min_gpus_reason) == (
+        False,
+        None,
+        "no number of GPUs starts at this length",
+    )
 
 
 def test_a_pool_of_states_alone_is_no_smaller_for_a_shorter_context() -> None:

@@ -426,7 +426,7 @@ def test_the_advice_is_that_of_a_pipeline_stage():
     # 16 of 32 layers: 0.5 GiB of the 1 GiB of 8,192 tokens
     head = LLAMA + ", pipeline_parallel_size=2"
     advice = " ".join(api.reconcile(vllm(memory="20.00", tokens="327,680", requests="40.00", head=head)).advice)
-    assert "needs 0.50 GiB on each rank" in advice
+    assert "needs 0.50 GiB per GPU" in advice
     assert "39.99 such requests fit" in advice
 
 
@@ -458,7 +458,7 @@ def test_a_pipeline_that_was_asked_for_all_layers_on_every_rank(version):
     assert {row.quantity for row in report.rows} == {"needed_kv_gib", "estimated_max_model_len"}
     assert "of all layers, on every rank" in report.rows[0].reason
     advice = " ".join(report.advice)
-    assert "needs 71.16 GiB on each rank" in advice
+    assert "needs 71.16 GiB per GPU" in advice
     assert "max-model-len 81,392 is the most that fits" in advice
 
 

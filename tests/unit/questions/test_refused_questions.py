@@ -43,7 +43,7 @@ def test_a_sweep_over_engines_says_which_row_is_whose(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["sweep", "--model", "llama3.1-8b", "--gpu", "h100-sxm", "--report", "fit", "--engine", "vllm,sglang"])
     table = capsys.readouterr().out
-    assert "engine" in table.splitlines()[1]
+    assert "engine" in table.splitlines()[2]
     assert [name for name in ("vllm", "sglang") if name in table] == ["vllm", "sglang"]
 
 

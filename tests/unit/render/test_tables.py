@@ -40,10 +40,10 @@ def test_levers_tell_what_is_held_from_what_a_step_reads() -> None:
     table = columns(report, first="lever")
     rows = [row for row in report.rows if row.applies]
     assert [cell.split(" + ")[0] for cell in table["held"]] == [bytes_text(row.kv_total_bytes) for row in rows]
-    assert table["read a step"] == [bytes_text(row.read_total_bytes) for row in rows]
+    assert table["read per step"] == [bytes_text(row.read_total_bytes) for row in rows]
     assert table["reserved"] == [bytes_text(row.reserved_bytes) for row in rows]
     # the top 512 of 4,096 tokens are read, and all are held
-    assert table["read a step"][1] != table["held"][1]
+    assert table["read per step"][1] != table["held"][1]
 
 
 def test_speculation_tells_the_drafts_share_from_the_verifications() -> None:
@@ -80,7 +80,7 @@ SHOWN = {
     "traffic": ("rows", {"output_tokens": "tokens", "context": "context", "kv_bytes": "cache then", "weight_bytes": "weights read",
                          "kv_read_bytes": "cache read", "growth_exponent": "exponent"}),
     "levers": ("rows", {"cuts": "cuts", "kv_total_bytes": "held", "host_bytes": "held", "reserved_bytes": "reserved",
-                        "read_total_bytes": "read a step", "kv_factor": "less", "read_factor": "less", "retrofit": "retrofit",
+                        "read_total_bytes": "read per step", "kv_factor": "less", "read_factor": "less", "retrofit": "retrofit",
                         "quality": "quality", "tokens_per_s": "tokens/s", "tokens_per_s_per_gib": "tok/s/GiB"}),
     "speculate": ("rows", GAINS | {"batch": "batch", "context": "context", "draft_ratio": "c", "verify_ratio": "v",
                                    "tokens_per_s": "tokens/s", "fits": "fits"}),
@@ -146,8 +146,8 @@ def test_another_figure_changes_the_cell_under_its_own_heading_alone(name: str, 
 @pytest.mark.parametrize(
     ("engine", "capacity", "limit"),
     [
-        ("llama.cpp", "capacity in whole sequences", "if --ctx-size asks for no more"),
-        ("vllm", "capacity ", "if max-model-len is no longer than that"),
+        ("llama.cpp", "capacity in whole sequences", "needs --ctx-size 2048 or less"),
+        ("vllm", "capacity ", "needs --max-model-len 2032 or less"),
     ],
 )
 def test_fit_names_capacity_and_longest_context_as_the_engine_has_them(engine: str, capacity: str, limit: str) -> None:
@@ -168,5 +168,5 @@ def test_acceptance_by_position_is_shown_as_the_conditional_rates_it_becomes() -
 
 def test_one_of_something_is_in_the_singular() -> None:
     assert "1, 1 token\n" in table_text(kvcalc.decode(LLAMA_ON_H200, batches=[1], contexts=[1]))
-    assert "FITS: 1 x 1 token\n" in table_text(kvcalc.fit(LLAMA_ON_H200, context=1))
-    assert "FITS: 2 x 2 tokens\n" in table_text(kvcalc.fit(LLAMA_ON_H200, context=2, batch=2))
+    assert ", 1 x 1 token: 8.00 MiB of" in table_text(kvcalc.fit(LLAMA_ON_H200, context=1))
+    assert ", 2 x 2 tokens: " in table_text(kvcalc.fit(LLAMA_ON_H200, context=2, batch=2))
