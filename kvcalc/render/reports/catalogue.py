@@ -16,12 +16,12 @@ __all__ = ["gpus_parts", "gpus_sentence", "models_parts", "models_sentence"]
 
 
 def models_sentence(report: ModelsReport) -> str:
-    """Return how many models are listed."""
+    """Count the models listed."""
     return _counted(len(report.rows), report.of, "model")
 
 
 def gpus_sentence(report: GpusReport) -> str:
-    """Return how many accelerators are listed."""
+    """Count the accelerators listed."""
     return _counted(len(report.rows), report.of, "accelerator")
 
 

@@ -17,7 +17,7 @@ __all__ = ["measured_parts", "measured_sentence", "parts", "sentence"]
 
 
 def sentence(report: ChecksReport) -> str:
-    """Return how many assertions hold, and how many figures got worse."""
+    """Count the assertions that hold and the figures that got worse."""
     held = len(report.checks) - report.failures
     worse = f", and {counted(report.regressions, 'figure')} got worse" if report.regressions else ""
     return f"{held} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}{worse}."

@@ -69,7 +69,7 @@ def parts(report: CompareReport) -> list[Part]:
 
 
 def _misfits(report: CompareReport) -> str:
-    """Say what does not fit; nothing where all does."""
+    """Name the misfits; nothing where all fits."""
     fits = next((row.values for row in report.rows if row.quantity == "decode.fits"), ())
     over = [side for side, value in zip(report.sides, fits, strict=False) if value is False]
     lines = [f"DOES NOT FIT: {side.label}: {side.misfit or 'more than its memory'}." for side in over]

@@ -18,7 +18,7 @@ __all__ = ["parts", "sentence", "spec"]
 
 
 def sentence(report: CrosscheckReport) -> str:
-    """Return how many checks hold, and how far the steps lie above their bounds."""
+    """Count the checks that hold, and say how far the steps lie above their bounds."""
     held = sum(check.passed for check in report.checks)
     said = f"{held} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}"
     if not report.rows:

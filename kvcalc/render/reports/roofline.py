@@ -19,7 +19,7 @@ _POINT = ("model", "phase", "batch", "context", "intensity_flop_per_byte", "atta
 
 
 def sentence(report: RooflineReport) -> str:
-    """Return what limits each phase of the models, or the ridge point of the accelerator."""
+    """Return the limiter of each phase of the models, or the ridge point of the accelerator."""
     unit = next((name for name in ("bf16", "fp16") if name in report.ridge_flop_per_byte), min(report.peak_flop_per_s))
     ridge = f"{number_text(report.ridge_flop_per_byte[unit])} FLOP/B in {unit}"
     if not report.points:

@@ -221,7 +221,7 @@ _MAX_STEPS = 40
 
 
 def steps_sentence(report: StepsReport) -> str:
-    """Return how many steps were replayed, and what came of the requests."""
+    """Count the steps that were replayed and the requests that finished."""
     totals, of = report.totals, f" of {report.name}" if report.name else ""
     finished, preempted = totals.get("finished", 0), totals.get("preemptions", 0)
     ended = f"{counted(finished, 'request')} finished, {counted(preempted, 'preemption')}"

@@ -73,7 +73,7 @@ def _memory(report: DecodeReport | PrefillReport) -> str:
 
 
 def _misfit(report: DecodeReport | PrefillReport) -> str:
-    """Say what does not fit; nothing where all does."""
+    """Name the misfits; nothing where all fits."""
     over = [row.memory_needed_bytes for row in report.rows if not row.fits]
     return misfit_text(
         over,

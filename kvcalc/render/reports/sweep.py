@@ -59,7 +59,7 @@ _HEADLINES = {
 
 
 def sentence(report: SweepReport) -> str:
-    """Return how many points there are, and the best of them; within the limits where there are any."""
+    """Count the points and name the best of them, within the limits where there are any."""
     count = f"{counted(report.points, 'point')} of {report.report}"
     if report.saved:
         return f"{count} saved to {report.saved}."

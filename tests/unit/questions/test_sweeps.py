@@ -201,7 +201,7 @@ def test_a_sweep_is_resumed_when_what_it_stands_on_is_the_same_in_other_words(ed
 @pytest.mark.parametrize("what", ["trace trace.csv", "calibration vllm-hopper"])
 def test_a_sweep_ends_when_what_it_stands_on_changes_meanwhile_and_goes_on_when_that_is_put_back(edit, what):
     sweep(STANDS_ON_FILES, save="whole.csv", workers=1)
-    with pytest.raises(InputError, match=f"{what} is not what it was when the sweep began"):
+    with pytest.raises(InputError, match=f"{what} has changed since the sweep began"):
         sweep(STANDS_ON_FILES, save="rows.csv", workers=1, progress=lambda *_: edit(what))
     assert len(list(Path("rows.csv.parts").glob("0*"))) == 1
     name, before, _ = EDITS[what]
@@ -225,7 +225,7 @@ def test_a_worker_that_reads_other_files_than_the_sweep_began_with_refuses(edit,
     tasks = list(STANDS_ON_FILES.grid.tasks())
     edit(what)
     vars(sweep_inputs)["_read"].cache_clear()  # as in a process that has read nothing yet
-    with pytest.raises(InputError, match=f"{what} is not what it was when the sweep began"):
+    with pytest.raises(InputError, match=f"{what} has changed since the sweep began"):
         [columns_of(Work(replace(STANDS_ON_FILES, axes={}), digests), task) for task in tasks]
 
 
