@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 from kvcalc.core.reports.size import SizeReport
 
 __all__ = ["LocalReport", "LocalSizeReport", "PlaceBytes", "PlacementChoice"]
@@ -76,8 +77,8 @@ class PlacementChoice:
     copies: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LocalReport(Report):
     """Bytes of a model on each place of a machine, and whether they fit.
 
     Args:
@@ -112,7 +113,7 @@ class LocalReport:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LocalSizeReport(SizeReport):
     """A model's cache and weights, and where their bytes go on a machine; fields as those of both reports."""
 

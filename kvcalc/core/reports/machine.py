@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvcalc.core.reports.common import Report
+
 __all__ = ["FoundDevice", "FoundHost", "MachineReport"]
 
 
@@ -65,8 +67,8 @@ class FoundHost:
     bandwidth_from: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MachineReport(Report):
     """The accelerators and the host of a machine, in the order its tools list them."""
 
     schema: str = "kvcalc.devices/1"

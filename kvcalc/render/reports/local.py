@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
     from kvcalc.render.layout import Grid, Part
 
-__all__ = ["command_lines", "parts", "places_grid"]
+__all__ = ["command_lines", "parts", "places_grid", "sentence"]
+
+
+def sentence(report: LocalReport) -> str:
+    """Return the verdict, and the placement or what does not fit."""
+    return f"{'FITS' if report.fits else 'DOES NOT FIT'}: {_said(report)}"
 
 
 def parts(report: LocalReport) -> list[Part]:
-    """Return the verdict in a sentence, the places, and the command."""
-    sentence = f"{'FITS' if report.fits else 'DOES NOT FIT'}: {_said(report)}"
+    """Return the places, and the command."""
     return [
-        Text(sentence, style="bold green" if report.fits else "bold red"),
-        Text(),
         heading(f"{report.model}, {report.weights}, {report.engine}"),
         places_grid(report),
         *command_lines(report.command),
@@ -70,4 +72,4 @@ def _cells(place: PlaceBytes) -> list[str]:
 
 def command_lines(command: str) -> list[Part]:
     """Return the command on a line of its own, which is never broken."""
-    return [Text(), Text(command)]
+    return [Text(), Text(command, wraps=False)]
