@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.measure import BenchReport
-from kvcalc.measure.calibrate import bench_rows, calibration_of, ceilings, noise_notes, today
+from kvcalc.measure.calibrate import bench_rows, calibration_of, ceilings, noise_notes, today, weight_reading
 from kvcalc.measure.library import told_memory
 from kvcalc.measure.machine import probe_all
 from kvcalc.measure.probes import Plan, Probe
@@ -54,6 +54,7 @@ def bench_report(
         gpu=hardware.name,
         calibration=calibration,
         rows=bench_rows(probes, hardware, calibration),
+        weight_read_bytes_per_s=weight_reading(device, probes),
         interrupted=interrupted,
         notes=tuple(notes),
     )

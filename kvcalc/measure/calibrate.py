@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvcalc.measure.library import Device
     from kvcalc.measure.probes import Probe
 
-__all__ = ["bench_rows", "calibration_of", "ceilings", "drift", "noise_notes", "today"]
+__all__ = ["bench_rows", "calibration_of", "ceilings", "drift", "noise_notes", "today", "weight_reading"]
 
 ENGINE = "kvcalc-torch"
 
@@ -74,6 +74,20 @@ def ceilings(device: Device, probes: Iterable[Probe]) -> HardwareProfile:
         provenance={"default": "bench"},
         notes=("ceilings are those that a bench reached, not a datasheet's",),
     )
+
+
+def weight_reading(device: Device, probes: Iterable[Probe]) -> float | None:
+    """Return the bytes/s at which all threads read weights once, in sets beyond the caches; none without a read.
+
+    A decode step of one sequence does nothing else with weights, in llama.cpp's processor path as here: each thread
+    reads its rows once. It is the undisturbed rate of the fastest of reads and of matrices with one vector.
+    """
+    rates = [
+        probe.op.compulsory_bytes / probe.timing.low_s
+        for probe in probes
+        if _streams(probe, device) and (probe.kind == "read" or (probe.kind == "matrix" and probe.batch == 1))
+    ]
+    return max(rates, default=None)
 
 
 def _streams(probe: Probe, device: Device) -> bool:

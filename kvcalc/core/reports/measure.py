@@ -85,6 +85,7 @@ class BenchReport(Report):
         gpu: the ceilings that bounds and calibration stand on: a profile's name.
         calibration: what operators reach of them.
         rows: the micro-benchmarks.
+        weight_read_bytes_per_s: rate at which weights are read once; on a CPU that of a host that holds layers.
         interrupted: whether it was stopped before it was done.
     """
 
@@ -98,6 +99,7 @@ class BenchReport(Report):
     gpu: str
     calibration: Calibration | None
     rows: tuple[BenchRow, ...]
+    weight_read_bytes_per_s: float | None = None
     interrupted: bool = False
     notes: tuple[str, ...] = ()
 

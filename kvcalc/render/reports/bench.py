@@ -38,6 +38,9 @@ def parts(report: BenchReport) -> list[Part]:
     ceilings: list[tuple[str, ...]] = [
         ("memory bandwidth", rate_text(report.hardware.memory_bandwidth_bytes_per_s), "fastest stream")
     ]
+    if report.weight_read_bytes_per_s is not None:
+        remark = "read once; --host-bandwidth takes it" if report.device == "cpu" else "read once"
+        ceilings.append(("weights", rate_text(report.weight_read_bytes_per_s), remark))
     ceilings += [
         (f"peak {name}", flop_rate_text(rate), "fastest matrix multiplication")
         for name, rate in report.hardware.peak_flop_per_s.items()
