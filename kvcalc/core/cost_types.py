@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvcalc.core.sums import added
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -103,7 +105,7 @@ class StepCost:
         summed = 0.0
         for ranks, stages in self.rank_kinds:
             ops = (op for stage in stages for op in stage if part is None or op.part == part)
-            summed += ranks * sum(getattr(op, field_name) for op in ops)
+            summed += ranks * added(getattr(op, field_name) for op in ops)
         return summed
 
     @property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.cost_types import OpCost, StepCost
 from kvcalc.core.model import Attention, Mixture, counted
 from kvcalc.core.same import Same
+from kvcalc.core.sums import added
 from kvcalc.core.traced import named, smaller
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Parallel
@@ -292,10 +293,10 @@ def _mixer_op(
         name=f"{prefix}{mixer.kind}",
         part="cache",
         unit=formats.hidden.unit,
-        flop=count * sum(work.flop for work in works),
-        kv_read_bytes=count * sum(work.read_bytes for work in works),
-        kv_write_bytes=count * sum(work.write_bytes for work in works),
-        activation_bytes=count * sum(work.reread_bytes for work in works),
+        flop=count * added(work.flop for work in works),
+        kv_read_bytes=count * added(work.read_bytes for work in works),
+        kv_write_bytes=count * added(work.write_bytes for work in works),
+        activation_bytes=count * added(work.reread_bytes for work in works),
         calls=count,
     )
 

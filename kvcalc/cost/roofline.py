@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.cost_types import PlacedStage, StepTime
+from kvcalc.core.sums import added
 from kvcalc.core.traced import larger
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ def stages_time(stages: Sequence[PlacedStage]) -> StepTime:
     totals = {"memory": memory, "compute": compute, "interconnect": wire}
     return StepTime(
         ideal_s=ideal,
-        latency_s=sum(max(stage) for stage in times),
-        serial_s=sum(op_seconds(op, stage.hardware, stage.link) for stage in stages for op in stage.ops),
+        latency_s=added(max(stage) for stage in times),
+        serial_s=added(op_seconds(op, stage.hardware, stage.link) for stage in stages for op in stage.ops),
         compute_s=compute,
         memory_s=memory,
         link_s=wire,
@@ -110,7 +111,7 @@ def stage_seconds(ops: Sequence[OpCost], hardware: HardwareProfile, link: Link |
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (the two terms of the roofline), and the
     link's least bytes over its rate.
     """
-    compute = sum(op.flop / hardware.peak(op.unit) for op in ops)
-    memory = sum(op.compulsory_bytes for op in ops) / hardware.memory_bandwidth_bytes_per_s
-    wire = sum(op.link_bytes for op in ops) / link.bytes_per_s if link is not None else 0.0
+    compute = added(op.flop / hardware.peak(op.unit) for op in ops)
+    memory = added(op.compulsory_bytes for op in ops) / hardware.memory_bandwidth_bytes_per_s
+    wire = added(op.link_bytes for op in ops) / link.bytes_per_s if link is not None else 0.0
     return compute, memory, wire

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.speculation import DraftTree
+from kvcalc.core.sums import added
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +85,7 @@ def expected_tokens_of_tree(tree: DraftTree, acceptance: Sequence[float]) -> flo
     products: list[float] = []
     for parent, share in zip(tree.parents, acceptance, strict=True):
         products.append(share if parent < 0 else products[parent] * share)
-    return 1 + sum(products)
+    return 1 + added(products)
 
 
 def sibling_acceptance(rate: float, rank: int) -> float:

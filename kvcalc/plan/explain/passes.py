@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.core.sums import added
 from kvcalc.core.traced import digits, named, term_of
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step, prefill_pass
@@ -219,7 +220,7 @@ def _total_step(cost: StepCost, operators: Sequence[_Operator], name: str) -> Ex
         ranks = cost.rank_kinds[0][0]
         formula, expression = f"{formula} of one GPU x the {ranks} GPUs of a stage", f"{ranks} * {factor(listed)}"
     for ranks, stages in cost.rank_kinds[1:]:
-        rest = sum(getattr(op, name) for stage in stages for op in stage)
+        rest = added(getattr(op, name) for stage in stages for op in stage)
         formula += f" + those with fewer sequences x {ranks}"
         expression += f" + {ranks} * {digits(rest)}"
     return ExplainedStep(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.core.sums import added
 from kvcalc.core.traced import digits, named, term_of
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.speculation import expected_tokens, expected_tokens_of_tree, speedup, tree_acceptance
@@ -70,7 +71,7 @@ def _pass_steps(passes: Passes, tree: DraftTree, *, batch: int, context: int) ->
         quantity="draft_s",
         formula="sum of the draft's steps",
         expression=total(digits(time.latency_s) for time in times),
-        value=sum(time.latency_s for time in times),
+        value=added(time.latency_s for time in times),
         unit="s",
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost
 from kvcalc.core.reports.common import ExplainedStep
+from kvcalc.core.sums import added
 from kvcalc.core.traced import digits, larger, named, term_of
 from kvcalc.cost.roofline import op_seconds, stage_seconds
 from kvcalc.plan.explain.named import named_hardware, named_link, named_op
@@ -56,14 +57,14 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
     largest = f"max({digits(time.memory_s)}, {digits(time.compute_s)}, {digits(time.link_s)})"
     yield _step("ideal_s", "max(memory_s, compute_s, link_s)", largest, time.ideal_s)
     if len(cost.stages) > 1:
-        in_turn = term_of(sum(larger(*stage) for stage in stages)).expression
+        in_turn = term_of(added(larger(*stage) for stage in stages)).expression
         yield _step("latency_s", "sum over the stages of max(memory_s, compute_s, link_s)", in_turn, time.latency_s)
     formula = "sum over the operators of max(flop / peak, (bytes + activation_bytes) / bandwidth)"
     if link is not None:
         formula += " + collective_bytes / link's rate + collective_steps x latency"
     alone = [op_seconds(named_op(op), named_hardware(hardware), named_link(link)) for op in cost.ops]
     used = dict.fromkeys((*sources.peaks(cost.ops), *sources.bandwidth, *sources.link))
-    yield _step("serial_s", formula, term_of(sum(alone)).expression, time.serial_s, tuple(used))
+    yield _step("serial_s", formula, term_of(added(alone)).expression, time.serial_s, tuple(used))
 
 
 def _step(quantity: str, formula: str, expression: str, value: float, sources: tuple[str, ...] = ()) -> ExplainedStep:
@@ -80,7 +81,7 @@ def _place(deployment: Deployment) -> str:
 
 def _summed(ops: Sequence[OpCost]) -> list[OpCost]:
     """Return a stage as an operator of all its bytes, and one of its FLOP in each arithmetic format."""
-    sums = {field: named(sum(getattr(op, field) for op in ops), name) for name, field in _SUMS.items()}
+    sums = {field: named(added(getattr(op, field) for op in ops), name) for name, field in _SUMS.items()}
     flop: dict[str, float] = {}
     for op in ops:
         flop[op.unit] = flop.get(op.unit, 0) + op.flop

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import lcm
 from typing import TYPE_CHECKING
 
+from kvcalc.core.sums import added
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.cache import CacheBytes, cache_bytes
@@ -103,7 +104,7 @@ class Layout:
 
         A stream's step is shared out over its tokens; of one that begins anew with each chunk it is the mean over one.
         """
-        return sum(self._stream_reads(stream, context, batch) / stream.every for stream in self.streams)
+        return added(self._stream_reads(stream, context, batch) / stream.every for stream in self.streams)
 
     def _stream_reads(self, stream: Stream, tokens: int, batch: int) -> float:
         entries = stream.entries(tokens)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from kvcalc.core.sums import added
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
@@ -130,7 +131,7 @@ class Passes:
             steps = self.draft_times(batch, context, tree)
             found = Ratios(
                 plain_s=getattr(self.target_time(batch, context, 1), kind),
-                draft_s=sum(getattr(time, kind) for time in steps),
+                draft_s=added(getattr(time, kind) for time in steps),
                 verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
                 steps=len(steps),
             )
