@@ -22,8 +22,11 @@ class CompileProfiles(BuildHookInterface):
         from kvcalc.profiles.reader import compiled_text
 
         target = Path(tempfile.mkdtemp())
-        for path in sorted(root.glob("*_profiles/*.yaml")):
-            compiled = target / path.parent.name / f"{path.stem}.json"
-            compiled.parent.mkdir(exist_ok=True)
+        places = {folder: folder.name for folder in root.glob("*_profiles")}
+        places[root / "kvcalc" / "profiles" / "calibrations"] = "profiles/calibrations"
+        for path in sorted(path for folder in places for path in folder.glob("*.yaml")):
+            place = places[path.parent]
+            compiled = target / place / f"{path.stem}.json"
+            compiled.parent.mkdir(parents=True, exist_ok=True)
             compiled.write_text(compiled_text(path), encoding="utf-8")
-            build_data["force_include"][str(compiled)] = f"kvcalc/{path.parent.name}/{compiled.name}"
+            build_data["force_include"][str(compiled)] = f"kvcalc/{place}/{compiled.name}"

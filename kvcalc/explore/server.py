@@ -38,6 +38,7 @@ _KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".png": "image/png",
 }
 _RUNTIME = "vega.js"
 _MAX_PORT = 65_535

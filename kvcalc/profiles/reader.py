@@ -28,7 +28,8 @@ __all__ = [
 
 # More than any profile, file of checks or list of measurements has.
 MAX_BYTES = 4 * 2**20
-_PACKAGE = Path(__file__).parents[1]
+# Folders whose folders of profiles may hold compiled ones: the package, and its own calibrations' parent.
+_COMPILED = (Path(__file__).parents[1], Path(__file__).parent)
 _MAX_NODES = 200_000
 _MAX_DEPTH = 40
 _MAX_NUMBER_CHARACTERS = 40
@@ -98,7 +99,7 @@ def read_profile(path: Path) -> Document:
     Raises:
         ProfileError: it cannot be read or is not strict YAML; the place is ``file:line``.
     """
-    if path.parent.parent == _PACKAGE:
+    if path.parent.parent in _COMPILED:
         try:
             compiled = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
             if compiled["yaml_bytes"] == path.stat().st_size:  # else the file was edited since

@@ -21,6 +21,13 @@ export function say(text) {
   document.getElementById("status").textContent = text;
 }
 
+// What is being waited for, where a person sees it; empty for nothing.
+export function showProgress(text) {
+  const place = document.getElementById("progress");
+  place.textContent = text;
+  place.hidden = !text;
+}
+
 export function table(caption, columns, rows) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {},

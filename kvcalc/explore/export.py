@@ -1,0 +1,132 @@
+"""The page as static files: kvcalc's own code in the browser, by Pyodide, for any host of files and for no network."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from kvcalc import api
+from kvcalc.core.errors import InputError
+from kvcalc.explore.answers import Asked, reply_to
+from kvcalc.explore.runtime import runtime_files
+from kvcalc.profiles.catalog import profile_files, shipped_folder
+from kvcalc.profiles.reader import compiled_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+    from kvcalc.profiles.catalog import Kind
+
+__all__ = ["CODE", "PAGE_POLICY", "export", "package_files"]
+
+# What a page never asks: the terminal's own, the loops that are measured, and the page's files themselves.
+_LEFT_OUT = ("cli/", "measure/", "explore/static/", "hardware_profiles/", "model_profiles/")
+_PROFILES: dict[Kind, str] = {
+    "model": "kvcalc/model_profiles",
+    "hardware": "kvcalc/hardware_profiles",
+    "calibration": "kvcalc/profiles/calibrations",
+}
+_CODE_SUFFIXES = (".py", ".json", ".yaml", ".txt")
+CODE = "kvcalc.zip"
+# Nothing but the page's own files, and WebAssembly; nothing is sent anywhere.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'"
+)
+_MARK = "<!-- static page -->"
+# The order of a zip's entries and their time say nothing, so that two exports are equal.
+_TIME = (2020, 1, 1, 0, 0, 0)
+
+
+def export(folder: Path, runtime: Path | None = None) -> list[Path]:
+    """Write the page into a folder that any host of static files can serve.
+
+    Args:
+        folder: where; made where it is missing, and only what an export wrote before may lie in it.
+        runtime: an unpacked ``pyodide`` package of npm; left out, npm is asked for it.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: the folder holds other things or cannot be written, or the runtime is not to be had.
+    """
+    _check_folder(folder)
+    written = {f"static/python/{name}": body for name, body in runtime_files(runtime).items()}
+    static = dict(_tree(files("kvcalc.explore") / "static"))
+    worker_of_visits = static.pop("visits.js").decode()
+    index = static.pop("index.html").decode().replace(_MARK, _head())
+    written |= {f"static/{name}": body for name, body in static.items()}
+    written["static/vega.js"] = api.chart_runtime().encode()
+    written[f"static/{CODE}"] = _zipped(package_files())
+    written["static/catalogue.json"] = reply_to(Asked("catalogue")).body
+    written["static/carried.json"] = json.dumps([name for name in written if name.endswith(".whl")]).encode()
+    written["index.html"] = index.encode()
+    listed = sorted(written)
+    version = sha256(b"".join(sha256(written[name]).digest() for name in listed)).hexdigest()[:16]
+    told = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(['./', *listed])};\n"
+    written["visits.js"] = (told + worker_of_visits).encode()
+    return [_write(folder / name, body) for name, body in written.items()]
+
+
+def package_files() -> dict[str, bytes]:
+    """Return the code and the profiles that answers need, by their paths in an archive.
+
+    Profiles lie there compiled as well, so that the browser's Python needs no YAML library.
+    """
+    package = {f"kvcalc/{name}": body for name, body in _tree(files("kvcalc")) if _is_needed(name)}
+    for kind, place in _PROFILES.items():
+        for path in profile_files(shipped_folder(kind)):
+            package[f"{place}/{path.name}"] = path.read_bytes()
+            package[f"{place}/{path.stem}.json"] = compiled_text(path).encode()
+    return package
+
+
+def _is_needed(name: str) -> bool:
+    return name.endswith(_CODE_SUFFIXES) and not name.startswith(_LEFT_OUT)
+
+
+def _tree(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _tree(entry, f"{prefix}{entry.name}/")
+        elif not entry.name.endswith(".pyc"):
+            yield prefix + entry.name, entry.read_bytes()
+
+
+def _zipped(entries: dict[str, bytes]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name in sorted(entries):
+            archive.writestr(zipfile.ZipInfo(name, _TIME), entries[name], zipfile.ZIP_DEFLATED)
+    return held.getvalue()
+
+
+def _head() -> str:
+    """Return what the page's head says where no server answers it."""
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">'
+    return f'{policy}\n  <meta name="kvcalc-answers" content="here">'
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", parameter="export")
+    known = {"index.html", "static", "visits.js"}
+    if folder.is_dir() and (others := sorted(path.name for path in folder.iterdir() if path.name not in known)):
+        what = f"{folder} holds other things than a page: {', '.join(others[:3])}"
+        raise InputError(what, hint="name a folder that is new or empty", parameter="export")
+
+
+def _write(path: Path, body: bytes) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}", parameter="export") from error
+    return path

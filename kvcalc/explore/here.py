@@ -1,0 +1,41 @@
+"""Answers where the page's own browser computes them: what a server does with an address, without the server."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from urllib.parse import parse_qsl
+
+from kvcalc.explore.answers import NAMES, REFUSED, Asked, Reply, mistake, reply_to
+
+__all__ = ["answered"]
+
+_MAX_FIELDS = 64
+_NEED_NUMPY = ("demo/kv-cache", "demo/speculate", "demo/drift")
+
+
+def answered(name: str, query: str, text: str = "") -> tuple[int, str]:
+    """Answer a question of the page, as a server answers the same address.
+
+    Args:
+        name: the address below ``/api``.
+        query: what stands behind its question mark.
+        text: a pasted config or log; empty for none.
+
+    Returns:
+        The status of HTTP, and JSON.
+    """
+    reply = _reply(name, query, text)
+    return reply.status, reply.body.decode()
+
+
+def _reply(name: str, query: str, text: str) -> Reply:
+    if name not in NAMES:
+        return Reply(404, mistake("nothing can be asked for here"))
+    if name in _NEED_NUMPY and find_spec("numpy") is None:
+        what = "this demonstration needs NumPy, which this page does not carry"
+        return Reply(REFUSED, mistake(what, f"kvcalc {name.replace('/', ' ')} shows it on the command line"))
+    try:
+        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
+    except ValueError:
+        return Reply(REFUSED, mistake("the question is not UTF-8, or has too many fields"))
+    return reply_to(Asked(name, tuple(fields), text or None))

@@ -1,0 +1,66 @@
+// Answers without a server: a worker runs kvcalc's own code; one question at a time, and none that nobody waits for.
+
+import { showProgress } from "./dom.js";
+
+const waiting = [];
+let worker;
+let asked;
+let visited = false;
+
+function failed(what) {
+  return new Response(JSON.stringify({ error: { what, hint: "kvcalc on the command line needs no browser" } }), { status: 500 });
+}
+
+function started() {
+  if (worker) return worker;
+  worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  worker.addEventListener("message", ({ data }) => {
+    if (data.stage !== undefined) { showProgress(data.stage); return; }
+    answered(new Response(data.text, { status: data.status }));
+  });
+  worker.addEventListener("error", () => {
+    showProgress("");
+    worker = null;
+    answered(failed("the calculator could not be loaded"));
+  });
+  return worker;
+}
+
+function answered(response) {
+  const question = asked;
+  asked = null;
+  question?.resolve(response);
+  keepForNextVisit();
+  next();
+}
+
+function next() {
+  while (!asked && waiting.length) {
+    const question = waiting.shift();
+    if (question.signal?.aborted) continue;
+    asked = question;
+    started().postMessage(question.message);
+  }
+}
+
+// After the first answer, so that it need not share the line.
+function keepForNextVisit() {
+  if (visited) return;
+  visited = true;
+  const kept = navigator.serviceWorker?.register(new URL("../visits.js", import.meta.url)).then(() => navigator.serviceWorker.ready);
+  kept?.then(() => { document.documentElement.dataset.kept = "true"; }).catch(() => {});
+}
+
+export async function reach(address, { signal, body = null } = {}) {
+  if (typeof WebAssembly === "undefined") return failed("this browser has no WebAssembly, which the calculator runs on");
+  const [path, query = ""] = address.split("?");
+  const name = path.replace("/api/", "");
+  if (name === "catalogue") return fetch(new URL("catalogue.json", import.meta.url));
+  return new Promise((resolve, reject) => {
+    const left = () => reject(new DOMException("nobody waits", "AbortError"));
+    if (signal?.aborted) { left(); return; }
+    signal?.addEventListener("abort", left);
+    waiting.push({ message: { name, query, body }, signal, resolve });
+    next();
+  });
+}
