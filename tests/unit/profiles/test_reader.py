@@ -24,7 +24,7 @@ def test_the_compiled_text_of_every_shipped_profile_is_its_content(folder):
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A folder of profiles as a wheel has it, with one profile and its compiled text."""
-    monkeypatch.setattr(reader, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(reader, "_COMPILED", (tmp_path,))
     path = tmp_path / "model_profiles" / "llama2-70b.yaml"
     path.parent.mkdir()
     path.write_bytes((ROOT / "model_profiles" / path.name).read_bytes())
