@@ -13,25 +13,16 @@ from kvcalc import api
 from kvcalc.core.errors import InputError
 from kvcalc.explore.answers import Asked, reply_to
 from kvcalc.explore.runtime import runtime_files
-from kvcalc.profiles.catalog import profile_files, shipped_folder
-from kvcalc.profiles.reader import compiled_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-    from kvcalc.profiles.catalog import Kind
-
 __all__ = ["CODE", "PAGE_POLICY", "export", "package_files"]
 
 # What a page never asks: the terminal's own, the loops that are measured, and the page's files themselves.
 _LEFT_OUT = ("cli/", "measure/", "explore/static/", "hardware_profiles/", "model_profiles/")
-_PROFILES: dict[Kind, str] = {
-    "model": "kvcalc/model_profiles",
-    "hardware": "kvcalc/hardware_profiles",
-    "calibration": "kvcalc/profiles/calibrations",
-}
 _CODE_SUFFIXES = (".py", ".json", ".yaml", ".txt")
 CODE = "kvcalc.zip"
 # Nothing but the page's own files, and WebAssembly; nothing is sent anywhere.
@@ -76,16 +67,9 @@ def export(folder: Path, runtime: Path | None = None) -> list[Path]:
 
 
 def package_files() -> dict[str, bytes]:
-    """Return the code and the profiles that answers need, by their paths in an archive.
-
-    Profiles lie there compiled as well, so that the browser's Python needs no YAML library.
-    """
-    package = {f"kvcalc/{name}": body for name, body in _tree(files("kvcalc")) if _is_needed(name)}
-    for kind, place in _PROFILES.items():
-        for path in profile_files(shipped_folder(kind)):
-            package[f"{place}/{path.name}"] = path.read_bytes()
-            package[f"{place}/{path.stem}.json"] = compiled_text(path).encode()
-    return package
+    """Return the code and the profiles that answers need, by their paths in an archive."""
+    code = {f"kvcalc/{name}": body for name, body in _tree(files("kvcalc")) if _is_needed(name)}
+    return code | api.packed_profiles()
 
 
 def _is_needed(name: str) -> bool:

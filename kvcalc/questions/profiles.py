@@ -26,6 +26,7 @@ __all__ = [
     "load_hardware",
     "load_model",
     "noting_origins",
+    "packed_profiles",
     "profile_names",
     "profile_schema",
     "profile_text",
@@ -64,6 +65,27 @@ def config_model(text: str, *, name: str = "config") -> ModelProfile:
     from kvcalc.importers.hugging_face import import_config, read_config
 
     return import_config(read_config(text), name=name)[0]
+
+
+def packed_profiles() -> dict[str, bytes]:
+    """Pack kvcalc's own profiles for an archive of the package: files by their paths, each with its compiled form.
+
+    Where the compiled form lies beside a profile it is read without the YAML library.
+    """
+    from kvcalc.profiles.catalog import profile_files, shipped_folder
+    from kvcalc.profiles.reader import compiled_text
+
+    places: dict[Kind, str] = {
+        "model": "kvcalc/model_profiles",
+        "hardware": "kvcalc/hardware_profiles",
+        "calibration": "kvcalc/profiles/calibrations",
+    }
+    packed = {}
+    for kind, place in places.items():
+        for path in profile_files(shipped_folder(kind)):
+            packed[f"{place}/{path.name}"] = path.read_bytes()
+            packed[f"{place}/{path.stem}.json"] = compiled_text(path).encode()
+    return packed
 
 
 def profile_text(profile: ModelProfile | HardwareProfile) -> str:
