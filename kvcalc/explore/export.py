@@ -93,7 +93,7 @@ def _zipped(entries: dict[str, bytes]) -> bytes:
 
 
 def _head() -> str:
-    """Return what the page's head says where no server answers it."""
+    """Lines for the page's head where no server answers: the policy, and the mark that the scripts read."""
     policy = f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">'
     return f'{policy}\n  <meta name="kvcalc-answers" content="here">'
 
