@@ -65,6 +65,7 @@ def compute_bytes(
     *,
     weights: tuple[Weight, ...],
     backends: Sequence[Backend],
+    outputs: int | None = None,
 ) -> ComputeBytes:
     """Return the compute buffers of a model under a placement.
 
@@ -78,6 +79,8 @@ def compute_bytes(
         options: the context's options.
         weights: the tensors of its file, as `model_weights` has them.
         backends: the back end of each device.
+        outputs: ``n_outputs_max``, the most tokens of a batch whose logits are computed. Left out, it is the batch, as
+            for the library and llama-fit-params; llama-server asks for one a sequence, and more for its drafts.
 
     Raises:
         InputError: options that llama.cpp refuses.
@@ -85,7 +88,7 @@ def compute_bytes(
     """
     types = _types(Same(weights))
     places = Places(placement, types, backends)
-    plan = _plan(Same(model), options, types)
+    plan = _plan(Same(model), options, types, outputs or options.batch)
     if options.flash_attn == "auto" and not _stays_fused(plan, places):
         plan = replace(plan, batch=replace(plan.batch, flash=False))
     peaks = _peaks(plan, places)
@@ -150,13 +153,15 @@ def _stays_fused(plan: Plan, places: Places) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _plan(same: Same[ModelProfile], options: LlamaCppOptions, types: Same[Mapping[str, Weight]]) -> Plan:
+def _plan(
+    same: Same[ModelProfile], options: LlamaCppOptions, types: Same[Mapping[str, Weight]], most_outputs: int
+) -> Plan:
     model = same.it
     check_described(model)
     layers = shape_layers(model, find_architecture(model.architecture), options)
     sizes = context_sizes(options, trained=model.context_limit)
     tokens = min(sizes.n_ctx, sizes.n_ubatch)
-    outputs = min(tokens, options.batch)
+    outputs = min(tokens, most_outputs)
     memory = layout(model, options)
     return Plan(
         model=model,

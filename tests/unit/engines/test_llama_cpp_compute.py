@@ -131,13 +131,15 @@ def _compute(
     backend: Backend = MEMORY,
     memories: tuple[int, ...] = (24 * 2**30,),
     recipe: str | None = "q4_k_m",
+    outputs: int | None = None,
     placed: PlacementOptions | None = None,
     **options: object,
 ) -> ComputeBytes:
     placement = place(placed or PlacementOptions(), layers=all_layers(model), free_bytes=memories)
     context = LlamaCppOptions(**{"context": 8192, **options})  # type: ignore[arg-type]
     weights = model_weights(model, recipe)
-    return compute_bytes(model, placement, context, weights=weights, backends=[backend] * len(memories))
+    kinds = [backend] * len(memories)
+    return compute_bytes(model, placement, context, weights=weights, backends=kinds, outputs=outputs)
 
 
 class TestModels:
@@ -153,6 +155,11 @@ class TestModels:
         logits = 151_936 * 512 * 4
         assert 0 < _compute(model).devices[0] - logits < 8 * _MIB
         assert 0 < _compute(model, ubatch=1024).devices[0] - 2 * logits < 16 * _MIB
+
+    def test_a_server_computes_the_logits_of_one_token_a_sequence(self):
+        """`llama-fit-params` with one output for each of four sequences in one buffer reserves so much."""
+        answer = _compute(kvcalc.load_model("llama3.1-8b"), parallel=4, kv_unified=True, outputs=4)
+        assert (*answer.devices, answer.host) == (121_645_088, 25_178_144)
 
     def test_without_flash_attention_the_scores_of_all_heads_are_held(self):
         model = kvcalc.load_model("llama3.1-8b")
