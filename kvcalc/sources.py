@@ -29,6 +29,7 @@ __all__ = [
     "calibrations",
     "catalogue_hardware",
     "catalogue_model",
+    "engine_calibrations",
     "find_calibration",
     "load_calibration",
     "load_hardware",
@@ -259,6 +260,14 @@ def calibrations() -> dict[str, Calibration]:
     from kvcalc.profiles.catalog import entries
 
     return {name: _calibration_of(entry) for name, entry in entries("calibration").items()}
+
+
+def engine_calibrations(engine: str) -> list[Calibration]:
+    """Return kvcalc's own calibrations whose name begins with an engine's, and all others that can be found."""
+    from kvcalc.profiles.catalog import entries
+
+    listed = entries("calibration").items()
+    return [_calibration_of(entry) for name, entry in listed if name.startswith(engine) or not entry.shipped]
 
 
 def shipped_calibrations() -> list[Calibration]:

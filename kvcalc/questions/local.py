@@ -13,6 +13,7 @@ from kvcalc.questions.declared import Question, param
 from kvcalc.questions.groups import Engine, Run
 
 if TYPE_CHECKING:
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.local import LocalReport
     from kvcalc.engines.llama_cpp.options import LlamaCppOptions
@@ -109,6 +110,13 @@ class Local(Question):
             raise InputError("--gpu and --device are two machines", hint="give one of them", parameter="device")
         return True
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether the placement was asked for, in part at least: then nothing of it is chosen."""
+        given = self.given(Local).keys() & set(self._PLACING)
+        chooses = str(self.gpu_layers).strip().lower() == "auto"
+        return bool(given - {"gpu_layers"} if chooses else given)
+
     def local_deployment(self) -> Deployment:
         """Return the model as llama.cpp runs it.
 
@@ -138,10 +146,16 @@ class Local(Question):
         Raises:
             KvcalcError: devices that are not known, options that llama.cpp refuses, a model that is not described.
         """
+        from kvcalc.plan.local.answer import OnMachine, local_answer
         from kvcalc.plan.local.memory import local_report
 
         setup = self.setup(deployment, context=context, batch=batch, together=together)
-        return local_report(setup, self.placement(setup))
+        options = self.placement(setup)
+        on = OnMachine(setup=setup, outer=deployment.formats, calibrations={} if together else _calibrations(setup))
+        asked = options if self.is_placed else None
+        if not together:
+            return local_answer(on, asked)
+        return local_report(setup, asked or (on.chosen() if setup.devices else options))
 
     def setup(self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False) -> LocalSetup:
         """Return the model, its context and the machine; arguments and errors as `placed_report`."""
@@ -231,6 +245,20 @@ class Local(Question):
 
         size = sum(int(parse_format("fp16").bytes(tower.parameters)) for tower in towers)
         return size, f"mmproj-{deployment.model.name}-f16.gguf"
+
+
+def _calibrations(setup: LocalSetup) -> dict[int | None, Calibration]:
+    """Return the calibration of each device and of the host, where there is one."""
+    from kvcalc.plan.estimates import best_calibration
+    from kvcalc.sources import engine_calibrations
+
+    known = engine_calibrations(_ENGINE)
+    engines = (_ENGINE, f"{_ENGINE}-vulkan")
+    host = next((each for each in known if "host" in each.applies_to), None)
+    found: dict[int | None, Calibration | None] = {None: host}
+    for index, device in enumerate(setup.devices):
+        found[index] = best_calibration(known, device.hardware, engines) if device.hardware is not None else None
+    return {place: each for place, each in found.items() if each is not None}
 
 
 def _weights_of(deployment: Deployment) -> tuple[ModelProfile, str | None, str]:

@@ -13,6 +13,7 @@ import pytest
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.machine import FoundDevice, FoundHost, MachineReport
+from kvcalc.plan.local.answer import SPARE_BYTES
 from kvcalc.questions.machines import host_bandwidth_of, link_of, shares_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "importers"))
@@ -94,9 +95,9 @@ def test_a_config_gives_what_its_catalogue_name_gives(capsys, tmp_path):
 def test_the_first_line_is_the_answer(capsys):
     fits = run(capsys, f"fit {MIXTURE} --device 24GiB --n-cpu-moe 10 --context 32768")[1].splitlines()[0]
     assert fits == (
-        "FITS: Q4_K_M: 49 of 49 layers on 24GiB, experts of 10 layers in host memory; 32,768 tokens of context"
+        "FITS: Q4_K_M: 38 of 48 layers and all attention on 24GiB, experts of 10 layers in RAM; 32k context"
     )
-    short = run(capsys, f"fit {MIXTURE} --device 12GiB --context 4096")[1].splitlines()[0]
+    short = run(capsys, f"fit {MIXTURE} --device 12GiB -ngl all --context 4096")[1].splitlines()[0]
     assert short.startswith("DOES NOT FIT: 12GiB needs 17.")
     host = run(capsys, f"fit {MIXTURE} --device cpu --host-memory 8GiB")[1].splitlines()[0]
     assert "host needs" in host
@@ -124,11 +125,11 @@ def test_one_device_alone_holds_all(capsys):
 
 
 def test_what_other_programs_take_counts(capsys):
-    report = answer(capsys, f"fit {LLAMA} --device 6GiB --used 1GiB")
+    report = answer(capsys, f"fit {LLAMA} --device 6GiB --used 1GiB --gpu-layers all")
     assert report["devices"][0]["used_bytes"] == 2**30
     assert not report["fits"]
     assert "of 5.00 GiB free" in report["reason"]
-    assert answer(capsys, f"fit {LLAMA} --device 6GiB")["fits"]
+    assert answer(capsys, f"fit {LLAMA} --device 6GiB --gpu-layers all")["fits"]
 
 
 def test_a_card_s_context_is_counted_beside_the_buffers(capsys):
@@ -274,3 +275,56 @@ def test_parts_of_a_machine_in_words():
     assert shares_of(None) == ()
     with pytest.raises(InputError):
         link_of("4")
+
+
+def test_without_options_of_the_placement_the_fastest_that_fits_is_chosen(capsys):
+    report = answer(capsys, f"fit {MIXTURE} --device rtx-4070 --context 32768 --host ddr5-5600x2")
+    assert report["chosen"]
+    assert report["fits"]
+    assert "experts of" in report["headline"]
+    assert "-ncmoe" in report["command"]
+    moved = report["placement"]["n_cpu_moe"]
+    fewer = answer(
+        capsys, f"fit {MIXTURE} --device rtx-4070 --context 32768 --host ddr5-5600x2 --n-cpu-moe {moved - 2}"
+    )
+    assert not fewer["chosen"]
+    assert not fewer["fits"]
+    more = answer(capsys, f"fit {MIXTURE} --device rtx-4070 --context 32768 --host ddr5-5600x2 --n-cpu-moe {moved + 2}")
+    assert more["fits"]
+    assert more["tokens_per_s"] < report["tokens_per_s"]
+
+
+def test_our_choice_is_no_slower_than_the_engines_own_fit(capsys):
+    for machine in ("--device rtx-4090 --device rtx-3060", "--device 12GiB", "--device rtx-5090"):
+        report = answer(capsys, f"fit {LLAMA.replace('8b', '70b')} {machine} --context 8192")
+        other = report["engine_fit"]
+        assert report["chosen"]
+        assert report["fits"]
+        assert other["gpu_layers"] <= report["placement"]["all_layers"]
+        if report["tokens_per_s"] is not None:
+            assert report["tokens_per_s"] >= 0.99 * other["tokens_per_s"]
+
+
+def test_a_chosen_placement_leaves_memory_on_every_device(capsys):
+    report = answer(capsys, f"fit {MIXTURE} --device 8GiB --device 6GiB --context 4096")
+    for device in report["devices"]:
+        assert device["reserved_bytes"] <= device["memory_bytes"] - SPARE_BYTES
+
+
+def test_the_speed_says_bound_estimate_and_what_was_taken_of_the_host(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device 4GiB --context 4096")
+    assert report["speed"] is None
+    report = answer(capsys, f"fit {LLAMA} --device rtx-4060 --gpu-layers 20 --context 4096")
+    speed = report["speed"]
+    assert speed["estimate_low_s"] < speed["estimate_s"] < speed["estimate_high_s"]
+    assert speed["decode_ideal_s"] < speed["estimate_low_s"]
+    assert speed["calibrations"] == ["llama.cpp-host", "llama.cpp-rtx"]
+    assert any("taken to read" in note for note in report["notes"])
+    faster = answer(capsys, f"fit {LLAMA} --device rtx-4060 --gpu-layers 20 --context 4096 --host ddr5-5600x8")
+    assert faster["tokens_per_s"] > 1.5 * report["tokens_per_s"]
+    assert not any("taken to read" in note for note in faster["notes"])
+
+
+def test_prefill_on_a_host_of_unknown_flop_has_no_bound(capsys):
+    assert answer(capsys, f"fit {LLAMA} --device cpu --context 4096")["speed"]["prefill_tokens_per_s"] is None
+    assert answer(capsys, f"fit {LLAMA} --device rtx-4060 --context 4096")["speed"]["prefill_tokens_per_s"] > 1000

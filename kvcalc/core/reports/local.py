@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kvcalc.core.figures import figure
 from kvcalc.core.reports.common import Report
+from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed
 from kvcalc.core.reports.size import SizeReport
 
 __all__ = ["LocalReport", "LocalSizeReport", "PlaceBytes", "PlacementChoice"]
@@ -94,6 +95,12 @@ class LocalReport(Report):
         placement: the placement as options.
         command: the line that starts the engine so.
         compute: how the compute buffers are known: ``exact``, ``estimate``, or empty where they are not.
+        headline: the answer in one line.
+        chosen: whether the placement is kvcalc's own choice: the fastest by the bound that the devices hold.
+        tokens_per_s: decoded tokens a second of one sequence at most; none where a device's rates are not known.
+        speed: the speed in full.
+        engine_fit: what the engine's own ``--fit`` would choose at this context; none where options of the placement
+            were given.
         notes: what a user should know.
     """
 
@@ -110,6 +117,11 @@ class LocalReport(Report):
     placement: PlacementChoice
     command: str
     compute: str = ""
+    headline: str = ""
+    chosen: bool = False
+    tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s at most", "higher"))
+    speed: LocalSpeed | None = None
+    engine_fit: EngineFit | None = None
     notes: tuple[str, ...] = ()
 
 

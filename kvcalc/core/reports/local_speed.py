@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from kvcalc.core.figures import figure
+from dataclasses import dataclass
 
 __all__ = ["EngineFit", "LocalSpeed", "MovedTensors"]
 
@@ -30,21 +28,22 @@ class LocalSpeed:
         estimate_high_s: one measurement of ten is slower.
         estimated_tokens_per_s: decoded tokens a second by that estimate.
         micro_batch: tokens of a prompt that are computed at once.
-        prefill_tokens_per_s: tokens of a prompt a second at most, in its first micro-batch.
+        prefill_tokens_per_s: tokens of a prompt a second at most, in its first micro-batch; none where the host
+            computes, whose FLOP/s are not known.
         host_bytes_per_s: bandwidth that the host's memory was taken to have.
         calibrations: names of the calibrations of the estimate, devices first.
     """
 
     context: int
     decode_ideal_s: float
-    tokens_per_s: float = field(metadata=figure("tokens/s at most", "higher"))
+    tokens_per_s: float
     micro_batch: int
-    prefill_tokens_per_s: float = field(metadata=figure("prefill tokens/s at most", "higher"))
+    prefill_tokens_per_s: float | None
     host_bytes_per_s: float
     estimate_s: float | None = None
     estimate_low_s: float | None = None
     estimate_high_s: float | None = None
-    estimated_tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s, estimated", "higher"))
+    estimated_tokens_per_s: float | None = None
     calibrations: tuple[str, ...] = ()
 
 
@@ -66,4 +65,4 @@ class EngineFit:
     tensor_split: tuple[float, ...]
     overrides: tuple[MovedTensors, ...]
     flags: str
-    tokens_per_s: float | None = field(default=None, metadata=figure("tokens/s at most with --fit", "higher"))
+    tokens_per_s: float | None = None

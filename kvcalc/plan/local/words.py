@@ -22,10 +22,13 @@ _SLOW = 10
 
 def headline(
     model: ModelProfile, placement: Placement, *, weights: str, device_names: Sequence[str], context: int,
-    speed: LocalSpeed | None,
+    parallel: int, speed: LocalSpeed | None,
 ) -> str:  # fmt: skip
-    """Return the answer in one line: the file, where its layers stand, the context and the speed."""
-    parts = [f"{weights}: {placement_words(model, placement, device_names)}", f"{_tokens(context)} context"]
+    """Return the answer in one line: the file, where its layers stand, the context and the speed of one sequence."""
+    parts = [
+        f"{weights}: {placement_words(model, placement, device_names)}",
+        f"{parallel} x " * (parallel > 1) + f"{_tokens(context)} context",
+    ]
     if speed is not None:
         bound = _speed(speed.tokens_per_s)
         if speed.estimated_tokens_per_s is None:
@@ -40,7 +43,7 @@ def _tokens(context: int) -> str:
 
 
 def _speed(tokens_per_s: float) -> str:
-    return f"{tokens_per_s:,.0f}" if tokens_per_s >= _SLOW else f"{tokens_per_s:.1f}"
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= _SLOW else f"{tokens_per_s:.2g}"
 
 
 def placement_words(model: ModelProfile, placement: Placement, device_names: Sequence[str]) -> str:

@@ -10,24 +10,61 @@ from kvcalc.render.tables import grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
+    from kvcalc.core.reports.local_speed import EngineFit
     from kvcalc.render.layout import Grid, Part
 
-__all__ = ["command_lines", "parts", "places_grid", "sentence"]
+__all__ = ["command_lines", "parts", "places_grid", "sentence", "speed_lines"]
+
+# Tokens a second below which a digit after the point counts.
+_SLOW = 10
 
 
 def sentence(report: LocalReport) -> str:
-    """Return the verdict, and the placement or what does not fit."""
-    return f"{'FITS' if report.fits else 'DOES NOT FIT'}: {_said(report)}"
+    """Return the verdict, and the placement with its speed or what does not fit."""
+    said = report.headline if report.headline and report.fits else _said(report)
+    return f"{'FITS' if report.fits else 'DOES NOT FIT'}: {said}"
 
 
 def parts(report: LocalReport) -> list[Part]:
-    """Return the places, and the command."""
+    """Return the places, the speed and the command."""
     return [
         heading(f"{report.model}, {report.weights}, {report.engine}"),
         places_grid(report),
+        *speed_lines(report),
         *command_lines(report.command),
         *note_lines(report.notes),
     ]
+
+
+def speed_lines(report: LocalReport) -> list[Part]:
+    """Return lines on the speed of one sequence, and on the placement that the engine's own search would choose."""
+    lines: list[Part] = []
+    speed, other = report.speed, report.engine_fit
+    if speed is not None:
+        bound = f"decode: at most {_rate(speed.tokens_per_s)} tokens/s at {number_text(speed.context)} tokens"
+        if speed.estimate_low_s and speed.estimate_high_s:
+            low, high = 1 / speed.estimate_high_s, 1 / speed.estimate_low_s
+            bound += f", estimated {_rate(low)} to {_rate(high)}"
+        if speed.prefill_tokens_per_s is not None:
+            bound += f"; prefill: at most {_rate(speed.prefill_tokens_per_s)} in batches of {speed.micro_batch}"
+        lines += [Text(), Text(bound)]
+    if other is not None:
+        rate = "" if other.tokens_per_s is None else f": at most {_rate(other.tokens_per_s)} tokens/s"
+        lines.append(Text(f"llama.cpp's own --fit takes {_fit_words(other)}{rate}"))
+    return lines
+
+
+def _rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= _SLOW else f"{tokens_per_s:.2g}"
+
+
+def _fit_words(other: EngineFit) -> str:
+    words = [f"-c {other.context} -ngl {other.gpu_layers}"]
+    if other.tensor_split:
+        words.append("-ts " + ",".join(f"{share:g}" for share in other.tensor_split))
+    if other.overrides:
+        words.append(f"and moves tensors of {counted(len(other.overrides), 'layer')}")
+    return " ".join(words)
 
 
 def _said(report: LocalReport) -> str:

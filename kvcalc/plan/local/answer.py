@@ -1,0 +1,262 @@
+"""Our own placement on a machine, the speed of any placement, and the one that llama.cpp's ``--fit`` would choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.model import Mixture
+from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed, MovedTensors
+from kvcalc.core.units import GIB, MIB, rate_text
+from kvcalc.core.workload import decode_step, prefill_pass
+from kvcalc.cost.estimate import estimate_stages
+from kvcalc.cost.roofline import stages_time
+from kvcalc.engines.llama_cpp import layout
+from kvcalc.engines.llama_cpp.devices import place_context
+from kvcalc.engines.llama_cpp.fitting import FitQuestion, Use, fitted
+from kvcalc.engines.llama_cpp.options import context_sizes
+from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions, place
+from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
+from kvcalc.plan.local.command import buffer_name
+from kvcalc.plan.local.machine import Machine, host_profile, pass_stages
+from kvcalc.plan.local.memory import local_memory, local_report
+from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
+from kvcalc.plan.local.sections import layer_formats, placed_model
+from kvcalc.plan.local.words import headline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.cost_types import PlacedStage
+    from kvcalc.core.reports.local import LocalReport
+    from kvcalc.core.workload import Formats
+    from kvcalc.engines.llama_cpp.fitting import Trial
+    from kvcalc.plan.local.setup import LocalSetup
+
+__all__ = ["SPARE_BYTES", "OnMachine", "local_answer"]
+
+# Memory that our own placement leaves free on each device beside what is counted: CUDA takes some while it runs.
+SPARE_BYTES = 256 * MIB
+# The same where the compute buffers are not known.
+_SPARE_UNKNOWN_BYTES = GIB
+# The host's memory where none is said: two channels of DDR5-5600, as desktops of 2024 have.
+_HOST_TRANSFERS_PER_S, _HOST_CHANNELS, _CHANNEL_BYTES = 5_600_000_000, 2, 8
+# Rate of a device of which the memory alone is known, as a multiple of the host's: placements are chosen as if so.
+_TIMES_HOST = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnMachine:
+    """A model that llama.cpp loads on a machine.
+
+    Args:
+        setup: model, context and machine.
+        outer: formats of the whole model, as it runs.
+        calibrations: measured efficiencies by place.
+    """
+
+    setup: LocalSetup
+    outer: Formats
+    calibrations: Mapping[int | None, Calibration] = field(default_factory=dict)
+
+    @property
+    def context(self) -> int:
+        """Tokens of one sequence."""
+        return max(1, self.setup.context.context // self.setup.context.parallel)
+
+    @property
+    def host_is_assumed(self) -> bool:
+        """Whether the bandwidth of the host's memory was not said."""
+        return self.setup.host.bandwidth_bytes_per_s is None
+
+    @cached_property
+    def machine(self) -> Machine:
+        """Rates of devices and host; of a device of which the memory alone is known, a guess to choose by."""
+        assumed = float(_HOST_TRANSFERS_PER_S * _HOST_CHANNELS * _CHANNEL_BYTES)
+        host = host_profile(self.setup.host.bandwidth_bytes_per_s or assumed)
+        unknown = replace(host, memory_bandwidth_bytes_per_s=_TIMES_HOST * host.memory_bandwidth_bytes_per_s)
+        devices = self.setup.devices
+        links = {}
+        for index, device in enumerate(devices):
+            link = device.link or (device.hardware.links.get("scale_out") if device.hardware else None)
+            if link is not None:
+                links[index] = link
+        return Machine(devices=tuple(each.hardware or unknown for each in devices), host=host, links=links)
+
+    @cached_property
+    def by_layer(self) -> Sequence[Formats]:
+        """Formats of each layer."""
+        return layer_formats(self.setup.model, self.setup.weights, self.outer)
+
+    def chosen(self) -> PlacementOptions:
+        """Return the fastest placement that all devices hold."""
+        known = local_memory(self.setup, PlacementOptions()).compute is not None
+        spare = SPARE_BYTES if known else _SPARE_UNKNOWN_BYTES
+        local = Local(
+            model=self.setup.model,
+            by_layer=self.by_layer,
+            outer=self.outer,
+            machine=self.machine,
+            capacity_bytes=tuple(max(0, device.free_bytes - spare) for device in self.setup.devices),
+            layer_bytes=_layer_bytes(self.setup),
+            groups=(decode_step(batch=1, context=self.context),),
+            measure=self._tried,
+        )
+        return choose(local).options
+
+    def _tried(self, options: PlacementOptions) -> Tried:
+        memory = local_memory(self.setup, options)
+        totals = tuple(memory.total(index) for index in range(len(self.setup.devices)))
+        return Tried(options=options, placement=memory.placement, device_bytes=totals)
+
+    def speed(self, placement: Placement) -> LocalSpeed | None:
+        """Return the speed of one sequence; none where the rates of a device that is used are not known."""
+        used = {*placement.layers, placement.output} - {HOST}
+        if any(self.setup.devices[device].hardware is None for device in used if device is not None):
+            return None
+        placed = placed_model(self.setup.model, self.by_layer, placement, outer=self.outer)
+        decode = pass_stages(placed, (decode_step(batch=1, context=self.context),), self.machine)
+        step_s = stages_time(decode).latency_s
+        sizes = context_sizes(self.setup.context, trained=self.setup.model.context_limit)
+        prompt = min(sizes.n_ubatch, self.context)
+        prefill = pass_stages(placed, (prefill_pass(batch=1, prompt=prompt),), self.machine)
+        return LocalSpeed(
+            context=self.context,
+            decode_ideal_s=step_s,
+            tokens_per_s=1 / step_s,
+            micro_batch=prompt,
+            prefill_tokens_per_s=None if _computes(prefill) else prompt / stages_time(prefill).latency_s,
+            host_bytes_per_s=self.machine.host.memory_bandwidth_bytes_per_s,
+            **self._estimated(decode),
+        )
+
+    def _estimated(self, stages: Sequence[PlacedStage]) -> dict[str, Any]:
+        """Return the fields of an estimate; none where a place has no calibration."""
+        known = [self._calibration(stage) for stage in stages]
+        found = [each for each in known if each is not None]
+        if len(found) < len(known) or not found:
+            return {}
+        estimate = estimate_stages(stages, found)
+        return {
+            "estimate_s": estimate.estimate_s,
+            "estimate_low_s": estimate.low_s,
+            "estimate_high_s": estimate.high_s,
+            "estimated_tokens_per_s": 1 / estimate.estimate_s,
+            "calibrations": tuple(dict.fromkeys(each.name for each in found)),
+        }
+
+    def _calibration(self, stage: PlacedStage) -> Calibration | None:
+        """Return the measured efficiencies of a stage; what crosses links to the host is in the host's."""
+        own = self.calibrations.get(stage.place)
+        crosses = all(op.part == "interconnect" for op in stage.ops)
+        return self.calibrations.get(HOST, own) if crosses else own
+
+    def engine_fit(self, *, context: int | None) -> EngineFit | None:
+        """Return the placement of llama.cpp's own ``--fit``; none where its search divides by zero.
+
+        Args:
+            context: tokens of all sequences together; none where the engine may choose.
+        """
+        model, asked = self.setup.model, self.setup.context
+        question = FitQuestion(
+            layers=model.layers,
+            has_experts=any(isinstance(block.mlp, Mixture) for block in model.block_counts),
+            trained_context=model.context_limit or asked.context,
+            free_bytes=tuple(device.free_bytes for device in self.setup.devices),
+            context=context,
+            streams=1 if asked.kv_unified else asked.parallel,
+        )
+        try:
+            found = fitted(question, self._used)
+        except ZeroDivisionError:
+            return None
+        names = [buffer_name(self.setup, index) for index in range(len(self.setup.devices))]
+        overrides = (
+            MovedTensors(pattern=each.pattern, place="CPU" if each.device is None else names[each.device])
+            for each in found.options.overrides
+        )
+        speed = self.speed(place(found.options, layers=all_layers(model), free_bytes=question.free_bytes))
+        return EngineFit(
+            context=found.context,
+            gpu_layers=model.layers + 1 if found.gpu_layers is None else found.gpu_layers,
+            tensor_split=found.options.tensor_split,
+            overrides=tuple(overrides),
+            flags=found.flags(names),
+            tokens_per_s=None if speed is None else speed.tokens_per_s,
+        )
+
+    def _used(self, trial: Trial) -> list[Use]:
+        setup = replace(self.setup, context=replace(self.setup.context, context=trial.context))
+        memory = local_memory(setup, trial.options)
+        return [Use(memory.weights[index], memory.total(index)) for index in range(len(setup.devices))]
+
+    def headline(self, placement: Placement, speed: LocalSpeed | None) -> str:
+        """Return the answer in one line."""
+        return headline(
+            self.setup.model,
+            placement,
+            weights=self.setup.format,
+            device_names=[device.name for device in self.setup.devices],
+            context=self.context,
+            parallel=self.setup.context.parallel,
+            speed=speed,
+        )
+
+
+def _computes(stages: Sequence[PlacedStage]) -> bool:
+    """Whether the host multiplies with matrices: how fast it does is not known."""
+    host = next((stage for stage in stages if stage.place is HOST), None)
+    return host is not None and any(op.flop and op.part != "cache" for op in host.ops)
+
+
+def _layer_bytes(setup: LocalSetup) -> list[LayerBytes]:
+    """Return the bytes of each layer on a device, and last of the output: each as if on a device of its own."""
+    count = setup.layers
+    backends = [device.backend for device in setup.devices[:1]] * (count + 1)
+    alone = Placement(devices=count + 1, layers=tuple(range(count)), output=count)
+    without = replace(alone, overrides=(Override(pattern=EXPERTS),))
+    whole, plain = (place_weights(setup.model, setup.weights, each, backends).by_place for each in (alone, without))
+    kept = place_context(layout(setup.model, setup.context), alone, backends)
+    return [
+        LayerBytes(plain=plain[index] + kept[index], experts=whole[index] - plain[index]) for index in range(count + 1)
+    ]
+
+
+def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport:
+    """Return the bytes of a model by place, its speed on a machine, and the choice of the engine's own ``--fit``.
+
+    Args:
+        on: model and machine.
+        options: the placement; our own choice where left out.
+
+    Raises:
+        InputError: options that llama.cpp refuses.
+        UnsupportedError: a model whose memory is not described.
+    """
+    chosen = options is None and bool(on.setup.devices)
+    taken = on.chosen() if options is None and on.setup.devices else options or PlacementOptions()
+    report = local_report(on.setup, taken)
+    placement = place(taken, layers=on.setup.layers, free_bytes=[device.free_bytes for device in on.setup.devices])
+    speed = on.speed(placement)
+    compared = chosen and report.compute and on.setup.draft is None
+    return replace(
+        report,
+        headline=on.headline(placement, speed) if report.fits else f"does not fit: {report.reason}",
+        chosen=chosen,
+        tokens_per_s=None if speed is None else speed.tokens_per_s,
+        speed=speed,
+        engine_fit=on.engine_fit(context=on.setup.context.context) if compared else None,
+        notes=(*report.notes, *_speed_notes(on, placement, speed)),
+    )
+
+
+def _speed_notes(on: OnMachine, placement: Placement, speed: LocalSpeed | None) -> list[str]:
+    uses_host = HOST in placement.layers or any(override.device is HOST for override in placement.overrides)
+    if speed is None or not uses_host:
+        return []
+    if not on.host_is_assumed:
+        return []
+    rate = rate_text(on.machine.host.memory_bandwidth_bytes_per_s)
+    return [f"the host's memory is taken to read {rate} (two channels of DDR5-5600): --host ddr5-6000x2 says yours"]
