@@ -248,8 +248,16 @@ def _check(options: PlacementOptions, devices: int) -> None:
             f"there is no device {options.main_gpu}", hint=f"devices are 0 to {devices - 1}", parameter="main-gpu"
         )
     for override in options.overrides:
-        if override.device is not None and not 0 <= override.device < devices:
+        if override.device is None:
+            continue
+        if not 0 <= override.device < devices:
             raise InputError(f"there is no device {override.device} to override to", parameter="override-tensor")
+        if options.split_mode == "none" and override.device != options.main_gpu:
+            raise InputError(
+                f"device {override.device} is not used with split mode none: nothing can be overridden to it",
+                hint=f"--main-gpu {override.device}, or --split-mode layer",
+                parameter="override-tensor",
+            )
 
 
 def _shares(options: PlacementOptions, used: Sequence[int], free_bytes: Sequence[int]) -> list[float]:

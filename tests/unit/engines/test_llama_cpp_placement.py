@@ -103,6 +103,7 @@ def test_no_device_means_the_host():
     ({"tensor_split": (1.0, 1.0, 1.0)}, "3 shares for 2 devices"),
     ({"main_gpu": 2}, "no device 2"),
     ({"overrides": (Override(pattern="x", device=5),)}, "no device 5"),
+    ({"overrides": (Override(pattern="x", device=0),), "split_mode": "none", "main_gpu": 1}, "0 is not used"),
 ])  # fmt: skip
 def test_devices_that_are_not_there(options, message):
     with pytest.raises(InputError, match=message):
