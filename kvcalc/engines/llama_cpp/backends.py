@@ -31,6 +31,8 @@ class Backend:
         device: name of its first devices without the number: ``CUDA`` for ``CUDA0``.
         alignment: bytes that each tensor is rounded up to.
         row: elements that the last row of a quantised matrix is padded to a multiple of; 1 for none.
+        halves_cache: whether fused attention over a prompt first turns a cache of another type into 16 bits, in memory
+            behind its result.
         pins_host: whether weights that stay on the host are loaded for its transfers, so that the CPU does not repack
             them.
     """
@@ -39,6 +41,7 @@ class Backend:
     device: str
     alignment: int
     row: int = 1
+    halves_cache: bool = False
     pins_host: bool = False
 
 
@@ -47,8 +50,8 @@ CPU = Backend(name="cpu", device="CPU", alignment=32)
 MEMORY = Backend(name="memory", device="CUDA", alignment=32, row=512)
 # Back ends by the vendor of the card.
 BACKENDS = {
-    "nvidia": Backend(name="cuda", device="CUDA", alignment=128, row=512, pins_host=True),
-    "amd": Backend(name="rocm", device="ROCm", alignment=128, row=512, pins_host=True),
+    "nvidia": Backend(name="cuda", device="CUDA", alignment=128, row=512, halves_cache=True, pins_host=True),
+    "amd": Backend(name="rocm", device="ROCm", alignment=128, row=512, halves_cache=True, pins_host=True),
     "intel": Backend(name="sycl", device="SYCL", alignment=128, row=512, pins_host=True),
     "apple": Backend(name="metal", device="MTL", alignment=32),
 }

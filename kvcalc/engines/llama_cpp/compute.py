@@ -39,6 +39,8 @@ __all__ = ["ComputeBytes", "compute_bytes"]
 
 # Tokens below which norms are fixed to their layers.
 _LARGE_BATCH = 32
+# Widths of heads that CUDA has fused attention for.
+_FUSED_WIDTHS = frozenset({40, 64, 72, 80, 96, 112, 128, 256, 512})
 # Architectures with rotary factors for long and for short contexts.
 _LONG_AND_SHORT = frozenset({"phi3", "phimoe"})
 
@@ -69,7 +71,8 @@ def compute_bytes(
 ) -> ComputeBytes:
     """Return the compute buffers of a model under a placement.
 
-    What CUDA's flash attention asks for beyond them while it runs is not in it.
+    With CUDA they hold what fused attention turns a quantised cache into; its own pool, for matrices and activations
+    in other types, grows beyond them while it runs.
 
     Source: llama.cpp commit 0c1e57098bba, ``llama_context::sched_reserve``.
 
@@ -96,7 +99,7 @@ def compute_bytes(
     return ComputeBytes(
         devices=tuple(peaks[at[device]] if device in at else 0 for device in range(placement.devices)),
         host=peaks[places.host],
-        exact=is_described(model),
+        exact=is_described(model) and all(_runs_fused(plan, backend) for backend in backends),
     )
 
 
@@ -113,13 +116,13 @@ def _peaks(plan: Plan, places: Places) -> list[int]:
     if events is None:
         asked, _ = _asked(plan, places, ())
         events = asked.events
-    return peak_bytes(events, asked.sizes, alignments=places.alignments)
+    return peak_bytes(events, asked.sizes, alignments=[backend.alignment for backend in places.backends])
 
 
 def _asked(plan: Plan, places: Places, runs: Sequence[Run]) -> tuple[Requests, list[Rounds]]:
     graph = build(plan, places.homes(), kept_layers(len(plan.layers), runs))
     split = schedule(graph, places.all)
-    asked = requests(split, rows=places.rows)
+    asked = requests(split, backends=places.backends)
 
     def begin(layer: int) -> int:
         return asked.begins[split.places[graph.begins[layer]]]
@@ -150,6 +153,15 @@ def _stays_fused(plan: Plan, places: Places) -> bool:
     schedule(graph, places.all)
     layers = [number for number in order if plan.layers[number].entry is not None]
     return all(node.backend == places.layer(number) for node, number in zip(fused, layers, strict=True))
+
+
+def _runs_fused(plan: Plan, backend: Backend) -> bool:
+    """Whether fused attention runs on a device, as the graph has it: CUDA lacks kernels for some heads and types."""
+    if not backend.halves_cache or not plan.batch.flash:
+        return True
+    kinds = {plan.batch.key.name, plan.batch.value.name}
+    widths = {(layer.entry.head_dim, layer.entry.value_dim) for layer in plan.layers if layer.entry is not None}
+    return "iq4_nl" not in kinds and all(key in _FUSED_WIDTHS or value == 0 for key, value in widths)
 
 
 @lru_cache(maxsize=64)

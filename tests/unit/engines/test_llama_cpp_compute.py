@@ -11,7 +11,7 @@ from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, State, Table
 from kvcalc.core.provenance import Source
 from kvcalc.engines.llama_cpp import LlamaCppOptions
-from kvcalc.engines.llama_cpp.backends import BACKENDS, MEMORY, Backend
+from kvcalc.engines.llama_cpp.backends import BACKENDS, CPU, MEMORY, Backend
 from kvcalc.engines.llama_cpp.compute import ComputeBytes, compute_bytes
 from kvcalc.engines.llama_cpp.graphs.allocator import Memory, peak_bytes, requests
 from kvcalc.engines.llama_cpp.graphs.repeats import Run, find_runs, kept_layers
@@ -37,7 +37,7 @@ def _weight(home: int, *ne: int, repacked: bool = False) -> Tensor:
 
 def _peaks(graph: Graph, backends: Backends) -> list[int]:
     count = backends.devices + 1
-    asked = requests(schedule(graph, backends), rows=[1] * count)
+    asked = requests(schedule(graph, backends), backends=[CPU] * count)
     return peak_bytes(asked.events, asked.sizes, alignments=[32] * count)
 
 
@@ -177,6 +177,22 @@ class TestModels:
         placed = PlacementOptions(gpu_layers=0)
         repacked, pinned = (_compute(model, backend=kind, placed=placed) for kind in (MEMORY, BACKENDS["nvidia"]))
         assert repacked.host > pinned.host
+
+    def test_cuda_turns_a_quantised_cache_into_16_bits_behind_the_result_of_attention(self):
+        model = kvcalc.load_model("llama3.1-8b")
+        plain, cuda = (
+            _compute(model, backend=kind, context=131_072, cache_type_k="q8_0", cache_type_v="q8_0", flash_attn="on")
+            for kind in (MEMORY, BACKENDS["nvidia"])
+        )
+        both = 2 * 131_072 * 8 * 128 * 2  # keys and values, cells, heads, width, bytes
+        assert both < cuda.devices[0] < both + plain.devices[0]
+        assert plain.devices[0] < both
+
+    def test_fused_attention_that_cuda_has_no_kernel_for_makes_an_estimate(self):
+        model = kvcalc.load_model("llama3.1-8b")
+        odd = {"cache_type_k": "iq4_nl", "cache_type_v": "q8_0", "flash_attn": "on"}
+        assert not _compute(model, backend=BACKENDS["nvidia"], **odd).exact
+        assert _compute(model, **odd).exact
 
     def test_all_layers_on_two_devices_keep_four_copies_of_their_inputs(self):
         model = kvcalc.load_model("llama3.1-8b")

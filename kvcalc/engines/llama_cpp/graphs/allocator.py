@@ -11,9 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.units import ceil_div
+from kvcalc.engines.llama_cpp.graphs.tensors import F16
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kvcalc.engines.llama_cpp.backends import Backend
     from kvcalc.engines.llama_cpp.graphs.scheduler import Schedule
     from kvcalc.engines.llama_cpp.graphs.tensors import Tensor
 
@@ -25,6 +29,8 @@ _IN_PLACE = frozenset({
     "soft_max",
 })  # fmt: skip
 _OPEN = 2**62
+# Tokens up to which CUDA's attention reads a cache of any type, and the alignment of what it is turned into.
+_FEW_TOKENS, _HALVES_ALIGNMENT = 2, 128
 
 
 class Memory:
@@ -97,16 +103,16 @@ class Requests:
     begins: list[int]
 
 
-def requests(plan: Schedule, *, rows: Sequence[int]) -> Requests:
+def requests(plan: Schedule, *, backends: Sequence[Backend]) -> Requests:
     """Return the requests of a schedule to the allocator, in order.
 
     Source: llama.cpp commit 0c1e57098bba, ``ggml_gallocr_alloc_graph_impl``.
 
     Args:
         plan: nodes and leaves, not allocated yet.
-        rows: elements that rows of quantised tensors are padded to a multiple of, for each backend.
+        backends: the back ends by number, the host's last.
     """
-    run = _Run(rows)
+    run = _Run(backends)
     for leaf, backend in plan.leaves:
         run.allocate(leaf, backend)
     for node, backend in plan.nodes:
@@ -155,8 +161,8 @@ def peak_bytes(events: Iterable[int], sizes: Sequence[tuple[int, int]], *, align
 class _Run:
     """One pass over a schedule."""
 
-    def __init__(self, rows: Sequence[int]) -> None:
-        self.rows = rows
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self.backends = backends
         self.asked = Requests([], [(0, 0)], [])
 
     def allocate(self, tensor: Tensor, backend: int) -> None:
@@ -173,11 +179,13 @@ class _Run:
         asked.sizes.append((backend, self._size(tensor, backend)))
         asked.events.append(tensor.number)
 
-    def _size(self, tensor: Tensor, backend: int) -> int:
-        size, type_ = tensor.bytes, tensor.type
-        beyond = tensor.ne[0] % self.rows[backend]
+    def _size(self, tensor: Tensor, number: int) -> int:
+        size, type_, backend = tensor.bytes, tensor.type, self.backends[number]
+        if tensor.op == "flash_attn_ext" and backend.halves_cache:
+            return _with_halves(tensor, size)
+        beyond = tensor.ne[0] % backend.row
         if type_.block > 1 and beyond:
-            size += type_.row(self.rows[backend] - beyond)
+            size += type_.row(backend.row - beyond)
         return size
 
     def read(self, source: Tensor) -> None:
@@ -194,6 +202,21 @@ class _Run:
         if source.number and not source.kept:
             self.asked.events.append(-source.number)
             source.number = 0
+
+
+def _with_halves(tensor: Tensor, size: int) -> int:
+    """Return the bytes of fused attention's result with keys and values in 16 bits behind it.
+
+    Source: llama.cpp commit 0c1e57098bba, ``ggml_cuda_flash_attn_ext_get_alloc_size``.
+    """
+    query, key, value = tensor.src[:3]
+    if query.ne[1] <= _FEW_TOKENS:
+        return size
+    shared = value.root is not None and value.root is key.root
+    for cached in (key,) if shared else (key, value):
+        if cached.type.name != F16.name:
+            size = ceil_div(size, _HALVES_ALIGNMENT) * _HALVES_ALIGNMENT + cached.elements * F16.size
+    return size
 
 
 def _may_reuse(tensor: Tensor, source: Tensor) -> bool:

@@ -66,9 +66,7 @@ class Places:
         self.weights = weights
         self.numbers = {device: number for number, device in enumerate(placement.used)}
         self.host = len(self.numbers)
-        used = [*(backends[device] for device in placement.used), CPU]
-        self.alignments = [backend.alignment for backend in used]
-        self.rows = [backend.row for backend in used]
+        self.backends = [*(backends[device] for device in placement.used), CPU]
         self.repacks = not any(backend.pins_host for backend in backends)
 
     def homes(self, *, fixed: bool = False) -> Homes:
