@@ -63,7 +63,8 @@ _PLAIN = (Full, Sliding, Chunked)
 _V3_EXPERTS = 256
 # Positions given for each token of a model that sees.
 _SECTIONS = 4
-_NORMED_MAMBA = frozenset({"jamba", "falconmamba"})
+# Rows of the table of Falcon-Mamba, whose files have the name of Mamba.
+_FALCON_ROWS = 65_024
 
 
 def family_of(model: ModelProfile) -> Family:
@@ -138,8 +139,14 @@ class _Builder:
             role: Cells(count, plan.widest, windowed=windowed and role in ("full", "swa"))
             for role, count in plan.cells.items()
         }
-        normed = self.key in _NORMED_MAMBA
-        self.memory = Recurrence(self.ctx, plan.slots, normed=normed, inner_norm=self.key != "falconh1")
+        falcon = self.key == "falconmamba" or (self.key == "mamba" and model.embeddings[0].rows == _FALCON_ROWS)
+        self.memory = Recurrence(
+            self.ctx,
+            plan.slots,
+            normed=falcon or self.key == "jamba",
+            scaled=self.key == "jamba",
+            inner_norm=self.key != "falconh1",
+        )
 
     def build(self, order: Sequence[int]) -> Graph:
         ctx, family = self.ctx, self.family

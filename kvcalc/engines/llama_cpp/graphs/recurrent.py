@@ -27,12 +27,14 @@ class Recurrence:
         ctx: the graph.
         slots: rows of states: one a sequence, times the copies kept.
         normed: whether Mamba norms its step, input and output vectors (Jamba, Falcon-Mamba).
+        scaled: whether these norms have weights (Jamba).
         inner_norm: whether Mamba-2 norms what leaves it.
     """
 
     ctx: Context
     slots: int
     normed: bool = False
+    scaled: bool = False
     inner_norm: bool = True
     places: tuple[Tensor, Tensor] | None = None
 
@@ -89,7 +91,8 @@ def _mamba(state: State, memory: Recurrence, current: Tensor) -> Tensor:
     entering, leaving = (ctx.view(parts, (size, 1, each, sequences), strides) for _ in range(2))
     if memory.normed:
         step, entering, leaving = (
-            ctx.norm(part, f"ssm_{name}_norm") for name, part in (("dt", step), ("b", entering), ("c", leaving))
+            ctx.norm(part, f"ssm_{name}_norm" if memory.scaled else "")
+            for name, part in (("dt", step), ("b", entering), ("c", leaving))
         )
     else:
         step = ctx.cont(step)
