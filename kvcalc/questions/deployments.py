@@ -195,15 +195,23 @@ def placed(
     """
     gpu = asked.get("gpu")
     if isinstance(model, str | Path) or isinstance(gpu, str | Path):
-        return _started(deployment(model, **asked), asked.get("engine"), engine_given, is_started=is_started)
+        return _started(_deployed(model, engine_given, asked), asked, engine_given, is_started=is_started)
     rest = {name: value for name, value in asked.items() if name != "gpu"}
     return _kept(Same(model), Same(gpu), tuple(rest.items()), tuple(engine_given.items()), is_started)
 
 
+def _deployed(model: Any, engine_given: Mapping[str, Any], asked: Mapping[str, Any]) -> Deployment:
+    """Return a deployment with the engine's options where one is asked for: they say which towers are loaded."""
+    engine = asked.get("engine")
+    options = None if engine is None else engine_options(engine, engine_given)
+    return deployment(model, **asked, options=options)
+
+
 def _started(
-    deployed: Deployment, engine: str | None, engine_given: Mapping[str, Any], *, is_started: bool
+    deployed: Deployment, asked: Mapping[str, Any], engine_given: Mapping[str, Any], *, is_started: bool
 ) -> Deployment:
-    return served(deployed, engine or (deployed.served_by if is_started else None), engine_given)
+    engine = asked.get("engine") or (deployed.served_by if is_started else None)
+    return served(deployed, engine, engine_given)
 
 
 @lru_cache(maxsize=_MAX_KEPT)
@@ -214,6 +222,6 @@ def _kept(
     engine_given: tuple[tuple[str, Any], ...],
     is_started: bool,  # noqa: FBT001  a key of the cache
 ) -> Deployment:
-    options = dict(asked)
-    deployed = deployment(model.it, gpu=gpu.it, **options)
-    return _started(deployed, options.get("engine"), dict(engine_given), is_started=is_started)
+    options, given = dict(asked), dict(engine_given)
+    deployed = _deployed(model.it, given, {"gpu": gpu.it, **options})
+    return _started(deployed, options, given, is_started=is_started)

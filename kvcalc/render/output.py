@@ -72,10 +72,11 @@ def _json(data: Any, *, indent: int | None = None) -> str:
 
 
 def profile_json(profile: Any) -> str:
-    """Return a profile as a JSON object, its layers one by one."""
+    """Return a profile as a JSON object, its layers one by one; the tensors of its file are left out."""
     from kvcalc.render.records import plain
 
-    return _json({"schema": "kvcalc.profile/1", **plain(profile)}, indent=2)
+    fields = {name: value for name, value in plain(profile).items() if name != "file_tensors"}
+    return _json({"schema": "kvcalc.profile/1", **fields}, indent=2)
 
 
 def lint_text(uses: Sequence[Any], *, json: bool) -> str:

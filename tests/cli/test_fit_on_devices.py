@@ -200,6 +200,20 @@ def test_the_file_of_a_projector_is_loaded_on_the_first_device(capsys, small):
     assert f"--mmproj {small[0]}" in both["command"]
 
 
+def test_a_model_s_own_projector_is_loaded_on_the_first_device(capsys):
+    line = "fit --model gemma-3-27b --weights q4_k_m --device 32GiB --gpu-layers 63"
+    alone, both = answer(capsys, line), answer(capsys, f"{line} --mmproj")
+    tower = 2 * 423_060_336
+    assert both["devices"][0]["weight_bytes"] - alone["devices"][0]["weight_bytes"] == tower
+    assert both["command"].endswith("--mmproj mmproj-gemma-3-27b-f16.gguf")
+
+
+def test_mmproj_counts_the_towers_of_an_engine_s_size(capsys):
+    line = "size --model gemma-3-27b --engine llama.cpp"
+    assert "vision" not in answer(capsys, line)["weights"]["parts"]
+    assert answer(capsys, f"{line} --mmproj")["weights"]["parts"]["vision"] == 423_060_336
+
+
 def test_size_has_its_own_fields_and_those_of_the_devices(capsys):
     line = f"size {LLAMA} --device 24GiB --device 12GiB --ctx-size 8192"
     report = answer(capsys, line)
@@ -256,6 +270,8 @@ def test_sequences_share_a_context(capsys):
     ("--device 24GiB --context 4096 --ctx-size 8192", "two lengths", "one of them"),
     ("--device 24GiB --cache-type-v q8_0 --flash-attn off", "needs flash attention", "auto"),
     ("--device 24GiB --cache-type-k q9_9", "q9_9", ""),
+    ("--device 24GiB --weights int8", "no weights in int8", "q4_k_m"),
+    ("--device 24GiB --weights awq", "no weights in int4-g128-zp4", "q4_k_m"),
     ("--device 24GiB --mmproj-file missing.gguf", "missing.gguf", ""),
     ("--device 24GiB --model-draft nope", "unknown model 'nope'", ""),
 ])  # fmt: skip

@@ -8,7 +8,8 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
-from kvcalc.core.formats import FORMATS
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.formats import FORMATS, GGML_TYPES
 from kvcalc.core.same import Same
 from kvcalc.engines.llama_cpp.architectures import architecture_key
 from kvcalc.engines.llama_cpp.backends import CPU, is_repacked, stored_bytes
@@ -46,6 +47,10 @@ _LAST_NORM_OF_TABLE = frozenset({"lfm2", "lfm2moe"})
 _TABLE = "token_embd.weight"
 # Stands for formats of a file that hold one element each.
 _PLAIN = FORMATS["fp32"]
+# Types that a GGUF file stores weights in; the others are of indices and of activations.
+_TYPES = frozenset(name for name, _, _ in GGML_TYPES.values()) - {
+    "int8", "int16", "int32", "int64", "fp64", "q8_1", "q8_k",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,12 @@ def _formatted(tensor: GgufTensor, formats: Formats) -> Weight:
     if not tensor.quantised:
         return Weight(tensor, tensor.kept, tensor_bytes(tensor, tensor.kept))
     form = formats.of(tensor.part)
+    if form.name not in _TYPES:
+        raise UnsupportedError(
+            f"llama.cpp stores no weights in {form.name}",
+            hint="--weights q4_k_m, or another recipe of llama-quantize; a type of its own, as q4_k,head=q6_k",
+            parameter="weights",
+        )
     return Weight(tensor, form.name, ceil(form.bytes(tensor.elements)))
 
 

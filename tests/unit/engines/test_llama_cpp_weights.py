@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kvcalc.core.formats import FORMATS
+from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, Table
 from kvcalc.core.tensors import Tensor
 from kvcalc.core.workload import Formats
@@ -86,6 +87,11 @@ def test_a_file_by_part_keeps_norms_in_32_bits():
     weights = {weight.name: weight for weight in model_weights(MODEL, None, formats=formats)}
     assert weights["blk.0.attn_q.weight"].size == 512 * 512 * 34 // 32
     assert weights["blk.1.norms and other vectors"].kind == "fp32"
+
+
+def test_a_format_that_no_file_has_is_refused():
+    with pytest.raises(UnsupportedError, match="no weights in int4-g128"):
+        model_weights(MODEL, None, formats=Formats(weights=parse_format("int4-g128")))
 
 
 @pytest.mark.parametrize(("backend", "size"), [(CUDA, 9728), (MEMORY, 9664), (CPU, 9536), (METAL, 9536)])
