@@ -32,7 +32,7 @@ _SIZE = re.compile(r"(\d{1,7}) ([MGT])i?B")
 _CHANNEL = re.compile(r"^(?P<before>.*?)chan(?:nel)?[ _-]?(?P<name>[a-z0-9]+)", re.IGNORECASE)
 _SLOT = re.compile(r"^(?P<before>.*?)dimm[ _-]?(?P<name>[a-z])[ _-]?\d", re.IGNORECASE)
 _PAGES = re.compile(r"^(Pages active|Pages wired down|Pages occupied by compressor): +(\d{1,15})\.", re.MULTILINE)
-_CORES = re.compile(r" +(?:\d+-Core Processor|CPU @ .*|with .*|w/ .*)$", re.IGNORECASE)
+_CORES = re.compile(r"^\d+th Gen +| +(?:\d+-Cores?(?: Processor)?|CPU @ .*|with .*|w/ .*)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,9 @@ def _of_card(card: HardwareProfile, *, used_bytes: int = 0) -> LocalDevice:
 
 
 # Generations of processors, which are hosts and no devices.
-_PROCESSORS = frozenset({"zen4", "zen5", "emerald-rapids", "sapphire-rapids", "granite-rapids"})
+_PROCESSORS = frozenset({
+    "zen2", "zen3", "zen4", "zen5", "raptor-lake", "arrow-lake", "emerald-rapids", "sapphire-rapids", "granite-rapids",
+})  # fmt: skip
 
 
 def _this_machine(devices: Sequence[Any]) -> tuple[MachineReport | None, list[LocalDevice]]:

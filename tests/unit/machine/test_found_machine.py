@@ -287,6 +287,23 @@ def test_without_modules_the_profile_of_the_processor_tells_the_bandwidth(stand:
     assert host.memory_bandwidth_bytes_per_s == 460.8e9
 
 
+@pytest.mark.parametrize(
+    ("printed", "card"),
+    [
+        ("AMD EPYC 7763 64-Core Processor", "epyc-7763"),
+        ("AMD EPYC 9554P 64-Core Processor", "epyc-9554"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "ryzen-7950x"),
+        ("13th Gen Intel(R) Core(TM) i9-13900K", "core-i9-13900k"),
+        ("Intel(R) Core(TM) Ultra 9 285K", "core-ultra-9-285k"),
+        ("AMD Ryzen Threadripper PRO 9995WX 96-Cores", "threadripper-9995wx"),
+        ("Intel(R) Xeon(R) Platinum 8480+", "xeon-8480"),
+    ],
+)
+def test_processors_are_found_by_the_names_that_linux_prints(stand: Stand, printed: str, card: str) -> None:
+    stand.file("proc/cpuinfo", f"model name\t: {printed}\n")
+    assert ask("devices", {}).host.card == card
+
+
 def test_the_table_names_cards_memory_and_host(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
     stand.tool("nvidia-smi", _4090S)
     stand.tool("dmidecode", "\n\n".join([_module("P0 CHANNEL A"), _module("P0 CHANNEL B")]))
