@@ -163,7 +163,7 @@ def _sglang(
             ("--enable-dp-attention", parallel.data > 1),
             ("--ep-size", _size(parallel.expert)),
             ("--context-length", options.max_model_len),
-            ("--max-running-requests", None if options.max_num_seqs is None else options.max_num_seqs * parallel.data),
+            ("--max-running-requests", options.max_num_seqs),
             ("--chunked-prefill-size", options.max_num_batched_tokens),
             ("--page-size", options.block_size),
             ("--kv-cache-dtype", None if cache == formats.hidden.name else _SGLANG_CACHE.get(cache, cache)),

@@ -162,6 +162,8 @@ class Plan(Traffic, Acceptance):
         limits = parse_slo(self.slo)
         self._check()
         model = load_model(self.model)
+        if isinstance(self.model, str) and "/" in self.model and self.model in model.aliases:
+            model = replace(model, aliases=(self.model, *model.aliases))  # the checkpoint that the command fetches
         load = Load(**self.given(Traffic))
         if load.process in ("closed", "ramp"):
             raise InputError(

@@ -126,6 +126,7 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         default=False,
         on_page=False,
     )
+    price: float | None = param("--price", help="Dollars per GPU-hour.", read=number)
     tolerance: float = param(
         "--tolerance",
         help="--find-capacity: precision, as a share of the rate.",
@@ -160,7 +161,10 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
                 raise InputError(f"--{name} is missing", hint=f"for example --{name} {example}", parameter=name)
         from kvcalc.questions.serving import Load, find_capacity, simulate_serving
 
-        load = Load(**self.given(LoadOptions))
+        asked = self.given(LoadOptions)
+        if self.find_capacity and not {"trace", "users", "rate"} & set(asked):
+            asked["rate"] = 1.0  # the search begins there and goes where the limits break
+        load = Load(**asked)
         serving = self._serving()
         deployment = self.deployment()
         capacity = None
@@ -182,7 +186,7 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         """Return the model on its accelerators; the engine starts it as the run is set up."""
         from kvcalc.questions.deployments import placed
 
-        return placed(self.model, {}, gpu=self.gpu, **self.given(Run))
+        return placed(self.model, {}, gpu=self.gpu, price_per_hour_usd=self.price, **self.given(Run))
 
     def _serving(self) -> Serving:
         from kvcalc.questions.deployments import engine_options

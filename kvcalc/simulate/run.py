@@ -11,6 +11,7 @@ from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
 from kvcalc.cost.sharding import rank_cache_bytes
+from kvcalc.plan.economics import usd_per_million_tokens
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
@@ -278,7 +279,9 @@ class ServingRun:
                 draft="" if serving.draft is None else str(serving.draft),
                 step_times=serving.step_times,
             ),
-            summary=self._known(metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)),
+            summary=self._priced(
+                self._known(metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)), gpus
+            ),
             replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
@@ -296,6 +299,14 @@ class ServingRun:
     def _known(self, summary: ServingSummary) -> ServingSummary:
         """Return a summary without a share of hits where they are not modelled."""
         return replace(summary, prefix_hit_ratio=None) if self.setup.unmodelled_prefix_tokens else summary
+
+    def _priced(self, summary: ServingSummary, gpus: int) -> ServingSummary:
+        """Return a summary with the cost of its tokens, where the accelerator has a price."""
+        price = None if self.deployment.hardware is None else self.deployment.hardware.price_per_hour_usd
+        if price is None or not summary.output_tokens_per_s:
+            return summary
+        cost = usd_per_million_tokens(price_per_hour_usd=price, gpus=gpus, tokens_per_s=summary.output_tokens_per_s)
+        return replace(summary, usd_per_million_output_tokens=cost)
 
     def _prefix_notes(self) -> tuple[str, ...]:
         block = self.setup.unmodelled_prefix_tokens

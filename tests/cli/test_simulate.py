@@ -451,3 +451,25 @@ def test_a_request_that_is_refused_has_a_row_as_wide_as_the_others(tmp_path, cap
     refused = [dict(zip(header, row, strict=True)) for row in found if "5000" in row]
     assert len(refused) == 1
     assert refused[0]["prompt_tokens"] == "5000"
+
+
+def _report(capsys, *words):
+    with pytest.raises(SystemExit) as done:
+        main(["simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--prompt", "300", "--output-tokens", "20",
+              "--requests", "200", *words, "--json"])  # fmt: skip
+    printed = capsys.readouterr()
+    assert done.value.code == 0, printed.err
+    return json.loads(printed.out)
+
+
+def test_tokens_cost_what_the_gpus_do_at_the_load(capsys):
+    summary = _report(capsys, "--rate", "5", "--price", "3.6", "--replicas", "2")["summary"]
+    expected = 2 * 3.6 / 3600 / summary["output_tokens_per_s"] * 1e6
+    assert summary["usd_per_million_output_tokens"] == pytest.approx(expected)
+    assert _report(capsys, "--rate", "5")["summary"]["usd_per_million_output_tokens"] is None
+
+
+def test_a_capacity_is_found_without_a_rate(capsys):
+    without = _report(capsys, "--find-capacity", "--slo", "ttft_p95=100ms", "--tolerance", "0.02")["capacity"]
+    given = _report(capsys, "--find-capacity", "--slo", "ttft_p95=100ms", "--tolerance", "0.02", "--rate", "20")
+    assert without["requests_per_s"] == pytest.approx(given["capacity"]["requests_per_s"], rel=0.05)

@@ -93,6 +93,7 @@ class ServingSummary:
         most_running_requests: the most of them.
         steps: steps of all replicas.
         limiter_shares: what limited the steps, by time.
+        usd_per_million_output_tokens: price of all GPUs over the tokens generated; none without a price.
     """
 
     requests: int
@@ -123,6 +124,9 @@ class ServingSummary:
     most_running_requests: int
     steps: int
     limiter_shares: Mapping[str, float]
+    usd_per_million_output_tokens: float | None = field(
+        default=None, metadata=figure("a million output tokens", "lower", column="$/M out")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import counted, number_text, seconds_text
+from kvcalc.core.units import counted, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import facts, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
@@ -106,6 +106,8 @@ def _figures(summary: ServingSummary) -> list[tuple[str, ...]]:
         ("  per GiB of GPU memory", number_text(summary.output_tokens_per_s_per_gib)),
         ("prompt and output tokens/s", number_text(summary.total_tokens_per_s)),
     ]
+    if summary.usd_per_million_output_tokens is not None:
+        rows.append(("a million output tokens", usd_text(summary.usd_per_million_output_tokens), "at this load"))
     if summary.slo_share is not None and summary.goodput_requests_per_s is not None:
         share = f"{summary.slo_share:.1%} of requests"
         rows.append(("goodput, requests/s", number_text(summary.goodput_requests_per_s), share))

@@ -249,11 +249,13 @@ def with_limits(deployment: Deployment, limits: Limits, demand: Demand) -> Deplo
         slots = limits.sequences or 1
         made = replace(options, max_model_len=longest, parallel=slots, ctx_size=slots * longest)
     else:
+        # SGLang's requests are those of all copies together
+        shared = deployment.parallel.data if deployment.served_by == "sglang" else 1
         made = replace(
             options,
             max_model_len=longest,
             max_num_batched_tokens=limits.pass_tokens or options.max_num_batched_tokens,
-            max_num_seqs=limits.sequences or options.max_num_seqs,
+            max_num_seqs=options.max_num_seqs if limits.sequences is None else limits.sequences * shared,
         )
     return replace(deployment, options=made)
 
@@ -310,6 +312,8 @@ class _Layout:
     ) -> None:
         self.variant, self.deployment, self.given = variant, deployment, given
         self._demand, self._start = demand, here.start
+        pools = here.held.pools
+        self._slots = here.start.pass_sequences if pools is None else pools.requests
         self._steady: dict[int, Steady] = {}
         held = _held(here, demand.traffic, deployment.parallel.data)
         self._held: dict[Limits | None, int] = {None: held if variant.drafting is None else min(held, _MAX_DRAFTED)}
@@ -332,7 +336,7 @@ class _Layout:
         best: Candidate | None = None
         for limits in given:
             steady = self._steady_of(limits.pass_tokens or self._start.pass_tokens)
-            slots = limits.sequences or self._start.pass_sequences
+            slots = limits.sequences or self._slots
             held = self._room_of(limits)
             state = steady.highest(demand.limits, slots=slots, held=held) if held else None
             if state is None:

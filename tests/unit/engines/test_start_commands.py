@@ -1,5 +1,6 @@
 """Command lines that start engines: they say what the deployment is, and nothing that is the engine's default."""
 
+import argparse
 from itertools import pairwise
 
 import pytest
@@ -60,3 +61,32 @@ def test_an_engine_whose_command_is_not_described_is_refused():
 
 def test_a_command_can_be_pasted():
     assert command_text(("vllm", "--x", '{"a": 1}')) == "vllm --x '{\"a\": 1}'"
+
+
+COMMANDS = [
+    ("llama3.1-8b", {}),
+    ("llama3.1-70b", {"tensor_parallel": 4, "pipeline_parallel": 2, "kv_dtype": "fp8", "weights": "fp8"}),
+    ("deepseek-v3", {"data_parallel": 8, "expert_parallel": 8}),
+    ("gpt-oss-120b", {"tensor_parallel": 2, "expert_parallel": 2, "kv_dtype": "fp8_e5m2"}),
+]
+LIMITS = EngineOptions(max_model_len=4096, max_num_seqs=64, max_num_batched_tokens=2048, utilization=0.85)
+
+
+@pytest.mark.parametrize(("model", "asked"), COMMANDS)
+def test_the_parser_of_vllm_takes_its_commands(model, asked):
+    arguments = pytest.importorskip("vllm.entrypoints.common.cli_args", reason="vLLM is not installed")
+    parsers = pytest.importorskip("vllm.utils.argparse_utils")
+    parser = arguments.make_arg_parser(parsers.FlexibleArgumentParser(add_help=False))
+    for options in (EngineOptions(), LIMITS):
+        parsed = parser.parse_args(list(words("vllm", model, gpu="h200", options=options, **asked)[2:]))
+        assert parsed.tensor_parallel_size == asked.get("tensor_parallel", 1)
+        assert parsed.max_num_seqs == options.max_num_seqs
+
+
+@pytest.mark.parametrize(("model", "asked"), COMMANDS)
+def test_the_parser_of_sglang_takes_its_commands(model, asked):
+    arguments = pytest.importorskip("sglang.srt.server_args", reason="SGLang is not installed")
+    parser = argparse.ArgumentParser()
+    arguments.ServerArgs.add_cli_args(parser)
+    parsed = parser.parse_args(list(words("sglang", model, gpu="h200", options=LIMITS, **asked)[3:]))
+    assert parsed.max_running_requests == LIMITS.max_num_seqs
