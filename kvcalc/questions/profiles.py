@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import InputError
 from kvcalc.profiles.origins import noting_origins
 from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.models_fit import ModelsFitReport
     from kvcalc.core.reports.quants import QuantsReport
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.profiles.catalog import Kind
@@ -25,6 +28,7 @@ __all__ = [
     "lint_config",
     "load_hardware",
     "load_model",
+    "models_fit",
     "noting_origins",
     "packed_profiles",
     "profile_names",
@@ -151,3 +155,38 @@ def quants(
     from kvcalc.plan.quants import quants_report
 
     return quants_report(load_model(model), memory_bytes=memory_bytes, context=context, imatrix=imatrix)
+
+
+def models_fit(
+    devices: Sequence[str | HardwareProfile],
+    *,
+    search: str = "",
+    context: int = 4096,
+    host_memory_bytes: int | None = None,
+    host: str | None = None,
+    used: Sequence[str | int] = (),
+) -> ModelsFitReport:
+    """Return the models of the catalogue that llama.cpp runs on a machine, each in the largest quantization that fits.
+
+    Args:
+        devices: names, memories (``24GiB``), profiles, ``this`` or ``cpu``, in llama.cpp's order.
+        search: only models whose name has this text.
+        context: tokens of one sequence.
+        host_memory_bytes: the host's memory; without it nothing spills over.
+        host: the host's memory modules, as ``ddr5-5600x2``, or a processor's name.
+        used: memory that other programs take of each device.
+
+    Raises:
+        InputError: no device, or one that makes no sense.
+        UnknownNameError: no such accelerator.
+    """
+    from kvcalc.plan.local.catalogue import models_fit as report
+    from kvcalc.questions.machines import machine_of
+
+    if not devices:
+        raise InputError("which devices is missing", hint="give --device rtx-4090, or --device this")
+    if context < 1:
+        raise InputError(f"context must be 1 or more, not {context}", parameter="context")
+    spots, made, notes = machine_of(devices, used=used, host=host, host_memory=host_memory_bytes)
+    models = (catalogue_model(name) for name in profile_names("model") if search.lower() in name)
+    return report(models, spots, made, context=context, notes=notes)

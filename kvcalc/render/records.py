@@ -32,6 +32,7 @@ _ROWS = {
     "kvcalc.steps": "steps",
     "kvcalc.validate": "outcomes",
     "kvcalc.quants": "rows",
+    "kvcalc.models_fit": "rows",
     "kvcalc.check_measured": "checks",
 }
 

@@ -20,7 +20,10 @@ ENGINE_MODELS = ("llama3.1-8b", "gemma-3-27b", "gpt-oss-20b", "deepseek-v3", "qw
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "quickstart.ja", "choices", "check", "why", "plan")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("quickstart", "quickstart.ja", "choices", "check", "why", "plan", "local")
+    ),
 ]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.cost_types import PlacedStage
     from kvcalc.core.reports.local import LocalReport
-    from kvcalc.core.workload import Formats
+    from kvcalc.core.workload import Formats, TokenGroup
     from kvcalc.engines.llama_cpp.fitting import Trial
     from kvcalc.plan.local.setup import LocalSetup
 
@@ -94,17 +94,29 @@ class OnMachine:
         """Return the fastest placement that all devices hold."""
         known = local_memory(self.setup, PlacementOptions()).compute is not None
         spare = SPARE_BYTES if known else _SPARE_UNKNOWN_BYTES
-        local = Local(
+        groups = (decode_step(batch=1, context=self.context),)
+        return choose(self.local(_layer_bytes(self.setup), groups, spare_bytes=spare)).options
+
+    def local(
+        self, layer_bytes: Sequence[LayerBytes], groups: Sequence[TokenGroup], *, spare_bytes: int = SPARE_BYTES
+    ) -> Local:
+        """Return the model, the machine and the measure for the search for a placement.
+
+        Args:
+            layer_bytes: bytes of each layer, and last of the output.
+            groups: the pass whose time counts.
+            spare_bytes: bytes that are left free on each device.
+        """
+        return Local(
             model=self.setup.model,
             by_layer=self.by_layer,
             outer=self.outer,
             machine=self.machine,
-            capacity_bytes=tuple(max(0, device.free_bytes - spare) for device in self.setup.devices),
-            layer_bytes=_layer_bytes(self.setup),
-            groups=(decode_step(batch=1, context=self.context),),
+            capacity_bytes=tuple(max(0, device.free_bytes - spare_bytes) for device in self.setup.devices),
+            layer_bytes=layer_bytes,
+            groups=groups,
             measure=self._tried,
         )
-        return choose(local).options
 
     def _tried(self, options: PlacementOptions) -> Tried:
         memory = local_memory(self.setup, options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.local.choice import Choice
     from kvcalc.plan.local.machine import Machine
 
-__all__ = ["LayerBytes", "Local", "Tried", "choose"]
+__all__ = ["LayerBytes", "Local", "Tried", "choose", "units_of"]
 
 # Share of the best speed above which experts of the first layers are left on the host, as one number says it, rather
 # than those of a list of layers.
@@ -95,7 +95,7 @@ def choose(local: Local) -> Tried:
     Args:
         local: model and machine.
     """
-    units = _units(local)
+    units = units_of(local)
     everything = PlacementOptions()
     starts = [everything, PlacementOptions(cpu_moe=True)] if _has_experts(local.model) else [everything]
     best: Tried | None = None
@@ -139,8 +139,12 @@ def _fixed(local: Local, tried: Tried) -> tuple[int, ...]:
     return tuple(max(0, rest) for rest in left)
 
 
-def _units(local: Local) -> list[Unit]:
-    """Return bytes and times of each layer, and of the output."""
+def units_of(local: Local) -> list[Unit]:
+    """Return bytes and times of each layer, and of the output, as the search takes them.
+
+    Args:
+        local: model and machine.
+    """
     times = _Times(local)
     units = [
         times.unit(sizes, times.of_layer(block, formats))

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["headline", "placement_words"]
 
-_KIBI = 1024
-_SLOW = 10
+_KIBI, _SLOW = 1024, 10
 
 
 def headline(

@@ -28,6 +28,7 @@ _MODULES = {
     "kvcalc.fit_devices": "local",
     "kvcalc.gpus": "catalogue.gpus",
     "kvcalc.levers": "levers",
+    "kvcalc.models_fit": "local.models",
     "kvcalc.plan": "plan",
     "kvcalc.models": "catalogue.models",
     "kvcalc.prefill": "speed",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.units import bytes_text, counted, number_text
+from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
     from kvcalc.core.reports.local_speed import EngineFit
+    from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
     from kvcalc.render.layout import Grid, Part
 
-__all__ = ["command_lines", "parts", "places_grid", "sentence", "speed_lines"]
+__all__ = ["command_lines", "models_parts", "models_sentence", "parts", "places_grid", "sentence", "speed_lines"]
 
 # Tokens a second below which a digit after the point counts.
 _SLOW = 10
@@ -110,3 +111,26 @@ def _cells(place: PlaceBytes) -> list[str]:
 def command_lines(command: str) -> list[Part]:
     """Return the command on a line of its own, which is never broken."""
     return [Text(), Text(command, wraps=False)]
+
+
+def models_sentence(report: ModelsFitReport) -> str:
+    """Count the models that run, and those of them on the devices alone."""
+    alone = sum(row.stands == "devices" for row in report.rows)
+    where = " and ".join(report.devices) or "the host"
+    return (
+        f"{counted(len(report.rows), 'model')} of the catalogue run here with {counted(report.context, 'token')} of "
+        f"context, {alone} of them on {where} alone; {report.too_large_models} are too large"
+    )
+
+
+def models_parts(report: ModelsFitReport) -> list[Part]:
+    """Return a row for each model, those on the devices alone first."""
+    columns = ["model", "parameters", "weights", "file", "on", "tokens/s at most"]
+    table = grid(columns, [_model_cells(row) for row in report.rows], left=1)
+    unknown = (f"{counted(report.unknown_models, 'model')}: the tensors of their GGUF files are not known",)
+    return [table, Text(), *note_lines([*(unknown if report.unknown_models else ()), *report.notes])]
+
+
+def _model_cells(row: RunnableModel) -> list[str]:
+    rate = "-" if row.tokens_per_s is None else _rate(row.tokens_per_s)
+    return [row.model, count_text(row.parameters), row.weights, bytes_text(row.total_bytes), row.stands, rate]
