@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.machine import FoundDevice, FoundHost, MachineReport
 from kvcalc.plan.local.answer import SPARE_BYTES
 from kvcalc.questions.machines import host_bandwidth_of, link_of, shares_of
+from kvcalc.render.charts import chart_spec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "importers"))
 from gguf_files import llama_tensors, write_gguf
@@ -225,6 +227,22 @@ def test_size_has_its_own_fields_and_those_of_the_devices(capsys):
     table = run(capsys, line)[1]
     assert "On each device" in table
     assert "llama-server" in table
+
+
+def test_rows_are_the_devices_and_the_host(capsys):
+    line = f"fit {LLAMA} --device 24GiB --device 12GiB -ngl 33"
+    header, *rows = run(capsys, f"{line} --output csv")[1].splitlines()
+    assert header.startswith("model,name,memory_bytes")
+    assert [row.split(",")[1] for row in rows] == ["24GiB", "12GiB", "host"]
+
+
+def test_the_chart_has_a_bar_for_each_place():
+    report = kvcalc.ask("fit", {"model": "llama3.1-8b", "weights": "q4_k_m", "device": ["6GiB"], "gpu_layers": 33})
+    rows = chart_spec(report)["layer"][0]["data"]["values"]
+    own = {row["part"]: row["bytes"] for row in rows if row["place_name"] == "6GiB"}
+    assert sum(own.values()) == 6 * 2**30
+    assert own["weights"] == report.devices[0].weight_bytes
+    assert {row["place_name"] for row in rows} == {"6GiB", "host"}
 
 
 def test_sequences_share_a_context(capsys):

@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
     from kvcalc.core.reports.local_speed import EngineFit
     from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Grid, Part
 
-__all__ = ["command_lines", "models_parts", "models_sentence", "parts", "places_grid", "sentence", "speed_lines"]
+__all__ = [
+    "command_lines",
+    "models_parts",
+    "models_sentence",
+    "parts",
+    "places_grid",
+    "sentence",
+    "spec",
+    "speed_lines",
+]
 
 # Tokens a second below which a digit after the point counts.
 _SLOW = 10
+_BAR_HEIGHT = 60
 
 
 def sentence(report: LocalReport) -> str:
@@ -134,3 +145,34 @@ def models_parts(report: ModelsFitReport) -> list[Part]:
 def _model_cells(row: RunnableModel) -> list[str]:
     rate = "-" if row.tokens_per_s is None else _rate(row.tokens_per_s)
     return [row.model, count_text(row.parameters), row.weights, bytes_text(row.total_bytes), row.stands, rate]
+
+
+def spec(report: LocalReport) -> Spec:
+    """Return a bar for each device and the host: what is taken of its memory, and what is left."""
+    from kvcalc.render.charts import Axis, bar_layer, chart
+
+    places = (*report.devices, report.host)
+    parts = [(place, part, size) for place in places for part, size in _parts_of(place).items()]
+    rows = [{"part": part, "bytes": size, "place_name": place.name} for place, part, size in parts]
+    bars = bar_layer(rows, x=Axis(field="bytes", title="memory, bytes"), series="part", title="what takes it")
+    bars["encoding"]["color"]["scale"]["domain"] = list(dict.fromkeys(part for _, part, _ in parts))
+    bars["encoding"]["y"] = {"field": "place_name", "type": "nominal", "title": None, "sort": None}
+    verdict = "fits" if report.fits else "does not fit"
+    subtitle = [
+        f"{report.engine}; {report.weights}; {report.parallel:,} x {report.context:,} tokens",
+        "source: kvcalc fit",
+    ]
+    title = f"{report.model} on {counted(len(report.devices), 'device')} and the host: {verdict}"
+    return chart([bars], height=_BAR_HEIGHT * len(places), subtitle=subtitle, title=title)
+
+
+def _parts_of(place: PlaceBytes) -> dict[str, int]:
+    """Return the parts of a place's memory, what is left last."""
+    taken = {
+        "weights": place.weight_bytes + place.repacked_bytes,
+        "context": place.context_bytes,
+        "compute": place.compute_bytes or 0,
+        "other programs": place.used_bytes + place.overhead_bytes,
+    }
+    free = 0 if place.memory_bytes is None else max(0, place.memory_bytes - sum(taken.values()))
+    return taken | {"free": free}
