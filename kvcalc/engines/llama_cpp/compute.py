@@ -89,9 +89,21 @@ def compute_bytes(
         InputError: options that llama.cpp refuses.
         UnsupportedError: a model whose graph cannot be described.
     """
-    types = _types(Same(weights))
+    return _compute_bytes(Same(model), placement, options, Same(weights), tuple(backends), outputs)
+
+
+@lru_cache(maxsize=1024)
+def _compute_bytes(
+    same: Same[ModelProfile],
+    placement: Placement,
+    options: LlamaCppOptions,
+    weights: Same[tuple[Weight, ...]],
+    backends: tuple[Backend, ...],
+    outputs: int | None,
+) -> ComputeBytes:
+    model, types = same.it, _types(weights)
     places = Places(placement, types, backends)
-    plan = _plan(Same(model), options, types, outputs or options.batch)
+    plan = _plan(same, options, types, outputs or options.batch)
     if options.flash_attn == "auto" and not _stays_fused(plan, places):
         plan = replace(plan, batch=replace(plan.batch, flash=False))
     peaks = _peaks(plan, places)
