@@ -215,6 +215,7 @@ _BY_NAME: dict[str, Family] = {
     "qwen35": _QWEN35,
     "qwen35moe": _QWEN35_MOE,
     "qwen3_5": _QWEN35,
+    "qwen3_next": replace(_QWEN35_MOE, per_token=1),
     "qwen3_5_moe": _QWEN35_MOE,
     # with latent attention
     "deepseek2": Family(routing=DEEPSEEK_V2),

@@ -145,6 +145,7 @@ class _Builder:
             plan.slots,
             normed=falcon or self.key == "jamba",
             scaled=self.key == "jamba",
+            joint=self.key == "qwen3next",
             inner_norm=self.key != "falconh1",
         )
 

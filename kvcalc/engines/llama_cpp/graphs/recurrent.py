@@ -28,6 +28,7 @@ class Recurrence:
         slots: rows of states: one a sequence, times the copies kept.
         normed: whether Mamba norms its step, input and output vectors (Jamba, Falcon-Mamba).
         scaled: whether these norms have weights (Jamba).
+        joint: whether a gated delta net projects decay and step together, and repeats its keys (Qwen3-Next).
         inner_norm: whether Mamba-2 norms what leaves it.
     """
 
@@ -35,6 +36,7 @@ class Recurrence:
     slots: int
     normed: bool = False
     scaled: bool = False
+    joint: bool = False
     inner_norm: bool = True
     places: tuple[Tensor, Tensor] | None = None
 
@@ -165,32 +167,19 @@ def _short_convolution(state: State, memory: Recurrence, current: Tensor) -> Ten
 
 
 def _gated_delta(state: State, memory: Recurrence, current: Tensor) -> Tensor:
-    """Return a gated delta net's output (Qwen3.5)."""
+    """Return a gated delta net's output (Qwen3.5, Qwen3-Next)."""
     ctx = memory.ctx
     sequences, each = ctx.batch.sequences, ctx.tokens // ctx.batch.sequences
     heads, width, channels = state.heads, state.value_dim, state.conv_channels
     inner = heads * width
-    key_heads = (channels - inner) // (2 * state.key_dim)
-    mixed = ctx.linear("attn_qkv", current, channels)
-    mixed = ctx.reshape(mixed, channels, each, sequences)
+    mixed = ctx.reshape(ctx.linear("attn_qkv", current, channels), channels, each, sequences)
     z = ctx.linear("attn_gate", current, inner)
-    beta = ctx.unary(ctx.reshape(ctx.linear("ssm_beta", current, heads), 1, heads, each, sequences))
-    alpha = ctx.reshape(ctx.linear("ssm_alpha", current, heads), heads, each, sequences)
-    alpha = ctx.unary(ctx.like("add", alpha, ctx.weight("ssm_dt.bias", heads)))
-    gate = ctx.reshape(ctx.like("mul", alpha, ctx.weight("ssm_a", heads)), 1, heads, each, sequences)
+    gate, beta = _decay(state, memory, current)
     columns = _columns(memory, mixed, channels, state.conv_kernel)
     size = width * width * heads
     stored = ctx.stored(F32, size, memory.slots)
     states = ctx.reshape(ctx.states(stored, memory.copies, ctx.rows), width, width, heads, sequences)
-    weight = ctx.weight("ssm_conv1d", state.conv_kernel, channels)
-    convolved = ctx.unary(Tensor("ssm_conv", F32, (channels, each, sequences, 1), (columns, weight)))
-    row, plane = 4 * channels, 4 * channels * each
-    query, key = (
-        ctx.view(convolved, (state.key_dim, key_heads, each, sequences), (4, 4 * state.key_dim, row, plane))
-        for _ in range(2)
-    )
-    value = ctx.view(convolved, (width, heads, each, sequences), (4, 4 * width, row, plane))
-    query, key = (ctx.like("scale", ctx.like("rms_norm", part)) for part in (query, key))
+    query, key, value = _convolved_heads(state, memory, columns)
     shape = (inner, ctx.tokens + width * sequences, 1, 1)
     passed = Tensor("gated_delta_net", F32, shape, (query, key, value, gate, beta, states))
     output = ctx.view(passed, (width, heads, each, sequences))
@@ -201,6 +190,45 @@ def _gated_delta(state: State, memory: Recurrence, current: Tensor) -> Tensor:
     return ctx.reshape(
         ctx.linear("ssm_out", ctx.reshape(output, inner, each, sequences), ctx.hidden), ctx.hidden, ctx.tokens
     )
+
+
+def _key_heads(state: State) -> int:
+    return (state.conv_channels - state.heads * state.value_dim) // (2 * state.key_dim)
+
+
+def _decay(state: State, memory: Recurrence, current: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the decay and the step of each head, projected apart or (Qwen3-Next) together."""
+    ctx, heads = memory.ctx, state.heads
+    sequences, each = ctx.batch.sequences, ctx.tokens // ctx.batch.sequences
+    if memory.joint:
+        keys = _key_heads(state)
+        both = ctx.reshape(ctx.linear("ssm_ba", current, 2 * heads), 2 * heads // keys, keys, each, sequences)
+        beta, alpha = (ctx.view(both, (heads // keys, keys, each, sequences), both.nb) for _ in range(2))
+        beta = ctx.reshape(ctx.unary(ctx.cont(beta)), 1, heads, each, sequences)
+        alpha = ctx.cont(alpha, heads, each, sequences)
+    else:
+        beta = ctx.unary(ctx.reshape(ctx.linear("ssm_beta", current, heads), 1, heads, each, sequences))
+        alpha = ctx.reshape(ctx.linear("ssm_alpha", current, heads), heads, each, sequences)
+    alpha = ctx.unary(ctx.like("add", alpha, ctx.weight("ssm_dt.bias", heads)))
+    return ctx.reshape(ctx.like("mul", alpha, ctx.weight("ssm_a", heads)), 1, heads, each, sequences), beta
+
+
+def _convolved_heads(state: State, memory: Recurrence, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values after the convolution; keys are repeated for each head where these are joint."""
+    ctx, channels = memory.ctx, state.conv_channels
+    sequences, each = ctx.batch.sequences, ctx.tokens // ctx.batch.sequences
+    weight = ctx.weight("ssm_conv1d", state.conv_kernel, channels)
+    convolved = ctx.unary(Tensor("ssm_conv", F32, (channels, each, sequences, 1), (columns, weight)))
+    row, plane = 4 * channels, 4 * channels * each
+    keys, heads, width = _key_heads(state), state.heads, state.key_dim
+    parts = [ctx.view(convolved, (width, keys, each, sequences), (4, 4 * width, row, plane)) for _ in range(2)]
+    value = ctx.view(convolved, (state.value_dim, heads, each, sequences), (4, 4 * state.value_dim, row, plane))
+    query, key = (ctx.like("scale", ctx.like("rms_norm", part)) for part in parts)
+    if memory.joint and keys != heads:
+        flat = [ctx.reshape(part, width, 1, keys, ctx.tokens) for part in (query, key)]
+        wide = [ctx.repeat(part, width, heads // keys, keys, ctx.tokens) for part in flat]
+        query, key = (ctx.reshape(part, width, heads, each, sequences) for part in wide)
+    return query, key, value
 
 
 def _columns(memory: Recurrence, mixed: Tensor, channels: int, kernel: int) -> Tensor:
