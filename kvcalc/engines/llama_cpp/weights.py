@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, GGML_TYPES
@@ -18,7 +18,7 @@ from kvcalc.engines.llama_cpp.recipes import GgufTensor, tensor_bytes, tensor_ty
 from kvcalc.engines.llama_cpp.tensors import geometry, gguf_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
@@ -161,13 +161,16 @@ def place_weights(
     repacks = not any(backend.pins_host for backend in backends)
     sums: Counter[int | None] = Counter(dict.fromkeys((*range(placement.devices), HOST), 0))
     repacked = copied = 0
-    tied = all(weight.name != "output.weight" for weight in weights)
-    for weight in weights:
-        homes = tuple(_homes(model, weight.tensor, placement, tied=tied))
+    listed, same = _listed(Same(weights)), Same(weights)
+    tied = all(each.name != "output.weight" for each in listed)
+    sizes: dict[int | None, tuple[int, ...]] = {
+        home: _stored(same, backend) for home, backend in [(HOST, CPU), *enumerate(backends)]
+    }
+    for number, each in enumerate(listed):
+        homes = _homes(model, each, placement, tied=tied)
         for index, home in enumerate(homes):
-            size = _stored(weight, CPU if home is HOST else backends[home])
-            multiplied = weight.name not in INPUT_TENSORS or index > 0
-            if home is HOST and repacks and multiplied and is_repacked(weight.tensor, weight.kind):
+            size = sizes[home][number]
+            if home is HOST and repacks and each.is_repacked and (index or each.name not in INPUT_TENSORS):
                 repacked += size
             elif index and home is homes[0]:
                 continue  # the same buffer: no copy
@@ -177,25 +180,41 @@ def place_weights(
     return PlacedWeights(by_place=sums, repacked_bytes=repacked, copied_bytes=copied)
 
 
-def _stored(weight: Weight, backend: Backend) -> int:
-    form = FORMATS.get(weight.kind, _PLAIN)
-    return stored_bytes(weight.size, width=weight.tensor.shape[0], form=form, backend=backend)
+class _Listed(NamedTuple):
+    """A tensor's name and layer, and whether the CPU repacks it where it multiplies with it."""
+
+    name: str
+    layer: int
+    is_repacked: bool
 
 
-def _homes(model: ModelProfile, tensor: GgufTensor, placement: Placement, *, tied: bool) -> Iterator[int | None]:
-    """Yield the places of a tensor: none for one that is not loaded, several for one that is copied."""
-    name = tensor.name
-    if tensor.layer >= model.layers:
-        return
-    if tensor.layer >= 0:
-        yield placement.of_tensor(name, placement.layers[tensor.layer])
-    elif name in INPUT_TENSORS:
-        yield placement.of_tensor(name, HOST)
-        if name == _TABLE and tied:
-            yield placement.of_tensor(name, placement.output)
-    elif name.startswith(_ROTARY):
-        yield from dict.fromkeys(placement.of_tensor(name, home) for home in placement.layers)
-    elif name.startswith(FIRST_LAYER_TENSORS) and architecture_key(model.architecture) not in _LAST_NORM_OF_TABLE:
-        yield placement.of_tensor(name, placement.layers[0])
-    else:
-        yield placement.of_tensor(name, placement.output)
+@lru_cache(maxsize=64)
+def _listed(same: Same[Sequence[Weight]]) -> tuple[_Listed, ...]:
+    """Return name, layer and kind of storage of each tensor, kept since placements are tried by the dozen."""
+    return tuple(_Listed(each.name, each.tensor.layer, is_repacked(each.tensor, each.kind)) for each in same.it)
+
+
+@lru_cache(maxsize=256)
+def _stored(same: Same[Sequence[Weight]], backend: Backend) -> tuple[int, ...]:
+    """Return the bytes of each tensor on a back end."""
+    return tuple(
+        stored_bytes(each.size, width=each.tensor.shape[0], form=FORMATS.get(each.kind, _PLAIN), backend=backend)
+        for each in same.it
+    )
+
+
+def _homes(model: ModelProfile, tensor: _Listed, placement: Placement, *, tied: bool) -> tuple[int | None, ...]:
+    """Return the places of a tensor: none for one that is not loaded, several for one that is copied."""
+    name, layer = tensor.name, tensor.layer
+    if layer >= model.layers:
+        return ()
+    if layer >= 0:
+        return (placement.of_tensor(name, placement.layers[layer]),)
+    if name in INPUT_TENSORS:
+        table = placement.of_tensor(name, HOST)
+        return (table, placement.of_tensor(name, placement.output)) if name == _TABLE and tied else (table,)
+    if name.startswith(_ROTARY):
+        return tuple(dict.fromkeys(placement.of_tensor(name, home) for home in placement.layers))
+    if name.startswith(FIRST_LAYER_TENSORS) and architecture_key(model.architecture) not in _LAST_NORM_OF_TABLE:
+        return (placement.of_tensor(name, placement.layers[0]),)
+    return (placement.of_tensor(name, placement.output),)
