@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.readers import count, duration, names, names_each, number, rate, share, whole
+from kvcalc.core.readers import count, duration, flag, names, names_each, number, rate, share, whole
 from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.groups import MODEL, Acceptance
 
@@ -90,6 +90,9 @@ class Plan(Traffic, Acceptance):
     margin: float = param(
         "--margin", help="Share of its capacity that a plan may be loaded to.", read=share, default="80%"
     )
+    disaggregate: bool = param(
+        "--disaggregate", help="Also try prefill and decode on replicas of their own.", read=flag, default=False
+    )
     draft: str | None = param(
         "--draft", heading="Speculation", help="Also try speculative decoding, with this draft model or ngram."
     )
@@ -134,6 +137,7 @@ class Plan(Traffic, Acceptance):
             Bodies(load, prefix_share=self.prefix_share),
             slo=self.slo,
             each=self.confirm,
+            apart=self.disaggregate,
             api_usd_per_million_tokens=self.api_price,
             progress=self.progress,
         )

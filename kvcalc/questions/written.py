@@ -30,19 +30,29 @@ def write_plan(folder: str, confirmed: Confirmed) -> tuple[str, ...]:
     hardware = deployment.hardware
     assert hardware is not None
     letters = "".join(letter if letter.isalnum() else "-" for letter in deployment.model.name.lower())
-    started = Started(
-        name=letters.strip("-") or "model",
-        engine=deployment.served_by,
-        words=words_of(confirmed.candidate),
-        replicas=confirmed.replicas,
-        gpus=deployment.parallel.gpus,
-        vendor=hardware.vendor,
-        gpu=hardware.name,
-    )
+    started = [
+        Started(
+            name=f"{letters.strip('-') or 'model'}{f'-{role}' if role else ''}",
+            engine=deployment.served_by,
+            words=words_of(confirmed.candidate, role=role),
+            replicas=replicas,
+            gpus=deployment.parallel.gpus,
+            vendor=hardware.vendor,
+            gpu=hardware.name,
+        )
+        for role, replicas in _roles(confirmed)
+    ]
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, text in manifest_files([started], node_gpus=max(8, domain_gpus(hardware))).items():
+    for name, text in manifest_files(started, node_gpus=max(8, domain_gpus(hardware))).items():
         write_whole(target / name, text.encode())
         written.append(str(target / name))
     return tuple(written)
+
+
+def _roles(confirmed: Confirmed) -> list[tuple[str, int]]:
+    """Return the kinds of engines, and how many of each."""
+    if not confirmed.prefill_replicas:
+        return [("", confirmed.replicas)]
+    return [("prefill", confirmed.prefill_replicas), ("decode", confirmed.replicas)]

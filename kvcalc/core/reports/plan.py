@@ -66,7 +66,7 @@ class PlanOption:
     Args:
         rank: 1 for the recommended one.
         gpu: the accelerator.
-        gpus: accelerators of all replicas.
+        gpus: accelerators of all replicas, those that only prefill among them.
         replicas: engines that requests are dealt to.
         tensor_parallel: ranks that split every layer, of each replica.
         pipeline_parallel: stages that split the layers.

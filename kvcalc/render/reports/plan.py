@@ -50,6 +50,7 @@ def parts(report: PlanReport) -> list[Part]:
         Text(),
         facts(_facts(first)),
         Text(),
+        *([] if first.prefill is None else [Text(first.prefill.command)]),
         Text(first.command),
     ]
     if report.day is not None:
@@ -86,7 +87,7 @@ def _row(option: PlanOption) -> list[str]:
     return [
         f"{option.rank}{'*' if option.pareto else ''}",
         f"{option.gpus} x {option.gpu}",
-        str(option.replicas),
+        str(option.replicas) if option.prefill is None else f"{option.prefill.replicas}+{option.replicas}",
         f"{option.engine} {layout}{drafted}",
         f"{option.weights}, KV {option.kv_dtype}",
         "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.2f}",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.simulate.planner.ranked import Candidate, Demand
     from kvcalc.simulate.timer import AffineRun, StepTimer
 
-__all__ = ["Bodies", "Confirmed", "confirm"]
+__all__ = ["Bodies", "Confirmed", "confirm", "confirm_apart"]
 
 # The load, so many times, beyond which the capacity of a replica is not searched for.
 _ENOUGH = 3.0
@@ -84,6 +84,7 @@ class Confirmed:
         high_end: whether they hold if every step takes as long as the interval's high end; none without an interval.
         runs: simulations made.
         notes: what is simulated otherwise than the engine does it.
+        prefill_replicas: replicas that only prefill, beside the others, which then only decode.
     """
 
     candidate: Candidate
@@ -95,6 +96,7 @@ class Confirmed:
     high_end: bool | None
     runs: int
     notes: tuple[str, ...]
+    prefill_replicas: int = 0
 
 
 def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -> Confirmed | None:
@@ -156,6 +158,55 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
     )
 
 
+def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -> Confirmed | None:
+    """Serve the load with prefill and decode on replicas of their own; none where a few more do not keep the limits.
+
+    The first numbers of replicas follow from the times of a prompt alone and of a step that only decodes. The load is
+    served at its rate over the share that a plan may be loaded to, which then is the capacity.
+
+    Args:
+        candidate: the layout of both.
+        demand: what a plan must do.
+        bodies: the requests.
+        slo: the limits as text.
+
+    Raises:
+        KvcalcError: what the simulator does not model.
+    """
+    runs = _Runs(candidate, bodies, slo=slo)
+    traffic, gpus = demand.traffic, candidate.deployment.parallel.gpus
+    full = traffic.rate_per_s / demand.load_share
+    prefills = max(1, math.ceil(full * candidate.state.prefill_s))
+    decodes = max(1, math.ceil(full / (candidate.state.running / (traffic.output_tokens * candidate.state.decode_s))))
+    broken = candidate.binds
+    for _ in range(2 * _MAX_MORE):
+        if (prefills + decodes + 2 * demand.spare) * gpus > demand.max_gpus:
+            return None
+        tried = [runs.served(full, copies=decodes, seed=seed, prefills=prefills) for seed in (0, 1)]
+        wrong = [limit for limit in demand.limits if not all(run.metrics.kept(limit) for run in tried)]
+        if not wrong:
+            break
+        broken = str(wrong[0])
+        waits = wrong[0].latency in ("ttft", "queue")
+        prefills, decodes = prefills + waits, decodes + (not waits)
+    else:
+        return None
+    run = runs.served(traffic.rate_per_s, copies=decodes, prefills=prefills)
+    memory = candidate.deployment.memory_bytes * gpus * (prefills + decodes)
+    return Confirmed(
+        candidate=candidate,
+        capacity_per_s=full / decodes,
+        replicas=decodes + demand.spare,
+        binds=broken,
+        summary=run.metrics.summary(gpus=gpus * (prefills + decodes), memory_bytes=memory),
+        holds=all(run.metrics.kept(limit) for limit in demand.limits),
+        high_end=None,
+        runs=runs.made,
+        notes=runs.notes,
+        prefill_replicas=prefills + demand.spare,
+    )
+
+
 def _at_high_end(runs: _Runs, rate: float, replicas: int, demand: Demand) -> bool | None:
     """Return whether the limits hold if every step takes as long as the high end of the interval says."""
     calibration = runs.candidate.variant.calibration
@@ -178,8 +229,8 @@ class _Runs:
         self._draft_timer = None if self._draft is None else candidate.variant.timer(self._draft)
         self._served, self._blocks, self.notes = _as_vllm(candidate)
 
-    def served(self, rate: float, *, copies: int, seed: int = 0, slower: float = 1.0) -> ServingRun:
-        """Return a run of so many copies at a rate."""
+    def served(self, rate: float, *, copies: int, seed: int = 0, slower: float = 1.0, prefills: int = 0) -> ServingRun:
+        """Return a run of so many copies at a rate, beside others that only prefill."""
         self.made += 1
         drafting = self.candidate.variant.drafting
         timer = self._timer if slower == 1 else Slowed(self._timer, slower)
@@ -187,6 +238,7 @@ class _Runs:
             options=self._served.options,
             num_blocks=self._blocks,
             replicas=copies,
+            prefill_replicas=prefills,
             routing="least-loaded" if copies > 1 else "round-robin",
             slo=self._slo,
             gamma=0 if drafting is None else drafting.gamma,

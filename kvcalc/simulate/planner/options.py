@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.reports.plan import Interval, PlanOption, TokenPrices
+from kvcalc.core.reports.plan import Interval, PlanOption, Role, TokenPrices
 from kvcalc.engines.commands import checkpoint_name, command_text, start_command
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.planner.prices import HOURS_PER_MONTH, break_even_rate, usd_per_million
@@ -68,7 +68,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
     candidate, traffic, summary = confirmed.candidate, demand.traffic, confirmed.summary
     deployment = candidate.deployment
     names, parallel = format_names(deployment.formats), deployment.parallel
-    cost, gpus = candidate.cost(confirmed.replicas)
+    cost, gpus = candidate.cost(confirmed.replicas + confirmed.prefill_replicas)
     usd = None if candidate.variant.price is None else cost
     working = confirmed.replicas - demand.spare
     calibration = candidate.variant.calibration
@@ -89,6 +89,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         options=_given(candidate),
         gamma=0 if drafting is None else drafting.gamma,
         draft="" if drafting is None or drafting.model is None else drafting.model.model.name,
+        prefill=_prefill(confirmed),
         usd_per_hour=usd,
         usd_per_month=None if usd is None else usd * HOURS_PER_MONTH,
         usd_per_million_output_tokens=None if usd is None else _per_output(usd, demand),
@@ -124,8 +125,24 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         confirmed=confirmed.holds,
         pareto=True,
         calibration="" if calibration is None else calibration.name,
-        command=command_text(words_of(candidate)),
+        command=command_text(words_of(candidate, role="decode" if confirmed.prefill_replicas else "")),
         notes=_notes(confirmed),
+    )
+
+
+def _prefill(confirmed: Confirmed) -> Role | None:
+    """Return the engines that only prefill, where there are some."""
+    if not confirmed.prefill_replicas:
+        return None
+    parallel = confirmed.candidate.deployment.parallel
+    return Role(
+        replicas=confirmed.prefill_replicas,
+        gpus=confirmed.prefill_replicas * parallel.gpus,
+        tensor_parallel=parallel.tensor,
+        pipeline_parallel=parallel.pipeline,
+        expert_parallel=parallel.expert,
+        data_parallel=parallel.data,
+        command=command_text(words_of(confirmed.candidate, role="prefill")),
     )
 
 

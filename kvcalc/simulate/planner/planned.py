@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.plan import PlanCounts
-from kvcalc.simulate.planner.confirmed import confirm
+from kvcalc.simulate.planner.confirmed import confirm, confirm_apart
 from kvcalc.simulate.planner.options import option_of, ranked_options
 from kvcalc.simulate.planner.ranked import rank
 
@@ -49,6 +50,7 @@ def planned(
     *,
     slo: str,
     each: int,
+    apart: bool = False,
     api_usd_per_million_tokens: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Planned:
@@ -60,6 +62,7 @@ def planned(
         bodies: the requests.
         slo: the limits as text.
         each: candidates of each card that are confirmed.
+        apart: whether prefill and decode on replicas of their own are looked at too.
         api_usd_per_million_tokens: price of an API that options are compared with.
         progress: is told how many candidates were simulated.
     """
@@ -87,6 +90,9 @@ def planned(
                 continue
             held += 1
             found.append(confirmed)
+        if apart and held and simulated < MAX_SIMULATED:
+            simulated += 1
+            found += _apart(found[-held:], demand, bodies, slo)
         if not held:
             reasons[card] = failed or _reason(card, ranking, demand)
     options = [option_of(one, demand, api_usd_per_million_tokens=api_usd_per_million_tokens) for one in found]
@@ -104,6 +110,18 @@ def planned(
         ),
         reasons=reasons,
     )
+
+
+def _apart(confirmed: Sequence[Confirmed], demand: Demand, bodies: Bodies, slo: str) -> list[Confirmed]:
+    """Return the first confirmed candidate that can, with prefill and decode on replicas of their own."""
+    for one in confirmed:
+        candidate = one.candidate
+        if candidate.copies > 1 or candidate.deployment.served_by != "vllm" or candidate.variant.drafting is not None:
+            continue
+        with suppress(InputError, UnsupportedError):
+            made = confirm_apart(candidate, demand, bodies, slo=slo)
+            return [made] if made is not None and made.holds else []
+    return []
 
 
 def _card(hardware: object) -> str:

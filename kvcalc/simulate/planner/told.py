@@ -39,7 +39,8 @@ def answer_text(found: Planned, demand: Demand) -> str:
     first = found.options[0]
     usd = first.usd_per_month
     price = "" if usd is None else f", {usd_text(usd)} a month"
-    replicas = f"{counted(first.replicas, 'replica')} of {first.engine} at {layout_text(first)}"
+    apart = "" if first.prefill is None else f" that decode and {first.prefill.replicas} that prefill"
+    replicas = f"{counted(first.replicas, 'replica')}{apart} of {first.engine} at {layout_text(first)}"
     spare = f", {demand.spare} of them to spare" if demand.spare else ""
     return (
         f"Rent {first.gpus} x {first.gpu}: {replicas}{spare}{price}. It carries "

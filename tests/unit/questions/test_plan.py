@@ -192,3 +192,15 @@ def test_python_asks_the_same(report):
                                 output_tokens="100", price="h100-sxm=2.5", confirm=2)  # fmt: skip
     assert found.options == report.options
     assert replace(found, notes=()) == replace(report, notes=())
+
+
+def test_prefill_and_decode_apart_are_a_pair_of_commands():
+    asked = {**ASKED, "confirm": "1", "disaggregate": "true", "price": "h100-sxm=2"}
+    found = ask("plan", asked)
+    (pair,) = (option for option in found.options if option.prefill is not None)
+    assert pair.gpus == pair.prefill.gpus + pair.replicas * pair.tensor_parallel * pair.pipeline_parallel
+    assert pair.usd_per_hour == 2 * pair.gpus
+    assert '"kv_consumer"' in pair.command
+    assert '"kv_producer"' in pair.prefill.command
+    assert pair.ttft_p95_s <= 0.5
+    assert pair.margin == pytest.approx(0.2)
