@@ -34,6 +34,8 @@ class MeasuredCapacity:
         predicted_batch: the largest that fits with all that a step needs.
         predicted_bytes: what that takes.
         peak_bytes: the most that was allocated when it ran, where the allocator tells.
+        reserved_bytes: what the allocator then held of the card, rounded up and kept for later included.
+        used_bytes: what the card then had in use in all, contexts and other programs included.
         fits: whether it ran.
         beyond_batch: the least whose weights and cache alone are more than the memory.
         beyond_fails: whether it found no room.
@@ -46,6 +48,8 @@ class MeasuredCapacity:
     predicted_batch: int
     predicted_bytes: int
     peak_bytes: int | None
+    reserved_bytes: int | None
+    used_bytes: int | None
     fits: bool
     beyond_batch: int
     beyond_fails: bool
@@ -70,7 +74,9 @@ def measured_capacity(
     beyond = int((free_bytes - weights) // each) + 1
     decoder.device.peak_bytes(reset=True)
     fits = predicted > 0 and _runs(decoder, predicted, context)
-    peak = decoder.device.peak_bytes()
+    peak, reserved, used = (
+        decoder.device.peak_bytes(), decoder.device.reserved_bytes(), decoder.device.used_bytes()
+    )  # fmt: skip
     decoder.device.release()
     return MeasuredCapacity(
         model=model.name,
@@ -80,6 +86,8 @@ def measured_capacity(
         predicted_batch=predicted,
         predicted_bytes=run_bytes(model, formats, batch=predicted, context=context),
         peak_bytes=peak,
+        reserved_bytes=reserved,
+        used_bytes=used,
         fits=fits,
         beyond_batch=beyond,
         beyond_fails=not (tries_beyond and _holds(decoder, beyond, context)),

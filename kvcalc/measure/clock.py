@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvcalc.measure.library import Device
 
-__all__ = ["Stopped", "Timing", "back_to_back_s", "in_turn", "recorded", "wall_s"]
+__all__ = ["Stopped", "Timing", "back_to_back_s", "in_turn", "recorded", "side_stream", "wall_s"]
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ def recorded(
     if device.kind != "cuda":
         return call, False
     torch = require_torch()
-    side = _side_stream()
+    side = side_stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM_UPS):
@@ -190,7 +190,7 @@ def recorded(
 
 
 @cache
-def _side_stream() -> Any:
+def side_stream() -> Any:
     """The one stream of all warm-ups and captures: torch keeps a workspace of cuBLAS for every stream there is."""
     return require_torch().cuda.Stream()
 

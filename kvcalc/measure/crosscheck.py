@@ -25,7 +25,9 @@ from kvcalc.measure.verdicts import (
     growth,
     loop_row,
     step_row,
+    variant_checks,
 )
+from kvcalc.measure.workspaces import taken_workspaces, workspace_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +43,8 @@ __all__ = ["Questions", "crosscheck_report", "whole_report"]
 
 _MAX_DRIFT = 0.15
 _NINE_TENTHS = 0.9
+# A GPU's kernels are started on one stream and recorded on another.
+_STREAMS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,7 @@ def crosscheck_report(
         UnsupportedError: a layer that the loop does not build.
         KeyboardInterrupt: before a step was measured.
     """
+    workspaces = taken_workspaces(device)
     for deployment in asked.deployments:
         check_format(deployment.formats.weights.name, device)
         check_memory(
@@ -130,6 +135,7 @@ def crosscheck_report(
     checks += [
         *byte_checks(rows),
         *bound_checks(rows, loops),
+        *variant_checks(rows),
         *(graph_checks(rows, loops) if on_gpu else ()),
         *(_speculation_checks(speculated, on_gpu=on_gpu) if speculated is not None else ()),
     ]
@@ -143,7 +149,7 @@ def crosscheck_report(
         speculation=speculated,
         loops=loops,
         interrupted=found.interrupted,
-        notes=_notes(found, probes),
+        notes=(*_notes(found, probes), *_workspace_note(device, workspaces)),
     )
 
 
@@ -270,6 +276,13 @@ def _time_steps(
                 measured(loop_row(timed, asked.hardware))
         else:
             found.beside.append(timed)
+
+
+def _workspace_note(device: Device, taken: int | None) -> tuple[str, ...]:
+    if not taken:  # on a CPU; or taken by an earlier measurement of this process
+        return ()
+    rule = bytes_text(_STREAMS * workspace_bytes(device.architecture))
+    return (f"cuBLAS holds {bytes_text(taken)} as its workspaces, {rule} by torch's rule: in no step's peak",)
 
 
 def _notes(found: _Measured, probes: Sequence[Probe]) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ _IDLE_LOAD = 0.25
 # The first generation of GPUs, by the major number of its compute capability, that multiplies bf16.
 _BF16_MAJOR = 8
 _CONTAINER_USE = Path("/sys/fs/cgroup/memory.current")
+_REQUESTED = "requested_bytes.all.current"
 
 
 def require_torch() -> Any:
@@ -160,10 +161,13 @@ class Device:
             require_torch().cuda.synchronize()
 
     def requested_bytes(self) -> int | None:
-        """Bytes that torch's allocator was asked for and still holds, before it rounds them up; none on a CPU."""
+        """Bytes that torch's allocator was asked for and still holds, before it rounds them up.
+
+        None on a CPU, and where another allocator than torch's own was chosen, which does not tell.
+        """
         if self.kind != "cuda":
             return None
-        requested: int = require_torch().cuda.memory_stats()["requested_bytes.all.current"]
+        requested: int | None = require_torch().cuda.memory_stats().get(_REQUESTED)
         return requested
 
     def peak_bytes(self, *, reset: bool = False) -> int | None:
@@ -175,6 +179,20 @@ class Device:
         if reset:
             cuda.reset_peak_memory_stats()
         return peak
+
+    def reserved_bytes(self) -> int | None:
+        """Bytes that torch's allocator holds of the device, in use or kept for later; none on a CPU."""
+        if self.kind != "cuda":
+            return None
+        reserved: int = require_torch().cuda.memory_reserved()
+        return reserved
+
+    def used_bytes(self) -> int | None:
+        """Bytes of the device that are in use, by whatever program; none on a CPU."""
+        if self.kind != "cuda":
+            return None
+        free, total = require_torch().cuda.mem_get_info()
+        return int(total - free)
 
     def release(self) -> None:
         """Give cached memory back."""

@@ -22,12 +22,13 @@ from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.kernels import attend
 from kvcalc.measure.library import WIDEST, check_format, torch_dtype
 from kvcalc.measure.probes import Case, Plan, Probe
-from kvcalc.measure.scale import all_in
+from kvcalc.measure.scale import all_in, in_groups
 from kvcalc.measure.weights import WeightMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from kvcalc.cost.attention import AttentionWork
     from kvcalc.measure.library import Device
 
 __all__ = ["fp8_probes", "probe_all", "reading"]
@@ -36,6 +37,8 @@ _STREAM_BYTES = {"cpu": 512 * MIB, "cuda": 4 * GIB}
 _ROTATED_BYTES = {"cpu": 128 * MIB, "cuda": 4 * GIB}
 # No working set takes more than this share of what is free on a small card.
 _WORKING_SHARE = 1 / 8
+# Sets of caches that are read in turn take no more than this share together.
+_CACHES_SHARE = 1 / 2
 _SMALL_SETS = tuple(MIB * 4**power for power in range(5))
 _SQUARE = {"cpu": 2048, "cuda": 16384}
 _MIN_SQUARE, _LONG_S = 256, 2.0
@@ -92,7 +95,8 @@ def probe_all(device: Device, plan: Plan, *, progress: Callable[[str], None]) ->
                 yield from _timed(_matrices(device, name, inputs, outputs), device, plan.rounds)
             progress(f"attention in {name}")
             for heads in _HEADS[device.kind]:
-                yield from _timed(_attentions(device, name, heads), device, plan.rounds)
+                for group in _cache_groups(device, name, heads):
+                    yield from _timed(_attentions(device, name, heads, group), device, plan.rounds)
             progress(f"calls and layers in {name}")
             yield from _timed([_call(device, name), _attention_call(device, name)], device, plan.stream_rounds)
             yield from _layers(device, name, plan.stream_rounds)
@@ -244,18 +248,32 @@ def fp8_probes(device: Device, rounds: int, *, square: int | None = None) -> Ite
         yield from _timed([case(batch) for batch in batches], device, rounds)
 
 
-def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[Case]:
+def _attention_work(name: str, shape: tuple[int, int, int], batch: int, context: int) -> AttentionWork:
+    heads, kv_heads, width = shape
+    mixer = Full(heads=heads, kv_heads=kv_heads, head_dim=width)
+    return mixer_work(mixer, decode_step(batch=batch, context=context), all_in(name))
+
+
+def _cache_groups(device: Device, name: str, shape: tuple[int, int, int]) -> Iterator[list[tuple[int, int]]]:
+    """Yield caches to read, in groups whose sets find room together; without what a small card cannot hold."""
+    large, room = _large(_ROTATED_BYTES, device), int(_CACHES_SHARE * device.free_bytes())
+
+    def held(cell: tuple[int, int]) -> int:
+        one = int(_attention_work(name, shape, *cell).read_bytes)
+        return one * ceil_div(large, one)
+
+    yield from in_groups([cell for cell in _CACHES[device.kind] if held(cell) <= room], held, room)
+
+
+def _attentions(device: Device, name: str, shape: tuple[int, int, int], cells: Sequence[tuple[int, int]]) -> list[Case]:
     heads, kv_heads, width = shape
     make = WeightMaker(torch_dtype(name), device)
+    large = _large(_ROTATED_BYTES, device)
 
     def case(batch: int, context: int) -> Case:
-        work = mixer_work(
-            Full(heads=heads, kv_heads=kv_heads, head_dim=width),
-            decode_step(batch=batch, context=context),
-            all_in(name),
-        )
+        work = _attention_work(name, shape, batch, context)
         op = OpCost(name="attention", part="cache", unit=name, flop=work.flop, kv_read_bytes=work.read_bytes)
-        count = ceil_div(_large(_ROTATED_BYTES, device), int(work.read_bytes))
+        count = ceil_div(large, int(work.read_bytes))
         caches = make.tensor(2, count, batch, kv_heads, context, width, scale=1.0)
         queries = make.tensor(batch, heads, 1, width, scale=1.0)
         pairs = list(zip(*caches, strict=True))
@@ -270,7 +288,7 @@ def _attentions(device: Device, name: str, shape: tuple[int, int, int]) -> list[
             probe=made, call=lambda: [attend(queries, *pair, scale=scale) for pair in pairs], times=count, keep=[caches]
         )
 
-    return [case(batch, context) for batch, context in _CACHES[device.kind]]
+    return [case(batch, context) for batch, context in cells]
 
 
 def _call(device: Device, name: str) -> Case:

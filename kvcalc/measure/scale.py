@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS
@@ -15,11 +15,13 @@ from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import head_matrix, weight_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kvcalc.core.model import Block, Mixer, Mlp, ModelProfile
 
-__all__ = ["all_in", "check_memory", "fit_layers", "one_of_each", "run_bytes", "with_layers"]
+__all__ = ["all_in", "check_memory", "fit_layers", "in_groups", "one_of_each", "run_bytes", "with_layers"]
+
+_Cell = TypeVar("_Cell")
 
 # What the loop keeps beside weights and cache: hidden states, scores, torch's own.
 _BESIDE = 0.03
@@ -114,6 +116,25 @@ def _most_layers(model: ModelProfile, fits: Callable[[ModelProfile], bool]) -> i
         middle = (low + high) // 2
         low, high = (middle, high) if fits(with_layers(model, middle)) else (low, middle)
     return low
+
+
+def in_groups(cells: Sequence[_Cell], size_of: Callable[[_Cell], int], room: int) -> Iterator[list[_Cell]]:
+    """Yield cells in groups that find room together; one that is too large for it stands alone.
+
+    >>> list(in_groups([3, 4, 9, 1], lambda size: size, 8))
+    [[3, 4], [9], [1]]
+    """
+    group: list[_Cell] = []
+    taken = 0
+    for cell in cells:
+        size = size_of(cell)
+        if group and taken + size > room:
+            yield group
+            group, taken = [], 0
+        group.append(cell)
+        taken += size
+    if group:
+        yield group
 
 
 def all_in(name: str) -> Formats:

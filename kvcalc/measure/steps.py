@@ -12,16 +12,15 @@ import torch
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.measure.clock import Stopped, Timing, back_to_back_s, in_turn, recorded
 from kvcalc.measure.decoder import Decoder
-from kvcalc.measure.kernels import kernels_of
+from kvcalc.measure.kernels import Plain, kernels_of
 from kvcalc.measure.library import told_memory
 from kvcalc.measure.loop import LoopRun, timed_loop
-from kvcalc.measure.scale import check_memory
+from kvcalc.measure.scale import check_memory, in_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kvcalc.measure.decoder import Cache
-    from kvcalc.measure.kernels import Plain
     from kvcalc.measure.library import Device
     from kvcalc.measure.probes import Case, Probe
     from kvcalc.plan.deployment import Deployment
@@ -65,6 +64,7 @@ class Step:
         kernels: the variant of the loop's kernels.
         in_graph: whether it was replayed from a graph.
         replay_error: how far a replay's logits are from the step's own, as a share of the largest; none on a CPU.
+        variant_error: how far its logits are from those of the plain kernels, as such a share; none of the plain ones.
         back_to_back_s: time of one among many in a row; none on a CPU.
     """
 
@@ -81,6 +81,7 @@ class Step:
     kernels: str = "plain"
     in_graph: bool = False
     replay_error: float | None = None
+    variant_error: float | None = None
     back_to_back_s: float | None = None
 
 
@@ -95,6 +96,7 @@ class _Prepared:
     call: Callable[[], Any]
     in_graph: bool
     replay_error: float | None
+    variant_error: float | None
 
 
 def timed_steps(
@@ -146,7 +148,8 @@ def timed_steps(
         held = None if before is None else (device.requested_bytes() or 0) - before - decoder.make.pool_bytes
         variants = [kernels_of(variant, device) for variant in kernels]
         cells = [(batch, context) for context in contexts for batch in batches]
-        for group in _groups(deployment, cells, int(_ROOM * device.free_bytes()) // len(variants)):
+        room = int(_ROOM * device.free_bytes()) // len(variants)
+        for group in in_groups(cells, lambda cell: _cache_size(deployment, *cell), room):
             progress(f"{model.name} in {name}: {len(group) * len(variants)} steps, {rounds} rounds")
             prepared = [_prepare(decoder, *cell, variant, device, held) for cell in group for variant in variants]
             calls = [*(cell.call for cell in prepared), *(case.call for case in beside)]
@@ -179,21 +182,6 @@ def longest(contexts: Sequence[int], loops: Sequence[int]) -> int:
     return max(*contexts, min(contexts) + max(loops, default=1) - 1)
 
 
-def _groups(deployment: Deployment, cells: Sequence[tuple[int, int]], room: int) -> Iterator[list[tuple[int, int]]]:
-    """Deal out steps so that the caches of each group fit into the room together; a larger one stands alone."""
-    group: list[tuple[int, int]] = []
-    taken = 0
-    for batch, context in cells:
-        size = _cache_size(deployment, batch, context)
-        if group and taken + size > room:
-            yield group
-            group, taken = [], 0
-        group.append((batch, context))
-        taken += size
-    if group:
-        yield group
-
-
 def _cache_size(deployment: Deployment, batch: int, context: int) -> int:
     held = cache_bytes(deployment.model, context, deployment.formats)
     return batch * (held.growing + held.state)
@@ -216,6 +204,11 @@ def _prepare(
     memory, peak = None, device.peak_bytes()
     if weights is not None and before is not None and after is not None and peak is not None and start is not None:
         memory = Memory(weights=weights, cache=after - before, peak=weights + peak - start)
+    variant_error = None
+    if kernels.name != Plain.name:
+        restore()
+        plain = decoder.forward(tokens, cache, run=decoder.new_pass(tokens, cache, kernels=Plain()))
+        variant_error = _apart(eager, plain)
     call, in_graph = recorded(
         lambda: decoder.forward(tokens, cache, run=decoder.new_pass(tokens, cache, kernels=kernels)),
         device,
@@ -232,6 +225,7 @@ def _prepare(
         call=call,
         in_graph=in_graph,
         replay_error=_apart(call(), eager) if in_graph else None,
+        variant_error=variant_error,
     )
 
 
@@ -256,5 +250,6 @@ def _step(deployment: Deployment, decoder: Decoder, cell: _Prepared, timing: Tim
         kernels=cell.kernels.name,
         in_graph=cell.in_graph,
         replay_error=cell.replay_error,
+        variant_error=cell.variant_error,
         back_to_back_s=back_to_back_s(cell.call, device),
     )

@@ -37,10 +37,13 @@ __all__ = [
     "loop_row",
     "rows_along",
     "step_row",
+    "variant_checks",
 ]
 
 # Experts' results are added in any order; other kernels give the same bits.
 _ORDER_ULPS = 4
+# Fewer roundings on the way are other roundings, and each layer adds its own.
+_VARIANT_ULPS = 8
 _MANTISSA_BITS = {"bf16": 7, "fp16": 10, "fp32": 23}
 
 
@@ -79,6 +82,7 @@ def step_row(step: Step, hardware: HardwareProfile, calibration: Calibration | N
         back_to_back_s=step.back_to_back_s,
         in_graph=step.in_graph,
         replay_error=step.replay_error,
+        variant_error=step.variant_error,
         kernels=step.kernels,
         ratio=timing.low_s / timed.time.ideal_s,
         serial_ratio=timing.low_s / timed.time.serial_s,
@@ -177,6 +181,18 @@ def graph_checks(rows: Sequence[CrosscheckRow], loops: Sequence[MeasuredLoop] = 
         f"{sum(loop.identical for loop in loops)} of {len(loops)} runs of tokens alike",
     )
     return [replayed, same]
+
+
+def variant_checks(rows: Sequence[CrosscheckRow]) -> list[LoopCheck]:
+    """Whether every variant's steps give the logits of the plain kernels, in the format that was measured."""
+    errors = [(row, row.variant_error) for row in rows if row.variant_error is not None]
+    if not errors:
+        return []
+    unlike = [row for row, error in errors if error > _VARIANT_ULPS * 2.0 ** -_MANTISSA_BITS[row.format]]
+    detail = f"logits within {max(error for _, error in errors):.1e} of their largest"
+    if unlike:
+        detail += f"; {unlike[0].model} in {unlike[0].format} with {unlike[0].kernels} kernels"
+    return [LoopCheck(name="kernels: every variant gives the plain step", passed=not unlike, detail=detail)]
 
 
 def _rounding(name: str) -> float:

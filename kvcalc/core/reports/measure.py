@@ -141,6 +141,7 @@ class CrosscheckRow:
         back_to_back_s: of one among many in a row, where a GPU ran them.
         in_graph: whether it was replayed from a graph.
         replay_error: how far a replay's logits are from the step's own, as a share of the largest; none without one.
+        variant_error: how far its logits are from those of the plain kernels, as such a share; none of the plain ones.
         kernels: the variant of the loop's kernels.
         ratio: measured over bound.
         serial_ratio: measured over serial.
@@ -178,6 +179,7 @@ class CrosscheckRow:
     kernels: str = "plain"
     in_graph: bool = False
     replay_error: float | None = None
+    variant_error: float | None = None
     back_to_back_s: float | None = None
     allocator_weight_bytes: int | None = None
     run_bytes: int | None = None

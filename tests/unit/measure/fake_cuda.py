@@ -4,7 +4,8 @@ Graphs are recorded as the operations that ran, and replayed into the same tenso
 
 - what waits for the host, or copies from its pageable memory, is refused in a capture and under the debug mode "error";
 - a capture computes nothing: what it moved on is put back, its results are no numbers before the first replay;
-- the allocator knows what it was asked for, the most it handed out, and when it is full.
+- the allocator knows what it was asked for, the most it handed out, and when it is full;
+- a stream's first product takes a workspace that is kept, which no capture may be the first to do.
 
 It shows control flow, stale inputs, host waits, bytes and the number of kernels. It cannot show kernels, streams or speed.
 """
@@ -25,6 +26,9 @@ WAITS = {
     "item", "tolist", "cpu", "numpy", "nonzero", "unique", "__bool__", "__int__", "__float__", "__index__", "equal",
     "masked_select", "tensor", "as_tensor",
 }  # fmt: skip
+# A stream's workspaces, of cuBLAS and cuBLASLt, on sm_90.
+WORKSPACE = 33 * 2**20
+PRODUCTS = ("linear", "matmul", "einsum", "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "_grouped_mm", "_scaled_mm")
 WAITING_OPS = ("_local_scalar_dense", "nonzero", "_unique2", "masked_select", "is_nonzero", "equal")
 
 
@@ -73,6 +77,8 @@ class Operations(TorchDispatchMode):
         name = str(function).removeprefix("aten.")
         if name.startswith(WAITING_OPS):
             self.gpu.wait(name)
+        if name.partition(".")[0] in PRODUCTS:
+            self.gpu.multiply()
         given = tensors_in(args) + tensors_in(tuple(kwargs.values()))
         self.gpu.keep(given)
         result = function(*args, **kwargs)
@@ -158,6 +164,8 @@ class FakeCuda:
         self.capturing, self.debug = None, 0
         self.graphs, self.events, self.streams = [], [], []
         self.replays = self.reads = 0
+        self.stream = Stream()
+        self.workspaces = set()
 
     def wait(self, name):
         self.reads += name in {"tolist", "item", "cpu", "__int__", "__bool__"}
@@ -165,6 +173,22 @@ class FakeCuda:
             raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing ({name})")
         if self.debug == "error":
             raise RuntimeError(f"called a synchronizing CUDA operation ({name})")
+
+    def multiply(self):
+        if self.stream in self.workspaces:
+            return
+        assert self.capturing is None, "a graph's memory would hold the workspace"
+        self.workspaces.add(self.stream)
+        self.allocator.requested += WORKSPACE
+        self.allocator.peak = max(self.allocator.peak, self.allocator.requested)
+
+    @contextlib.contextmanager
+    def on(self, stream):
+        before, self.stream = self.stream, stream
+        try:
+            yield
+        finally:
+            self.stream = before
 
     def check_room(self, args, name):
         if name not in {"empty", "zeros", "ones"}:
@@ -191,12 +215,13 @@ class FakeCuda:
         self.capturing.tape.append((name, run, result, kernel))
 
     @contextlib.contextmanager
-    def capture(self, graph, **_):
+    def capture(self, graph, stream):
         assert self.capturing is None
         self.before, self.made = {}, {}
         self.capturing = graph
         try:
-            yield
+            with self.on(stream):
+                yield
         finally:
             self.capturing = None
         self.graphs.append(graph)
@@ -234,7 +259,8 @@ class FakeCuda:
             "get_device_capability": lambda *_: self.capability,
             "synchronize": lambda *_: self.wait("synchronize"),
             "empty_cache": lambda: None,
-            "mem_get_info": lambda *_: (self.free - self.allocator.requested, self.properties.total_memory),
+            "mem_get_info": lambda *_: (max(0, self.free - self.allocator.requested), self.properties.total_memory),
+            "memory_reserved": lambda *_: self.allocator.requested,
             "memory_stats": lambda *_: {"requested_bytes.all.current": self.allocator.requested},
             "max_memory_allocated": lambda *_: self.allocator.peak,
             "reset_peak_memory_stats": lambda *_: setattr(self.allocator, "peak", self.allocator.requested),
@@ -244,8 +270,8 @@ class FakeCuda:
             "Event": lambda **_: Event(self),
             "CUDAGraph": lambda: Graph(self),
             "graph": self.capture,
-            "current_stream": lambda *_: Stream(),
-            "stream": lambda _: contextlib.nullcontext(),
+            "current_stream": lambda *_: self.stream,
+            "stream": self.on,
             "_sleep": lambda _: self.events.append("wait") or next(ignored),
         }
         for name, replacement in replacements.items():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kvcalc.core.errors import InputError
-from kvcalc.measure import clock, machine, speculation
+from kvcalc.measure import clock, kernels, machine, speculation
 from kvcalc.measure.bench import bench_report
 from kvcalc.measure.clock import back_to_back_s, in_turn, recorded
 from kvcalc.measure.correctness import check_loop
@@ -18,9 +18,10 @@ from kvcalc.measure.decoder import Decoder, decode_n_tokens, prefill
 from kvcalc.measure.library import find_device
 from kvcalc.measure.loop import Loop, on_device
 from kvcalc.measure.probes import Plan
+from kvcalc.measure.workspaces import taken_workspaces, workspace_bytes
 from kvcalc.plan.deployment import deploy
 
-from .fake_cuda import GIB, FakeCuda
+from .fake_cuda import GIB, WORKSPACE, FakeCuda
 from .models import MODELS, model_of
 from .test_crosscheck import FAST, HALF, failed
 
@@ -33,7 +34,7 @@ def gpu_of(monkeypatch):
     installed = []
 
     def install(**properties):
-        clock._side_stream.cache_clear()  # noqa: SLF001  a stream of another GPU
+        clock.side_stream.cache_clear()  # a stream of another GPU
         gpu = FakeCuda(**properties)
         entered = gpu.installed(monkeypatch)
         entered.__enter__()
@@ -43,7 +44,7 @@ def gpu_of(monkeypatch):
     yield install
     for entered in reversed(installed):
         entered.__exit__(None, None, None)
-    clock._side_stream.cache_clear()  # noqa: SLF001
+    clock.side_stream.cache_clear()
 
 
 def asked(*models, weights="bf16", batches=(2,), contexts=(8,), **more):
@@ -77,10 +78,50 @@ def test_experts_that_wait_for_the_host_are_not_captured_and_that_fails(gpu_of):
     assert not report.rows[0].in_graph
 
 
-def test_experts_are_not_grouped_where_there_is_no_kernel(gpu_of):
-    _, device = gpu_of(capability=(12, 0), name="NVIDIA GeForce RTX 5090")
+@pytest.mark.parametrize(
+    ("capability", "grouped"), [((8, 9), False), ((9, 0), True), ((10, 0), True), ((12, 0), False), ((12, 1), False)]
+)
+def test_experts_are_grouped_where_there_is_a_kernel(capability, grouped, gpu_of):
+    """No consumer card has one: neither sm_120 (RTX 50) nor sm_121 (DGX Spark)."""
+    _, device = gpu_of(capability=capability)
     report = crosschecked(device, MODELS["experts"], check=False)
-    assert failed(report) == ["graphs: every step was replayed from one"]
+    assert failed(report) == ([] if grouped else ["graphs: every step was replayed from one"])
+
+
+def test_workspaces_are_those_of_torchs_rule_and_taken_once(gpu_of):
+    _, device = gpu_of()
+    assert taken_workspaces(device) == 2 * WORKSPACE == 2 * workspace_bytes("sm_90", {})
+    assert taken_workspaces(device) == 0
+    assert taken_workspaces(find_device("cpu")) is None
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_workspaces_are_in_no_steps_peak(taken, gpu_of, monkeypatch):
+    """The first product of a stream takes one: had steps come first, the peak of the smallest would be theirs."""
+    _, device = gpu_of()
+    if not taken:
+        monkeypatch.setattr("kvcalc.measure.crosscheck.taken_workspaces", lambda _: None)
+    report = crosschecked(device, MODELS["GQA"], check=False)
+    note = "cuBLAS holds 66.00 MiB as its workspaces, 66.00 MiB by torch's rule: in no step's peak"
+    assert (note in report.notes) == taken
+    assert (report.rows[0].peak_bytes < WORKSPACE) == taken
+
+
+def test_an_allocator_that_does_not_tell_is_not_asked(gpu_of, monkeypatch):
+    _, device = gpu_of()
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda *_: {})
+    report = crosschecked(device, MODELS["GQA"], check=False)
+    assert failed(report) == []
+    assert report.rows[0].peak_bytes is None
+
+
+def test_a_variant_that_computes_something_else_fails(gpu_of, monkeypatch):
+    _, device = gpu_of()
+    assert failed(crosschecked(device, MODELS["GQA"], kernels=("plain", "sdpa"), check=False)) == []
+    right = kernels._flash  # noqa: SLF001
+    monkeypatch.setattr(kernels, "_flash", lambda *given, causal: 2 * right(*given, causal=causal))
+    report = crosschecked(device, MODELS["GQA"], kernels=("plain", "sdpa"), check=False)
+    assert failed(report) == ["kernels: every variant gives the plain step"]
 
 
 def test_grouped_experts_are_checked_against_experts_one_by_one(gpu_of, monkeypatch):
@@ -166,12 +207,13 @@ SMALL = {"_MATRICES": ((64, 128),), "_BATCHES": (1, 8), "_HEADS": ((4, 2, 16),),
 def small(monkeypatch):
     for name, value in SMALL.items():
         monkeypatch.setattr(machine, name, {"cuda": value})
+    monkeypatch.setattr(machine, "_ROTATED_BYTES", {"cuda": 2**18})
     monkeypatch.setattr(machine, "_SMALL_SETS", (2**13, 2**14))
 
 
 @pytest.mark.usefixtures("small")
 def test_a_bench_runs_on_a_gpu_and_takes_what_a_small_card_has(gpu_of):
-    gpu, device = gpu_of(free=128 * 2**20, memory=8 * GIB)
+    gpu, device = gpu_of(free=256 * 2**20, memory=8 * GIB)
     report = bench_report(device, Plan(formats=("bf16",), stream_rounds=2, rounds=1), progress=lambda _: None)
     assert {row.kind for row in report.rows} >= {"read", "matrix", "attention", "layer"}
     assert max(row.working_set_bytes for row in report.rows) <= 2 * gpu.free / 8
@@ -182,6 +224,21 @@ def test_a_bench_runs_on_a_gpu_and_takes_what_a_small_card_has(gpu_of):
 def test_working_sets_fit_the_card_and_not_its_cache(free, stream, gpu_of):
     _, device = gpu_of(free=free, l2=60 * 2**20)
     assert machine._large(machine._STREAM_BYTES, device) == stream  # noqa: SLF001  its own test
+
+
+def test_caches_of_a_bench_fit_a_small_card_together(gpu_of):
+    """On 8 GiB those of 2 GiB come one after another, on an H200 all at once; what a card cannot hold is left out."""
+    groups = []
+    for free in (139 * GIB, 7 * GIB, 3 * GIB):
+        _, device = gpu_of(free=free, l2=32 * 2**20)
+        found = list(machine._cache_groups(device, "bf16", (32, 8, 128)))  # noqa: SLF001  its own test
+        sizes = [
+            sum(max(machine._large(machine._ROTATED_BYTES, device), batch * context * 4096) for batch, context in group)  # noqa: SLF001
+            for group in found
+        ]
+        assert all(size <= free / 2 for size in sizes)
+        groups.append([len(group) for group in found])
+    assert groups == [[5], [3, 2], [3, 1]]
 
 
 def test_no_bench_refuses_a_card_of_8_gib(gpu_of, monkeypatch):

@@ -10,6 +10,7 @@ from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.library import find_device
 from kvcalc.measure.prompts import measured_prefill
 from kvcalc.measure.scale import run_bytes
+from kvcalc.measure.workspaces import taken_workspaces
 from kvcalc.plan.deployment import deploy
 
 from .models import MODELS
@@ -30,6 +31,15 @@ def test_a_prefill_beside_its_bound(kernels):
     assert (found.kernels, found.layers, len(found.samples_s)) == (kernels, 2, 2)
     assert found.ratio == pytest.approx(found.measured_s / found.bound_s)
     assert found.ratio > 1
+    assert not found.in_graph
+
+
+def test_a_prompt_is_replayed_on_a_gpu(gpu_of):  # noqa: F811
+    gpu, device = gpu_of()
+    decoder = Decoder(MODELS["GQA"], weights="bf16", device=device, kernels="sdpa")
+    found = measured_prefill(deployed(MODELS["GQA"], "bf16"), decoder, FAST, batch=2, prompt=40, rounds=2)
+    assert found.in_graph
+    assert len(gpu.graphs) == 1
 
 
 @pytest.mark.parametrize("model", [MODELS["GQA"], MODELS["MLA"]], ids=["GQA", "MLA"])
@@ -43,8 +53,9 @@ def test_flash_attention_takes_a_prompt_as_the_mask_does(model):
 
 
 def test_the_largest_batch_is_predicted_and_tried(gpu_of):  # noqa: F811
-    free = 80 * 2**20
-    _, device = gpu_of(free=free)
+    _, device = gpu_of(free=160 * 2**20)
+    taken_workspaces(device)
+    free = device.free_bytes()
     deployment = deployed(MODELS["GQA"], "bf16")
     decoder = Decoder(MODELS["GQA"], weights="bf16", device=device)
     found = measured_capacity(deployment, decoder, context=64, free_bytes=free)
@@ -55,6 +66,7 @@ def test_the_largest_batch_is_predicted_and_tried(gpu_of):  # noqa: F811
     assert needs[0] <= free < needs[1]
     held = cache_bytes(model, 64, formats)
     assert weight_bytes(model, formats) + found.beyond_batch * held.growing > free
+    assert found.used_bytes >= found.reserved_bytes >= 66 * 2**20  # of which two streams' workspaces
     assert found.peak_bytes > found.predicted_batch * held.growing
 
 
