@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from kvcalc import api
 from kvcalc.core.errors import KvcalcError
 from kvcalc.core.units import parse_bytes
+from kvcalc.core.workload import decode_step
+from kvcalc.measure.scale import with_layers
 from kvcalc.plan.deployment import deploy
+from kvcalc.plan.steps import timed_step
 
 if TYPE_CHECKING:
     import argparse
@@ -77,6 +80,19 @@ class Run:
     def hardware(self) -> HardwareProfile:
         """Ceilings: those given, or those that the first part reached."""
         return api.load_hardware(self.asked.gpu) if self.asked.gpu else pickle.loads(self.reached.read_bytes())[0]  # noqa: S301  written here
+
+    def beside_read(self, row: Any) -> dict[str, Any]:
+        """A step's row with its bound on the bandwidth that the first part read, where there was one."""
+        if not self.reached.exists():
+            return asdict(row)
+        read = pickle.loads(self.reached.read_bytes())[0].memory_bandwidth_bytes_per_s  # noqa: S301  written here
+        model = with_layers(api.load_model(row.model), row.layers)
+        hardware = replace(self.hardware(), memory_bandwidth_bytes_per_s=read)
+        deployment = replace(
+            deploy(model, weights=row.format, kv=row.format, activations=row.format), hardware=hardware
+        )
+        bound = timed_step(deployment, decode_step(batch=row.batch, context=row.context)).time.ideal_s
+        return asdict(row) | {"read_bound_s": bound}
 
     def calibration(self) -> Any:
         """The calibration that the first part fitted, where it did."""
@@ -146,7 +162,7 @@ def crosschecked(
         gpu=hardware, calibration=None if own or not bounded else run.calibration(), draft=draft, gamma=gamma,
         rounds=2 if run.rehearse else rounds or run.rounds, check=check, kernels=names,
         loop_tokens=run.cut("loop", loops), progress=run.say,
-        measured=lambda row: run.write("loop" if hasattr(row, "tokens") else "step", row),
+        measured=lambda row: run.write("loop", row) if hasattr(row, "tokens") else run.write("step", run.beside_read(row)),
     )  # fmt: skip
     if own:
         for row in report.rows:
@@ -187,7 +203,6 @@ def engine(run: Run, *, name: str, model: str, weights: str) -> bool:
 def decoder_of(run: Run, model: str, kernels: str, *, pack: bool = True) -> tuple[Any, Any]:
     """A deployment in bf16, and its decoder."""
     from kvcalc.measure.decoder import Decoder
-    from kvcalc.measure.scale import with_layers
 
     profile = api.load_model(model)
     cut = with_layers(profile, run.layers or profile.layers)
@@ -213,7 +228,9 @@ def capacity(run: Run, *, model: str, context: int) -> bool:
     """The largest batch that fits, predicted and tried."""
     from kvcalc.measure.capacity import measured_capacity
     from kvcalc.measure.scale import run_bytes
+    from kvcalc.measure.workspaces import taken_workspaces
 
+    taken_workspaces(api_device(run))
     free = api_device(run).free_bytes()
     deployment, decoder = decoder_of(run, model, "fused")
     (context,) = run.cut("context", (context,))

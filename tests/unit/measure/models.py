@@ -1,5 +1,7 @@
 """Small models of each kind of layer that the decoder builds."""
 
+from dataclasses import replace
+
 from kvcalc.core.model import (
     Block,
     Chunked,
@@ -15,6 +17,7 @@ from kvcalc.core.model import (
     Table,
 )
 from kvcalc.measure.library import Device, find_device
+from kvcalc.measure.vectors import vector_layout
 
 HIDDEN = 64
 MLP = Gated(width=96)
@@ -124,3 +127,37 @@ def small_device(free):
 
     found = find_device("cpu")
     return Small(**{name: getattr(found, name) for name in Device.__dataclass_fields__})
+
+
+def shrunk(model):
+    """A real model with its kinds of layer, their grouping and their order, in the sizes of the small ones."""
+    rows = VOCABULARY
+    return replace(
+        model,
+        hidden_size=HIDDEN,
+        blocks=tuple(_shrunk_block(each, model.hidden_size) for each in model.blocks),
+        embeddings=tuple(replace(table, rows=rows, width=HIDDEN) for table in model.embeddings),
+        head=replace(model.head, rows=rows),
+        vector_parameters=model.vector_parameters * HIDDEN // model.hidden_size,
+        held_weight_bytes=None,
+    )
+
+
+def _shrunk_block(layer, hidden):
+    (mixer,), mlp = layer.mixers, layer.mlp
+    widths = {hidden: HIDDEN}
+    if isinstance(mixer, Latent):
+        widths[mixer.kv_lora_rank] = 24
+        mixer = replace(mixer, heads=4, kv_lora_rank=24, rope_dim=8, nope_dim=16, value_head_dim=12)
+    else:
+        widths[mixer.head_dim] = 16
+        mixer = replace(mixer, heads=2 * mixer.heads // mixer.kv_heads, kv_heads=2, head_dim=16)
+    if isinstance(mlp, Mixture):
+        chosen = min(3, mlp.experts_per_token)
+        mlp = replace(mlp, experts=8, experts_per_token=chosen, width=48, shared_width=32 if mlp.shared_width else 0)
+    else:
+        mlp = replace(mlp, width=96)
+    vectors = vector_layout(layer, hidden, centred=False)
+    return replace(
+        layer, mixers=(mixer,), mlp=mlp, vector_parameters=sum(widths[length] for length in vectors.values())
+    )

@@ -174,19 +174,18 @@ def test_the_page_is_a_page_and_says_what_is_not_met():
     step = {
         "kind": "step", "part": "llama-8b", "model": "m", "format": "bf16", "kernels": "fused", "batch": 1,
         "context": 1024, "measured_s": 0.010, "least_s": 0.010, "ratio": 1.25, "bound_s": 0.008,
-        "estimate_error": None, "cause": "",
+        "read_bound_s": 0.0087, "estimate_error": None, "cause": "",
     }  # fmt: skip
     check = {"kind": "check", "part": "llama-8b", "name": "cache: x", "passed": False, "detail": "1 B"}
     ceilings = {"kind": "ceilings", "part": "ceilings", "memory_bandwidth_bytes_per_s": 4.4e12, "peak_flop_per_s": {}}
-    report = {"kind": "report", "part": "llama-8b", "bandwidth": 4.8e12}
-    page = verdicts.summary([check, *[step] * 100, ceilings, report])
+    page = verdicts.summary([check, *[step] * 100, ceilings])
     assert len(page) == 80
     assert page[0] == "FAILED llama-8b: cache: x: 1 B"
     assert "1.15 on what was read" in page[1]
     assert [line.partition(":")[0] for line in page[-3:]] == ["NOT MET", "not measured", "met"]
     assert "0.87" in page[-1]
     faster = step | {"least_s": 0.0085}
-    page = verdicts.summary([faster, ceilings, report, check | {"name": "bound: y", "passed": True}])
+    page = verdicts.summary([faster, ceilings, check | {"name": "bound: y", "passed": True}])
     assert page[-2].startswith("NOT MET: bound")
 
 
