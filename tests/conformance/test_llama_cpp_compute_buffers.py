@@ -1,7 +1,7 @@
 """Compute buffers of each device and the host, held against what llama.cpp itself reserves.
 
 The cases are those of `test_llama_cpp_devices.py`: the third figure of each device and of the host. `llama_cpp_compute.json`
-holds five cases each of 20 further models, of architectures that are not among these: options, GiB of each device, and compute
+holds five cases each of 22 further models, of architectures that are not among these: options, GiB of each device, and compute
 buffers of each device and last of the host, computed in the same way on headers that were written by hand for Q4_K_M files.
 `llama_cpp_compute_settings.json` holds settings that those lack, of catalogue models: options, the most outputs where they were
 asked for, GiB and buffers likewise. `-kvu` and the outputs were set in the tool's context; with `--no-repack` matrices of the

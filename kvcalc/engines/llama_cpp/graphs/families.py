@@ -189,6 +189,7 @@ _BY_NAME: dict[str, Family] = {
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3": replace(_GEMMA2, head_norm="rms_norm", soft_cap=False, logits=()),
+    "gemma3n": Family(embedding_scale="behind", logits=_CAPPED),
     "gemma4": Family(embedding_scale="behind", late_outputs=True, logits=_CAPPED),
     "gpt_oss": Family(
         qkv_bias=True, out_bias=True, sinks=True, late_outputs=True, kept_residual=True,

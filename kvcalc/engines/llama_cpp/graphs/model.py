@@ -14,6 +14,7 @@ from kvcalc.engines.llama_cpp.architectures import architecture_key
 from kvcalc.engines.llama_cpp.graphs.context import Context
 from kvcalc.engines.llama_cpp.graphs.families import DEEPSEEK_V2, DEEPSEEK_V3, FAMILIES, Family
 from kvcalc.engines.llama_cpp.graphs.gemma import gemma4_layer, per_layer_inputs
+from kvcalc.engines.llama_cpp.graphs.gemma3n import SPARSE_LAYERS, gemma3n_layer, joined_streams, split_streams
 from kvcalc.engines.llama_cpp.graphs.latent import latent
 from kvcalc.engines.llama_cpp.graphs.layers import attend, deepstacked, layer, mixture_of, mlp, picked
 from kvcalc.engines.llama_cpp.graphs.recurrent import Recurrence, gated_attention, recurrent
@@ -58,6 +59,8 @@ class Plan:
     kinds: tuple[Hashable, ...]
 
 
+# Architectures whose last layers read the caches of earlier ones.
+_SHARING = ("gemma3n", "gemma4")
 _PLAIN = (Full, Sliding, Chunked)
 # Experts from which on a DeepSeek-V2 file is one of V3.
 _V3_EXPERTS = 256
@@ -90,6 +93,7 @@ def layer_kinds(model: ModelProfile, layers: Sequence[Layer]) -> tuple[Hashable,
     for place, (block, layer_) in enumerate(zip(model.blocks, layers, strict=True)):
         number = known.setdefault(id(block), numbers[block])
         turn = place % _FOUR if family.rope == "three of four" else 0
+        turn += place < SPARSE_LAYERS and architecture_key(model.architecture) == "gemma3n"
         kinds.append((number, layer_.window, turn, min(place, family.deepstack)))
     return tuple(kinds)
 
@@ -102,7 +106,7 @@ def check_described(model: ModelProfile) -> None:
     """
     key = architecture_key(model.architecture)
     kinds = (*_PLAIN, State, Latent) if key in FAMILIES else _PLAIN
-    plain = all(isinstance(mixer, kinds) or (key == "gemma4" and isinstance(mixer, Shared)) for mixer in model.mixers)
+    plain = all(isinstance(mixer, kinds) or (key in _SHARING and isinstance(mixer, Shared)) for mixer in model.mixers)
     alone = not all(block.mixers for block in model.block_counts) and not key.startswith("nemotronh")
     if not plain or model.encoder is not None or alone:
         raise UnsupportedError(f"the compute buffers of {model.architecture[:60]} in llama.cpp are not described")
@@ -153,6 +157,8 @@ class _Builder:
         ctx, family = self.ctx, self.family
         current = self._embedded()
         self._add_inputs(current)
+        if self.key == "gemma3n":
+            current = split_streams(ctx, current)
         last = len(self.plan.layers) - 1
         for number in order:
             ctx.layer = number
@@ -162,6 +168,8 @@ class _Builder:
                 current = deepstacked(ctx, current)
         if family.kept_residual:
             current.kept = True
+        if self.key == "gemma3n":
+            current = picked(ctx, joined_streams(ctx, current))
         return self._headed(current)
 
     def _add_inputs(self, current: Tensor) -> None:
@@ -218,6 +226,10 @@ class _Builder:
             return self._latent_layer(block, mixer, current, last=last)
         if self.key == "gemma4":
             return self._gemma4_layer(block, shape, current)
+        if self.key == "gemma3n" and self.inputs is not None:
+            heads, cells = self._heads(shape), self._cells(shape)
+            source = self._source(shape)
+            return gemma3n_layer(self.ctx, block, current, shape=heads, cells=cells, source=source, inputs=self.inputs)
         return layer(
             self.ctx,
             self.family,
@@ -252,8 +264,12 @@ class _Builder:
             return shape.window is not None or "swa" not in self.caches
         return rope == "all" or (rope == "three of four" and (number + 1) % _FOUR != 0)
 
-    def _gemma4_layer(self, block: Block, shape: Layer, current: Tensor) -> Tensor:
+    def _source(self, shape: Layer) -> int:
+        """Return the layer whose keys and values are read by those without their own."""
         own = sum(layer_.stored for layer_ in self.plan.layers)
+        return own - (1 if shape.window is None else 2)
+
+    def _gemma4_layer(self, block: Block, shape: Layer, current: Tensor) -> Tensor:
         return gemma4_layer(
             self.ctx,
             block,
@@ -261,7 +277,7 @@ class _Builder:
             shape=self._heads(shape),
             cells=self._cells(shape),
             factors=self.plan.factors if shape.window is None else 0,
-            source=own - (1 if shape.window is None else 2),
+            source=self._source(shape),
             inputs=self.inputs,
         )
 

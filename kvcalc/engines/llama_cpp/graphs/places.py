@@ -11,7 +11,7 @@ from kvcalc.engines.llama_cpp.backends import CPU, is_repacked
 from kvcalc.engines.llama_cpp.graphs.repeats import find_runs
 from kvcalc.engines.llama_cpp.graphs.scheduler import Backends
 from kvcalc.engines.llama_cpp.graphs.shapes import Homes
-from kvcalc.engines.llama_cpp.graphs.tensors import F32, Type
+from kvcalc.engines.llama_cpp.graphs.tensors import F16, F32, Type
 from kvcalc.engines.llama_cpp.placement import HOST
 from kvcalc.engines.llama_cpp.weights import FIRST_LAYER_TENSORS, INPUT_TENSORS
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Places", "stored_type"]
 
 _TABLE = "token_embd"
+# Matrices that no recipe quantises, and that a model's tensors stand for together.
+_HALVES = frozenset({"altup_proj", "altup_router", "altup_unembd_proj", "laurel_l", "laurel_r", "per_layer_model_proj"})
 
 
 @lru_cache(maxsize=64)
@@ -102,9 +104,11 @@ class Places:
         return self._number(self.placement.layers[number])
 
     def weight(self, layer: int | None, name: str) -> tuple[int, Type]:
-        """Return the backend and the type of a weight; what the file does not name is in 32 bits."""
+        """Return the backend and the type of a weight; most that the tensors do not name are in 32 bits."""
         home, stored = self._found(layer, name)
-        return self._number(home), F32 if stored is None else stored_type(stored.kind)
+        if stored is None:
+            return self._number(home), F16 if name in _HALVES else F32
+        return self._number(home), stored_type(stored.kind)
 
     def repacked(self, layer: int | None, name: str) -> bool:
         """Whether a weight is on the host in the host's own layout."""
