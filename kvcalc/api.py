@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kvcalc.questions.replay import replay_steps
     from kvcalc.questions.roofline import roofline
     from kvcalc.questions.serving import Load, Serving, find_capacity, simulate_serving
-    from kvcalc.questions.shown import chart, chart_runtime, report_data
+    from kvcalc.questions.shown import chart, chart_runtime, report_data, report_sentence
     from kvcalc.questions.size import size
     from kvcalc.questions.solve import solve
     from kvcalc.questions.speculate import draft_deployment, explain_speculation, speculate, with_draft
@@ -104,6 +104,7 @@ __all__ = [
     "reconcile",
     "replay_steps",
     "report_data",
+    "report_sentence",
     "roofline",
     "served",
     "side",
@@ -162,7 +163,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.reconcile": ("reconcile",),
     "questions.replay": ("replay_steps",),
     "questions.roofline": ("roofline",),
-    "questions.shown": ("chart", "chart_runtime", "report_data"),
+    "questions.shown": ("chart", "chart_runtime", "report_data", "report_sentence"),
     "questions.serving": ("Load", "Serving", "find_capacity", "simulate_serving"),
     "questions.size": ("size",),
     "questions.solve": ("solve",),

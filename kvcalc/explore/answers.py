@@ -115,6 +115,9 @@ def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = Non
     except KvcalcError as error:
         raise FieldError(error, error.parameter if error.parameter in question.fields else "") from error
     data = api.report_data(found.report, explained=explained)
+    data.setdefault("answer", api.report_sentence(found.report))
+    if "command" in data:
+        data["engine_command"] = data["command"]
     data["command"] = question.command_line(values, pasted=config is not None)
     data["charts"] = {view or "main": chart for view in question.views if (chart := _chart(found.report, view))}
     return data

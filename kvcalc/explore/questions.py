@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcalc import api
 from kvcalc.core.errors import InputError, UnknownNameError, about
+from kvcalc.core.readers import names_each
 from kvcalc.explore.fields import Values
 from kvcalc.questions import QUESTIONS as DECLARED
 from kvcalc.questions import question
 from kvcalc.questions.declared import Answer
+from kvcalc.questions.machines import host_bandwidth_of, is_amount
 from kvcalc.questions.simulate import LoadOptions
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ __all__ = ["QUESTIONS", "Question", "asked_question", "looked_up", "page_params"
 _MAX_ROWS = 64
 _MAX_SIMULATED_S = 9.0
 _DEFAULT_CONFIG = "config.json"
+# Parameters that may list cards.
+_LISTS = ("devices", "gpu")
 _LOOKED_UP: dict[str, Callable[[str], Any]] = {
     "model": api.catalogue_model,
     "gpu": api.catalogue_hardware,
@@ -90,6 +94,21 @@ def looked_up(load: Callable[[str], Any], name: str) -> Any:
         raise UnknownNameError(error.what, hint=error.hint.replace("; a profile file works too", "")) from error
 
 
+def _named(name: str, what: str) -> str:
+    """Return the name of a card of the catalogue, or a memory where devices are named; nothing else is opened.
+
+    Raises:
+        InputError: this machine, which is no page's to ask about.
+        UnknownNameError: no such card.
+    """
+    if what == "device" and name.strip().lower() == "this":
+        raise InputError("a page names its devices", hint="kvcalc devices lists this machine's")
+    if what == "device" and (is_amount(name) or name.strip().lower() == "cpu"):
+        return name
+    looked_up(api.catalogue_hardware, name.strip())
+    return name
+
+
 def page_params(kind: type[Declared]) -> dict[str, str]:
     """Return the fields that a page may ask a declared question with, and the parameter that each sets."""
     return {each.name: name for name, each in kind.params.items() if each.on_page and not each.is_argument}
@@ -108,8 +127,15 @@ def asked_question(kind: type[Asked], texts: Mapping[str, Any], pasted: ModelPro
     """
     names = page_params(kind)
     given = {names[name]: text for name, text in texts.items() if name in names}
+    for name in _LISTS:
+        if name in given and kind.params[name].read is names_each:
+            with about(kind.params[name].name):
+                given[name] = tuple(_named(each, kind.params[name].name) for each in names_each(given[name], name))
+    if "host" in given and host_bandwidth_of(str(given["host"])) is None:
+        with about("host"):
+            looked_up(api.catalogue_hardware, str(given["host"]).strip())
     for name, load in _LOOKED_UP.items():
-        if name in given:
+        if isinstance(given.get(name), str):
             with about(name):
                 given[name] = looked_up(load, str(given[name]).strip())
     if pasted is not None:
@@ -146,7 +172,7 @@ def _ask(name: str, values: Values, pasted: ModelProfile | None) -> Answer:
 
 
 def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
-    if "gpu" not in values.read and "kv-memory" not in values.read:
+    if not {"gpu", "kv-memory", "device"} & set(values.read):
         raise InputError("choose an accelerator", parameter="gpu")
     return _ask("fit", values, pasted)
 
@@ -165,7 +191,13 @@ def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
     return answer
 
 
-_LIMITED = {"fit": _fit, "simulate": _simulate}
+def _plan(values: Values, pasted: ModelProfile | None) -> Answer:
+    if "=" not in values.read.get("price", "="):
+        raise InputError("price is read as h100-sxm=2.5,h200=3.2 here", parameter="price")
+    return _ask("plan", values, pasted)
+
+
+_LIMITED = {"fit": _fit, "plan": _plan, "simulate": _simulate}
 
 
 def _declared(name: str, *, views: tuple[str, ...] = ("",), slow: bool = False) -> Question:
@@ -183,6 +215,7 @@ QUESTIONS: dict[str, Question] = {
     "speculate": _declared("speculate"),
     "levers": _declared("levers"),
     "traffic": _declared("traffic"),
+    "plan": _declared("plan", views=(), slow=True),
     "simulate": _declared("simulate", slow=True),
     "demo/kv-cache": _declared("demo kv-cache"),
     "demo/speculate": _declared("demo speculate"),

@@ -34,7 +34,7 @@ _IDLE = (
 
 def _device(*flags: str, **more: Any) -> Any:
     """Declare a parameter of llama.cpp's placement."""
-    return param(*flags, heading=_HEADING, on_page=False, **more)
+    return param(*flags, heading=_HEADING, **more)
 
 
 class Local(Question):
@@ -74,7 +74,9 @@ class Local(Question):
     op_offload: bool | None = _device(
         "--op-offload/--no-op-offload", help="Let devices compute large batches of host layers.", read=flag
     )
-    mmproj_file: str | None = _device("--mmproj-file", help="File of the image projector (.gguf), loaded too.")
+    mmproj_file: str | None = _device(
+        "--mmproj-file", help="File of the image projector (.gguf), loaded too.", on_page=False
+    )
 
     # of the groups beside it
     model: Any

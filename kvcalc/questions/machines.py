@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.placement import Override
     from kvcalc.plan.local.setup import Host, LocalDevice, LocalSetup
 
-__all__ = ["host_bandwidth_of", "link_of", "machine_of", "overrides_of", "shares_of"]
+__all__ = ["host_bandwidth_of", "is_amount", "link_of", "machine_of", "overrides_of", "shares_of"]
 
 _AMOUNT = re.compile(r"\d[\d._]*\s*[kKMGT]?i?[bB]?")
 _MODULES = re.compile(r"(?:lp)?ddr[345]x?-(?P<speed>\d{3,5})x(?P<channels>\d{1,2})")
@@ -101,6 +101,15 @@ def machine_of(
     return tuple(spots), made, (*dict.fromkeys(notes), *unified)
 
 
+def is_amount(given: str) -> bool:
+    """Say whether a device is given by its memory alone.
+
+    >>> is_amount("24GiB"), is_amount("rtx-4090")
+    (True, False)
+    """
+    return bool(_AMOUNT.fullmatch(given.strip()))
+
+
 def _is_cpu(given: Any) -> bool:
     return isinstance(given, str) and given.strip().lower() == _NO_DEVICE
 
@@ -109,7 +118,7 @@ def _device(given: Any, memory_bytes: int | None) -> LocalDevice:
     """Return one device."""
     from kvcalc.plan.local.setup import LocalDevice
 
-    if isinstance(given, str) and _AMOUNT.fullmatch(given.strip()):
+    if isinstance(given, str) and is_amount(given):
         size = memory(given, "device")
         if not size:
             raise InputError("a device of no memory holds nothing", hint="--device cpu runs on the host alone")

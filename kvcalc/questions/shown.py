@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import ExplainedStep
 
-__all__ = ["chart", "chart_runtime", "report_data", "with_origins"]
+__all__ = ["chart", "chart_runtime", "report_data", "report_sentence", "with_origins"]
 
 
 def report_data(report: Any, *, explained: Sequence[ExplainedStep] = ()) -> dict[str, Any]:
@@ -26,6 +26,14 @@ def report_data(report: Any, *, explained: Sequence[ExplainedStep] = ()) -> dict
 
     report, source, _ = with_origins(report)
     return data(report, explained, source)
+
+
+def report_sentence(report: Any) -> str:
+    """Answer in one sentence, as a report's table begins; empty for reports that have none."""
+    from kvcalc.render.reports import shown_by
+
+    sentence = shown_by(report, "sentence")
+    return "" if sentence is None else str(sentence())
 
 
 def with_origins(report: Any) -> tuple[Any, dict[str, Any] | None, tuple[str, ...]]:

@@ -507,6 +507,39 @@ def test_no_view_is_wider_than_its_screen(browser, address, width, scheme):
     assert not page.console
 
 
+def test_a_model_lies_on_named_devices(browser, address):
+    page = Page(browser, address, viewport={"width": 390, "height": 844})
+    page.open("view=local&model=qwen3-30b-a3b&device=rtx-4090,12GiB&gpu-layers=40&n-cpu-moe=10")
+    page.page.locator(".place").nth(2).wait_for()
+    assert page.page.locator(".place h3").all_inner_texts()[0].startswith("rtx-4090")
+    assert page.page.locator(".block").count() >= 48
+    assert "-ngl 40 -ncmoe 10" in page.page.get_by_text("llama-server -m").inner_text()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.page.locator("#gpu-layers").fill("0")
+    page.page.locator("#gpu-layers").press("Enter")
+    page.page.get_by_text("-ngl 0").wait_for()
+    page.context.close()
+    assert not page.console
+
+
+def test_a_plan_is_made_in_the_browser(browser, address):
+    page = Page(browser, address)
+    page.open("view=plan&model=llama3.1-8b&cards=h100-sxm&price=h100-sxm%3D2.5&prompt=512&output-tokens=50&rate=2")
+    page.page.locator(".verdict.good").wait_for()
+    assert page.page.locator(".verdict").inner_text().startswith("Rent ")
+    assert page.page.get_by_text("vllm serve").count() == 1
+    page.context.close()
+
+
+def test_an_embedded_view_shows_the_answer_alone_and_leads_to_the_whole(browser, address):
+    page = Page(browser, address)
+    page.open("embed=size&model=llama2-70b&gpu=h200")
+    page.page.locator(".verdict.good, .verdict.bad").first.wait_for()
+    assert not page.page.locator("#controls").is_visible()
+    assert "model=llama2-70b" in page.page.locator("#whole").get_attribute("href")
+    page.context.close()
+
+
 def test_every_control_has_a_name_and_every_chart_a_text(page):
     for view in VIEWS:
         page.open(f"view={view}&requests=10&{RUN}")

@@ -28,6 +28,8 @@ ASKED = {
                   "gamma": "5", "acceptance": "0.8"},
     "levers": {"model": "llama2-7b", "context": "4096", "with": "gqa,fp8"},
     "traffic": {"model": "llama2-7b", "prompt": "0", "output-tokens": "4096"},
+    "plan": {**RUN, "prompt": "512", "output-tokens": "50", "rate": "2", "slo": "ttft_p95=1s", "price": "h100-sxm=2.5",
+             "confirm": "1", "requests": "50"},
     "simulate": {**RUN, "rate": "4", "requests": "20", "prompt": "uniform:128-512", "output-tokens": "20", "seed": "3"},
     "demo/kv-cache": {"prompt": "3", "output-tokens": "8", "heads": "4", "kv-heads": "1"},
     "demo/speculate": {"gamma": "3", "output-tokens": "8"},
@@ -54,11 +56,48 @@ def test_a_report_is_what_its_command_prints(client, capsys, name):
     assert found.status_code == 200, found.text
     data = found.json()
     printed = _printed(data["command"], capsys)
-    assert {key: value for key, value in data.items() if key not in SHOWN_BESIDE} == printed
+    own = {"engine_command": printed.pop("command")} if "command" in printed else {}
+    beside = SHOWN_BESIDE if "answer" in printed else SHOWN_BESIDE | {"answer"}
+    assert {key: value for key, value in data.items() if key not in beside} == printed | own
+    assert isinstance(data["answer"], str)
     assert all(
         chart["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for chart in data["charts"].values()
     )
     assert set(data["charts"]) == {view or "main" for view in QUESTIONS[name].views}
+
+
+LOCAL = {
+    "model": "qwen3-30b-a3b",
+    "weights": "q4_k_m",
+    "engine": "llama.cpp",
+    "context": "8192",
+    "host-memory": "64GiB",
+}
+
+
+def test_devices_are_named_by_cards_and_memories(client, capsys):
+    asked = {**LOCAL, "device": "rtx-4090,12GiB", "gpu-layers": "40", "host": "ddr5-5600x2"}
+    data = client.get("/api/fit", params=asked).json()
+    printed = _printed(data["command"], capsys)
+    assert data["devices"] == printed["devices"]
+    assert data["engine_command"] == printed["command"]
+    assert [each["name"] for each in data["devices"]] == ["rtx-4090", "12GiB"]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "field"),
+    [
+        ("fit", {**LOCAL, "device": "this"}, "device"),
+        ("fit", {**LOCAL, "device": "/etc/passwd"}, "device"),
+        ("fit", {**LOCAL, "device": "24GiB", "host": "/etc/passwd"}, "host"),
+        ("plan", {**ASKED["plan"], "price": "/etc/passwd"}, "price"),
+        ("plan", {**ASKED["plan"], "gpu": "h100-sxm,/etc/passwd"}, "gpu"),
+    ],
+)
+def test_no_file_and_no_machine_is_opened_for_a_page(client, monkeypatch, name, asked, field):
+    monkeypatch.setattr("kvcalc.questions.devices.this_machine", pytest.fail)
+    found = client.get(f"/api/{name}", params=asked)
+    assert (found.status_code, found.json()["error"]["field"]) == (422, field)
 
 
 @pytest.mark.parametrize("name", ["size", "decode", "prefill", "roofline", "speculate"])

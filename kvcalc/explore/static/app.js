@@ -8,12 +8,14 @@ import { Paste } from "./paste.js";
 import { readState, writeState } from "./state.js";
 import { big, useUnits } from "./units.js";
 import * as learn from "./views/learn.js";
+import * as local from "./views/local.js";
+import * as plan from "./views/plan.js";
 import * as serve from "./views/serve.js";
 import * as size from "./views/size.js";
 import * as speculate from "./views/speculate.js";
 import * as speed from "./views/speed.js";
 
-const VIEWS = { size, speed, speculate, serve, learn };
+const VIEWS = { size, local, speed, speculate, serve, plan, learn };
 const WAIT_MS = 120;
 
 const form = document.getElementById("controls");
@@ -33,6 +35,12 @@ class App {
     for (const radio of document.querySelectorAll("[name=units]")) {
       radio.checked = radio.value === this.state.units;
       radio.addEventListener("change", () => { this.state.units = radio.value; this.changed(); });
+    }
+    document.getElementById("share").addEventListener("click", () => share());
+    const embedded = new URLSearchParams(window.location.search).get("embed");
+    if (embedded !== null) {
+      document.body.classList.add("embed");
+      if (VIEWS[embedded]) this.state.view = embedded;
     }
     form.addEventListener("submit", (event) => event.preventDefault());
     window.addEventListener("popstate", () => window.location.reload());
@@ -104,6 +112,19 @@ class App {
     if (beside && nothing) { fill(this.alert, h("p", {}, "Nothing can be shown yet: a field has a mistake, told beside it.")); return; }
     fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
   }
+}
+
+// The address holds all that is asked, so that whoever opens it sees the same.
+async function share() {
+  const button = document.getElementById("share");
+  try {
+    await navigator.clipboard.writeText(window.location.href);
+    button.textContent = "Address copied";
+  } catch {
+    button.textContent = "Copy the address above";
+  }
+  say(button.textContent);
+  setTimeout(() => { button.textContent = "Share"; }, 2000);
 }
 
 async function names() {

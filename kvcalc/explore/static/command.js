@@ -31,3 +31,11 @@ export function commands(lines) {
       return h("div", { class: "command" }, output, button);
     }));
 }
+
+// The line that starts an engine, to be copied.
+export function starts(heading, line) {
+  if (!line) return null;
+  const output = h("code", {}, line);
+  const button = h("button", { type: "button", "aria-label": `Copy: ${heading}`, onclick: () => copy(line, output) }, "Copy");
+  return h("section", { class: "commands" }, h("h2", {}, heading), h("div", { class: "command" }, output, button));
+}

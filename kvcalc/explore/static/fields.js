@@ -39,6 +39,19 @@ export const FIELDS = {
   "acceptance-by-position": { label: "By position, of all drafts", kind: "text", hint: "0.543,0.357,0.264 as vLLM prints it", group: "Acceptance as measured" },
   "accepted-length": { label: "Tokens of a pass, bonus token included", kind: "text", hint: "2.16", group: "Acceptance as measured" },
   "draft-rate": { label: "Accepted over drafted tokens", kind: "text", hint: "0.388", group: "Acceptance as measured" },
+  device: { label: "Device", kind: "pick", list: "gpu-names", hint: "in llama.cpp's order: a card, or its memory as 24GiB; several with commas" },
+  "host-memory": { label: "Memory of the host", kind: "text", hint: "64GiB" },
+  host: { label: "Its modules", kind: "text", hint: "ddr5-5600x2: kind, speed, channels; or a processor" },
+  used: { label: "Taken by other programs", kind: "text", hint: "3GiB of the first device" },
+  recipe: { label: "Weights", kind: "select", values: [""], empty: "checkpoint's own", asks: "weights" },
+  "gpu-layers": { label: "Layers on devices (-ngl)", kind: "slider", values: ["", ...Array.from({ length: 129 }, (_, index) => index)], empty: "the best" },
+  "n-cpu-moe": { label: "Layers with experts on the host", kind: "slider", values: ["", ...Array.from({ length: 129 }, (_, index) => index)], empty: "the best" },
+  "tensor-split": { label: "Shares of the devices (-ts)", kind: "text", hint: "3,1" },
+  "cache-type-k": { label: "Keys of the cache", kind: "select", values: ["", "f16", "q8_0", "q5_1", "q4_0"], group: "Cache", empty: "f16" },
+  "cache-type-v": { label: "Values of the cache", kind: "select", values: ["", "f16", "q8_0", "q5_1", "q4_0"], group: "Cache", empty: "f16" },
+  parallel: { label: "Sequences (-np)", kind: "slider", values: ["", 1, 2, 4, 8], empty: "1" },
+  cards: { label: "Accelerators to choose from", kind: "text", hint: "h100-sxm,h200" },
+  price: { label: "Dollars per GPU-hour", kind: "text", hint: "h100-sxm=2.5,h200=3.2; without prices GPUs are counted" },
   rate: { label: "Requests a second", kind: "slider", values: [0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128] },
   requests: { label: "Requests", kind: "slider", values: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
   prompt: { label: "Prompt tokens", kind: "text", hint: "512, uniform:128-2048, lognormal:1020,0.9" },
@@ -59,13 +72,15 @@ export const DEFAULTS = {
   "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
   "data-parallel": "", engine: "", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
   gamma: "", acceptance: "0.8", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
+  device: "rtx-4090", "host-memory": "64GiB", host: "ddr5-5600x2", used: "", recipe: "q4_k_m", "gpu-layers": "", "n-cpu-moe": "",
+  "tensor-split": "", "cache-type-k": "", "cache-type-v": "", parallel: "", cards: "h100-sxm,h200", price: "",
   slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
   "demo-block": "16",
 };
 
 // Offers the names that the server knows, in the controls that there are and in those made later.
 export function offer(choices) {
-  for (const [name, values] of Object.entries(choices)) {
+  for (const [name, values] of Object.entries({ ...choices, recipe: choices.weights })) {
     FIELDS[name].values = ["", ...values];
     const list = document.getElementById(name);
     if (!list) continue;

@@ -23,6 +23,9 @@ export function writeState(state) {
     if (name !== "sides" && value !== DEFAULTS[name]) found.set(name, value);
   }
   for (const side of state.sides) found.append("side", side);
+  document.getElementById("whole").href = `?${found}`;
+  const embedded = new URLSearchParams(window.location.search).get("embed");
+  if (embedded !== null) found.set("embed", embedded);
   const text = found.toString();
   window.history.replaceState(null, "", text ? `?${text}` : window.location.pathname);
 }
