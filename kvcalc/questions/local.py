@@ -28,7 +28,7 @@ _ENGINE = "llama.cpp"
 # Parameters of other groups that say how alike GPUs share a model, or what an engine leaves its cache.
 _IDLE = (
     "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "kv_memory",
-    "activation_memory", "overhead_memory", "utilization", "method",
+    "activation_memory", "overhead_memory", "utilization", "method", "draft_layers", "draft_tp",
 )  # fmt: skip
 
 
@@ -230,6 +230,7 @@ class Local(Question):
                 weights=model_weights(model, recipe, formats=None if recipe else second.formats),
                 context=replace(asked, cache_type_k="f16", cache_type_v="f16", rollback_tokens=0),
                 file=_file(self.draft, model, recipe),
+                tokens=getattr(self, "gamma", None),
             )
 
     def _projector(self, deployment: Deployment) -> tuple[int, str]:
@@ -302,6 +303,8 @@ def _context_of(deployment: Deployment, *, context: int | None, batch: int, toge
         length = length or trained_context(deployment.model)
         if context is not None and context * times != length:
             raise InputError("ctx-size and context are two lengths", hint="give one of them", parameter="ctx-size")
+    elif context is None and options.max_model_len is not None:
+        length = options.max_model_len * parallel
     else:
         length = sequence_tokens(deployment, context) * times
     return replace(asked_options(deployment.formats, replace(options, parallel=parallel)), context=length)

@@ -194,6 +194,16 @@ def test_a_draft_model_stands_beside(capsys):
     assert both["command"].endswith("-md llama3.2-1b-Q8_0.gguf")
 
 
+def test_a_draft_s_tokens_are_said_in_the_command(capsys):
+    command = answer(capsys, f"fit {LLAMA} --device 24GiB --draft llama3.2-1b --gamma 5")["command"]
+    assert command.endswith("-md llama3.2-1b.gguf --spec-draft-n-max 5")
+
+
+def test_the_longest_sequence_is_the_context(capsys):
+    assert answer(capsys, f"fit {LLAMA} --device 24GiB --max-model-len 9000 --parallel 2")["context"] == 9000
+    assert answer(capsys, f"fit {LLAMA} --device 24GiB --context 0")["context"] == 131072
+
+
 def test_the_file_of_a_projector_is_loaded_on_the_first_device(capsys, small):
     alone = answer(capsys, f"fit {LLAMA} --device 24GiB")
     both = answer(capsys, f"fit {LLAMA} --device 24GiB --mmproj-file {small[0]}")
@@ -288,6 +298,8 @@ def test_sequences_share_a_context(capsys):
     ("--device 24GiB --context 4096 --ctx-size 8192", "two lengths", "one of them"),
     ("--device 24GiB --cache-type-v q8_0 --flash-attn off", "needs flash attention", "auto"),
     ("--device 24GiB --cache-type-k q9_9", "q9_9", ""),
+    ("--device 24GiB --draft llama3.2-1b --draft-tp 2", "--draft-tp has no part", "leave it out"),
+    ("--device 24GiB --method mtp", "--method has no part", "leave it out"),
     ("--device 24GiB --weights int8", "no weights in int8", "q4_k_m"),
     ("--device 24GiB --weights awq", "no weights in int4-g128-zp4", "q4_k_m"),
     ("--device 24GiB --mmproj-file missing.gguf", "missing.gguf", ""),

@@ -34,6 +34,7 @@ def server_command(setup: LocalSetup, options: PlacementOptions, placement: Plac
     words = ["llama-server", "-m", setup.file, *_context(setup.context), *_placement(setup, options, placement)]
     if setup.draft is not None:
         words += ["-md", setup.draft.file]
+        words += [] if setup.draft.tokens is None else ["--spec-draft-n-max", str(setup.draft.tokens)]
     if setup.projector:
         words += ["--mmproj", setup.projector]
     return shlex.join(words)

@@ -78,12 +78,14 @@ class SecondModel:
         weights: its tensors.
         context: the options of its context.
         file: its file, for the command.
+        tokens: tokens that it drafts at most; the engine's own number where left out.
     """
 
     model: ModelProfile
     weights: tuple[Weight, ...]
     context: LlamaCppOptions
     file: str
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
