@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import kvcalc
+from kvcalc.core.model import Mixture
+from kvcalc.engines.llama_cpp import LlamaCppOptions
 from kvcalc.engines.llama_cpp.fitting import FitQuestion, Use, fitted
+from kvcalc.engines.llama_cpp.weights import model_weights
+from kvcalc.plan.local.memory import local_memory
+from kvcalc.plan.local.setup import LocalDevice, LocalSetup
+
+TRUTH = os.environ.get("KVCALC_TRUTH")
 
 CASES = json.loads((Path(__file__).parent / "llama_cpp_fit.json").read_text(encoding="utf-8"))["cases"]
 NAMES = ("D0", "D1", "D2")
@@ -43,3 +53,48 @@ def test_cases_cover_every_kind_of_end():
     for pattern in (r"ffn_(gate|up|gate_up|down).*=D", r"ffn_(gate|gate_up|down).*=CPU", r"ffn_down.*=D1", "exps=CPU"):
         assert pattern in ends
     assert {len(case["devices_bytes"]) for case in CASES} == {1, 2, 3}
+
+
+def _truth():
+    path = Path(TRUTH) / "llamacpp" if TRUTH else None
+    if path is None:
+        return []
+    return [json.loads(line) for line in (path / "fit.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.skipif(not TRUTH, reason="KVCALC_TRUTH is not set")
+def test_with_our_own_bytes_the_engines_choice_is_reproduced():
+    """Nine of ten at least: bytes of weights, context and compute buffers are all in it."""
+    cases = _truth()
+    found = [_chosen_by_ours(case) == case["fit"] for case in cases]
+    assert sum(found) / len(found) >= 0.9
+
+
+def _chosen_by_ours(case):
+    model = kvcalc.load_model(Path(TRUTH) / "llamacpp" / "headers" / f"{case['file']}.gguf").text_only()
+    asked = dict(zip(case["args"][::2], case["args"][1::2], strict=True))
+    options = LlamaCppOptions(
+        context=4096,
+        cache_type_k=asked.get("-ctk", "f16"),
+        cache_type_v=asked.get("-ctv", "f16"),
+        flash_attn=asked.get("-fa", "auto"),
+    )
+    memories = tuple(case["devices_bytes"])
+    devices = tuple(LocalDevice(name="device", memory_bytes=memory) for memory in memories)
+    setup = LocalSetup(
+        model=model, weights=model_weights(model, None), format="", file="", context=options, devices=devices
+    )
+
+    def measure(trial):
+        memory = local_memory(replace(setup, context=replace(options, context=trial.context)), trial.options)
+        return [Use(memory.weights[index], memory.total(index)) for index in range(len(memories))]
+
+    question = FitQuestion(
+        layers=model.layers,
+        has_experts=any(isinstance(block.mlp, Mixture) for block in model.block_counts),
+        trained_context=model.context_limit,
+        free_bytes=memories,
+        context=None if "-c" not in asked else int(asked["-c"]),
+        margin_bytes=(int(asked.get("-fitt", 1024)) * 2**20,) * len(memories),
+    )
+    return fitted(question, measure).flags([f"RPC0[127.0.0.1:5005{port}]" for port in (2, 3, 4)])

@@ -20,7 +20,7 @@ from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placemen
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.local.command import buffer_name
 from kvcalc.plan.local.machine import Machine, host_profile, pass_stages
-from kvcalc.plan.local.memory import local_memory, local_report
+from kvcalc.plan.local.memory import LocalMemory, local_memory, local_report
 from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
 from kvcalc.plan.local.sections import layer_formats, placed_model
 from kvcalc.plan.local.words import headline
@@ -90,9 +90,28 @@ class OnMachine:
         """Formats of each layer."""
         return layer_formats(self.setup.model, self.setup.weights, self.outer)
 
+    @cached_property
+    def _memories(self) -> dict[tuple[int, PlacementOptions], LocalMemory]:
+        """Bytes by place of the placements that were asked for."""
+        return {}
+
+    def memory(self, options: PlacementOptions, *, context: int | None = None) -> LocalMemory:
+        """Return the bytes by place for a placement, counted once.
+
+        Args:
+            options: the options of the placement.
+            context: tokens of all sequences together, where they are others than the setup's.
+        """
+        tokens = self.setup.context.context if context is None else context
+        key = (tokens, options)
+        if key not in self._memories:
+            setup = replace(self.setup, context=replace(self.setup.context, context=tokens))
+            self._memories[key] = local_memory(setup, options)
+        return self._memories[key]
+
     def chosen(self) -> PlacementOptions:
         """Return the fastest placement that all devices hold."""
-        known = local_memory(self.setup, PlacementOptions()).compute is not None
+        known = self.memory(PlacementOptions()).compute is not None
         spare = SPARE_BYTES if known else _SPARE_UNKNOWN_BYTES
         groups = (decode_step(batch=1, context=self.context),)
         return choose(self.local(_layer_bytes(self.setup), groups, spare_bytes=spare)).options
@@ -119,7 +138,7 @@ class OnMachine:
         )
 
     def _tried(self, options: PlacementOptions) -> Tried:
-        memory = local_memory(self.setup, options)
+        memory = self.memory(options)
         totals = tuple(memory.total(index) for index in range(len(self.setup.devices)))
         return Tried(options=options, placement=memory.placement, device_bytes=totals)
 
@@ -200,9 +219,8 @@ class OnMachine:
         )
 
     def _used(self, trial: Trial) -> list[Use]:
-        setup = replace(self.setup, context=replace(self.setup.context, context=trial.context))
-        memory = local_memory(setup, trial.options)
-        return [Use(memory.weights[index], memory.total(index)) for index in range(len(setup.devices))]
+        memory = self.memory(trial.options, context=trial.context)
+        return [Use(memory.weights[index], memory.total(index)) for index in range(len(self.setup.devices))]
 
     def headline(self, placement: Placement, speed: LocalSpeed | None) -> str:
         """Return the answer in one line."""
@@ -249,7 +267,7 @@ def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport
     """
     chosen = options is None and bool(on.setup.devices)
     taken = on.chosen() if options is None and on.setup.devices else options or PlacementOptions()
-    report = local_report(on.setup, taken)
+    report = local_report(on.setup, taken, memory=on.memory(taken))
     placement = place(taken, layers=on.setup.layers, free_bytes=[device.free_bytes for device in on.setup.devices])
     speed = on.speed(placement)
     compared = chosen and report.compute and on.setup.draft is None

@@ -134,18 +134,19 @@ def _with_weights(memory: LocalMemory, home: int | None, size: int) -> LocalMemo
     )
 
 
-def local_report(setup: LocalSetup, options: PlacementOptions) -> LocalReport:
+def local_report(setup: LocalSetup, options: PlacementOptions, *, memory: LocalMemory | None = None) -> LocalReport:
     """Return the bytes of a model on each place, and whether they fit.
 
     Args:
         setup: model, context and machine.
         options: the options of the placement.
+        memory: the bytes by place, where they were counted already.
 
     Raises:
         InputError: options that llama.cpp refuses.
         UnsupportedError: a model whose memory is not described.
     """
-    memory = local_memory(setup, options)
+    memory = memory or local_memory(setup, options)
     devices = tuple(_device(setup, memory, index) for index in range(len(setup.devices)))
     host = _host(setup, memory, devices)
     reason = _reason(setup, devices, host)
