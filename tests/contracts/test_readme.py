@@ -24,7 +24,7 @@ FILL = _filler()
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 5
+    assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
@@ -33,9 +33,8 @@ def test_example_prints_what_the_readme_shows(command: str, shown: str) -> None:
 
 
 def test_the_engine_table_is_what_the_engines_reserve() -> None:
-    assert FILL.engine_table() in README
+    assert FILL.engine_table() in (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs() -> None:
-    for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        exec(compile(code, "README.md", "exec"), {})  # noqa: S102  our own README
+def test_it_is_read_in_two_minutes() -> None:
+    assert len(README.splitlines()) <= 150

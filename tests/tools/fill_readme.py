@@ -22,7 +22,7 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("quickstart", "quickstart.ja", "choices", "check", "why", "plan", "local")
+        for name in ("tour", "quickstart", "quickstart.ja", "choices", "check", "why", "plan", "local")
     ),
 ]
 
