@@ -144,6 +144,11 @@ def _run(words: list[str]) -> int:
     if words in ([], ["--help"]):
         sys.stdout.write(overview())
         return 0
+    if words == ["--version"]:
+        from kvcalc.version import __version__
+
+        sys.stdout.write(f"kvcalc {__version__}\n")
+        return 0
     from kvcalc.cli.app import run
     from kvcalc.cli.signals import ended_by_signals
 

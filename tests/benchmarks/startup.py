@@ -12,7 +12,8 @@ import sys
 RUNS = 15
 BARE = [sys.executable, "-c", "pass"]
 CASES = {
-    "kvcalc --help": (["--help"], 6),
+    "kvcalc --version": (["--version"], 6),
+    "kvcalc --help": (["--help"], 4),
     "kvcalc size --model llama2-70b": (["size", "--model", "llama2-70b"], 10),
     "kvcalc size --model llama2-70b --json": (["size", "--model", "llama2-70b", "--json"], 10),
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.figures import figure
+from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -213,8 +214,8 @@ class DaySavings:
     saved_share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PlanReport(Report):
     """Deployments that meet a traffic's limits, the recommended one first.
 
     Args:

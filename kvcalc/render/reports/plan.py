@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.plan import DaySavings, Interval, PlanOption, PlanReport
     from kvcalc.render.layout import Grid, Part
 
-__all__ = ["parts"]
+__all__ = ["parts", "sentence"]
 
 _LEFT = 5
 # Formats and dollars are told where options differ in them.
@@ -36,22 +36,25 @@ _COLUMNS = (
 )
 
 
+def sentence(report: PlanReport) -> str:
+    """Return the recommendation, or why there is none."""
+    return report.answer if report.options else f"NO PLAN: {report.answer}"
+
+
 def parts(report: PlanReport) -> list[Part]:
-    """Return the recommendation, the options, and the command of the first."""
+    """Return the options, and the command of the first."""
     if not report.options:
-        return [Text(f"NO PLAN: {report.answer}", style="bold red")]
+        return []
     first = report.options[0]
     shown: list[Part] = [
-        Text(report.answer, style="bold green"),
-        Text(),
         heading(f"{report.model}, {report.workload}; {report.slo}"),
         _options(report),
         Text("* no other option is better in price, TTFT and TPOT together"),
         Text(),
         facts(_facts(first)),
         Text(),
-        *([] if first.prefill is None else [Text(first.prefill.command)]),
-        Text(first.command),
+        *([] if first.prefill is None else [Text(first.prefill.command, wraps=False)]),
+        Text(first.command, wraps=False),
     ]
     if report.day is not None:
         shown += [Text(), *_day(report.day)]

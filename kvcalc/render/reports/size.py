@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports.local import LocalSizeReport
 from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import differs, engine_text, facts, formats_text, grid, heading, note_lines
@@ -78,10 +77,12 @@ def parts(report: SizeReport) -> list[Part]:
 
 def _places(report: SizeReport) -> list[Part]:
     """Return the table of devices and host, where they were named."""
-    if not isinstance(report, LocalSizeReport):
+    if not hasattr(report, "placement"):
         return []
+    from kvcalc.core.reports.local import LocalSizeReport  # most sizes name no device, and start sooner without
     from kvcalc.render.reports.local import command_lines, places_grid
 
+    assert isinstance(report, LocalSizeReport)
     return [Text(), heading("On each device"), places_grid(report), *command_lines(report.command)]
 
 
