@@ -56,14 +56,17 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.check import CheckReport
+    from kvcalc.core.reports.checks import ChecksReport
+    from kvcalc.core.reports.common import ExplainedStep, Report
     from kvcalc.core.reports.compare import CompareReport
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.plan import PlanReport
+    from kvcalc.core.reports.quants import QuantsReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
-    from kvcalc.core.reports.simulate import SimulateReport
+    from kvcalc.core.reports.simulate import Capacity, SimulateReport
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.core.reports.solve import SolveReport
     from kvcalc.core.reports.speculative import SpeculativeReport
@@ -72,30 +75,49 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.core.reports.validate import ValidateReport
     from kvcalc.demo.decoder import DecoderShape
+    from kvcalc.demo.drift import DriftReport
+    from kvcalc.demo.kv_cache import KvCacheReport
+    from kvcalc.demo.paging import PagingReport
+    from kvcalc.demo.speculation import SpeculationReport
+    from kvcalc.engines.options import EngineOptions
+    from kvcalc.plan.compare import Side
+    from kvcalc.plan.deployment import Deployment
 
 __all__ = [
     "BenchReport",
+    "Capacity",
     "CheckReport",
+    "ChecksReport",
     "CompareReport",
     "CrosscheckReport",
     "DecodeReport",
     "DecoderShape",
+    "Deployment",
+    "DriftReport",
+    "EngineOptions",
+    "ExplainedStep",
     "FitReport",
     "HardwareProfile",
     "InputError",
+    "KvCacheReport",
     "KvcalcError",
     "LeversReport",
     "Load",
     "ModelProfile",
+    "PagingReport",
     "PlanReport",
     "PrefillReport",
     "ProfileError",
+    "QuantsReport",
     "ReconcileReport",
+    "Report",
     "RooflineReport",
     "Serving",
+    "Side",
     "SimulateReport",
     "SizeReport",
     "SolveReport",
+    "SpeculationReport",
     "SpeculativeReport",
     "Sweep",
     "SweepReport",
@@ -140,6 +162,16 @@ __all__ = [
 
 # Where the public names stand that are not the facade's.
 _HOME = {
+    "engines.options": ("EngineOptions",),
+    "plan.deployment": ("Deployment",),
+    "plan.compare": ("Side",),
+    "demo.speculation": ("SpeculationReport",),
+    "demo.paging": ("PagingReport",),
+    "demo.kv_cache": ("KvCacheReport",),
+    "demo.drift": ("DriftReport",),
+    "core.reports.quants": ("QuantsReport",),
+    "core.reports.common": ("Report", "ExplainedStep"),
+    "core.reports.checks": ("ChecksReport",),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),
     "core.hardware": ("HardwareProfile",),
     "core.model": ("ModelProfile",),
@@ -151,7 +183,7 @@ _HOME = {
     "core.reports.plan": ("PlanReport",),
     "core.reports.reconcile": ("ReconcileReport",),
     "core.reports.roofline": ("RooflineReport",),
-    "core.reports.simulate": ("SimulateReport",),
+    "core.reports.simulate": ("Capacity", "SimulateReport"),
     "core.reports.size": ("SizeReport",),
     "core.reports.solve": ("SolveReport",),
     "core.reports.speculative": ("SpeculativeReport",),

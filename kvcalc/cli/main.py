@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _named(error: KvcalcError) -> str:
     """Return an error's message, with the parameter it is about where the message does not name it."""
-    message, parameter = str(error), error.parameter
+    message, parameter = error.message, error.parameter
     is_named = all(word in message.lower() for word in parameter.split("-"))
     return message if is_named else f"{parameter}: {message}"
 

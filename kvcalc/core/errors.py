@@ -43,8 +43,13 @@ class KvcalcError(Exception):
         self.hint = hint
         self.parameter = parameter
 
-    def __str__(self) -> str:
+    @property
+    def message(self) -> str:
+        """What is wrong and where, without the hint."""
         return f"{self.where}: {self.what}" if self.where else self.what
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
 
 
 class InputError(KvcalcError):

@@ -27,7 +27,7 @@ class FieldError(Exception):
     """
 
     def __init__(self, error: KvcalcError, field: str) -> None:
-        super().__init__(str(error))
+        super().__init__(error.message)
         self.error = error
         self.field = field
 

@@ -192,7 +192,7 @@ def _room(deployment: Deployment, context: int, batch: int, notes: dict[str, Non
     try:
         report = fit_report(deployment, context=context, batch=batch)
     except UnsupportedError as error:
-        notes[f"{deployment.served_by}: {error}"] = None
+        notes[f"{deployment.served_by}: {error.message}"] = None
         return {}
     notes |= dict.fromkeys(note for note in (report.assumed, *report.notes) if note)
     return {"fit.max_batch": report.max_batch, "fit.max_context": report.max_context, _MISFIT: report.reason}

@@ -57,7 +57,7 @@ _KILO, _KIBI, _FEWEST_THOUSANDS = 1000, 1024, 4
 _LLAMA_CPP_CACHE = "f16"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Deployment:
     """A model on accelerators: the formats it runs in, how it is spread, and the engine where one is asked for.
 
@@ -86,6 +86,12 @@ class Deployment:
     draft: Draft | None = None
     asked: AskedFormats = AS_THE_ENGINE
     layout_notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        gpus = f"{self.parallel.gpus} x " if self.parallel.gpus > 1 else ""
+        where = "" if self.hardware is None else f" on {gpus}{self.hardware.name}"
+        asked = "" if self.engine is None else f", {self.engine}"
+        return f"<Deployment: {self.model.name}{where}{asked}; weights {self.formats.weights.name}>"
 
     @property
     def notes(self) -> tuple[str, ...]:

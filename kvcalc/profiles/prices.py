@@ -63,4 +63,4 @@ def _price(row: Any, where: str) -> tuple[str, Price]:
     try:
         return row["gpu"], Price(usd_per_hour=float(amount), gpus=int(gpus), text=text)
     except (InputError, TypeError, ValueError) as error:
-        raise ProfileError(str(error), where=where) from None
+        raise ProfileError(getattr(error, "message", str(error)), where=where) from None

@@ -10,12 +10,12 @@ from kvcalc.questions.explaining import explain, used_calibration
 from kvcalc.questions.groups import BATCHES, CALIBRATION, CONTEXTS, ENGINE, ESTIMATE, GPU, MODEL, Costs, Engine, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.speed import DecodeReport
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Counts
 
 __all__ = ["Decode", "decode"]
 
@@ -40,8 +40,8 @@ class Decode(Costs, Engine, Run):
         deployment = self.deployment()
         report = decode(
             deployment,
-            batches=self.batch,
-            contexts=self.context,
+            batch=self.batch,
+            context=self.context,
             estimate=self.estimate,
             calibration=self.calibration,
         )
@@ -57,26 +57,37 @@ class Decode(Costs, Engine, Run):
 def decode(
     deployment: Deployment,
     *,
-    batches: Sequence[int] = (1,),
-    contexts: Sequence[int] | None = None,
+    batch: Counts = 1,
+    context: Counts | None = None,
     estimate: bool = False,
     calibration: str | Path | Calibration | None = None,
+    batches: Counts | None = None,
+    contexts: Counts | None = None,
 ) -> DecodeReport:
     """Return the bound on decoding for each batch and context.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes.
-        batches: sequences decoded together.
-        contexts: tokens attended by the new token, itself included.
+        batch: sequences decoded together: a number, a list, or a text such as ``"1-256*2"``.
+        context: tokens attended by the new token, itself included: a number, a list, or a text such as ``"8k"``.
         estimate: estimate the time as well, with the calibration that applies.
         calibration: estimate with this one: a name, a file or a calibration.
+        batches: another name of ``batch``.
+        contexts: another name of ``context``.
 
     Raises:
         InputError: no accelerator, or a batch or context below one.
         UnknownNameError: no such calibration.
     """
     from kvcalc.plan.decode import decode_report
+    from kvcalc.questions.arguments import deployed, several, several_or_none
 
+    deployment = deployed(deployment)
     found, notes = used_calibration(deployment, calibration, wanted=estimate)
-    report = decode_report(deployment, batches=batches, contexts=contexts, calibration=found)
+    report = decode_report(
+        deployment,
+        batches=several(batch, "batch", batches),
+        contexts=several_or_none(context, "context", contexts),
+        calibration=found,
+    )
     return replace(report, notes=(*report.notes, *notes))

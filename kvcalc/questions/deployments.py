@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, about
+from kvcalc.core.readers import memory, whole
 from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
 from kvcalc.sources import load_hardware, load_model
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["deployment", "engine_options", "placed", "served"]
 
 _MAX_KEPT = 64
+_SIZES = ("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel")
 
 
 def deployment(
@@ -63,6 +65,15 @@ def deployment(
     from kvcalc.plan.deployment import deploy
     from kvcalc.plan.economics import with_costs
 
+    sizes = (gpus, tensor_parallel, pipeline_parallel, expert_parallel, data_parallel)
+    gpus, tensor_parallel, pipeline_parallel, expert_parallel, data_parallel = (
+        None if size is None else whole(size, name) for name, size in zip(_SIZES, sizes, strict=True)
+    )
+    if memory_bytes is not None:
+        memory_bytes = memory(memory_bytes, "memory")
+    for what, given in (("weights", weights), ("kv-dtype", kv_dtype), ("activations", activations), ("engine", engine)):
+        if given is not None and not isinstance(given, str):
+            raise InputError(f"{what} takes one text, not {given!r:.60}", parameter=what)
     if memory_bytes is not None and gpu is None:
         raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)

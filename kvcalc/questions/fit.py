@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.fit import FitReport
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Count
 
 __all__ = ["Fit", "fit"]
 
@@ -61,8 +62,8 @@ def fit(
     *,
     engine: str | None = None,
     options: EngineOptions | None = None,
-    context: int | None = None,
-    batch: int = 1,
+    context: Count | None = None,
+    batch: Count = 1,
     kv_memory_bytes: int | None = None,
     activation_bytes: int | None = None,
     overhead_bytes: int | None = None,
@@ -86,6 +87,10 @@ def fit(
     """
     from kvcalc.plan.fit import fit_report
     from kvcalc.plan.room import BudgetTerms
+    from kvcalc.questions.arguments import deployed, one, one_or_none
 
     terms = BudgetTerms(kv_bytes=kv_memory_bytes, activation_bytes=activation_bytes, overhead_bytes=overhead_bytes)
-    return fit_report(deployment, engine=engine, options=options, terms=terms, context=context, batch=batch)
+    tokens, sequences = one_or_none(context, "context"), one(batch, "batch")
+    return fit_report(
+        deployed(deployment), engine=engine, options=options, terms=terms, context=tokens, batch=sequences
+    )

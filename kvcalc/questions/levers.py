@@ -11,6 +11,7 @@ from kvcalc.questions.groups import BATCH, CONTEXT, MODEL, WITH, Run
 if TYPE_CHECKING:
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Count
 
 __all__ = ["Levers", "levers"]
 
@@ -50,8 +51,8 @@ class Levers(Run):
 def levers(
     deployment: Deployment,
     *,
-    context: int | None = None,
-    batch: int = 1,
+    context: Count | None = None,
+    batch: Count = 1,
     with_levers: str = "",
     max_model_len: int | None = None,
 ) -> LeversReport:
@@ -69,5 +70,12 @@ def levers(
         InputError: a context or batch below one, or a chosen lever that has nothing to act on.
     """
     from kvcalc.plan.levers.report import levers_report
+    from kvcalc.questions.arguments import deployed, one, one_or_none
 
-    return levers_report(deployment, context=context, batch=batch, levers=with_levers, longest=max_model_len)
+    return levers_report(
+        deployed(deployment),
+        context=one_or_none(context, "context"),
+        batch=one(batch, "batch"),
+        levers=with_levers,
+        longest=max_model_len,
+    )

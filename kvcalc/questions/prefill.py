@@ -11,12 +11,12 @@ from kvcalc.questions.explaining import explain, used_calibration
 from kvcalc.questions.groups import BATCHES, CALIBRATION, ENGINE, ESTIMATE, GPU, MODEL, Costs, Engine, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.speed import PrefillReport
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Counts
 
 __all__ = ["Prefill", "prefill"]
 
@@ -43,8 +43,8 @@ class Prefill(Costs, Engine, Run):
         deployment = self.deployment()
         report = prefill(
             deployment,
-            batches=self.batch,
-            prompts=self.prompt,
+            batch=self.batch,
+            prompt=self.prompt,
             estimate=self.estimate,
             calibration=self.calibration,
         )
@@ -60,14 +60,23 @@ class Prefill(Costs, Engine, Run):
 def prefill(
     deployment: Deployment,
     *,
-    batches: Sequence[int] = (1,),
-    prompts: Sequence[int] | None = None,
+    batch: Counts = 1,
+    prompt: Counts | None = None,
     estimate: bool = False,
     calibration: str | Path | Calibration | None = None,
+    batches: Counts | None = None,
+    prompts: Counts | None = None,
 ) -> PrefillReport:
     """Return the bound on prefill for each batch and prompt; arguments and errors as `decode`."""
     from kvcalc.plan.prefill import prefill_report
+    from kvcalc.questions.arguments import deployed, several, several_or_none
 
+    deployment = deployed(deployment)
     found, notes = used_calibration(deployment, calibration, wanted=estimate)
-    report = prefill_report(deployment, batches=batches, prompts=prompts, calibration=found)
+    report = prefill_report(
+        deployment,
+        batches=several(batch, "batch", batches),
+        prompts=several_or_none(prompt, "prompt", prompts),
+        calibration=found,
+    )
     return replace(report, notes=(*report.notes, *notes))

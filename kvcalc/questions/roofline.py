@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Counts
 
 __all__ = ["Roofline", "roofline"]
 
@@ -49,7 +50,7 @@ class Roofline(Engine, Run):
             with about("gpu"):
                 hardware = load_hardware(self.gpu, settings=self.settings, memory_bytes=self.memory_bytes)
             gpus = self.gpus or 1
-        report = roofline(hardware, deployments, gpus=gpus, batches=self.batch, contexts=self.context)
+        report = roofline(hardware, deployments, gpus=gpus, batch=self.batch, context=self.context)
         return Answer(report, lambda: explain("roofline", hardware), hardware=hardware)
 
 
@@ -58,9 +59,11 @@ def roofline(
     deployments: Sequence[Deployment] = (),
     *,
     gpus: int = 1,
-    batches: Sequence[int] = (1,),
-    contexts: Sequence[int] | None = None,
+    batch: Counts = 1,
+    context: Counts | None = None,
     settings: Sequence[str] = (),
+    batches: Counts | None = None,
+    contexts: Counts | None = None,
 ) -> RooflineReport:
     """Return an accelerator's ceilings and ridge points, and where models sit below them.
 
@@ -68,6 +71,12 @@ def roofline(
         KvcalcError: an accelerator that cannot be found, or a batch or context below one.
     """
     from kvcalc.plan.roofline import roofline_report
+    from kvcalc.questions.arguments import deployed, several, several_or_none
 
-    hardware = load_hardware(gpu, settings=settings)
-    return roofline_report(hardware, deployments, gpus=gpus, batches=batches, contexts=contexts)
+    return roofline_report(
+        load_hardware(gpu, settings=settings),
+        [deployed(each) for each in deployments],
+        gpus=gpus,
+        batches=several(batch, "batch", batches),
+        contexts=several_or_none(context, "context", contexts),
+    )

@@ -11,9 +11,13 @@ from kvcalc.questions.groups import BATCH, ENGINE_NAMES, MODEL, Engine, Run
 from kvcalc.questions.local import Local
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Count
 
 __all__ = ["Size", "size"]
 
@@ -49,21 +53,34 @@ class Size(Local, Engine, Run):
 
 
 def size(
-    deployment: Deployment,
+    deployment: Deployment | ModelProfile | str | Path,
     *,
-    context: int | None = None,
-    batch: int = 1,
+    context: Count | None = None,
+    batch: Count = 1,
     engine: str | None = None,
     options: EngineOptions | None = None,
 ) -> SizeReport:
     """Return the bytes of cache and weights; with an engine, also what that engine reserves.
 
-    For llama.cpp, ``context`` is that of all ``options.parallel`` sequences together, as its tools take it.
+    Args:
+        deployment: model, formats and parallel sizes, or a model alone.
+        context: tokens of each sequence: ``8192`` or ``"8k"``; for llama.cpp, of all ``options.parallel`` sequences
+            together, as its tools take it.
+        batch: sequences.
+        engine: another engine than the deployment's.
+        options: that engine's options.
 
     Raises:
         InputError: a batch or context below one, or an engine that is not known.
         UnsupportedError: a model that the engine's memory model does not describe.
     """
     from kvcalc.plan.size import size_report
+    from kvcalc.questions.arguments import deployed, one, one_or_none
 
-    return size_report(deployment, context=context, batch=batch, engine=engine, options=options)
+    return size_report(
+        deployed(deployment),
+        context=one_or_none(context, "context"),
+        batch=one(batch, "batch"),
+        engine=engine,
+        options=options,
+    )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative import SpeculationOptions
     from kvcalc.plan.speculative.acceptance import AcceptanceForms
+    from kvcalc.questions.arguments import Counts
 
 __all__ = ["Speculate", "draft_deployment", "explain_speculation", "placed_draft", "speculate", "with_draft"]
 
@@ -83,7 +84,7 @@ class Speculate(Engine, Run, Acceptance):
             "draft_layers": self.draft_layers,
         }
         draft = self._draft(target)
-        report = speculate(target, draft, gammas=self.gamma, batches=self.batch, contexts=self.context, **asked)
+        report = speculate(target, draft, gammas=self.gamma, batch=self.batch, context=self.context, **asked)
         first, gamma = report.rows[0], self.gamma[0] if self.gamma else None
         return Answer(
             report,
@@ -163,8 +164,10 @@ def speculate(
     tree: Sequence[int] | None = None,
     tree_nodes: int | None = None,
     draft_layers: int | None = None,
-    batches: Sequence[int] = (1,),
-    contexts: Sequence[int] | None = None,
+    batch: Counts = 1,
+    context: Counts | None = None,
+    batches: Counts | None = None,
+    contexts: Counts | None = None,
     **acceptance: Unpack[AcceptanceForms],
 ) -> SpeculativeReport:
     """Return whether speculation pays for each batch, context and length of the draft, and where it stops.
@@ -178,8 +181,10 @@ def speculate(
         tree: children of a node at each level.
         tree_nodes: tokens of a tree whose best shape is used.
         draft_layers: layers that draft, of ``layer-skip``, or of ``eagle``'s head.
-        batches: sequences decoded together.
-        contexts: tokens attended by the first new token, itself included.
+        batch: sequences decoded together: a number, a list, or a text such as ``"1-256*2"``.
+        context: tokens attended by the first new token, itself included, likewise.
+        batches: another name of ``batch``.
+        contexts: another name of ``context``.
         acceptance: one of ``acceptance`` (a rate, or counts: ``"1000:814,602"``), ``acceptance_by_position`` (shares of
             all drafts, as vLLM prints them), ``acceptance_conditional`` (each given that all before were accepted),
             ``accepted_length`` (tokens of a pass, the target's own included) and ``draft_rate`` (accepted over drafted
@@ -189,9 +194,17 @@ def speculate(
         KvcalcError: no accelerator, numbers that cannot be, an unknown method, or a draft of another vocabulary.
     """
     from kvcalc.plan.speculative import speculation_report
+    from kvcalc.questions.arguments import deployed, several, several_or_none
 
+    deployment = deployed(deployment)
     options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
-    return speculation_report(deployment, _placed(deployment, draft), options, batches=batches, contexts=contexts)
+    return speculation_report(
+        deployment,
+        _placed(deployment, draft),
+        options,
+        batches=several(batch, "batch", batches),
+        contexts=several_or_none(context, "context", contexts),
+    )
 
 
 def explain_speculation(

@@ -11,6 +11,7 @@ from kvcalc.questions.groups import MODEL, WITH, Run
 if TYPE_CHECKING:
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.questions.arguments import Count
 
 __all__ = ["Traffic", "traffic"]
 
@@ -53,7 +54,7 @@ class Traffic(Run):
 
 
 def traffic(
-    deployment: Deployment, *, output_tokens: int, prompt_tokens: int = 0, batch: int = 1, with_levers: str = ""
+    deployment: Deployment, *, output_tokens: Count, prompt_tokens: Count = 0, batch: Count = 1, with_levers: str = ""
 ) -> TrafficReport:
     """Return the bytes read to generate tokens after a prompt: weights once a step, the cache at every length.
 
@@ -68,7 +69,12 @@ def traffic(
         InputError: fewer than one output token or sequence, or a lever that has nothing to act on.
     """
     from kvcalc.plan.traffic import traffic_report
+    from kvcalc.questions.arguments import deployed, one
 
     return traffic_report(
-        deployment, prompt_tokens=prompt_tokens, output_tokens=output_tokens, batch=batch, levers=with_levers
+        deployed(deployment),
+        prompt_tokens=one(prompt_tokens, "prompt", from_zero=True),
+        output_tokens=one(output_tokens, "output-tokens"),
+        batch=one(batch, "batch"),
+        levers=with_levers,
     )

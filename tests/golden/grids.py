@@ -115,7 +115,7 @@ def fit(asked: tuple[str, str, str, dict[str, int]]) -> Any:
         deployment = kvcalc.deployment(model, gpu=card, engine=engine, **spread)  # type: ignore[arg-type]
         report = kvcalc.fit(deployment, context=3000, batch=5)
     except KvcalcError as error:
-        return str(error)
+        return error.message
     budget = report.budget
     assert budget is not None
     return {

@@ -116,7 +116,7 @@ def reconcile_report(
         except KvcalcError as error:
             failure = error
             left_out.append(start_up_name(start_up))
-            notes.append(f"{start_up_name(start_up)}: {error}" + (f" ({error.hint})" if error.hint else ""))
+            notes.append(f"{start_up_name(start_up)}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
             continue
         rows += more
         notes += [f"{start_up_name(start_up)}: {note}" for note in told]

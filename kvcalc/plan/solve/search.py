@@ -102,7 +102,7 @@ def _solve_gpus(start: Trial, question: Question) -> Solution:
         except UnsupportedError as error:
             if parallel.gpus == 1:
                 raise
-            untried = untried or str(error)
+            untried = untried or error.message
             continue
         untried = ""
         if before is not None and before.deployment.parallel.gpus < parallel.gpus:

@@ -58,7 +58,7 @@ def columns_of(work: Work, task: SweepTask) -> Columns:
     try:
         columns = _REPORTS[work.swept.report](work, task)
     except KvcalcError as error:
-        return points | _cells(task) | {"error": [str(error)] * task.points}
+        return points | _cells(task) | {"error": [error.message] * task.points}
     finally:
         check_unchanged(point, work.digests)
     more = {name: values for name, values in columns.items() if name not in points}

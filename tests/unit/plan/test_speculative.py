@@ -424,7 +424,7 @@ def test_the_map_holds_the_rows_it_is_asked_for(small):
 
 def test_the_hint_of_a_draft_rate_is_its_own() -> None:
     target = kvcalc.deployment("llama3.1-8b", gpu="h200")
-    with pytest.raises(InputError, match=r"cannot be for 1 drafted token$") as rate:
+    with pytest.raises(InputError, match=r"cannot be for 1 drafted token\n") as rate:
         kvcalc.speculate(target, method="ngram", gammas=[1], draft_rate=1.5)
     with pytest.raises(InputError) as length:
         kvcalc.speculate(target, method="ngram", gammas=[1], accepted_length=3.0)
