@@ -47,12 +47,18 @@ def one(given: Any, what: str, *, from_zero: bool = False) -> int:
     Raises:
         InputError: a list, or no such number.
     """
+    if _is_whole(given):
+        return int(given)  # the question says which it takes
     return count_from_zero(given, what) if from_zero else count(given, what)
+
+
+def _is_whole(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)
 
 
 def one_or_none(given: Any, what: str) -> int | None:
     """Return one count, none for none; 0 is left to the question, which may mean something by it."""
-    return None if given is None else count_from_zero(given, what)
+    return None if given is None else one(given, what, from_zero=True)
 
 
 def several(given: Any, what: str, old: Any = None) -> tuple[int, ...]:

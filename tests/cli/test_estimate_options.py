@@ -113,7 +113,7 @@ def test_a_file_of_ones_own_is_taken(capsys: pytest.CaptureFixture[str], tmp_pat
     [
         ("bandwidth_share: 0.5", "bandwidth_share: 0", "bandwidth_share must be above 0"),
         ("bandwidth_share: 0.5", "bandwidth_share: 1.2", "at most 1"),
-        ("  matrix:", "  experts:", "does not say what matrices reach"),
+        ("  matrix:", "  experts:", "has no efficiency of matrix multiplications"),
         ("  matrix:", "  norms:", "reach.norms"),
         ("low: 0.9", "low: 2", "the interval from 2"),
         ("engine: my-engine", "engines: my-engine", "'engines' is not known"),

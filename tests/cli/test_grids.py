@@ -30,7 +30,7 @@ def _refused(capsys, *words):
         (("crosscheck", "--model", "llama3.2-1b", "--batch", MANY, "--context", MANY), "steps of model, batch"),
         (("compare", "llama3.1-8b@h200", "--batch", MANY, "--context", MANY), "sides, more than 100"),
         (("sweep", *ON, "--batch", MANY, "--context", MANY), "a grid of 400,000,000 points"),
-        (("sweep", *ON, "--batch", "1-120001"), "120,001 rows, more than the 120,000 that are kept"),
+        (("sweep", *ON, "--batch", "1-120001"), "120,001 rows, more than the 120,000 kept in memory"),
     ],
 )  # fmt: skip
 def test_a_grid_without_end_is_refused_at_once(capsys, words, told):

@@ -109,7 +109,7 @@ def test_another_model_may_be_given(run):
     [
         (["missing.log"], "error: missing.log: cannot be read"),
         ([EXAMPLE, "--engine", "trtllm"], "error: the log of engine 'trtllm' cannot be read"),
-        ([EXAMPLE, "--engine", "sglang"], "error: the log tells nothing of sglang"),
+        ([EXAMPLE, "--engine", "sglang"], "error: the log has no lines of sglang"),
         ([EXAMPLE, "--model", "nosuch"], "error: unknown model 'nosuch'"),
         ([EXAMPLE, "--json", "--output", "csv"], "error: --json and --output csv contradict each other"),
     ],

@@ -164,7 +164,7 @@ EXCEPTIONS = {
     "qwen38-27b-llamacpp-32k": "cache type not printed: q8_0",
 }
 # The words of a reason: a term with which the number agrees, a count that cannot occur, or a draft that is not modelled.
-EXPLAINED = r"agrees with|are the nearest|need no more blocks|the cache of the draft model .* is not modelled"
+EXPLAINED = r"agrees with|nearest: |need no more blocks|the cache of the draft model .* is not modelled"
 # DeepSeek-V4 in builds before 0.33, whose layout is the one described; the first does not print its longest sequence.
 OLDER = {"dsv4-flash-0731-h100-tp8", "dsv4-flash-tp8-256k"}
 

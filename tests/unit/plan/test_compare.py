@@ -128,7 +128,7 @@ def test_a_side_without_what_varies_has_a_name_and_the_reason_of_fit(capsys):
     shown = _run(sides, capsys)
     fitted = kvcalc.fit(kvcalc.deployment("gpt-oss-120b", gpu="h100-sxm"), context=8192, batch=4)
     assert not fitted.fits
-    assert shown.startswith(f"DOES NOT FIT: gpt-oss-120b: {fitted.reason}. Its speeds are hypothetical.\n")
+    assert shown.startswith(f"DOES NOT FIT: gpt-oss-120b: {fitted.reason}. Its speeds are hypothetical. ")
     report = json.loads(_run([*sides, "--json"], capsys))
     assert [side["label"] for side in report["sides"]] == ["gpt-oss-120b", "kv-dtype=fp8"]
     assert [side["misfit"] for side in report["sides"]] == [fitted.reason, ""]
@@ -145,7 +145,7 @@ def test_options_of_the_engine_are_those_of_fit_and_refused_without_a_model(caps
     with pytest.raises(SystemExit) as done:
         main(["compare", "h100-sxm", "h200", "--max-model-len", "16384"])
     assert done.value.code == 2
-    assert "--max-model-len is of an engine" in capsys.readouterr().err
+    assert "--max-model-len needs an engine" in capsys.readouterr().err
 
 
 def test_a_label_names_the_model_then_its_gpus_then_the_rest():

@@ -191,7 +191,7 @@ def test_an_unknown_word_is_refused_of_any_model(option: str) -> None:
 def test_sglang_says_that_its_pools_are_those_of_another_version() -> None:
     deployment = kvcalc.deployment("qwen3-8b")
     report = kvcalc.fit(deployment, engine="sglang", options=EngineOptions(version="0.5.9"), kv_memory_bytes=GIB)
-    assert any("another than 0.5.9" in note for note in report.notes)
+    assert any("not of 0.5.9" in note for note in report.notes)
     with pytest.raises(kvcalc.InputError, match="not a version of SGLang"):
         kvcalc.fit(deployment, engine="sglang", options=EngineOptions(version="latest"), kv_memory_bytes=GIB)
 

@@ -224,7 +224,7 @@ def test_speeds_of_what_does_not_fit_are_marked():
     assert plain.fits is False
     assert report.memory_bytes == deployment.memory_bytes
     text = render(report)
-    assert text.startswith("DOES NOT FIT: 1 of 3 rows, ")
+    assert text.startswith("DOES NOT FIT: 1 of 3 rows")
     assert text.count(" *") == 3  # the two numbers of a row, and the sentence that says what is marked
     assert "DOES NOT FIT" not in render(kvcalc.levers(kvcalc.deployment("llama2-7b", gpu="h200")))
 

@@ -71,7 +71,7 @@ def test_a_recipe_leaves_the_projector_for_images_out_and_means_llama_cpp() -> N
 
 def test_the_answer_says_bits_a_weight_and_the_mixture() -> None:
     (note,) = kvcalc.deployment("llama3.1-8b", weights="Q4_K_M").notes
-    assert note == "Q4_K_M by llama-quantize: 4.89 bits a weight; matrices: 193 in q4_k, 33 in q6_k; norms in fp32"
+    assert note == "Q4_K_M by llama-quantize: 4.89 bits per weight; matrices: 193 in q4_k, 33 in q6_k; norms in fp32"
     assert kvcalc.size(kvcalc.deployment("llama3.1-8b", weights="Q4_K_M")).formats.weights == "q4_k_m"
     assert "asks for an importance matrix" in kvcalc.deployment("llama3.1-8b", weights="iq2_xs").notes[-1]
 

@@ -77,7 +77,7 @@ def test_one_block_beyond_the_digits_differs(tokens):
 def test_a_number_that_cannot_occur_differs_though_it_lies_in_the_interval():
     row = rows(vllm(tokens="476,017"))["kv_cache_tokens"]
     assert (row.agrees, row.predicted, row.difference) == (False, 476016, 1)
-    assert row.reason.startswith("no whole number of blocks gives 476,017 tokens: 476,016 and 476,032 are the nearest")
+    assert row.reason.startswith("no whole number of blocks gives 476,017 tokens; nearest: 476,016 and 476,032")
 
 
 def test_a_concurrency_that_no_number_of_blocks_gives_differs():
@@ -104,7 +104,7 @@ def test_blocks_of_another_size_are_named_as_the_term():
     )
     row = rows(log)["kv_cache_tokens"]
     assert not row.agrees
-    assert "458,368 and 458,432 are the nearest" in row.reason
+    assert "nearest: 458,368 and 458,432" in row.reason
     assert "blocks in multiples of 16 tokens" in row.reason
 
 
@@ -266,7 +266,7 @@ def test_another_rank_explains_fewer_tokens_where_one_of_two_was_printed():
 
 
 def test_a_difference_that_nothing_explains_says_so():
-    assert "none of the terms tried" in rows(vllm(tokens="123,456", requests="1.00"))["kv_cache_tokens"].reason
+    assert "unexplained by any term tried" in rows(vllm(tokens="123,456", requests="1.00"))["kv_cache_tokens"].reason
 
 
 @pytest.mark.parametrize(
@@ -522,7 +522,7 @@ def test_several_engines_are_reported_beside_each_other():
     report = api.reconcile(log)
     assert report.engine == "vllm, llama.cpp"
     assert report.model == "llama3.1-8b, qwen3-8b"
-    assert "--engine chooses one" in report.notes[0]
+    assert "choose one with --engine" in report.notes[0]
     assert api.reconcile(log, engine="ollama").engine == "llama.cpp"
 
 

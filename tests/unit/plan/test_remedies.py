@@ -416,7 +416,7 @@ def test_a_refusal_of_a_model_whose_cache_is_not_described_is_explained():
     report = api.reconcile(log)
     assert report.refusal.kind == "no_cache_memory"
     assert report.start_with == ""
-    assert any("pools of states" in note for note in report.notes)
+    assert any("pools for states" in note for note in report.notes)
     assert not any("--model" in note for note in report.notes)
 
 

@@ -250,7 +250,7 @@ def test_the_largest_draft_breaks_even(big):
 
 
 def test_quoted_rules_agree_at_small_batches_and_mislead_at_large_ones(small):
-    names = ["acceptance x gamma", "verification is free", "some gamma pays", "a draft of at most"]
+    names = ["acceptance x gamma", "verification is free", "some gamma pays", "draft at most"]
     alone, crowded = (
         kvcalc.speculate(small, "llama3.2-1b", acceptance=0.7, gammas=[4], batches=[batch], contexts=[256]).rules
         for batch in (1, 2048)
@@ -284,7 +284,7 @@ def test_a_draft_with_few_heads_runs_on_fewer_ranks():
 def test_a_rule_that_counts_as_many_tokens_is_not_told_off_for_rejections(small):
     one, five = (kvcalc.speculate(small, acceptance=0.9, method="ngram", gammas=[gamma]) for gamma in (1, 5))
     assert "rejection" not in one.rules[0].why
-    assert "4.69 tokens a pass, not 5.5" in five.rules[0].why
+    assert "4.69 tokens per pass, not 5.5" in five.rules[0].why
 
 
 def test_too_many_rows_are_refused(small):
@@ -429,4 +429,4 @@ def test_the_hint_of_a_draft_rate_is_its_own() -> None:
     with pytest.raises(InputError) as length:
         kvcalc.speculate(target, method="ngram", gammas=[1], accepted_length=3.0)
     assert "accepted over drafted tokens" in str(rate.value.hint)
-    assert "tokens a pass" in str(length.value.hint)
+    assert "tokens per pass" in str(length.value.hint)

@@ -33,7 +33,7 @@ def test_a_card_below_70_gib_takes_2048_tokens_a_pass() -> None:
     report = kvcalc.fit(kvcalc.deployment("gemma-3-12b", gpu=L40S), kv_memory_bytes=int(16.71 * GIB))
     assert report.kv_capacity_tokens == pytest.approx(228_900, rel=1e-3)
     assert report.assumed == (
-        "assumed: 2 passes in flight (vLLM 0.26 and later), 2,048 tokens a pass (on cards below 70 GiB, and A100)"
+        "assumed: 2 passes in flight (vLLM 0.26 and later), 2,048 tokens per pass (on cards below 70 GiB, and A100)"
     )
 
 
@@ -142,7 +142,7 @@ def test_exllamas_weights_are_refused_by_engines_that_do_not_run_them(engine: st
 def test_a_bound_of_exllamas_weights_says_so() -> None:
     fit = kvcalc.fit(kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", weights="exl3-4bpw"), context=4096)
     assert fit.engine == "ideal"
-    assert any("no engine described here runs ExLlama's weights" in note for note in fit.notes)
+    assert any("no engine described here runs ExLlama weights" in note for note in fit.notes)
 
 
 def test_estimates_follow_the_engine_that_is_meant() -> None:
@@ -289,16 +289,16 @@ def test_a_simulated_engine_starts_or_says_why_not(capsys: pytest.CaptureFixture
 def test_fits_without_a_model_of_the_engines_memory_says_so() -> None:
     two = kvcalc.deployment("llama3.1-70b", gpu="rtx-4090", tensor_parallel=2, weights="q4_k")
     notes = kvcalc.decode(two, contexts=[4096]).notes
-    assert any(note.startswith("what fits counts weights and cache alone: llama.cpp on several GPUs") for note in notes)
+    assert any(note.startswith("fit counts weights and KV cache only: llama.cpp on several GPUs") for note in notes)
     one = kvcalc.deployment("llama3.1-8b", gpu="rtx-4090", weights="q4_k")
-    assert not any("weights and cache alone" in note for note in kvcalc.decode(one, contexts=[4096]).notes)
+    assert not any("KV cache only" in note for note in kvcalc.decode(one, contexts=[4096]).notes)
 
 
 def test_size_asks_an_engines_defaults_of_a_card_as_fit_does(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--model", "gemma-3-12b", "--context", "32768", "--engine", "vllm", "--gpu", "l40s")
     size, fit = printed(capsys, "size", *asked), printed(capsys, "fit", *asked)
     assert size["reserved"]["total_bytes"] == fit["reserved_kv_bytes"]
-    assert "2,048 tokens a pass" in size["assumed"]
+    assert "2,048 tokens per pass" in size["assumed"]
 
 
 def test_a_number_of_gpus_means_tensor_ranks_and_another_layout_that_fits_is_told() -> None:

@@ -61,7 +61,7 @@ def test_a_word_may_take_head_and_embedding_too(word: str, form: float, embeddin
     size = kvcalc.size(kvcalc.deployment("llama3.1-8b", weights=word))
     bits = _MATRICES * form + _EMBEDDING * embedding + _HEAD * head + _VECTORS * 16
     assert size.weights.total_bytes == bits / 8
-    assert any(note.startswith(f"--weights {word} is what checkpoints do") for note in size.notes)
+    assert any(note.startswith(f"--weights {word} follows common checkpoints") for note in size.notes)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_a_word_says_whether_activations_are_quantised_too(word: str, activation
 @pytest.mark.parametrize("word", WORDS)
 def test_the_answer_says_what_a_word_was_taken_for(word: str) -> None:
     notes = kvcalc.size(kvcalc.deployment("llama3.1-8b", weights=word)).notes
-    assert any(note.startswith(f"--weights {word} is what checkpoints do") and "head in bf16" in note for note in notes)
+    assert any(
+        note.startswith(f"--weights {word} follows common checkpoints") and "head in bf16" in note for note in notes
+    )
 
 
 @pytest.mark.parametrize("name", ["int8", "bf16", "q4_k", "int4-g128", "mxfp4"])
