@@ -45,7 +45,7 @@ class KvcalcError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong and where, without the hint."""
+        """The mistake and its place, without the hint."""
         return f"{self.where}: {self.what}" if self.where else self.what
 
     def __str__(self) -> str:
