@@ -142,7 +142,8 @@ def engine_start(
     if options.front:
         from kvcalc.engines.llama_cpp.fronts import started_by  # which few questions need
 
-        options = started_by(options, model, formats, hardware, max_model_len=max_model_len)
+        memory = None if hardware is None else hardware.usable_memory_bytes
+        options = started_by(options, model, formats, memory, max_model_len=max_model_len)
     return EngineStart(
         engine=engine,
         model=model,

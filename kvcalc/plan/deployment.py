@@ -171,7 +171,7 @@ def usual_context(deployment: Deployment) -> int:
         return default_context(deployment.model, deployment.engine)
     from kvcalc.engines.llama_cpp.fronts import own_context  # which few questions need
 
-    return own_context(deployment.options, deployment.model, deployment.hardware)
+    return own_context(deployment.options, deployment.model, _memory(deployment))
 
 
 def usual_context_notes(deployment: Deployment) -> tuple[str, ...]:
@@ -181,7 +181,11 @@ def usual_context_notes(deployment: Deployment) -> tuple[str, ...]:
         return ()
     from kvcalc.engines.llama_cpp.fronts import context_note
 
-    return (context_note(options, deployment.model, deployment.hardware),)
+    return (context_note(options, deployment.model, _memory(deployment)),)
+
+
+def _memory(deployment: Deployment) -> int | None:
+    return None if deployment.hardware is None else deployment.hardware.usable_memory_bytes
 
 
 def asked_context(deployment: Deployment, context: int | None) -> int | None:

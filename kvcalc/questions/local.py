@@ -102,7 +102,9 @@ class Local(Question):
         if not self.devices:
             name = Local.params[next(iter(given))].name
             raise InputError(f"--{name} is of a machine's devices", hint="give --device", parameter=name)
-        if self.engine not in (None, _ENGINE):
+        from kvcalc.engines.checkpoint import FRONTS
+
+        if FRONTS.get(self.engine or "", self.engine) not in (None, _ENGINE):
             raise InputError(
                 f"--device is for llama.cpp, not {self.engine}",
                 hint=f"add --engine {_ENGINE}, or take --gpu and --gpus",
@@ -132,7 +134,14 @@ class Local(Question):
             name = type(self).params[idle].name
             raise InputError(f"--{name} has no part where devices are named", hint="leave it out", parameter=name)
         asked = {name: value for name, value in self.given(Run).items() if name != "memory_bytes"}
-        return placed(self.model, self.given(Engine), is_started=True, engine=_ENGINE, **asked)
+        deployment = placed(self.model, self.given(Engine), is_started=True, engine=self.engine or _ENGINE, **asked)
+        if deployment.options.front:
+            from kvcalc.engines.llama_cpp.fronts import check_placement
+
+            check_placement(
+                deployment.options, [Local.params[name].name for name in self._PLACING if name in self.given(Local)]
+            )
+        return deployment
 
     def placed_report(
         self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False
@@ -153,15 +162,28 @@ class Local(Question):
 
         setup = self.setup(deployment, context=context, batch=batch, together=together)
         options = self.placement(setup)
-        on = OnMachine(setup=setup, outer=deployment.formats, calibrations={} if together else _calibrations(setup))
+        front = deployment.options.front
+        on = OnMachine(
+            setup=setup,
+            outer=deployment.formats,
+            calibrations={} if together else _calibrations(setup),
+            sequences=batch if front and setup.context.kv_unified else None,
+        )
         asked = options if self.is_placed else None
+        if front and asked is None and setup.devices:
+            from kvcalc.plan.local.fronts import fit_note
+
+            found = on.fitted(context=setup.context.context)
+            asked = options if found is None else found.options
+            on = replace(on, setup=replace(setup, notes=(*setup.notes, fit_note(front))))
         if not together:
             return local_answer(on, asked)
-        return local_report(setup, asked or (on.chosen() if setup.devices else options))
+        return local_report(on.setup, asked or (on.chosen() if setup.devices else options))
 
     def setup(self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False) -> LocalSetup:
         """Return the model, its context and the machine; arguments and errors as `placed_report`."""
         from kvcalc.engines.llama_cpp.weights import model_weights
+        from kvcalc.plan.local.fronts import started_on
         from kvcalc.plan.local.setup import LocalSetup
         from kvcalc.questions.machines import machine_of
 
@@ -174,8 +196,10 @@ class Local(Question):
             host_memory=self.host_memory,
             host_bandwidth=self.host_bandwidth,
         )
+        started = started_on(deployment, devices, context=context, batch=batch, together=together)
+        deployment = started.deployment
         model, recipe, said = _weights_of(deployment)
-        asked = _context_of(deployment, context=context, batch=batch, together=together)
+        asked = _context_of(deployment, context=started.context, batch=batch, together=started.together)
         projector = self._projector(deployment)
         return LocalSetup(
             model=model,
@@ -185,12 +209,12 @@ class Local(Question):
             format=said,
             file=_file(self.model, model, recipe),
             context=asked,
-            devices=devices,
+            devices=started.devices,
             host=host,
             draft=self._draft(asked),
             projector_bytes=projector[0],
             projector=projector[1],
-            notes=(*notes, *deployment.notes, *model.notes),
+            notes=(*notes, *started.notes, *deployment.notes, *model.notes),
         )
 
     def placement(self, setup: LocalSetup) -> PlacementOptions:
@@ -207,6 +231,8 @@ class Local(Question):
             for name in ("n_cpu_moe", "cpu_moe", "split_mode", "main_gpu", "kv_offload", "op_offload")
             if getattr(self, name) is not None
         }
+        if self.main_gpu is not None and self.engine == "ollama":
+            values["split_mode"] = "none"  # which Ollama passes beside it
         return PlacementOptions(
             gpu_layers=_layers(self.gpu_layers),
             tensor_split=shares_of(self.tensor_split),

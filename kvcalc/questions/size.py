@@ -46,7 +46,10 @@ class Size(Local, Engine, Run):
 
             deployment = self.local_deployment()
             placed = self.placed_report(deployment, context=self.context, batch=self.batch, together=True)
-            return Answer(with_places(size(deployment, context=self.context, batch=self.batch), placed))
+            context = self.context
+            if context is None and deployment.options.front:
+                context = placed.context * placed.parallel
+            return Answer(with_places(size(deployment, context=context, batch=self.batch), placed))
         deployment = self.deployment()
         report = size(deployment, context=self.context, batch=self.batch)
         return Answer(report, lambda: explain("size", deployment, context=self.context, batch=self.batch))

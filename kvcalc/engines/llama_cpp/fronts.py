@@ -17,9 +17,8 @@ from kvcalc.core.units import GIB, MIB, bytes_text
 from kvcalc.cost.parameters import weight_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
     from kvcalc.engines.options import EngineOptions
@@ -27,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "OLLAMA_VERSION",
     "check_front",
+    "check_placement",
     "context_note",
     "front_defaults",
     "ollama_context",
+    "ollama_devices",
     "own_context",
     "started_by",
 ]
@@ -55,6 +56,12 @@ _BATCH, _FITS = 512, 0.8
 _WITHOUT = {
     "ollama": {"kv_unified": "--kv-unified", "swa_full": "--swa-full", "n_rs_seq": "--n-rs-seq"},
     "lm-studio": {"n_rs_seq": "--n-rs-seq"},
+}
+
+# Options of placement that a program has settings for.
+_PLACES = {
+    "ollama": ("gpu-layers", "main-gpu"),
+    "lm-studio": ("gpu-layers", "n-cpu-moe", "cpu-moe", "kv-offload", "split-mode", "main-gpu", "tensor-split"),
 }
 
 
@@ -93,7 +100,7 @@ def started_by(
     options: EngineOptions,
     model: ModelProfile,
     formats: Formats,
-    hardware: HardwareProfile | None,
+    memory_bytes: int | None,
     *,
     max_model_len: int | None,
 ) -> EngineOptions:
@@ -103,7 +110,7 @@ def started_by(
         options: the options, with the program as ``front``.
         model: the model.
         formats: formats that it runs in.
-        hardware: the accelerator, all of its memory free; none where only the cache is asked about.
+        memory_bytes: memory of all accelerators that is free; none where only the cache is asked about.
         max_model_len: tokens of a request's context, where the options name none.
 
     Raises:
@@ -114,9 +121,9 @@ def started_by(
     version, text = _version(options.version), options.version or OLLAMA_VERSION
     is_old = version < _LLAMA_SERVER
     notes = [_OLD.format(text) if is_old else f"as Ollama {text} starts llama.cpp's server"]
-    length = options.max_model_len or max_model_len or own_context(options, model, hardware)
+    length = options.max_model_len or max_model_len or own_context(options, model, memory_bytes)
     asked = options.ubatch or options.batch_size
-    batch = asked or _batch(length * options.parallel, model, formats, hardware, version)
+    batch = asked or _batch(length * options.parallel, model, formats, memory_bytes or 0, version)
     if not asked and batch != _BATCH:
         notes.append(f"Ollama computes {batch:,} tokens at once at that context: --ubatch for its num_batch")
     return replace(
@@ -128,36 +135,35 @@ def started_by(
     )
 
 
-def own_context(options: EngineOptions, model: ModelProfile, hardware: HardwareProfile | None) -> int:
+def own_context(options: EngineOptions, model: ModelProfile, memory_bytes: int | None) -> int:
     """Return the tokens of a request's context that a program takes where none are asked for.
 
     Args:
         options: the options, with the program as ``front``.
         model: the model.
-        hardware: the accelerator; none where only the cache is asked about.
+        memory_bytes: memory of all accelerators; none where only the cache is asked about.
 
     Raises:
         InputError: a version of Ollama that is not described.
     """
     if options.front == "lm-studio":
         return min(_LM_STUDIO_CONTEXT, model.context_limit or _LM_STUDIO_CONTEXT)
-    total = None if hardware is None else hardware.usable_memory_bytes
-    return ollama_context(total, version=options.version, limit=model.context_limit)
+    return ollama_context(memory_bytes, version=options.version, limit=model.context_limit)
 
 
-def context_note(options: EngineOptions, model: ModelProfile, hardware: HardwareProfile | None) -> str:
+def context_note(options: EngineOptions, model: ModelProfile, memory_bytes: int | None) -> str:
     """Say why a program takes the context that it takes where none is asked for."""
-    length = own_context(options, model, hardware)
+    length = own_context(options, model, memory_bytes)
     if options.front == "lm-studio":
         return f"a context of {length:,} tokens, as LM Studio's server loads a model: --context says another"
     if length == model.context_limit:
         why = "what the model was trained with"
     elif _version(options.version) < _TIERED:
         why = "its default before 0.15.5"
-    elif hardware is None:
+    elif memory_bytes is None:
         why = "its least: no GPU is given"
     else:
-        why = f"its default for {bytes_text(hardware.usable_memory_bytes)} of GPU memory"
+        why = f"its default for {bytes_text(memory_bytes)} of GPU memory"
     return f"Ollama takes a context of {length:,} tokens, {why}: --context says another (num_ctx)"
 
 
@@ -183,23 +189,72 @@ def ollama_context(total_bytes: int | None, *, version: str | None = None, limit
     return min(length, limit or length)
 
 
-def _batch(
-    context: int, model: ModelProfile, formats: Formats, hardware: HardwareProfile | None, version: tuple[int, ...]
-) -> int:
+def _batch(context: int, model: ModelProfile, formats: Formats, free: int, version: tuple[int, ...]) -> int:
     """Return the tokens of a batch that Ollama chooses: the longer the context, the more, where its estimate fits.
 
     Source: Ollama 0.32.15, ``automaticGenerationBatch`` in ``server/sched.go``; 512 before 0.30.
     """
     if version < _LLAMA_SERVER:
         return _BATCH
-    free = 0 if hardware is None else hardware.usable_memory_bytes
-    predicted = weight_bytes(model, formats) + _estimated_cache(model, context)
+    predicted = _predicted(model, formats, context)
     for least, batch, surcharge, share in _BATCHES:
         if context > least:
             if not free or predicted <= min(share * free, _FITS * free - surcharge):
                 return batch
             context = least  # the next one down is tried
     return _BATCH
+
+
+def check_placement(options: EngineOptions, given: Iterable[str]) -> None:
+    """Refuse options of placement that a program does not pass on to llama.cpp.
+
+    Args:
+        options: the options, with the program as ``front``.
+        given: names of the options of placement that were given, as flags.
+
+    Raises:
+        InputError: such an option, or a version of Ollama that places layers by itself.
+    """
+    front = options.front
+    flag = next((name for name in given if name not in _PLACES[front]), None)
+    if flag is not None:
+        has = " and ".join(f"--{name}" for name in _PLACES[front])
+        raise InputError(f"{front} has no {flag}", hint=f"it has {has}; --engine llama.cpp has all", parameter=flag)
+    if front == "ollama" and _version(options.version) < _LLAMA_SERVER:
+        raise InputError(
+            f"Ollama {options.version} placed layers by estimates of its own, which are not described",
+            hint="versions from 0.30 on leave it to llama.cpp",
+            parameter="engine-version",
+        )
+
+
+def ollama_devices(
+    model: ModelProfile, formats: Formats, context: int, free_bytes: Sequence[int], kinds: Sequence[str]
+) -> tuple[int, ...]:
+    """Return the devices that Ollama loads a model on: the freest alone where that holds it, else all of one kind.
+
+    Source: Ollama 0.32.15, ``selectLlamaServerPlacement`` in ``server/sched.go``.
+
+    Args:
+        model: the model.
+        formats: formats that it runs in.
+        context: tokens of all sequences together.
+        free_bytes: free memory of each device.
+        kinds: the library that runs each, of which one serves a model.
+    """
+    everything = range(len(free_bytes))
+    if len(everything) <= 1:
+        return tuple(everything)
+    freest = max(everything, key=lambda index: (free_bytes[index], -index))
+    if _predicted(model, formats, context) <= _FITS * free_bytes[freest]:
+        return (freest,)
+    groups = [tuple(index for index in everything if kinds[index] == kind) for kind in dict.fromkeys(kinds)]
+    return max(groups, key=lambda group: sum(free_bytes[index] for index in group))
+
+
+def _predicted(model: ModelProfile, formats: Formats, context: int) -> int:
+    """Return the bytes that Ollama expects a model and its cache to take."""
+    return weight_bytes(model, formats) + _estimated_cache(model, context)
 
 
 def _estimated_cache(model: ModelProfile, context: int) -> int:

@@ -55,16 +55,18 @@ class OnMachine:
         setup: model, context and machine.
         outer: formats of the whole model, as it runs.
         calibrations: measured efficiencies by place.
+        sequences: sequences that share the context; as many as may run at once where left out.
     """
 
     setup: LocalSetup
     outer: Formats
     calibrations: Mapping[int | None, Calibration] = field(default_factory=dict)
+    sequences: int | None = None
 
     @property
     def context(self) -> int:
         """Tokens of one sequence."""
-        return max(1, self.setup.context.context // self.setup.context.parallel)
+        return max(1, self.setup.context.context // (self.sequences or self.setup.context.parallel))
 
     @property
     def host_is_assumed(self) -> bool:
@@ -184,31 +186,41 @@ class OnMachine:
         crosses = all(op.part == "interconnect" for op in stage.ops)
         return self.calibrations.get(HOST, own) if crosses else own
 
+    @property
+    def _free_bytes(self) -> tuple[int, ...]:
+        return tuple(device.free_bytes for device in self.setup.devices)
+
+    def fitted(self, *, context: int | None) -> Trial | None:
+        """Return the placement that llama.cpp's own ``--fit`` ends with; arguments and none as in `engine_fit`."""
+        model, asked = self.setup.model, self.setup.context
+        question = FitQuestion(
+            layers=model.layers,
+            has_experts=any(isinstance(block.mlp, Mixture) for block in model.block_counts),
+            trained_context=model.context_limit or asked.context,
+            free_bytes=self._free_bytes,
+            context=context,
+            streams=1 if asked.kv_unified else asked.parallel,
+        )
+        try:
+            return fitted(question, self._used)
+        except ZeroDivisionError:
+            return None
+
     def engine_fit(self, *, context: int | None) -> EngineFit | None:
         """Return the placement of llama.cpp's own ``--fit``; none where its search divides by zero.
 
         Args:
             context: tokens of all sequences together; none where the engine may choose.
         """
-        model, asked = self.setup.model, self.setup.context
-        question = FitQuestion(
-            layers=model.layers,
-            has_experts=any(isinstance(block.mlp, Mixture) for block in model.block_counts),
-            trained_context=model.context_limit or asked.context,
-            free_bytes=tuple(device.free_bytes for device in self.setup.devices),
-            context=context,
-            streams=1 if asked.kv_unified else asked.parallel,
-        )
-        try:
-            found = fitted(question, self._used)
-        except ZeroDivisionError:
+        model, found = self.setup.model, self.fitted(context=context)
+        if found is None:
             return None
         names = [buffer_name(self.setup, index) for index in range(len(self.setup.devices))]
         overrides = (
             MovedTensors(pattern=each.pattern, place="CPU" if each.device is None else names[each.device])
             for each in found.options.overrides
         )
-        speed = self.speed(place(found.options, layers=all_layers(model), free_bytes=question.free_bytes))
+        speed = self.speed(place(found.options, layers=all_layers(model), free_bytes=self._free_bytes))
         return EngineFit(
             context=found.context,
             gpu_layers=model.layers + 1 if found.gpu_layers is None else found.gpu_layers,
@@ -230,7 +242,7 @@ class OnMachine:
             weights=self.setup.format,
             device_names=[device.name for device in self.setup.devices],
             context=self.context,
-            parallel=self.setup.context.parallel,
+            parallel=self.sequences or self.setup.context.parallel,
             speed=speed,
         )
 
@@ -274,6 +286,7 @@ def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport
     return replace(
         report,
         headline=on.headline(placement, speed) if report.fits else f"does not fit: {report.reason}",
+        context=on.context,
         chosen=chosen,
         tokens_per_s=None if speed is None else speed.tokens_per_s,
         speed=speed,
