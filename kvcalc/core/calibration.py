@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost
 
 _MAX_SECONDS = 3600
+_MAX_PADDING = 4096
+# Steps that a new request may wait for, and calls of a first token's time.
+_MAX_STEPS = 1000
 # Compute and memory overlap wholly: the larger counts alone.
 MIN_SUM_SHARE = 0.5
 
-__all__ = ["MIN_SUM_SHARE", "Calibration", "Interval", "Measured", "Reach", "kind_of"]
+__all__ = ["MIN_SUM_SHARE", "Calibration", "Interval", "Measured", "Reach", "joins", "kind_of"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -30,6 +33,10 @@ class Reach:
         call_s: time of one call that moves and computes next to nothing.
         sum_share: share of the sum of both times that it takes at least: 0.5 where they overlap wholly (the larger then
             counts alone), 1 where one waits for the other.
+        padding_rows: rows that each matrix is multiplied by beside those of its tokens: kernels work in tiles, and of
+            many experts each has its own.
+        activation_share: share of the peak bandwidth at which activations pass in and out, those that an operator reads
+            several times counted once; that of ``bandwidth_share`` where left out.
     """
 
     __pydantic_config__ = _STRICT
@@ -37,9 +44,15 @@ class Reach:
     flop_share: float
     call_s: float = 0.0
     sum_share: float = MIN_SUM_SHARE
+    padding_rows: float = 0.0
+    activation_share: float | None = None
 
     def __post_init__(self) -> None:
         _check_shares(self, "bandwidth_share", "flop_share", "sum_share")
+        if self.activation_share is not None:
+            _check_shares(self, "activation_share")
+        if not 0 <= self.padding_rows <= _MAX_PADDING:
+            raise InputError(f"padding_rows must be from 0 to {_MAX_PADDING:,}, not {self.padding_rows}")
         if self.sum_share < MIN_SUM_SHARE:
             raise InputError(f"sum_share must be from {MIN_SUM_SHARE} to 1, not {self.sum_share}")
         _check_times(self, "call_s")
@@ -52,11 +65,13 @@ class Interval:
     Args:
         low: multiple that one of ten stays below.
         high: multiple that one of ten exceeds.
+        records: measurements that say so, where they were counted.
     """
 
     __pydantic_config__ = _STRICT
     low: float
     high: float
+    records: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < float("inf"):
@@ -74,6 +89,7 @@ class Measured:
         trained_on: sources whose records the parameters were fitted to.
         held_out: sources that were kept out of the fit and that the errors are of.
         records: records that the parameters were fitted to.
+        operators: kinds of attention and of experts that the measured models have.
         notes: what a user should know.
     """
 
@@ -84,6 +100,7 @@ class Measured:
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
     records: int = 0
+    operators: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -102,6 +119,14 @@ class Calibration:
         layer_s: time of a layer besides its operators' bytes and FLOP: launches, norms, positions.
         collective_s: time of a collective besides its bytes.
         link_share: share of the link's rate that collectives reach.
+        sample_s: time of each token that a pass samples besides its operators: sampling, scheduling, the host.
+        joins_inputs: whether matrices that take the same input run as one call.
+        prompt_share: of the time that prompts of other requests take, the share that a decoding sequence waits for.
+        request_s: time of a request's first token besides its passes: tokenising, scheduling, sending.
+        request_steps: decode steps of others that pass before a request's prompt is read.
+        queue_share: of the time that the prompts of all others take, the share that a request waits for.
+        intervals: spread of measurements by what was timed and what the layers are (``decode, mixture``): it comes
+            before those by limiter.
         measured: where and when, and on what.
     """
 
@@ -116,11 +141,21 @@ class Calibration:
     layer_s: float = 0.0
     collective_s: float = 0.0
     link_share: float = 1.0
+    sample_s: float = 0.0
+    joins_inputs: bool = False
+    prompt_share: float = 1.0
+    request_s: float = 0.0
+    request_steps: float = 0.0
+    queue_share: float = 0.0
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
     measured: Measured
 
     def __post_init__(self) -> None:
         _check_shares(self, "link_share")
-        _check_times(self, "step_s", "layer_s", "collective_s")
+        _check_times(self, "step_s", "layer_s", "collective_s", "sample_s", "request_s")
+        for name, most in (("prompt_share", 1.0), ("queue_share", 1.0), ("request_steps", _MAX_STEPS)):
+            if not 0 <= getattr(self, name) <= most:
+                raise InputError(f"{name} must be from 0 to {most:,}, not {getattr(self, name)}")
         if "matrix" not in self.reach:
             raise InputError(
                 f"the calibration {self.name} has no efficiency of matrix multiplications", hint="reach.matrix"
@@ -128,8 +163,18 @@ class Calibration:
 
     def reach_of(self, kind: str, unit: str) -> Reach:
         """Return the shares of a kind of operator in an arithmetic format: else in any, else those of matrices."""
-        names = (f"{kind}:{unit}", kind, f"matrix:{unit}", "matrix")
+        kinds = (kind, "attention", "matrix") if kind in ("latent", "state") else (kind, "matrix")
+        names = (name for each in kinds for name in (f"{each}:{unit}", each))
         return next(self.reach[name] for name in names if name in self.reach)
+
+    def spread(self, kind: str, *, is_compute: bool) -> Interval:
+        """Return the interval of a kind of times, else that of passes with the same limiter."""
+        by_limiter = self.compute_interval if is_compute else self.memory_interval
+        return self.intervals.get(kind, by_limiter)
+
+    def calls_of(self, op: OpCost) -> int:
+        """Count the calls of an operator: none where it runs in that of another with the same input."""
+        return 0 if self.joins_inputs and joins(op.name) else op.calls
 
 
 def _check_shares(holder: object, *names: str) -> None:
@@ -146,11 +191,30 @@ def _check_times(holder: object, *names: str) -> None:
             raise InputError(f"{name} must be from 0 to {_MAX_SECONDS} s, not {seconds}")
 
 
+# Kinds of attention with kernels of their own, by the operator's name.
+_KINDS = {"latent": "latent", "state": "state"}
+# Matrices that engines run in one call with the one before, which takes the same input.
+_JOINED = ("attention.key", "attention.value", "attention.latent", "mlp.up", "mlp.shared_gate")
+
+
 def kind_of(op: OpCost) -> str:
-    """Return the kind of operator that a calibration tells apart: ``attention``, ``experts`` or ``matrix``.
+    """Return the kind of an operator: ``attention``, ``latent``, ``state``, ``experts`` or ``matrix``.
 
     >>> from kvcalc.core.cost_types import OpCost
     >>> [kind_of(OpCost(name="op", part=part)) for part in ("cache", "experts", "mlp", "head")]
     ['attention', 'experts', 'matrix', 'matrix']
+    >>> kind_of(OpCost(name="moe.latent", part="cache"))
+    'latent'
     """
-    return {"cache": "attention", "experts": "experts"}.get(op.part, "matrix")
+    if op.part == "cache":
+        return _KINDS.get(op.name.rpartition(".")[2], "attention")
+    return "experts" if op.part == "experts" else "matrix"
+
+
+def joins(name: str) -> bool:
+    """Whether an operator of that name runs in one call with the one before it, where an engine joins them.
+
+    >>> joins("moe.attention.key"), joins("attention.query")
+    (True, False)
+    """
+    return name.endswith(_JOINED)

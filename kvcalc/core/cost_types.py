@@ -36,6 +36,7 @@ class OpCost:
         collective_bytes: what a ring collective sends over it.
         collective_steps: messages that follow each other, each with the link's latency.
         calls: how often it is run: the layers of its kind.
+        row_flop: FLOP of one row more for each matrix that is multiplied: those of a token, of all experts touched.
     """
 
     name: str
@@ -51,6 +52,7 @@ class OpCost:
     collective_bytes: float = 0
     collective_steps: int = 0
     calls: int = 1
+    row_flop: float = 0
 
     @property
     def compulsory_bytes(self) -> float:
@@ -73,12 +75,14 @@ class StepCost:
         tokens: new tokens of the pass, over all its sequences.
         layers: layers that a token passes, over all stages; an encoder's where it runs.
         exchange_gpus: accelerators that exchange in each layer (`Parallel.exchange_gpus`): it decides over which link.
+        logits: tokens whose logits are computed.
     """
 
     rank_kinds: tuple[tuple[int, tuple[tuple[OpCost, ...], ...]], ...]
     tokens: int
     layers: int = 0
     exchange_gpus: int = 1
+    logits: int = 0
 
     @property
     def stages(self) -> tuple[tuple[OpCost, ...], ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from kvcalc.core.calibration import kind_of
+from kvcalc.core.calibration import joins, kind_of
 from kvcalc.core.cost_types import PlacedStage, StepEstimate
 from kvcalc.core.traced import larger
 from kvcalc.cost.roofline import stage_seconds, stages_time, step_time
@@ -18,14 +18,36 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
 
 __all__ = [
+    "OperatorTerms",
     "PassTerms",
     "estimate_stages",
     "estimate_time",
     "operator_seconds",
+    "pass_kind",
     "pass_terms",
     "reached_seconds",
     "stage_terms",
 ]
+
+
+class OperatorTerms(NamedTuple):
+    """Terms of one operator.
+
+    Args:
+        compute_s: its FLOP over the peak.
+        memory_s: the bytes it moves over the bandwidth.
+        calls: how often it is run.
+        row_s: the FLOP of one row more for each of its matrices over the peak.
+        activation_s: of ``memory_s``, what activations are in and out.
+        is_joined: whether an engine may run it in one call with the operator before.
+    """
+
+    compute_s: float
+    memory_s: float
+    calls: int
+    row_s: float = 0.0
+    activation_s: float = 0.0
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +55,18 @@ class PassTerms:
     """Terms that the estimate of a pass adds up; they follow from the accelerator's peaks and from no calibration.
 
     Args:
-        operators: for each kind of operator and arithmetic format, the operators' FLOP over peak, moved bytes over
-            bandwidth, and calls.
+        operators: for each kind of operator and arithmetic format, the terms of the operators.
         layers: layers that a token passes.
         collectives: collectives that follow each other.
         link_s: their bytes over the link's rate.
+        logits: tokens that the pass samples.
     """
 
-    operators: Mapping[tuple[str, str], tuple[tuple[float, float, int], ...]]
+    operators: Mapping[tuple[str, str], tuple[OperatorTerms, ...]]
     layers: float = 0
     collectives: int = 0
     link_s: float = 0.0
+    logits: int = 0
 
 
 def pass_terms(cost: StepCost, hardware: HardwareProfile) -> PassTerms:
@@ -52,7 +75,8 @@ def pass_terms(cost: StepCost, hardware: HardwareProfile) -> PassTerms:
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; as `stage_terms`.
     """
     link = hardware.link(cost.exchange_gpus)
-    return stage_terms(PlacedStage(ops=cost.ops, hardware=hardware, link=link, layers=cost.layers))
+    terms = stage_terms(PlacedStage(ops=cost.ops, hardware=hardware, link=link, layers=cost.layers))
+    return replace(terms, logits=cost.logits)
 
 
 def stage_terms(stage: PlacedStage) -> PassTerms:
@@ -64,11 +88,13 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
     >>> from kvcalc.core.hardware import HardwareProfile
     >>> card = HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9, peak_flop_per_s={"bf16": 1e14},
     ...     memory_bandwidth_bytes_per_s=1e12)
-    >>> stage_terms(PlacedStage(ops=(OpCost(name="op", part="mlp", weight_bytes=5e9),), hardware=card)).operators
-    {('matrix', 'bf16'): ((0.0, 0.005, 1),)}
+    >>> terms = stage_terms(PlacedStage(ops=(OpCost(name="op", part="mlp", weight_bytes=5e9),), hardware=card))
+    >>> {kind: [op[:3] for op in ops] for kind, ops in terms.operators.items()}
+    {('matrix', 'bf16'): [(0.0, 0.005, 1)]}
     """
     link, hardware = stage.link, stage.hardware
-    operators: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    bandwidth = hardware.memory_bandwidth_bytes_per_s
+    operators: dict[tuple[str, str], list[OperatorTerms]] = {}
     collectives, link_s = 0, 0.0
     for op in stage.ops:
         if op.collective_steps:
@@ -76,9 +102,16 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
             link_s += op.collective_bytes / link.bytes_per_s if link is not None else 0
             continue
         link_s += op.link_bytes / link.bytes_per_s if link is not None else 0
-        compute = op.flop / hardware.peak(op.unit)
-        memory = op.moved_bytes / hardware.memory_bandwidth_bytes_per_s
-        operators.setdefault((kind_of(op), op.unit), []).append((compute, memory, op.calls))
+        peak = hardware.peak(op.unit)
+        found = OperatorTerms(
+            op.flop / peak,
+            op.moved_bytes / bandwidth,
+            op.calls,
+            op.row_flop / peak,
+            0.0 if op.part == "cache" else op.activation_bytes / bandwidth,
+            joins(op.name),
+        )
+        operators.setdefault((kind_of(op), op.unit), []).append(found)
     return PassTerms(
         operators={kind: tuple(ops) for kind, ops in operators.items()},
         layers=stage.layers,
@@ -90,9 +123,11 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
 def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
     """Return the time of a pass at the rates that were reached.
 
-    step_s + layers * layer_s + the sum over operators of calls * call_s + max(c, m, sum_share * (c + m))
-    + collectives * collective_s + link bytes / (link_share * rate), where c = FLOP / (flop_share * peak) and
-    m = moved bytes / (bandwidth_share * bandwidth).
+    step_s + logits * sample_s + layers * layer_s
+    + the sum over operators of calls * call_s + max(c, m, sum_share * (c + m))
+    + collectives * collective_s + link bytes / (link_share * rate), where c = (FLOP + padding_rows * FLOP of a row)
+    / (flop_share * peak) and m = (moved bytes - activations) / (bandwidth_share * bandwidth)
+    + activations / (activation_share * bandwidth).
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (reached ceilings below the peaks);
     Hockney 1994, doi 10.1016/S0167-8191(06)80021-9 (a start-up time plus bytes over an asymptotic rate). That
@@ -102,43 +137,52 @@ def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
     >>> half = Calibration(name="half", engine="any", applies_to=("any",), layer_s=0.5, collective_s=2, link_share=0.1,
     ...     reach={"matrix": Reach(bandwidth_share=0.5, flop_share=0.25, call_s=1)}, measured=Measured(device="x"),
     ...     memory_interval=Interval(low=1, high=1), compute_interval=Interval(low=1, high=1))
-    >>> reached_seconds(PassTerms(operators={("matrix", "bf16"): ((1, 3, 2),)}, layers=4), half)
+    >>> reached_seconds(PassTerms(operators={("matrix", "bf16"): (OperatorTerms(1, 3, 2),)}, layers=4), half)
     10.0
-    >>> reached_seconds(PassTerms(operators={("attention", "bf16"): ((2, 3, 2),)}, collectives=3, link_s=1), half)
+    >>> attention = {("attention", "bf16"): (OperatorTerms(2, 3, 2),)}
+    >>> reached_seconds(PassTerms(operators=attention, collectives=3, link_s=1), half)
     26.0
     """
-    total = calibration.step_s + terms.layers * calibration.layer_s
+    total = calibration.step_s + terms.logits * calibration.sample_s + terms.layers * calibration.layer_s
     total += terms.collectives * calibration.collective_s + terms.link_s / calibration.link_share
     for (kind, unit), operators in terms.operators.items():
         reach = calibration.reach_of(kind, unit)
-        for compute, memory, calls in operators:
-            total += calls * reach.call_s + operator_seconds(compute, memory, reach)
+        for op in operators:
+            calls = 0 if calibration.joins_inputs and op.is_joined else op.calls
+            total += calls * reach.call_s + operator_seconds(op, reach)
     return total
 
 
-def operator_seconds(compute_s: float, memory_s: float, reach: Reach) -> float:
-    """Return the time of an operator without its call, from its times at the peak and at the bandwidth.
+def operator_seconds(op: OperatorTerms, reach: Reach) -> float:
+    """Return the time of an operator without its call.
 
-    Source: as `reached_seconds`.
+    Source: as `reached_seconds`; that a kernel computes whole tiles, so that each matrix costs some rows more than its
+    tokens: Abdelkhalek et al. 2022, arXiv 2206.02874 (tensor cores multiply fragments of fixed shape).
 
     >>> from kvcalc.core.calibration import Reach
-    >>> [operator_seconds(1, 2, Reach(bandwidth_share=1, flop_share=0.5, sum_share=share)) for share in (0.5, 0.75, 1)]
+    >>> op = OperatorTerms(1, 2, 1)
+    >>> [operator_seconds(op, Reach(bandwidth_share=1, flop_share=0.5, sum_share=share)) for share in (0.5, 0.75, 1)]
     [2.0, 3.0, 4.0]
+    >>> padded = Reach(bandwidth_share=1, flop_share=0.5, padding_rows=8, activation_share=0.25)
+    >>> operator_seconds(OperatorTerms(1, 2, 1, row_s=0.125, activation_s=1), padded)
+    5.0
     """
-    compute, memory = compute_s / reach.flop_share, memory_s / reach.bandwidth_share
+    compute = (op.compute_s + reach.padding_rows * op.row_s) / reach.flop_share
+    activations = op.activation_s / (reach.activation_share or reach.bandwidth_share)
+    memory = (op.memory_s - op.activation_s) / reach.bandwidth_share + activations
     return larger(compute, memory, reach.sum_share * (compute + memory))
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:
     """Return the time of a pass, from first to last stage, with the interval that holds four of five measurements.
 
-    None of the three is below the bound. The interval is that of passes with the same limiter.
+    None of the three is below the bound. The interval is that of passes of the same kind, or with the same limiter.
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; see `reached_seconds`.
     """
     bound = step_time(cost, hardware)
     seconds = reached_seconds(pass_terms(cost, hardware), calibration)
-    spread = calibration.compute_interval if bound.limiter == "compute" else calibration.memory_interval
+    spread = calibration.spread(pass_kind(cost), is_compute=bound.limiter == "compute")
     estimate, low, high = (max(bound.latency_s, seconds * factor) for factor in (1, spread.low, spread.high))
     return StepEstimate(estimate_s=estimate, low_s=low, high_s=high)
 
@@ -178,3 +222,14 @@ def estimate_stages(stages: Sequence[PlacedStage], calibrations: Sequence[Calibr
     factors = (low / total, high / total) if total else (1.0, 1.0)
     estimate, low_s, high_s = (max(bound.latency_s, (total + step) * factor) for factor in (1.0, *factors))
     return StepEstimate(estimate_s=estimate, low_s=low_s, high_s=high_s)
+
+
+def pass_kind(cost: StepCost) -> str:
+    """Return the kind of a pass that intervals are kept by: ``decode`` or ``prefill``, ``dense`` or ``mixture``.
+
+    >>> from kvcalc.core.cost_types import OpCost, StepCost
+    >>> pass_kind(StepCost(rank_kinds=((1, ((OpCost(name="experts", part="experts"),),)),), tokens=8, logits=8))
+    'decode, mixture'
+    """
+    layers = "mixture" if any(op.part == "experts" for op in cost.ops) else "dense"
+    return f"{'decode' if cost.tokens <= cost.logits else 'prefill'}, {layers}"

@@ -64,6 +64,7 @@ def forward_cost(
         tokens=sum(group.tokens for group in groups),
         layers=_layers_passed(model, groups),
         exchange_gpus=parallel.exchange_gpus,
+        logits=sum(group.sequences * min(group.logit_tokens, group.query_tokens) for group in groups),
     )
 
 

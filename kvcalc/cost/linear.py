@@ -42,6 +42,7 @@ def matrix_cost(matrix: Matrix, *, name: str, tokens: int, layers: int, formats:
         weight_bytes=read if matrix.stored else 0,
         activation_bytes=through if matrix.stored else through + read,
         calls=layers,
+        row_flop=layers * 2 * elements,
     )
 
 
@@ -139,4 +140,5 @@ def experts_cost(
         weight_bytes=layers * formats.of("experts").bytes(on_rank * size),
         activation_bytes=layers * formats.hidden.bytes(rows * (2 * inputs + 2 * inner)),
         calls=layers,
+        row_flop=layers * 2 * on_rank * expert_matrix_parameters(mixture, hidden) / slices,
     )

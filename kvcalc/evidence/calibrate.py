@@ -14,6 +14,7 @@ from kvcalc.evidence.estimates import estimated_passes
 from kvcalc.evidence.families import FAMILIES
 from kvcalc.evidence.fit import Sample, fit, interval, left_out, sample_seconds
 from kvcalc.evidence.gate import judge
+from kvcalc.evidence.serving import fit_serving, left_out_groups, served_base
 from kvcalc.plan.estimates import best_calibration
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.evidence.cases import Case
     from kvcalc.evidence.families import Family
+    from kvcalc.evidence.kernel_reach import KernelTime
 
 __all__ = ["Judged", "cross_validated", "fit_families"]
 
@@ -29,17 +31,27 @@ __all__ = ["Judged", "cross_validated", "fit_families"]
 _ENOUGH, _FEWEST = 20, 5
 
 
-def fit_families(cases: Sequence[Case], families: Sequence[Family] = FAMILIES) -> tuple[Calibration, ...]:
+def fit_families(
+    cases: Sequence[Case], families: Sequence[Family] = FAMILIES, *, kernels: Sequence[KernelTime] = ()
+) -> tuple[Calibration, ...]:
     """Return the calibrations of the families, fitted to the cases that are not held out.
 
     A case belongs to the family that would estimate it; those that beat their bound are left out.
+
+    Args:
+        cases: the cases.
+        families: the families.
+        kernels: times of kernels on their own, for engines that serve many requests.
 
     Raises:
         InputError: a family without a record to fit to.
     """
     fitted: dict[str, Calibration] = {}
     for family, own in _shared_out(cases, families):
-        fitted[family.name] = _fit(family, family.start(fitted), own, fitted.get(family.near))
+        if family.kernels_of:
+            fitted[family.name] = fit_serving(family, own, kernels)
+        else:
+            fitted[family.name] = _fit(family, family.start(fitted), own, fitted.get(family.near))
     return tuple(fitted.values())
 
 
@@ -63,7 +75,11 @@ class Judged:
 
 
 def cross_validated(
-    cases: Sequence[Case], families: Sequence[Family] = FAMILIES, *, only: Sequence[str] = ()
+    cases: Sequence[Case],
+    families: Sequence[Family] = FAMILIES,
+    *,
+    only: Sequence[str] = (),
+    kernels: Sequence[KernelTime] = (),
 ) -> Iterator[Judged]:
     """Yield the cases, each against a fit to all the other campaigns of its family, whatever is held out otherwise.
 
@@ -74,9 +90,15 @@ def cross_validated(
         cases: the cases.
         families: the families.
         only: names of the families that are wanted; all of them if empty.
+        kernels: times of kernels on their own, for engines that serve many requests.
     """
     fitted: dict[str, Calibration] = {}
     for family, own in _shared_out(cases, families):
+        if family.kernels_of:
+            fitted[family.name] = fit_serving(family, own, kernels)
+            if not only or family.name in only:
+                yield from _served(family, own, kernels)
+            continue
         start = family.start(fitted)
         fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
         if only and family.name not in only:
@@ -97,6 +119,18 @@ def cross_validated(
                     error=1 / ratio - 1,
                     inside=even.low <= ratio <= even.high,
                 )
+
+
+def _served(family: Family, cases: Sequence[Case], kernels: Sequence[KernelTime]) -> Iterator[Judged]:
+    """Yield served records, each against a fit without its group and the interval of the other groups."""
+    found = left_out_groups(served_base(family, kernels), cases)
+    for one in found:
+        others = [each.ratio for each in found if each.kind == one.kind and each.group != one.group]
+        if not others:
+            continue
+        even = interval([(str(place), ratio) for place, ratio in enumerate(others)])
+        inside = min(1.0, even.low) <= one.ratio <= max(1.0, even.high)
+        yield Judged(family=family.name, campaign=one.group, case=one.case, error=1 / one.ratio - 1, inside=inside)
 
 
 def _by_campaign(pairs: Sequence[tuple[Sample, float]]) -> dict[str, list[tuple[Sample, float]]]:

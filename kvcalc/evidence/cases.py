@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvcalc.evidence.record import Record
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["Case", "Pass", "Unusable", "pass_of"]
+__all__ = ["Case", "FirstToken", "Pass", "Unusable", "pass_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +26,40 @@ class Pass:
         cost: of one of them.
         groups: the tokens of one of them; none for a kernel.
         times: how many.
+        is_beside: whether they are of other requests, so that only a share of their time is waited for.
     """
 
     cost: StepCost
     groups: tuple[TokenGroup, ...] = ()
     times: float = 1.0
+    is_beside: bool = False
 
 
-def pass_of(deployment: Deployment, *groups: TokenGroup, times: float = 1.0, routing: Routing = "expected") -> Pass:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstToken:
+    """Parts of the time to a first token.
+
+    Args:
+        prompt: the request's own prompt.
+        step: a decode step of the others, which it waits for.
+        others: prompts of others that may be read before.
+    """
+
+    prompt: Pass
+    step: Pass
+    others: float
+
+
+def pass_of(
+    deployment: Deployment,
+    *groups: TokenGroup,
+    times: float = 1.0,
+    routing: Routing = "expected",
+    is_beside: bool = False,
+) -> Pass:
     """Return passes of a deployment over groups of tokens."""
     cost = forward_cost(deployment.model, groups, deployment.formats, parallel=deployment.parallel, routing=routing)
-    return Pass(cost=cost, groups=groups, times=times)
+    return Pass(cost=cost, groups=groups, times=times, is_beside=is_beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +76,7 @@ class Case:
             single sequence, or ``mixed`` with those of other requests, whose weights they share.
         likely: the passes that an estimate is made of, where a bound leaves out what surely was not needed: prompts of
             other requests that an engine reads in the same passes; else those of the bound.
+        first: of a time to first token, what it is estimated from.
         narrow: the same passes multiplied in the narrower format of their operands, where an engine may do so.
         assumed: what was not printed, and how it was taken.
         bound_only: why no estimate is meant for it; empty where one is.
@@ -65,6 +89,7 @@ class Case:
     deployment: Deployment | None = None
     timing: Literal["alone", "one by one", "mixed"] = "alone"
     likely: tuple[Pass, ...] = ()
+    first: FirstToken | None = None
     narrow: tuple[Pass, ...] = ()
     assumed: tuple[str, ...] = ()
     bound_only: str = ""
@@ -105,7 +130,9 @@ class Unusable:
     Args:
         status: whether a profile is missing, or the record leaves open what was measured.
         reason: what is missing.
+        guess: the record as it may have been, for a prediction that nothing is held against.
     """
 
     status: Literal["no profile", "excluded"]
     reason: str
+    guess: Case | None = None

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kvcalc.cost.estimate import estimate_time
+from kvcalc.core.calibration import Interval
+from kvcalc.cost.estimate import estimate_time, pass_kind
+from kvcalc.cost.roofline import step_time
+from kvcalc.evidence.books import book_of, group_of
 from kvcalc.evidence.campaigns import campaign, engine_of
+from kvcalc.evidence.serving import served_kind
 from kvcalc.plan.estimates import best_calibration
 from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
-    from kvcalc.evidence.cases import Case, Pass
+    from kvcalc.core.cost_types import StepCost
+    from kvcalc.evidence.cases import Case, FirstToken, Pass
 
-__all__ = ["CaseEstimate", "estimate_case", "estimated_passes"]
+__all__ = ["CaseEstimate", "estimate_case", "estimated_passes", "predict_case"]
+
+
+# Where nothing was measured of an engine on such accelerators: what another engine reaches there, or reaches elsewhere.
+_ANY = ("vllm", "tensorrt-llm", "sglang", "llama.cpp", "gpt-fast")
+_ELSEWHERE = "vllm-hopper"
+_BORROWED = Interval(low=0.4, high=3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +38,8 @@ class CaseEstimate:
         low_s: lower end of its interval.
         high_s: upper end.
         calibration: the name of the calibration.
-        fitted: whether the calibration was fitted to this campaign's records, so that they cannot judge it.
+        fitted: whether the calibration was fitted to this measurement or its group, so that they cannot judge it.
+        borrowed: whether the calibration is of another engine or of other accelerators.
     """
 
     estimate_s: float
@@ -35,23 +47,61 @@ class CaseEstimate:
     high_s: float
     calibration: str
     fitted: bool
+    borrowed: bool = False
 
 
 def estimate_case(case: Case) -> CaseEstimate | None:
     """Return the estimate of a case, or none where no calibration applies or its time holds more than passes."""
-    record = case.record
-    found = best_calibration(_calibrations(), case.hardware, engines=(engine_of(record),))
-    passes = estimated_passes(case)
-    if found is None or not passes:
+    found = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
+    if found is None or not estimated_passes(case):
         return None
-    parts = [(step.times, estimate_time(step.cost, case.hardware, found)) for step in passes]
+    return _estimated(case, found)
+
+
+def predict_case(case: Case) -> CaseEstimate:
+    """Return the estimate of any case, by a borrowed calibration with a wide interval where none applies."""
+    own = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
+    if own is not None:
+        return _estimated(case, own)
+    near = best_calibration(_calibrations(), case.hardware, engines=_ANY)
+    found = near or next(each for each in _calibrations() if each.name == _ELSEWHERE)
+    wide = replace(found, memory_interval=_BORROWED, compute_interval=_BORROWED, intervals={})
+    return replace(_estimated(case, wide), fitted=False, borrowed=True)
+
+
+def _estimated(case: Case, found: Calibration) -> CaseEstimate:
+    seconds = _first_token_s(case.first, case, found) if case.first is not None else _steps_s(case, found)
+    is_compute = step_time(case.passes[0].cost, case.hardware).limiter == "compute"
+    spread = found.spread(served_kind(case), is_compute=is_compute)
+    if case.first is None and not case.likely:
+        spread = found.spread(pass_kind(case.passes[0].cost), is_compute=is_compute)
+    known = {group_of(case.record), campaign(case.record)}
     return CaseEstimate(
-        estimate_s=sum(times * part.estimate_s for times, part in parts),
-        low_s=sum(times * part.low_s for times, part in parts),
-        high_s=sum(times * part.high_s for times, part in parts),
+        estimate_s=seconds,
+        low_s=seconds * spread.low,
+        high_s=seconds * spread.high,
         calibration=found.name,
-        fitted=campaign(record) in found.measured.trained_on,
+        fitted=not known.isdisjoint(found.measured.trained_on) or book_of(case.record) == "fitted",
     )
+
+
+def _pass_s(cost: StepCost, case: Case, calibration: Calibration) -> float:
+    return estimate_time(cost, case.hardware, calibration).estimate_s
+
+
+def _steps_s(case: Case, calibration: Calibration) -> float:
+    return sum(
+        each.times * (calibration.prompt_share if each.is_beside else 1.0) * _pass_s(each.cost, case, calibration)
+        for each in case.likely or case.passes
+    )
+
+
+def _first_token_s(first: FirstToken, case: Case, calibration: Calibration) -> float:
+    prompt = _pass_s(first.prompt.cost, case, calibration)
+    waited = prompt * calibration.queue_share * first.others
+    if calibration.request_steps:
+        waited += calibration.request_steps * _pass_s(first.step.cost, case, calibration)
+    return calibration.request_s + waited + prompt
 
 
 @cache

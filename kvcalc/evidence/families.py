@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+from kvcalc.evidence.books import judges
 from kvcalc.evidence.fit import beginning_at
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class Family:
         shares_of: the calibration whose shares stand where this one says nothing, without its time of a call.
         near: the calibration of a neighbour, whose parameters the search starts from: what the records say little of
             stays near it.
+        kernels_of: of an engine that serves many requests, the accelerator whose kernels it starts from; parameters and
+            split are then those of `kvcalc.evidence.serving`.
+        like: a calibration that is taken as it is, but for what is free.
         also_16_bit: give multiplications in 16 bits the FLOP/s that those in 8-bit integers reach: of a quantised file
             a user need not know in which of them the engine multiplies.
     """
@@ -38,15 +42,22 @@ class Family:
     name: str
     engine: str
     applies_to: tuple[str, ...]
-    free: tuple[str, ...]
+    free: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
-    reach: Mapping[str, Reach]
+    reach: Mapping[str, Reach] = field(default_factory=dict)
     shares_of: str = ""
     near: str = ""
+    kernels_of: str = ""
+    like: str = ""
     also_16_bit: bool = False
 
     def start(self, fitted: Mapping[str, Calibration]) -> Calibration:
         """Return the calibration that the search starts from, with the shares of one that is fitted already."""
+        if self.like:
+            measured = Measured(device="", date=_FITTED)
+            return replace(
+                fitted[self.like], name=self.name, applies_to=self.applies_to, intervals={}, measured=measured
+            )
         given = fitted[self.shares_of].reach if self.shares_of else {}
         taken = {kind: found for kind, found in given.items() if kind.partition(":")[0] not in self.reach}
         reach = {"matrix": _MATRIX, **{kind: replace(found, call_s=0.0) for kind, found in taken.items()}, **self.reach}
@@ -67,7 +78,9 @@ class Family:
         return beginning_at(found, fitted[self.near], self.free) if self.near else found
 
     def judges(self, name: str) -> bool:
-        """Whether a campaign is held out."""
+        """Whether a campaign is held out; of engines that serve many requests, a group."""
+        if self.kernels_of:
+            return judges(name)
         return any(fnmatchcase(name, pattern) for pattern in self.held_out)
 
 
@@ -75,7 +88,8 @@ _MATRIX = Reach(bandwidth_share=0.8, flop_share=0.6)
 _EXPERTS = Reach(bandwidth_share=0.8, flop_share=0.6, call_s=2e-5)
 _CUDA = {"matrix:int8": _MATRIX, "matrix:fp16": _MATRIX, "experts:int8": _EXPERTS}
 _KERNEL = Reach(bandwidth_share=0.8, flop_share=0.6, call_s=5e-6)
-_SERVED = ("step_s", "layer_s", "collective_s", "link_share", "experts.bandwidth_share")
+_GDDR = ("ada", "rtx-5090", "rtx-pro-6000-max-q", "rtx-pro-6000-server", "rtx-pro-6000-workstation")
+_BLACKWELL = ("blackwell", "blackwell-ultra")
 _SHARES_OF_ATTENTION = ("attention.bandwidth_share", "attention.flop_share")
 _LLAMA_CPP = ("step_s", "layer_s", "matrix.bandwidth_share", "matrix.flop_share", "experts.bandwidth_share",
               "experts.flop_share", "experts.call_s", *_SHARES_OF_ATTENTION)  # fmt: skip
@@ -115,68 +129,21 @@ FAMILIES = (
         held_out=("*/vllm/*",),
         reach={"matrix": _KERNEL, "matrix:fp8": _KERNEL, "attention": _KERNEL},
     ),
-    Family(
-        name="vllm-hopper",
-        engine="vllm",
-        applies_to=("hopper",),
-        free=_SERVED,
-        held_out=("* h200_sxm vllm llama-3.1-70b *", "* h100_sxm vllm gpt-oss-120b *", "*qwen3-32b*", "*8b-instruct*"),
-        reach={"experts": _MATRIX},
-        shares_of="kernels-hopper",
-    ),
+    Family(name="vllm-hopper", engine="vllm", applies_to=("hopper",), kernels_of="h200"),
     Family(
         name="vllm-ampere",
         engine="vllm",
         applies_to=("ampere",),
         free=("step_s", "layer_s"),
-        reach={"experts": _MATRIX},
-        shares_of="kernels-ampere",
+        like="vllm-hopper",
         near="vllm-hopper",
     ),
-    Family(
-        name="vllm-ada",
-        engine="vllm",
-        applies_to=("ada",),
-        free=(),
-        reach={"experts": _MATRIX},
-        shares_of="kernels-ada",
-        near="vllm-hopper",
-    ),
-    Family(
-        name="tensorrt-llm-hopper",
-        engine="tensorrt-llm",
-        applies_to=("hopper",),
-        free=_SERVED,
-        held_out=("*h100_sxm tensorrt-llm gpt-oss*", "*nim*", "NVIDIA/*"),
-        reach={"experts": _MATRIX},
-        shares_of="kernels-hopper",
-    ),
-    Family(
-        name="sglang-hopper",
-        engine="sglang",
-        applies_to=("hopper",),
-        free=("step_s", "layer_s", "collective_s", "link_share"),
-        reach={"experts": _MATRIX},
-        shares_of="kernels-hopper",
-    ),
-    Family(
-        name="vllm-blackwell",
-        engine="vllm",
-        applies_to=("blackwell", "blackwell-ultra"),
-        free=(*_SERVED, "matrix:fp4.flop_share"),
-        held_out=("*70b fp8",),
-        reach={"experts": _MATRIX, "matrix:fp4": _MATRIX},
-        shares_of="kernels-hopper",
-    ),
-    Family(
-        name="tensorrt-llm-blackwell",
-        engine="tensorrt-llm",
-        applies_to=("blackwell", "blackwell-ultra"),
-        free=(*_SERVED, "matrix:fp4.flop_share"),
-        held_out=("*70b fp8", "*qwen3-32b*"),
-        reach={"experts": _MATRIX, "matrix:fp4": _MATRIX},
-        shares_of="kernels-hopper",
-    ),
+    Family(name="vllm-ada", engine="vllm", applies_to=_GDDR, like="vllm-hopper", near="vllm-hopper"),
+    Family(name="tensorrt-llm-hopper", engine="tensorrt-llm", applies_to=("hopper",), kernels_of="h200"),
+    Family(name="sglang-hopper", engine="sglang", applies_to=("hopper",), kernels_of="h200"),
+    Family(name="vllm-blackwell", engine="vllm", applies_to=_BLACKWELL, kernels_of="b200"),
+    Family(name="tensorrt-llm-blackwell", engine="tensorrt-llm", applies_to=_BLACKWELL, kernels_of="b200"),
+    Family(name="sglang-blackwell", engine="sglang", applies_to=_BLACKWELL, kernels_of="b200"),
     Family(
         name="gpt-fast-ampere",
         engine="gpt-fast",
@@ -184,7 +151,7 @@ FAMILIES = (
         free=("step_s", "layer_s", "collective_s", "link_share", "matrix.bandwidth_share"),
         held_out=("*mixtral*",),
         reach={"matrix": _MATRIX},
-        shares_of="vllm-hopper",
+        shares_of="kernels-ampere",
     ),
     Family(
         name="llama.cpp-apple",
@@ -206,7 +173,7 @@ FAMILIES = (
     Family(
         name="llama.cpp-rtx",
         engine="llama.cpp",
-        applies_to=("ada", "blackwell-rtx"),
+        applies_to=_GDDR,
         free=_IN_BOTH,
         held_out=("geerlingguy/*", "*14863", "*7676", "*16834"),
         reach=_CUDA,

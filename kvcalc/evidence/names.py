@@ -14,6 +14,7 @@ from kvcalc.engines.logs import model_names
 from kvcalc.evidence.gguf_types import is_gguf_type
 from kvcalc.profiles.catalog import lookup
 from kvcalc.profiles.loader import load_hardware_file, load_model_file
+from kvcalc.profiles.name_index import profile_names
 from kvcalc.profiles.origins import note_origin
 from kvcalc.profiles.reader import read_yaml_file
 
@@ -132,15 +133,24 @@ def _listed(name: str, record: Record) -> str | None:
 @cache
 def find_model(printed: str) -> ModelProfile | None:
     """Return the catalogue's model that a printed name means, or none: nothing is guessed."""
-    named = _data()["models"]
+    named, listed = _data()["models"], _listed_models()
     for candidate in (printed.strip().lower(), *model_names(printed)):
         name = named.get(candidate, candidate)
+        if name.strip().lower() not in listed:
+            continue
         entry = lookup(name, "model")
         if entry is not None:
             if entry.shadows:
                 note_origin("model", name, str(entry.path), shadows=True)
             return load_model_file(entry.path, trusted=entry.shipped)
     return None
+
+
+@cache
+def _listed_models() -> frozenset[str]:
+    """Return the names and aliases of the catalogue: to ask it for one that it has not takes long."""
+    known = profile_names("model")
+    return frozenset(name.lower() for each in known for name in (each.name, *each.aliases))
 
 
 @cache

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.core.workload import TokenGroup, decode_step, prefill_pass
 from kvcalc.cost.roofline import step_time
-from kvcalc.evidence.cases import Case, Unusable, pass_of
+from kvcalc.evidence.cases import Case, FirstToken, Unusable, pass_of
 from kvcalc.evidence.names import exclusion, superseded, weights_in_name
-from kvcalc.evidence.setups import Setup, setup_of
+from kvcalc.evidence.setups import Setup, near_setup, setup_of
 from kvcalc.plan.deployment import memory_needed
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["case_in", "case_of", "most_held"]
 
 _MAX_SEQUENCES = 100_000
+# Ranks of an engine that serves prompts and tokens alike, beyond which what was printed means something else.
+_MOST_RANKS = 16
 # Tokens of a context up to which attention is small beside the matrices, with or without flash attention.
 _MAX_WITHOUT_FLASH = 1024
 
@@ -29,14 +31,25 @@ _MAX_WITHOUT_FLASH = 1024
 def case_of(record: Record) -> Case | Unusable:
     """Return a record of a model's speed as passes on an accelerator, or why it cannot be used."""
     reason = exclusion(record)
-    if reason is not None:
-        return Unusable(status="excluded", reason=reason)
-    record = replace(record, weights=record.weights or weights_in_name(record.model))
+    found = _found(replace(record, weights=record.weights or weights_in_name(record.model)))
+    if reason is None:
+        return found
+    return Unusable(status="excluded", reason=reason, guess=found if isinstance(found, Case) else found.guess)
+
+
+def _found(record: Record) -> Case | Unusable:
     try:
         setup = setup_of(record)
-        return setup if isinstance(setup, Unusable) else _STEPS.get(record.phase, _unknown)(record, setup)
+        if isinstance(setup, Unusable):
+            near = near_setup(record) if setup.status == "excluded" else None
+            return setup if near is None else replace(setup, guess=_step(record, near))
+        return _step(record, setup)
     except KvcalcError as error:
         return Unusable(status="excluded", reason=error.what)
+
+
+def _step(record: Record, setup: Setup) -> Case:
+    return _STEPS.get(record.phase, _unknown)(record, setup)
 
 
 def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -> Case:
@@ -66,7 +79,7 @@ def _mean_context(record: Record) -> int:
 
 
 def _decode(record: Record, setup: Setup) -> Case:
-    batch, context = _batch(record), _mean_context(record)
+    batch, context = -(-_batch(record) // (record.decode_engines or 1)), _mean_context(record)
     running, told = float(batch), []
     if record.is_time and record.ttft_s is not None and record.output_tokens:
         # Little's law: a sequence decodes for output * step seconds and waits for its first token before
@@ -76,6 +89,9 @@ def _decode(record: Record, setup: Setup) -> Case:
     if held < running:
         told.append(f"the memory holds {held:,} of the {batch:,} sequences of {context:,} tokens at once")
     together = max(1, min(int(running), held))
+    if record.decode_engines is None:
+        told.append("how many engines decode was not printed: held against the bound of a single sequence on each")
+        together = 1
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
     step = decode_step(batch=together, context=context)
     return Case(
@@ -100,6 +116,8 @@ def _unread(record: Record, setup: Setup, together: int) -> str:
     prompt, output = record.prompt_tokens, record.output_tokens
     if not record.is_time or record.ttft_s is None or together == 1 or not prompt or not output:
         return ""
+    if record.prefill_parallel is not None:
+        return ""
     work = (
         pass_of(setup.deployment, prefill_pass(batch=1, prompt=prompt), times=together),
         pass_of(setup.deployment, decode_step(batch=together, context=_mean_context(record)), times=output),
@@ -111,27 +129,31 @@ def _unread(record: Record, setup: Setup, together: int) -> str:
 
 
 def _with_prompts(record: Record, deployment: Deployment, together: int) -> tuple[Pass, ...]:
-    """Return the steps of a server that is kept full: in some of them prompts are read beside the tokens decoded.
+    """Return the step of a server that is kept full, and the prompts of others that it reads between.
 
-    While one sequence generates its tokens, the prompts of all the others are read, each whole and within a step.
+    While one sequence generates its tokens, the prompts of all the others are read; in data parallel, one on each
+    copy at once.
     """
     prompt, output = record.prompt_tokens, record.output_tokens
     if not record.is_time or together == 1 or not prompt or not output:
         return ()
-    decoding = decode_step(batch=together, context=_mean_context(record))
-    prompts, more = divmod((together - 1) / output, 1)
-    steps = ((int(prompts), 1 - more), (int(prompts) + 1, more))
-    return tuple(
-        pass_of(deployment, decoding, *([prefill_pass(batch=count, prompt=prompt)] if count else ()), times=times)
-        for count, times in steps
-        if times
-    )
+    decoding = pass_of(deployment, decode_step(batch=together, context=_mean_context(record)))
+    copies = min(deployment.parallel.data, together)
+    times = (together / copies - 1) / output
+    if record.prefill_parallel is not None or not times:
+        return (decoding,)
+    return decoding, pass_of(deployment, prefill_pass(batch=copies, prompt=prompt), times=times, is_beside=True)
 
 
 def _unscored(setup: Setup, record: Record, context: int) -> str:
     """Return why a record gets no estimate; empty if it does."""
     if "-fa 0" in record.engine and context > _MAX_WITHOUT_FLASH:
         return "without flash attention the scores of a long context go through memory, which the estimate leaves out"
+    if record.prefill_parallel is not None and record.decode_engines is None:
+        return "how many engines decode was not printed: taken as one"
+    ranks = setup.deployment.parallel.gpus
+    if record.prefill_parallel is None and ranks > _MOST_RANKS:
+        return f"{ranks} ranks of one engine are more than such a run has: the size is that of something else"
     return superseded(record) or ("" if setup.weights_known else "the weights' format was not printed")
 
 
@@ -160,15 +182,23 @@ def _prompt(record: Record) -> int:
 def _first_token(record: Record, setup: Setup) -> Case:
     """A request's first token comes no sooner than its own prompt is read, whatever the others do."""
     group = prefill_pass(batch=1, prompt=_prompt(record))
-    waits = "the time to first token includes waiting for others" if record.batch != 1 else ""
+    deployment = setup.prefill or setup.deployment
+    batch = record.batch or 1
+    copies = deployment.parallel.data * (record.prefill_engines or 1)
+    steps = decode_step(batch=-(-batch // (record.decode_engines or 1)), context=_mean_context(record))
     return Case(
         record=record,
         variants=setup.variants,
-        passes=(pass_of(setup.deployment, group),),
+        passes=(pass_of(deployment, group),),
         measured_s=record.seconds_per_token,
-        deployment=setup.deployment,
+        deployment=deployment,
+        first=FirstToken(
+            prompt=pass_of(deployment, group),
+            step=pass_of(setup.deployment, steps),
+            others=max(0.0, batch / copies - 1),
+        ),
         assumed=setup.assumed,
-        bound_only=waits or _unscored(setup, record, _prompt(record)),
+        bound_only=_unscored(setup, record, _prompt(record)),
     )
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.core.units import GIB, seconds_of
 from kvcalc.evidence.record import Record
+from kvcalc.evidence.tables import TABLES
 from kvcalc.files import BoundedLines, open_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import TypeAlias
+    from collections.abc import Iterator
 
-    _Reader: TypeAlias = Callable[[dict[str, Any], int], Iterator[Record]]
+    from kvcalc.evidence.tables import TableReader
 
 __all__ = ["read_records", "shipped_records"]
 
@@ -108,9 +108,9 @@ def _csv_records(path: Path) -> Iterator[Record]:
         reader = csv.DictReader(lines)
         try:
             columns = set(reader.fieldnames or ())
-            read = next((read for needed, read in _TABLES if needed <= columns), None)
+            read = next((read for needed, read in TABLES if needed <= columns), None)
             if read is None:
-                known = "; ".join(", ".join(sorted(needed)) for needed, _ in _TABLES)
+                known = "; ".join(", ".join(sorted(needed)) for needed, _ in TABLES)
                 raise ProfileError("the columns match no known table", where=str(path), hint=f"known: {known}")
             for number, row in enumerate(reader, 1):
                 lines.next_record()
@@ -121,73 +121,9 @@ def _csv_records(path: Path) -> Iterator[Record]:
             raise ProfileError(f"cannot be read: {error}", where=f"{path}:{reader.line_num}") from error
 
 
-def _row_records(row: dict[str, Any], read: _Reader, path: Path, line: int) -> tuple[Record, ...]:
+def _row_records(row: dict[str, Any], read: TableReader, path: Path, line: int) -> tuple[Record, ...]:
     try:
         return tuple(read(row, line))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         what = f"the column {error} is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
         raise ProfileError(f"the row: {what}"[:200], where=f"{path}:{line}") from None
-
-
-_AICONFIGURATOR = "ai-dynamo/aiconfigurator"
-
-
-def _kernel(row: dict[str, Any], line: int, phase: str, shape: dict[str, str], cache: str | None) -> Record:
-    sizes = {name: int(row[column]) for name, column in shape.items()}
-    return Record(
-        id=f"{phase}-{line}",
-        phase=phase,
-        value=float(row["latency_ms"]),
-        unit="ms",
-        hardware=row["device"],
-        engine=row["framework"].lower(),
-        engine_version=row["version"],
-        weights=row["gemm_dtype" if phase == "gemm" else "attn_dtype"],
-        kv=cache,
-        batch=sizes.get("batch"),
-        shape=sizes,
-        note=f"suspect; {row['kernel_source']}" if row.get("suspect_file") == "1" else row["kernel_source"],
-        source=f"{_AICONFIGURATOR}:{row['gpu']}/{row['framework'].lower()}/{row['version']}",
-        first_hand=True,
-    )
-
-
-def _gemm(row: dict[str, Any], line: int) -> Iterator[Record]:
-    yield _kernel(row, line, "gemm", {"m": "m", "n": "n", "k": "k"}, None)
-
-
-def _attention(row: dict[str, Any], line: int) -> Iterator[Record]:
-    shape = {"batch": "batch_size", "heads": "num_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
-             "window": "window_size", "past": "step", "new": "isl"}  # fmt: skip
-    yield _kernel(row, line, "attention", shape, row["kv_cache_dtype"])
-
-
-def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
-    del line
-    for phase, column in (("ttft", "silicon_ttft_ms"), ("tpot", "silicon_tpot_ms")):
-        yield Record(
-            id=f"{row['id']}/{phase}",
-            phase=phase,
-            value=float(row[column]),
-            unit="ms",
-            hardware=row["system"],
-            model=row["model_path"],
-            engine=row["backend"],
-            engine_version=row["backend_version"],
-            weights=row["gemm_quant_mode"] or row["precision"] or None,
-            devices=int(float(row["tp_size"]) * float(row["pp_size"])),
-            tensor=int(float(row["tp_size"])),
-            batch=int(float(row["batch_size"])),
-            prompt_tokens=int(row["isl"]),
-            output_tokens=int(row["osl"]),
-            ttft_s=seconds_of(float(row["silicon_ttft_ms"]), "ms"),
-            source=row["source"],
-            first_hand=True,
-        )
-
-
-_TABLES: tuple[tuple[frozenset[str], _Reader], ...] = (
-    (frozenset({"device", "framework", "version", "gemm_dtype", "m", "n", "k", "latency_ms"}), _gemm),
-    (frozenset({"device", "framework", "version", "attn_dtype", "num_heads", "step", "latency_ms"}), _attention),
-    (frozenset({"system", "model_path", "tp_size", "silicon_ttft_ms", "silicon_tpot_ms"}), _serving),
-)

@@ -12,6 +12,8 @@ from kvcalc.core.units import seconds_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kvcalc.core.workload import Parallel
+
 __all__ = ["Record", "short_source"]
 
 # What may have been timed, and the suite it belongs to: a decode step, a prompt, a whole batch of requests, the two
@@ -54,6 +56,12 @@ class Record:
         ttft_s: time to first token of the same run, where printed.
         file_bytes: size of the weights' file, where printed.
         shape: sizes of a kernel's operands.
+        parallel: how the model was spread, where more is printed than ``devices`` and ``tensor`` tell: of disaggregated
+            serving, each decoding engine.
+        prefill_parallel: of disaggregated serving, how it was spread in each engine that reads prompts.
+        decode_engines: engines that decode; requests are dealt to them. None where it was not printed.
+        prefill_engines: engines that read prompts, where these are others.
+        row: what the row is called in its file, where several records are read from one.
         note: what else was printed.
         source: where it was printed.
         first_hand: whether that is where it was measured, not a transcription.
@@ -78,6 +86,11 @@ class Record:
     file_bytes: float | None = None
     ttft_s: float | None = None
     shape: Mapping[str, int] = field(default_factory=dict)
+    parallel: Parallel | None = None
+    prefill_parallel: Parallel | None = None
+    decode_engines: int | None = 1
+    prefill_engines: int | None = 1
+    row: str = ""
     note: str = ""
     source: str = ""
     first_hand: bool = False

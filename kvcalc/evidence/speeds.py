@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.validate import Outcome
+from kvcalc.evidence.books import book_of
+from kvcalc.evidence.campaigns import engine_of
 from kvcalc.evidence.cases import Unusable
-from kvcalc.evidence.estimates import estimate_case
+from kvcalc.evidence.estimates import estimated_passes, predict_case
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.kernels import kernel_case
 from kvcalc.evidence.names import slowness
@@ -47,30 +49,41 @@ def _outcome(record: Record) -> Outcome:
         engine=record.engine,
         gpus=record.devices,
         batch=record.batch,
+        book=book_of(record),
+        row=record.row,
     )
     if isinstance(case, Unusable):
-        return replace(told, status=case.status, reason=case.reason)
+        told = replace(told, status=case.status, reason=case.reason)
+        return told if case.guess is None else replace(_predicted(told, case.guess), scored=False)
     return _held(told, case)
+
+
+def _predicted(told: Outcome, case: Case) -> Outcome:
+    """Return an outcome with its estimate; what nothing is held against gets one too."""
+    estimate = predict_case(case)
+    return replace(
+        told,
+        estimate=estimate.estimate_s,
+        estimate_least=estimate.low_s,
+        estimate_most=estimate.high_s,
+        calibration=f"{estimate.calibration} (borrowed)" if estimate.borrowed else estimate.calibration,
+        fitted=estimate.fitted,
+        scored=not estimate.borrowed,
+    )
 
 
 def _held(told: Outcome, case: Case) -> Outcome:
     verdict = judge(case)
     beaten: Status = "explained" if verdict.cause else "violates"
+    told = _predicted(told, case)
     # the measurement that beats its bound for a cause says nothing of the estimate, which is never below the bound
-    estimate = None if verdict.beaten else estimate_case(case)
-    if estimate is not None:
-        told = replace(
-            told,
-            estimate=estimate.estimate_s,
-            estimate_least=estimate.low_s,
-            estimate_most=estimate.high_s,
-            calibration=estimate.calibration,
-            fitted=estimate.fitted,
-        )
+    scored = told.scored and bool(estimated_passes(case)) and not verdict.beaten
+    borrowed = f"nothing was measured of {engine_of(case.record)} there: {told.calibration}"
     return replace(
         told,
+        scored=scored,
         status=beaten if verdict.beaten else "holds",
-        reason=verdict.cause or slowness(case.record) or "",
+        reason=verdict.cause or slowness(case.record) or case.bound_only or ("" if told.scored else borrowed),
         model=case.deployment.model.name if case.deployment is not None else told.model,
         hardware=case.hardware.name,
         measured=case.measured_s,

@@ -7,16 +7,29 @@ prediction, or its own where none are given (none at all where its records do no
 from __future__ import annotations
 
 from importlib import import_module
-from itertools import groupby
+from itertools import count, groupby
 from statistics import median, quantiles
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError, did_you_mean
-from kvcalc.core.reports.validate import Figures, Outcome, SourceFigures, ValidateReport, ValidateSummary
+from kvcalc.core.reports.validate import (
+    Book,
+    BookFigures,
+    Figures,
+    Outcome,
+    SourceFigures,
+    ValidateReport,
+    ValidateSummary,
+)
 from kvcalc.core.units import counted
+from kvcalc.evidence.rows import row_answers
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from collections.abc import Callable, Iterable, Sequence
+=======
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
 
     from kvcalc.evidence.record import Record
 
@@ -40,7 +53,12 @@ def run_suites(
     *,
     records: Sequence[Record] | None = None,
     records_file: str | None = None,
+<<<<<<< HEAD
     progress: Callable[[int, int], None] = lambda *_: None,
+=======
+    rows: bool = False,
+    progress: Callable[[int], None] | None = None,
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
 ) -> ValidateReport:
     """Return the report on the suites of those names, or on all.
 
@@ -48,7 +66,12 @@ def run_suites(
         names: suites; all of them if empty.
         records: records to take in place of the shipped ones.
         records_file: the file they were read from.
+<<<<<<< HEAD
         progress: told how many records are done; 0 of how many, which is not known.
+=======
+        rows: whether the prediction for each row is wanted.
+        progress: told how many records are done.
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
 
     Raises:
         InputError: no such suite.
@@ -58,6 +81,7 @@ def run_suites(
             hint = did_you_mean(name, SUITES) or f"suites: {', '.join(SUITES)}"
             raise InputError(f"unknown suite {name!r}", hint=hint)
     found: dict[str, tuple[Outcome, ...]] = {}
+<<<<<<< HEAD
     count = 0
     for name in names or SUITES:
         outcomes: list[Outcome] = []
@@ -65,6 +89,11 @@ def run_suites(
             outcomes.append(outcome)
             count += 1
             progress(count, 0)
+=======
+    done = count(1)
+    for name in names or SUITES:
+        outcomes = tuple(_counted(import_module(SUITES[name]).outcomes(name, records), done, progress))
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
         if outcomes or names:
             found[name] = tuple(outcomes)
     every = tuple(outcome for outcomes in found.values() for outcome in outcomes)
@@ -75,8 +104,18 @@ def run_suites(
         suites={name: figures(outcomes) for name, outcomes in found.items()},
         sources=tuple(_by_source(every)),
         outcomes=every,
+        rows=row_answers(every) if rows else (),
         notes=_repeated(every),
     )
+
+
+def _counted(
+    outcomes: Iterable[Outcome], done: Iterator[int], progress: Callable[[int], None] | None
+) -> Iterator[Outcome]:
+    for outcome in outcomes:
+        if progress is not None:
+            progress(next(done))
+        yield outcome
 
 
 def _repeated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -100,23 +139,23 @@ def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:
 def figures(outcomes: Sequence[Outcome]) -> Figures:
     """Sum up a group of records."""
     held = [outcome for outcome in outcomes if outcome.status in ("holds", "explained", "violates")]
-    estimated = [outcome for outcome in held if outcome.error is not None]
+    estimated = [outcome for outcome in held if outcome.error is not None and outcome.scored]
     scored = [outcome for outcome in estimated if not outcome.fitted]
     errors = [outcome.error for outcome in scored if outcome.error is not None]
     shares = [outcome.share for outcome in held if outcome.share is not None]
     covered = [outcome.covered for outcome in scored if outcome.covered is not None]
-    count = {status: sum(outcome.status == status for outcome in outcomes) for status in
+    by_status = {status: sum(outcome.status == status for outcome in outcomes) for status in
              ("explained", "violates", "no profile", "excluded")}  # fmt: skip
     return Figures(
         records=len(outcomes),
         held=len(held),
         scored=len(scored),
-        without_profile=count["no profile"],
+        without_profile=by_status["no profile"],
         fitted=len(estimated) - len(scored),
         without_calibration=len(held) - len(estimated),
-        excluded=count["excluded"],
-        explained=count["explained"],
-        bound_violations=count["violates"],
+        excluded=by_status["excluded"],
+        explained=by_status["explained"],
+        bound_violations=by_status["violates"],
         median_share=median(shares) if shares else None,
         least_share=min(shares, default=None),
         most_share=max(shares, default=None),
@@ -124,6 +163,20 @@ def figures(outcomes: Sequence[Outcome]) -> Figures:
         p90_error=_p90(errors),
         median_abs_error=median(abs(error) for error in errors) if errors else None,
         interval_coverage=sum(covered) / len(covered) if covered else None,
+        books={book: _book(estimated, book) for book in get_args(Book)},
+    )
+
+
+def _book(estimated: Sequence[Outcome], book: Book) -> BookFigures:
+    """Sum up the estimates of one book; a group that a fit used counts as fitted."""
+    own = [outcome for outcome in estimated if ("fitted" if outcome.fitted else outcome.book) == book]
+    sizes = [abs(outcome.error) for outcome in own if outcome.error is not None]
+    inside = [outcome.covered for outcome in own if outcome.covered is not None]
+    return BookFigures(
+        records=len(own),
+        median_abs_error=median(sizes) if sizes else None,
+        p90_abs_error=_p90(sizes),
+        interval_coverage=sum(inside) / len(inside) if inside else None,
     )
 
 

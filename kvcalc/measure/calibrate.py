@@ -12,7 +12,7 @@ from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.provenance import Source
 from kvcalc.core.reports.measure import BenchRow
 from kvcalc.core.search import least_near
-from kvcalc.cost.estimate import operator_seconds
+from kvcalc.cost.estimate import OperatorTerms, operator_seconds
 from kvcalc.cost.roofline import op_seconds
 from kvcalc.measure.library import WIDEST
 
@@ -147,7 +147,7 @@ def _point(probe: Probe, hardware: HardwareProfile) -> tuple[float, float, float
 
 
 def _taken(compute_s: float, memory_s: float, reach: Reach, call_s: float) -> float:
-    return call_s + reach.call_s + operator_seconds(compute_s, memory_s, reach)
+    return call_s + reach.call_s + operator_seconds(OperatorTerms(compute_s, memory_s, 1), reach)
 
 
 def _fitted(points: Sequence[tuple[float, float, float]], call_s: float) -> Reach:

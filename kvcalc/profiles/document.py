@@ -75,13 +75,14 @@ def calibration_from_document(document: Mapping[str, Any]) -> Calibration:
 
     data = dict(document)
     measured = dict(data.pop("measured"))
-    for name in ("trained_on", "held_out", "notes"):
+    for name in ("trained_on", "held_out", "operators", "notes"):
         measured[name] = tuple(measured.pop(name, ()))
     return Calibration(
         applies_to=tuple(data.pop("applies_to")),
         reach={kind: Reach(**reach) for kind, reach in data.pop("reach").items()},
         memory_interval=Interval(**data.pop("memory_interval")),
         compute_interval=Interval(**data.pop("compute_interval")),
+        intervals={kind: Interval(**found) for kind, found in data.pop("intervals", {}).items()},
         measured=Measured(**measured),
         **data,
     )

@@ -149,15 +149,24 @@ class CalibrationDocument(BaseModel):
     engine: str
     applies_to: Annotated[list[str], Field(min_length=1)]
     reach: Annotated[
-        dict[Annotated[str, StringConstraints(pattern=r"^(matrix|attention|experts)(:[a-z0-9]+)?$")], Reach],
+        dict[
+            Annotated[str, StringConstraints(pattern=r"^(matrix|attention|latent|state|experts)(:[a-z0-9]+)?$")], Reach
+        ],
         Field(min_length=1),
     ]
     step_s: float = 0.0
     layer_s: float = 0.0
     collective_s: float = 0.0
     link_share: float = 1.0
+    sample_s: float = 0.0
+    joins_inputs: bool = False
+    prompt_share: float = 1.0
+    request_s: float = 0.0
+    request_steps: float = 0.0
+    queue_share: float = 0.0
     memory_interval: Interval
     compute_interval: Interval
+    intervals: dict[str, Interval] = Field(default_factory=dict)
     measured: Measured
 
 

@@ -26,6 +26,7 @@ from kvcalc.plan.steps import required_hardware
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from kvcalc.core.calibration import Reach
     from kvcalc.core.cost_types import OpCost
     from kvcalc.core.model import Block, Mixer
     from kvcalc.plan.deployment import Deployment
@@ -293,10 +294,11 @@ class _Reader:
 
     def reached(self, calibration: Calibration) -> Iterator[tuple[AffineTerm, ...]]:
         """Yield a maximum for each operator at the rates reached, and what passes, layers, calls and links take."""
-        bandwidth, link = self._hardware.memory_bandwidth_bytes_per_s, self._link
+        link = self._link
         constant = self._term("")
         for terms in (constant.with_logits, constant.without_logits):
             terms[0] += calibration.step_s + len(self._deployment.model.blocks) * calibration.layer_s
+        constant.with_logits[2] += calibration.sample_s
         for operator in (operator for stage in self._stages for operator in stage):
             if operator.cost.collective_steps:
                 if link is not None:
@@ -305,17 +307,33 @@ class _Reader:
                     _add_affine(constant, operator, lambda op: op.collective_bytes, 1 / rate)
                 continue
             reach = calibration.reach_of(kind_of(operator.cost), operator.cost.unit)
-            _add_affine(constant, operator, lambda op: op.calls, reach.call_s)
-            compute, memory = self._term("compute"), self._term("memory")
-            per_flop = 1 / (self._hardware.peak(operator.cost.unit) * reach.flop_share)
-            per_byte = 1 / (bandwidth * reach.bandwidth_share)
-            self._add(compute, operator, _FLOP, per_flop)
-            self._add(memory, operator, _MOVED, per_byte)
-            both = self._term("")
-            self._add(both, operator, _FLOP, per_flop * reach.sum_share)
-            self._add(both, operator, _MOVED, per_byte * reach.sum_share)
+            _add_affine(constant, operator, calibration.calls_of, reach.call_s)
+            compute, memory, both = (self._term(limiter) for limiter in ("compute", "memory", ""))
+            self._add_reached(compute, operator, reach, compute=1)
+            self._add_reached(memory, operator, reach, memory=1)
+            self._add_reached(both, operator, reach, compute=reach.sum_share, memory=reach.sum_share)
             yield (compute, memory, both) if reach.sum_share > MIN_SUM_SHARE else (compute, memory)
         yield (constant,)
+
+    def _add_reached(
+        self, term: AffineTerm, operator: _Operator, reach: Reach, *, compute: float = 0.0, memory: float = 0.0
+    ) -> None:
+        """Add so much of the time that an operator's FLOP or bytes take at the rates reached."""
+        per_flop = compute / (self._hardware.peak(operator.cost.unit) * reach.flop_share)
+        per_byte = memory / (self._hardware.memory_bandwidth_bytes_per_s * reach.bandwidth_share)
+        if compute:
+            self._add(term, operator, _FLOP, per_flop)
+            padding = per_flop * reach.padding_rows
+            if padding and operator.mixture is not None:
+                touched = _touched(operator.mixture)
+                term.experts.append((touched, operator.cost.row_flop / touched(_FEW[0]) * padding))
+            elif padding:
+                _add_affine(term, operator, lambda op: op.row_flop, padding)
+        if memory:
+            self._add(term, operator, _MOVED, per_byte)
+            if reach.activation_share is not None and operator.mixer is None:
+                slower = per_byte * (reach.bandwidth_share / reach.activation_share - 1)
+                _add_affine(term, operator, lambda op: op.activation_bytes, slower)
 
     def _term(self, limiter: str) -> AffineTerm:
         return AffineTerm(limiter=limiter, decode=[0.0] * (2 + len(self.caps) + len(self.periods)))

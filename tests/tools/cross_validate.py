@@ -12,10 +12,11 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
-from write_calibrations import cases
+from write_calibrations import KERNELS, cases
 
 from kvcalc.core.model import Mixture
 from kvcalc.evidence.calibrate import cross_validated
+from kvcalc.evidence.kernel_reach import read_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,6 +63,6 @@ def table(found: Iterable[Judged], key: str) -> str:
 
 
 if __name__ == "__main__":
-    judged = list(cross_validated(cases(Path(os.environ["KVCALC_TRUTH"])), only=tuple(sys.argv[1:])))
+    judged = list(cross_validated(cases(Path(os.environ["KVCALC_TRUTH"])), only=tuple(sys.argv[1:]), kernels=read_kernels(KERNELS)))
     for key in ("kind", "family", "campaign"):
         print(table(judged, key), end="\n\n")

@@ -1,6 +1,6 @@
 """Fit the shipped calibrations: ``KVCALC_TRUTH=FOLDER python tests/tools/write_calibrations.py``.
 
-The folder holds speeds.yaml, gemm.csv, attention.csv and serving.csv; the records that are shipped and not in it are added. The
+The folder holds speeds.yaml, gemm.csv, attention.csv, serving.csv and silicon.csv; the records that are shipped and not in it are added. The
 same files give the same calibrations.
 """
 
@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import kvcalc.evidence
+from kvcalc.evidence.books import fitted_lines, group_of
 from kvcalc.evidence.calibrate import fit_families
+from kvcalc.evidence.campaigns import campaign, engine_of
 from kvcalc.evidence.cases import Case
+from kvcalc.evidence.kernel_reach import read_kernels
 from kvcalc.evidence.kernels import kernel_case
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import read_records
+from kvcalc.plan.estimates import best_calibration
 from kvcalc.profiles.catalog import shipped_folder
 from kvcalc.profiles.writer import profile_yaml
 
-FILES = ("speeds.yaml", "gemm.csv", "attention.csv", "serving.csv")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcalc.core.calibration import Calibration
+
+FILES = ("speeds.yaml", "gemm.csv", "attention.csv", "serving.csv", "silicon.csv")
+KERNELS = Path(__file__).parents[1] / "evidence" / "serving_kernels.csv"
+FITTED = "fitted.txt"
 SHIPPED_ALONE = ("llama_cpp_llama3.yaml", "llama_cpp_more.yaml", "vllm_pages.yaml")
 
 
@@ -35,13 +47,27 @@ def cases(folder: Path) -> list[Case]:
     return [case for case in found if isinstance(case, Case)]
 
 
+def fitted(found: Sequence[Calibration], known: Sequence[Case]) -> str:
+    """Return the text of the file that says which measurements were fitted to."""
+    own = []
+    for case in known:
+        calibration = best_calibration(found, case.hardware, (engine_of(case.record),))
+        names = {campaign(case.record), group_of(case.record)}
+        if calibration is not None and not names.isdisjoint(calibration.measured.trained_on):
+            own.append(case.record)
+    return fitted_lines(own)
+
+
 def calibration_texts(folder: Path) -> dict[str, str]:
-    """Return the text of each calibration's file, by name."""
-    return {found.name: profile_yaml(found) for found in fit_families(cases(folder))}
+    """Return the text of each calibration's file, by name, and of the measurements they were fitted to."""
+    known = cases(folder)
+    found = fit_families(known, kernels=read_kernels(KERNELS))
+    return {each.name: profile_yaml(each) for each in found} | {FITTED: fitted(found, known)}
 
 
 if __name__ == "__main__":
     target = shipped_folder("calibration")
     for name, text in calibration_texts(Path(os.environ["KVCALC_TRUTH"])).items():
-        (target / f"{name}.yaml").write_text(text, encoding="utf-8")
-        print(f"{name}.yaml")
+        path = Path(kvcalc.evidence.__file__).with_name(FITTED) if name == FITTED else target / f"{name}.yaml"
+        path.write_text(text, encoding="utf-8")
+        print(path.name)

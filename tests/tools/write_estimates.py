@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kvcalc import api
 from kvcalc.core.model import Mixture
 from kvcalc.evidence.calibrate import cross_validated
+from kvcalc.evidence.kernel_reach import read_kernels
 from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
@@ -45,66 +46,94 @@ In JSON: `rows[].estimate_s`, `estimate_low_s`, `estimate_high_s`, for decoding 
 
 One formula for every pass, in `kvcalc.cost.estimate`:
 
-    step_s + layers x layer_s
+    step_s + logits x sample_s + layers x layer_s
       + sum over operators of (calls x call_s + max(c, m, sum_share x (c + m)))
       + collectives x collective_s + bytes / (link_share x rate)
 
-with c = FLOP / (flop_share x peak) and m = bytes / (bandwidth_share x bandwidth), and never less than the bound. Operators, their FLOP, bytes and calls are those of the bound (`docs/formulas.md`); activations in and out
-count, as in the serial time. A pass through pipeline stages takes the sum of its stages.
+with c = (FLOP + padding_rows x FLOP of one row more) / (flop_share x peak) and m = bytes / (bandwidth_share x bandwidth), activations in
+and out at activation_share where that is told, and never less than the bound. Operators, their FLOP, bytes and calls are those of the
+bound (`docs/formulas.md`); activations in and out count, as in the serial time. A pass through pipeline stages takes the sum of its
+stages.
 
 | parameter | meaning |
 | --- | --- |
 | `reach.KIND.bandwidth_share` | share of the memory's peak bandwidth that an operator reaches when memory limits it |
 | `reach.KIND.flop_share` | share of the dense peak FLOP/s of its arithmetic format when that limits it |
 | `reach.KIND.sum_share` | share of the sum of both times that an operator takes at least: 0.5 (where it is left out) if they overlap wholly, 1 if one waits for the other |
+| `reach.KIND.padding_rows` | rows that each matrix is multiplied by beside those of its tokens: kernels work in tiles, and each expert that is touched has its own |
+| `reach.KIND.activation_share` | share of the bandwidth at which activations pass in and out: gathered, quantised and scattered, they are moved several times |
 | `reach.KIND.call_s` | time of one call that moves and computes next to nothing |
 | `layer_s` | time of a layer besides its operators' bytes and FLOP: launches, norms, positions |
+| `sample_s` | time of each token that is sampled, besides the head |
 | `step_s` | time of a pass besides its layers: scheduling, sampling, the host |
 | `collective_s`, `link_share` | time of a collective besides its bytes, and the share of the link's rate that these reach |
-| `memory_interval`, `compute_interval` | measured / estimated time of four of five records, for passes limited by memory or links, and by FLOP/s |
+| `joins_inputs` | matrices with the same input (query, key and value; gate and up) run as one call |
+| `memory_interval`, `compute_interval`, `intervals` | measured / estimated time of four of five records, for passes limited by memory or links, by FLOP/s; or by what was timed and whether the layers are mixtures, with the number of measurements |
 
-KIND is `matrix` (all linear layers and the head), `attention` (what reads and writes the cache), `experts` (routed ones), or one of them
-in one arithmetic format: `matrix:fp8`. A kind that is not named reaches what `matrix` does.
+KIND is `matrix` (all linear layers and the head), `attention` (what reads and writes the cache; `latent` and `state` where these differ),
+`experts` (routed ones), or one of them in one arithmetic format: `matrix:fp8`. A kind that is not named reaches what `attention`, else
+`matrix` does.
+
+A token of a server that is kept full by C users, each with a prompt and O tokens to come, takes its step and waits for others' prompts,
+of which C - 1 are read while its own tokens are made:
+
+    TPOT = step + prompt_share x (C - 1) / O x prompt
+    TTFT = request_s + request_steps x step + prompt x (1 + queue_share x (C - 1))
+
+In data parallel, C is of one copy. Where prompts are read by other engines (disaggregated serving) TPOT is the step alone. `prompt_share`,
+`request_s`, `request_steps` and `queue_share` are of a closed loop of users; when many start at once, first tokens come later.
 """
 
 SPLIT = """
 ## How they are fitted and judged
 
-Records are split by whole campaigns: a source, or of one that gathers the runs of many accelerators, engines and models, each of these
-runs; a campaign that is in two files is one. Parameters are fitted to the campaigns under *fitted to*, the others judge them and the fit
-does not see them. `kvcalc validate` says of each record which it is: errors and coverage count those alone that the fit has not seen.
+Records are split by whole campaigns: a source, or of one that gathers the runs of many accelerators, engines and models, a group of model,
+accelerator and engine, models with the same layers as one. Parameters are fitted to those under *fitted to*; the others judge them and the
+fit does not see them. Which groups of served runs judge was written down before anything was fitted (`kvcalc/evidence/splits.yaml`): one
+whole model, one whole accelerator, and a quarter of the rest. A measurement is its numbers and its setting, not its source's name: the
+same run under another name is the same record (`kvcalc/evidence/fitted.txt` holds digests of those a fit used). `kvcalc validate` shows
+what a fit used, what is shipped and what is new apart.
 
-The fit makes the mean over records of abs(log(estimate / measured)) least; all records of a campaign together weigh as much as the
-square root of their number. It multiplies one parameter at a time by a factor, then by smaller ones, and a parameter that the records
-say little of stays near where it began: at a common value, or at a neighbour's, as `llama.cpp-ampere` at `llama.cpp-rtx`,
-`llama.cpp-hbm` and `llama.cpp-cuda` at `llama.cpp-ampere`, `vllm-ampere` and `vllm-ada` at `vllm-hopper`. The fewer the records the more
-they must gain to move it. `vllm-ada` has one record, too few to fit anything: its times are those of `vllm-hopper`. No share may exceed 0.95, a little above what kernels that stream large operands reach of their
-bandwidth (0.938, matrix-vector products on an L40S). Matrices and attention of engines that serve many requests are fitted to kernels on
-their own, and only the rest to the steps of the engine. The same records give the same bytes (`tests/tools/write_calibrations.py`).
+Engines that serve many requests (vLLM, TensorRT-LLM, SGLang) start from their kernels on their own, on B200 and H200: matrix products,
+routed experts and sums over ranks of `tests/evidence/serving_kernels.csv`. Served steps then say what a step, a sampled token, a layer
+and a collective take besides, and how much longer each kind's calls and work take in the engine. A parameter stays near its start unless
+the mean error falls by 0.0015 for a factor of e, and more where groups are few; errors beyond a factor of e count no more. Runs across
+nodes are not fitted to. Their intervals hold four of five records, each of a fit that has not seen its group; of fewer than 20 there is
+none by kind, but that of all steps.
 
-The interval is that of 20 or more held-out records with the same limiter; where they are fewer it is widened to that of all records, each
+The others are fitted so: the mean over records of abs(log(estimate / measured)) is made least; all records of a campaign together weigh as
+much as the square root of their number. The fit multiplies one parameter at a time by a factor, then by smaller ones, and a parameter that
+the records say little of stays near where it began: at a common value, or at a neighbour's, as `llama.cpp-ampere` at `llama.cpp-rtx`,
+`llama.cpp-hbm` and `llama.cpp-cuda` at `llama.cpp-ampere`. `vllm-ampere` and `vllm-ada` are `vllm-hopper` with other accelerators; they
+have five records and one. No share that is fitted so may exceed 0.95, a little above what kernels that stream large operands reach of
+their bandwidth (0.938, matrix-vector products on an L40S). The same records give the same bytes (`tests/tools/write_calibrations.py`).
+
+Their interval is that of 20 or more held-out records with the same limiter; where they are fewer it is widened to that of all records, each
 of the training as a fit without its campaign has it (where there is one campaign, as the neighbour's parameters have it). With fewer than
 five records it is as wide as the neighbour's at least. On held-out records its coverage is therefore near four fifths by construction; on
 records of other sources it is a prediction.
 
-A served step is estimated as its server runs it: full, so that while one sequence generates its tokens the prompts of the others are read,
-each whole and within a step. A request whose prompts and steps cannot have been computed in the time it took (their bound is longer) was
-served from a prefix cache and gets no estimate. The time to first token under load is waiting and is not estimated.
+A request whose prompts and steps cannot have been computed in the time it took (their bound is longer) was served from a prefix cache and
+is not scored.
 """
 
 LIMITS = """
 ## Limits
 
-- A calibration is of the versions its records were measured with. On a new card builds differ much: the first published runs of DGX Spark
-  (llama.cpp discussion 16578) are slower, in both phases, than those that its calibration is fitted to.
+- A calibration is of the versions its records were measured with. Versions of an engine differ by 10 to 30 % on the same setting (SGLang
+  0.5.9 runs DeepSeek-R1 in fp8 on eight B200 at 6.7 and at 8.8 ms a token in two dumps). On a new card builds differ much: the first
+  published runs of DGX Spark (llama.cpp discussion 16578) are slower, in both phases, than those that its calibration is fitted to.
+- Whether multi-token prediction was on is not printed in served runs. DeepSeek-R1 in TensorRT-LLM on H200 has runs that are 1.3 to 2 times
+  faster than others of the same setting.
+- Of most disaggregated runs the number of decoding engines is not printed: they are taken as one, and not scored.
+- The time to a first token depends on how users start. The parameters are of a closed loop of users.
 - Prefill in llama.cpp is estimated worst: builds and backends differ most there, and few sources print prompts of more than 2,048 tokens.
   On NVIDIA cards attention's shares are taken from DGX Spark with flash attention; without it, long prompts take up to twice as long.
 - What builds of llama.cpp before June 2024 reach with quantised prompts on NVIDIA cards is not estimated: they did not use the 8-bit tensor
   cores. Vulkan on NVIDIA cards has two campaigns, which differ by a factor of three.
 - Mixtures of experts in gpt-fast are judged by a calibration that has seen dense models alone, and take longer than it says.
-- TensorRT-LLM's runs of gpt-oss-120b on H100 take many times their bound; nothing in their source says why, and the estimate is far off.
-- SGLang has one campaign, and nothing judges it. vLLM on Ampere has five records, of one to eight sequences; what it does with many, with
-  several cards and with 8-bit weights there is borrowed from Hopper. Radeon, Pascal and Turing have few records each, and wide intervals.
+- vLLM on Ampere has five records, of one to eight sequences; what it does with many, with several cards and with 8-bit weights there is
+  borrowed from Hopper. Radeon, Pascal and Turing have few records each, and wide intervals.
 - NVIDIA cards multiply GGUF's quantised files in 8-bit integers; where a user does not say `--activations int8`, the same FLOP/s are
   taken as a share of the 16-bit peak.
 - Kernels on their own (`kernels-*`) estimate matrix products and decode attention of one call, not models. Operands that stay in the
@@ -123,19 +152,36 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 
 
 def parameter_rows(found: Calibration) -> Iterable[list[str]]:
     """Return what a calibration says, one kind of operator a line."""
-    times = [f"{value * 1e6:.4g}" for value in (found.step_s, found.layer_s, found.collective_s)]
+    times = [f"{value * 1e6:.4g}" for value in (found.step_s, found.sample_s, found.layer_s, found.collective_s)]
     for place, (kind, reach) in enumerate(found.reach.items()):
         own = [found.name, ", ".join(found.applies_to)] if not place else ["", ""]
-        rest = [*times, f"{found.link_share:.4g}"] if not place else [""] * 4
-        shares = [f"{reach.bandwidth_share:.4g}", f"{reach.flop_share:.4g}", f"{reach.call_s * 1e6:.4g}"]
+        rest = [*times, f"{found.link_share:.4g}"] if not place else [""] * 5
+        shares = [f"{value:.4g}" for value in (reach.bandwidth_share, reach.flop_share, reach.sum_share)]
+        shares += [f"{reach.padding_rows:.3g}", f"{reach.activation_share or reach.bandwidth_share:.4g}"]
+        shares.append(f"{reach.call_s * 1e6:.4g}")
         yield [*own, kind, *shares, *rest]
 
 
 def parameters() -> str:
-    columns = ["calibration", "applies to", "kind", "bandwidth", "FLOP/s", "call, µs", "step, µs", "layer, µs",
-               "collective, µs", "link"]  # fmt: skip
+    columns = ["calibration", "applies to", "kind", "bandwidth", "FLOP/s", "sum", "rows", "activations", "call, µs",
+               "step, µs", "sample, µs", "layer, µs", "collective, µs", "link"]  # fmt: skip
     rows = [row for found in shipped_calibrations() for row in parameter_rows(found)]
-    return "\n## The calibrations\n\nShares are of peak rates.\n\n" + table(columns, rows, left=3)
+    text = "\n## The calibrations\n\nShares are of peak rates.\n\n" + table(columns, rows, left=3)
+    served = [found for found in shipped_calibrations() if found.request_s]
+    cells = [
+        (
+            found.name,
+            found.measured.versions.get("served", ""),
+            ", ".join(found.measured.operators),
+            f"{found.prompt_share:.3g}",
+            f"{found.request_s * 1e3:.4g}",
+            f"{found.request_steps:.3g}",
+            f"{found.queue_share:.3g}",
+        )
+        for found in served
+    ]
+    columns = ["calibration", "versions", "operators seen", "prompt share", "request, ms", "request, steps", "queue share"]
+    return text + "\nOf served requests:\n\n" + table(columns, cells, left=3)
 
 
 def split() -> str:
@@ -152,11 +198,12 @@ def split() -> str:
 
 
 def error_cells(found: Sequence[Outcome]) -> list[str]:
+    found = [outcome for outcome in found if outcome.scored]
     held = [outcome for outcome in found if not outcome.fitted]
     errors = [outcome.error for outcome in held if outcome.error is not None]
     own = [abs(outcome.error) for outcome in found if outcome.fitted and outcome.error is not None]
     if not errors:
-        return ["0", "", "", "", str(len(own)), percent(median(own))]
+        return ["0", "", "", "", str(len(own)), percent(median(own)) if own else ""]
     inside = sum(bool(outcome.covered) for outcome in held) / len(held)
     judged = [str(len(held)), percent(median(errors), signed=True), percent(median(map(abs, errors))), percent(inside)]
     return [*judged, str(len(own)), percent(median(own)) if own else ""]
@@ -188,7 +235,7 @@ def estimated(folder: Path) -> list[Outcome]:
     found: dict[tuple[object, ...], Outcome] = {}
     for path in files(folder):
         for outcome in api.validate(records=path).outcomes:
-            if outcome.error is not None and outcome.calibration:
+            if outcome.error is not None and outcome.calibration and outcome.scored:
                 found.setdefault((outcome.calibration, outcome.batch, outcome.measured, outcome.bound), outcome)
     return list(found.values())
 
@@ -216,10 +263,10 @@ nearer to what records of another source will show: they hold the cases in which
 
 def crossed(folder: Path) -> str:
     from cross_validate import measured_kind
-    from write_calibrations import cases
+    from write_calibrations import KERNELS, cases
 
     groups: dict[str, list[Judged]] = {}
-    for one in cross_validated(cases(folder)):
+    for one in cross_validated(cases(folder), kernels=read_kernels(KERNELS)):
         groups.setdefault(measured_kind(one), []).append(one)
     columns = ["", "records", "campaigns", "error", "\\|error\\|", "inside"]
     rows = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc import api
 from kvcalc.evidence.names import listed_rules
-from kvcalc.render.reports.validate import COLUMNS, figure_cells
+from kvcalc.render.reports.validate import BOOK_COLUMNS, COLUMNS, book_cells, figure_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +25,10 @@ without a cause. This page is written from its output by `tests/tools/write_vali
 The records ship with kvcalc (`kvcalc/evidence/records`, `kvcalc/evidence/facts`): numbers as they were printed, each with its
 source. `--records FILE` takes others: a YAML list with the keys `id`, `phase` (`decode`, `prefill`, `end_to_end`, `ttft`,
 `tpot`), `value`, `unit`, `hardware`, `model`, `weight_format`, `engine`, `batch`, `input_len`, `output_len`, `n_devices`,
-`tensor_parallel`, `source_url`, or one of three CSV tables, recognised by their columns (matrix products, decode attention,
-served latencies). `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` and `--html FILE` draw every record over its bound.
+`tensor_parallel`, `source_url`, or a CSV table, recognised by its columns (matrix products, decode attention,
+served latencies, desktop speeds); empty fields are fine. `--rows` adds the prediction for each row of the file (`rows[]` in JSON: `id`,
+`predicted_tpot_s`, `low_tpot_s`, `high_tpot_s`, `predicted_ttft_s`, `fitted`, `reason` …); where nothing was measured of an engine on such
+accelerators the calibration is borrowed, with a wide interval, and not scored. `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` and `--html FILE` draw every record over its bound.
 `kvcalc check --measured 3000tok/s --model … --gpu …` asks the same of a single figure.
 
 ## What the figures mean
@@ -35,9 +37,9 @@ served latencies). `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` an
   median. Above 100 % a measurement beats its bound.
 - **beaten**: records above 100 % without a cause. There must be none.
 - **caused**: records above 100 % for a cause that is computed; with it the measurement holds. Nothing is widened.
-- **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to their campaign. **error** is the
+- **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to them or their group. **error** is the
   median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its size, **inside** the share of records inside
-  the interval that is meant to hold four of five. **fitted** are records of campaigns that the parameters were fitted to: they do not count.
+  the interval that is meant to hold four of five. **fitted** are records that the parameters were fitted to, or whose group they were: they do not count.
 - **held** are records held against a bound or an exact number; the others have no profile or are left out, see below.
 - `speculative` are published speed-ups: ratios of two times, which no bound holds for.
 - `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
@@ -75,6 +77,9 @@ def page() -> str:
     text = INTRODUCTION
     text += f"\n## Suites\n\n{len(report.outcomes):,} shipped records.\n\n"
     text += table(("suite", *COLUMNS), ((name, *figure_cells(figures)) for name, figures in report.suites.items()))
+    text += "\nEstimates of what a fit used, of what is shipped and no fit used, and of what is new, apart: median size of the error, its\n"
+    text += "90th percentile, share inside the interval. Records that kvcalc ships are never new.\n\n"
+    text += table(("suite", *BOOK_COLUMNS), ((name, *book_cells(figures)) for name, figures in report.suites.items()))
     for suite in report.suites:
         rows = [
             (entry.source, entry.quantity, *figure_cells(entry.figures))

@@ -10,10 +10,22 @@ from kvcalc.core.reports.common import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Figures", "Outcome", "SourceFigures", "Status", "ValidateReport", "ValidateSummary"]
+__all__ = [
+    "Book",
+    "BookFigures",
+    "Figures",
+    "Outcome",
+    "RowAnswer",
+    "SourceFigures",
+    "Status",
+    "ValidateReport",
+    "ValidateSummary",
+]
 
 # How a record stands to the prediction. Only the first three were held against one.
 Status = Literal["holds", "explained", "violates", "no profile", "excluded"]
+# Whether a fit used a measurement, or it is among those that kvcalc ships, or neither.
+Book = Literal["fitted", "shipped", "unseen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +52,10 @@ class Outcome:
         estimate_least: lower end of its interval.
         estimate_most: upper end.
         calibration: where the estimate's parameters come from.
-        fitted: whether they were fitted to records of the same campaign, so that the error tells nothing.
+        fitted: whether they were fitted to this measurement or its group, so that the error tells nothing.
+        book: ``fitted``, ``shipped`` (kvcalc has it among its records, no fit used it), or ``unseen``.
+        scored: whether the estimate is held against the measurement; else ``reason`` says why not.
+        row: what the row is called in its file, where it holds several measurements.
         share: the measured speed as a share of the bound: the bound's time over the measured; above 1 it beats it.
         error: the estimate's signed relative error: above 0 where it is larger than the measurement.
     """
@@ -65,6 +80,9 @@ class Outcome:
     estimate_most: float | None = None
     calibration: str = ""
     fitted: bool = False
+    book: Book = "unseen"
+    scored: bool = True
+    row: str = ""
     share: float | None = field(init=False, default=None)
     error: float | None = field(init=False, default=None)
 
@@ -91,6 +109,60 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BookFigures:
+    """Errors of the estimates of one book: what a fit used, what is shipped, what is new.
+
+    Args:
+        records: records with an estimate.
+        median_abs_error: median size of the error.
+        p90_abs_error: its 90th percentile.
+        interval_coverage: share of the records inside their interval.
+    """
+
+    records: int
+    median_abs_error: float | None = None
+    p90_abs_error: float | None = None
+    interval_coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowAnswer:
+    """The prediction for one row of a file.
+
+    Args:
+        id: the row's name.
+        suite: its suite.
+        predicted_tpot_s: time of a token after the first.
+        low_tpot_s: lower end of its interval.
+        high_tpot_s: upper end.
+        measured_tpot_s: as measured.
+        predicted_ttft_s: time to the first token, or of a prompt.
+        low_ttft_s: lower end of its interval.
+        high_ttft_s: upper end.
+        measured_ttft_s: as measured.
+        fitted: whether a fit used one of the measurements or their group.
+        book: ``fitted``, ``shipped`` or ``unseen``.
+        calibration: where the parameters come from.
+        reason: what should be known: why it is not scored, or that the calibration is borrowed.
+    """
+
+    id: str
+    suite: str
+    predicted_tpot_s: float | None = None
+    low_tpot_s: float | None = None
+    high_tpot_s: float | None = None
+    measured_tpot_s: float | None = None
+    predicted_ttft_s: float | None = None
+    low_ttft_s: float | None = None
+    high_ttft_s: float | None = None
+    measured_ttft_s: float | None = None
+    fitted: bool = False
+    book: Book = "unseen"
+    calibration: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """Errors and violations of a group of records; shares are fractions of one, and none where nothing was scored.
 
@@ -112,6 +184,7 @@ class Figures:
         p90_error: 90th percentile of the signed error.
         median_abs_error: median of its size.
         interval_coverage: share of the records inside their interval.
+        books: errors of what a fit used, of what is shipped, and of what is new, apart.
     """
 
     records: int
@@ -130,6 +203,7 @@ class Figures:
     p90_error: float | None = None
     median_abs_error: float | None = None
     interval_coverage: float | None = None
+    books: Mapping[str, BookFigures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +242,7 @@ class ValidateReport(Report):
         suites: each suite.
         sources: each source of each suite, by quantity.
         outcomes: each record.
+        rows: the prediction for each row of the file, where it was asked for.
         notes: what should be known about the reading.
     """
 
@@ -177,6 +252,7 @@ class ValidateReport(Report):
     suites: Mapping[str, Figures]
     sources: tuple[SourceFigures, ...]
     outcomes: tuple[Outcome, ...]
+    rows: tuple[RowAnswer, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.traced import digits, named, term_of
-from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
+from kvcalc.cost.estimate import OperatorTerms, estimate_time, pass_kind, pass_terms, reached_seconds
 from kvcalc.plan.explain.named import named_calibration
 from kvcalc.plan.steps import required_hardware
 
@@ -29,20 +29,26 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
     reached_s, sources = reached_seconds(terms, calibration), (f"calibration {calibration.name}",)
     yield ExplainedStep(
         quantity="reached_s",
-        formula="step_s + layers x layer_s + sum over the operators of calls x call_s + max(c, m, sum_share x (c + m)) "
+        formula="step_s + logits x sample_s + layers x layer_s "
+        "+ sum over the operators of calls x call_s + max(c, m, sum_share x (c + m)) "
         "+ collectives x collective_s + bytes / rate / link_share, "
-        "with c = FLOP / peak / flop_share and m = bytes / bandwidth / bandwidth_share",
+        "with c = (FLOP + padding_rows x FLOP of a row) / peak / flop_share "
+        "and m = bytes / bandwidth / bandwidth_share, activations at activation_share",
         expression=term_of(reached_seconds(_named_terms(terms), named_calibration(calibration))).expression,
         value=reached_s,
         unit="s",
         sources=sources,
     )
-    limited = "compute" if step.time.limiter == "compute" else "memory"
-    spread = calibration.compute_interval if limited == "compute" else calibration.memory_interval
+    kind = pass_kind(step.cost)
+    is_compute = step.time.limiter == "compute"
+    spread = calibration.spread(kind, is_compute=is_compute)
+    limited = (
+        f"intervals[{kind}]" if kind in calibration.intervals else f"{'compute' if is_compute else 'memory'}_interval"
+    )
     values = (
         ("estimate_s", "reached_s", 1, found.estimate_s),
-        ("estimate_low_s", f"{limited}_interval.low x reached_s", spread.low, found.low_s),
-        ("estimate_high_s", f"{limited}_interval.high x reached_s", spread.high, found.high_s),
+        ("estimate_low_s", f"{limited}.low x reached_s", spread.low, found.low_s),
+        ("estimate_high_s", f"{limited}.high x reached_s", spread.high, found.high_s),
     )
     for quantity, words, multiple, value in values:
         yield ExplainedStep(
@@ -58,14 +64,16 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
 def _named_terms(terms: PassTerms) -> PassTerms:
     """Return the terms of a pass as numbers with names; zeros drop out."""
 
-    def sized(compute_s: float, memory_s: float, calls: int) -> tuple[float, float, int]:
-        c, m = (seconds and named(seconds, name) for seconds, name in ((compute_s, "c"), (memory_s, "m")))
-        return c, m, named(calls, "calls")
+    def sized(op: OperatorTerms) -> OperatorTerms:
+        parts = ((op.compute_s, "c"), (op.memory_s, "m"), (op.row_s, "row"), (op.activation_s, "activations"))
+        c, m, row, activations = (seconds and named(seconds, name) for seconds, name in parts)
+        return OperatorTerms(c, m, named(op.calls, "calls"), row, activations, op.is_joined)
 
     return replace(
         terms,
-        operators={kind: tuple(sized(*each) for each in operators) for kind, operators in terms.operators.items()},
+        operators={kind: tuple(map(sized, operators)) for kind, operators in terms.operators.items()},
         layers=named(terms.layers, "layers"),
         collectives=terms.collectives and named(terms.collectives, "collectives"),
+        logits=terms.logits and named(terms.logits, "logits"),
         link_s=terms.link_s and named(terms.link_s, "bytes / rate"),
     )

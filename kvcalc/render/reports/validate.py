@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
+<<<<<<< HEAD
 __all__ = ["COLUMNS", "figure_cells", "parts", "sentence", "spec"]
 
 # What is printed of a group of records, in the order of `figure_cells`.
 COLUMNS = ("records", "held", "beaten", "explained", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 _RANKS = {"fitted": 4, "held": 3, "p90": 2, "explained": 1}
+=======
+__all__ = ["BOOK_COLUMNS", "COLUMNS", "book_cells", "figure_cells", "parts", "spec"]
+
+# What is printed of a group of records, in the order of `figure_cells`.
+COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
+# What is printed of the estimates of a group by book, in the order of `book_cells`.
+BOOK_COLUMNS = ("fitted", "|err|", "shipped", "|err|", "p90", "inside", "unseen", "|err|", "p90", "inside")
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
 _MAX_SHOWN = 20
 _SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
@@ -58,7 +67,11 @@ def parts(report: ValidateReport) -> list[Part]:
                 (
                     "with an estimate",
                     number_text(whole.scored),
+<<<<<<< HEAD
                     "held out: not used in a fit; the errors below are of these",
+=======
+                    "not fitted to them or their group: the errors below are of these",
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
                 ),
                 ("used in a fit", number_text(whole.fitted), "not counted in the errors"),
                 ("bound only", number_text(whole.without_calibration), "no calibration applies"),
@@ -68,7 +81,16 @@ def parts(report: ValidateReport) -> list[Part]:
         )
     )
     suites = [(name, *figure_cells(figures)) for name, figures in report.suites.items()]
+<<<<<<< HEAD
     shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites, ranks=_RANKS)]
+=======
+    shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites)]
+    books = [(name, *book_cells(figures)) for name, figures in report.suites.items() if figures.books]
+    if books:
+        title = "Estimates: what a fit used, what kvcalc ships, and what is new, apart"
+        shown += [Text(), heading(title), grid(["suite", *BOOK_COLUMNS], books)]
+    shown += _row_parts(report)
+>>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
     for suite in report.suites:
         rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
         shown += [
@@ -84,6 +106,40 @@ def parts(report: ValidateReport) -> list[Part]:
     if reasons:
         shown += [Text(), heading("Not compared"), facts(reasons)]
     return [*shown, *note_lines(report.notes)]
+
+
+def book_cells(figures: Figures) -> tuple[str, ...]:
+    """Return the errors of each book as text, in the order of `BOOK_COLUMNS`."""
+    cells: list[str] = []
+    for book in ("fitted", "shipped", "unseen"):
+        found = figures.books[book]
+        cells += [f"{found.records:,}", _percent(found.median_abs_error)]
+        if book != "fitted":
+            cells += [_percent(found.p90_abs_error), _percent(found.interval_coverage)]
+    return tuple(cells)
+
+
+def _row_parts(report: ValidateReport) -> list[Part]:
+    if not report.rows:
+        return []
+    columns = ["row", "book", "TPOT", "measured", "TTFT", "measured", "why"]
+    rows = [
+        (
+            row.id,
+            row.book,
+            _seconds(row.predicted_tpot_s),
+            _seconds(row.measured_tpot_s),
+            _seconds(row.predicted_ttft_s),
+            _seconds(row.measured_ttft_s),
+            row.reason,
+        )
+        for row in report.rows
+    ]
+    return [Text(), heading("Rows"), grid(columns, rows, left=2)]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else seconds_text(value)
 
 
 def _source_cells(entry: SourceFigures) -> tuple[str, ...]:

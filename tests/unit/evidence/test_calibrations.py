@@ -169,9 +169,10 @@ def test_the_backend_is_part_of_the_engine() -> None:
 def test_a_served_step_is_estimated_with_the_prompts_of_others() -> None:
     record = next(r for r in RECORDS.values() if r.phase == "tpot" and r.batch and r.batch > 4 and r.output_tokens)
     steps = estimated_passes(_case(record))
-    assert sum(step.times for step in steps) == pytest.approx(1)
-    read = sum(step.times * sum(g.tokens for g in step.groups[1:]) for step in steps)
-    running = steps[0].groups[0].sequences
+    decoding, prompts = steps
+    assert (decoding.times, decoding.is_beside, prompts.is_beside) == (1, False, True)
+    read = prompts.times * sum(group.tokens for group in prompts.groups)
+    running = decoding.groups[0].sequences
     assert read == pytest.approx((running - 1) * record.prompt_tokens / record.output_tokens)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
-from kvcalc.cost.estimate import PassTerms, reached_seconds
+from kvcalc.cost.estimate import OperatorTerms, PassTerms, reached_seconds
 from kvcalc.evidence.fit import Sample, fit, interval, left_out, sample_seconds
 
 EVEN = Interval(low=1, high=1)
@@ -32,7 +32,7 @@ FREE = ("step_s", "layer_s", "matrix.bandwidth_share", "matrix.flop_share")
 
 
 def sample(campaign: str, compute: float, memory: float, layers: int, *, factor: float = 1.0) -> Sample:
-    terms = PassTerms(operators={("matrix", "bf16"): ((compute, memory, layers),)}, layers=layers)
+    terms = PassTerms(operators={("matrix", "bf16"): (OperatorTerms(compute, memory, layers),)}, layers=layers)
     return Sample(
         campaign=campaign,
         measured_s=reached_seconds(terms, TRUE) * factor,

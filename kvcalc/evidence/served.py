@@ -1,0 +1,259 @@
+"""Calibrations of serving engines: kernels as they are on their own, and what served steps say of the rest.
+
+A step's time is linear in what is fitted: the floors of a step, of a sampled token, of a layer and of a collective,
+and for each kind of operator how much longer its calls and its work take inside an engine than on their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.calibration import Reach
+from kvcalc.core.search import least_near
+from kvcalc.cost.estimate import operator_seconds, reached_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.cost.estimate import PassTerms
+
+__all__ = [
+    "ServedSample",
+    "TokenSample",
+    "first_token_seconds",
+    "fit_first_token",
+    "fit_served",
+    "served_seconds",
+]
+
+# A factor of e from where a parameter begins costs so much of the mean error.
+_PULL = 0.0015
+_FLOORS = {"step_s": 4e-4, "sample_s": 8e-6, "layer_s": 1.2e-5}
+_LEAST_FLOOR, _MOST = 1e-8, 1e3
+_PROMPTS = "prompt_share"
+_FIRST = {"request_s": 0.02, "request_steps": 4.0, "queue_share": 0.1}
+# Errors beyond a factor of e count no more: some rows say other than what was run.
+_CAP = 1.0
+_DIGITS = 3
+# Parameters that a trial of a search changes at most, before the sums are made anew.
+_FEW = 3
+# First tokens of so few users that they hardly wait count so many times: they say what a request takes on its own.
+_FEW_WEIGH = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSample:
+    """A served step to fit to.
+
+    Args:
+        group: model, accelerator and engine.
+        kind: what was timed, as calibrations keep their intervals by.
+        passes: terms of the passes, how many of each a step is, and whether they are prompts of others.
+        measured_s: the measured time.
+    """
+
+    group: str
+    kind: str
+    passes: tuple[tuple[PassTerms, float, bool], ...]
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSample:
+    """A time to first token to fit to: its prompt, a step of the others, and how many of them there are."""
+
+    group: str
+    kind: str
+    prompt: PassTerms
+    step: PassTerms
+    others: float
+    measured_s: float
+
+
+_Parts = dict[str, float]
+
+
+def _parts(terms: PassTerms, base: Calibration) -> _Parts:
+    """Return the parts of a pass's time, by the parameter that multiplies them."""
+    found: _Parts = {
+        "step_s": 1.0,
+        "sample_s": terms.logits,
+        "layer_s": terms.layers,
+        "collective_s": terms.collectives,
+        "link": terms.link_s / base.link_share,
+    }
+    for (kind, unit), operators in terms.operators.items():
+        name, reach = base_kind(base, kind, unit), base.reach_of(kind, unit)
+        calls = sum(0 if base.joins_inputs and op.is_joined else op.calls for op in operators)
+        work = sum(operator_seconds(op, reach) for op in operators)
+        for part, seconds in ((f"{name}/calls", calls * reach.call_s), (f"{name}/work", work)):
+            found[part] = found.get(part, 0.0) + seconds
+    return found
+
+
+def base_kind(base: Calibration, kind: str, unit: str) -> str:
+    """Return the name under which a kind's factors are fitted: experts by format, the rest in all formats together."""
+    return f"{kind}:{unit}" if kind == "experts" and f"{kind}:{unit}" in base.reach else kind
+
+
+def fit_served(base: Calibration, samples: Sequence[ServedSample]) -> Calibration:
+    """Return a calibration whose floors and factors are nearest to served steps.
+
+    The mean over samples of abs(log(estimate / measured)), no more than 1 each, is made least; groups weigh as much as
+    the root of their size. A parameter stays near its start unless the error falls by 0.0015 for a factor of e, and
+    more where groups are few.
+
+    Args:
+        base: kernels on their own; floors are those of the start where they are 0.
+        samples: the steps.
+    """
+    split = [_split(sample, base) for sample in samples]
+    start = _start(base, [parts for own, others in split for parts in (own, others)])
+    sums = _Sums(split, start)
+    weights = _weights([sample.group for sample in samples])
+    measured = [sample.measured_s for sample in samples]
+
+    def loss(values: Mapping[str, float]) -> float:
+        share = values[_PROMPTS]
+        own, others = sums.at(values)
+        error = sum(
+            weight * min(_CAP, abs(math.log((mine + share * beside) / seconds)))
+            for mine, beside, weight, seconds in zip(own, others, weights, measured, strict=True)
+        )
+        return error + pull * sum(abs(math.log(value / start[name])) for name, value in values.items())
+
+    pull = _PULL + _PULL * 5 / math.sqrt(max(1, len({sample.group for sample in samples})))
+    found = least_near(loss, start, bounded=_bounds(base)) if samples else start
+    return _folded(base, found)
+
+
+class _Sums:
+    """Sums of parts times their parameters over many samples, kept as long as few of the parameters change."""
+
+    def __init__(self, split: Sequence[tuple[_Parts, _Parts]], start: Mapping[str, float]) -> None:
+        self._columns = {
+            name: tuple([parts[place].get(name, 0.0) for parts in split] for place in (0, 1)) for name in start
+        }
+        self._count = len(split)
+        self._at: dict[str, float] = {}
+        self._sums: tuple[list[float], ...] = ([], [])
+
+    def at(self, values: Mapping[str, float]) -> tuple[list[float], ...]:
+        """Return the sums of own parts, and of others' prompts, for each sample."""
+        changed = [name for name, value in values.items() if value != self._at.get(name)]
+        if len(changed) > _FEW:
+            self._at = dict.fromkeys(values, 0.0)
+            self._sums = ([0.0] * self._count, [0.0] * self._count)
+            self._at, self._sums = dict(values), self._moved(values, list(values))
+            return self._sums
+        return self._moved(values, changed)
+
+    def _moved(self, values: Mapping[str, float], changed: Iterable[str]) -> tuple[list[float], ...]:
+        sums = self._sums
+        for name in changed:
+            by = values[name] - self._at[name]
+            sums = tuple(
+                [one + by * part for one, part in zip(had, column, strict=True)]
+                for had, column in zip(sums, self._columns[name], strict=True)
+            )
+        return sums
+
+
+def _split(sample: ServedSample, base: Calibration) -> tuple[_Parts, _Parts]:
+    """Return the parts of a step's own time, and of others' prompts."""
+    sums: tuple[_Parts, _Parts] = {}, {}
+    for terms, times, is_beside in sample.passes:
+        for name, seconds in _parts(terms, base).items():
+            if seconds:
+                sums[is_beside][name] = sums[is_beside].get(name, 0.0) + times * seconds
+    return sums
+
+
+def _start(base: Calibration, parts: Iterable[_Parts]) -> dict[str, float]:
+    start = {name: getattr(base, name) or first for name, first in _FLOORS.items()}
+    start |= {"collective_s": base.collective_s or 5e-6, "link": 1.0, _PROMPTS: base.prompt_share}
+    return start | {name: 1.0 for each in parts for name in each if "/" in name}
+
+
+def _weights(groups: Sequence[str]) -> list[float]:
+    counts = Counter(groups)
+    whole = sum(math.sqrt(count) for count in counts.values())
+    return [1 / math.sqrt(counts[name]) / whole for name in groups]
+
+
+def _bounds(base: Calibration) -> Callable[[str, float], float]:
+    """Return the limits of each number: no share of a peak above 1."""
+    least = {"link": base.link_share}
+    for kind, reach in base.reach.items():
+        name = kind if kind.startswith("experts:") else kind.partition(":")[0]
+        shares = max(reach.bandwidth_share, reach.flop_share, reach.activation_share or 0)
+        least[f"{name}/work"] = max(least.get(f"{name}/work", 0), shares)
+
+    def bounded(name: str, value: float) -> float:
+        if name == _PROMPTS:
+            return min(1.0, max(0.05, value))
+        return min(_MOST, max(least.get(name, _LEAST_FLOOR), value))
+
+    return bounded
+
+
+def _folded(base: Calibration, values: Mapping[str, float]) -> Calibration:
+    """Return the calibration with the factors in its calls and shares."""
+    reach = {}
+    for kind, own in base.reach.items():
+        name = kind if f"{kind}/work" in values or f"{kind}/calls" in values else kind.partition(":")[0]
+        reach[kind] = _slowed(own, values.get(f"{name}/calls", 1.0), values.get(f"{name}/work", 1.0))
+    floors: dict[str, Any] = {name: _rounded(values[name]) for name in (*_FLOORS, "collective_s", _PROMPTS)}
+    return replace(base, reach=reach, link_share=min(1.0, _rounded(base.link_share / values["link"])), **floors)
+
+
+def _slowed(reach: Reach, calls: float, work: float) -> Reach:
+    shares = {name: min(1.0, _rounded(getattr(reach, name) / work)) for name in ("bandwidth_share", "flop_share")}
+    passed = reach.activation_share and min(1.0, _rounded(reach.activation_share / work))
+    return replace(reach, call_s=_rounded(reach.call_s * calls), activation_share=passed, **shares)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}") if value > _LEAST_FLOOR else 0.0
+
+
+def served_seconds(sample: ServedSample, calibration: Calibration) -> float:
+    """Return the estimated time of a sample's step."""
+    return sum(
+        times * (calibration.prompt_share if is_beside else 1.0) * reached_seconds(terms, calibration)
+        for terms, times, is_beside in sample.passes
+    )
+
+
+def first_token_seconds(sample: TokenSample, calibration: Calibration) -> float:
+    """Return the estimated time to a sample's first token."""
+    prompt, step = (reached_seconds(terms, calibration) for terms in (sample.prompt, sample.step))
+    waited = calibration.request_steps * step + prompt * calibration.queue_share * sample.others
+    return calibration.request_s + waited + prompt
+
+
+def fit_first_token(base: Calibration, samples: Sequence[TokenSample]) -> Calibration:
+    """Return a calibration with what a request's first token takes besides its passes."""
+    timed = [
+        (reached_seconds(sample.prompt, base), reached_seconds(sample.step, base), sample.others, sample.measured_s)
+        for sample in samples
+    ]
+    even = _weights([sample.group for sample in samples])
+    weights = [weight * (_FEW_WEIGH if sample.others < _FEW else 1) for weight, sample in zip(even, samples, strict=True)]
+
+    def loss(values: Mapping[str, float]) -> float:
+        error = 0.0
+        for (prompt, step, others, seconds), weight in zip(timed, weights, strict=True):
+            found = values["request_s"] + values["request_steps"] * step
+            found += prompt * (1 + values["queue_share"] * others)
+            error += weight * min(_CAP, abs(math.log(found / seconds)))
+        return error + _PULL * sum(abs(math.log(value / _FIRST[name])) for name, value in values.items())
+
+    most = {"queue_share": 1.0}
+    found = least_near(loss, _FIRST, bounded=lambda name, value: min(most.get(name, _MOST), max(1e-4, value)))
+    told: dict[str, Any] = {name: _rounded(value) for name, value in found.items()}
+    return replace(base, **told)
