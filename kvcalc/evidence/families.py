@@ -173,7 +173,7 @@ FAMILIES = (
     Family(
         name="llama.cpp-rtx",
         engine="llama.cpp",
-        applies_to=_GDDR,
+        applies_to=("ada", "blackwell-rtx"),
         free=_IN_BOTH,
         held_out=("geerlingguy/*", "*14863", "*7676", "*16834"),
         reach=_CUDA,

@@ -243,7 +243,9 @@ def fit_first_token(base: Calibration, samples: Sequence[TokenSample]) -> Calibr
         for sample in samples
     ]
     even = _weights([sample.group for sample in samples])
-    weights = [weight * (_FEW_WEIGH if sample.others < _FEW else 1) for weight, sample in zip(even, samples, strict=True)]
+    weights = [
+        weight * (_FEW_WEIGH if sample.others < _FEW else 1) for weight, sample in zip(even, samples, strict=True)
+    ]
 
     def loss(values: Mapping[str, float]) -> float:
         error = 0.0

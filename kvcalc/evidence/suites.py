@@ -7,7 +7,7 @@ prediction, or its own where none are given (none at all where its records do no
 from __future__ import annotations
 
 from importlib import import_module
-from itertools import count, groupby
+from itertools import groupby
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, get_args
 
@@ -25,11 +25,7 @@ from kvcalc.core.units import counted
 from kvcalc.evidence.rows import row_answers
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     from collections.abc import Callable, Iterable, Sequence
-=======
-    from collections.abc import Callable, Iterable, Iterator, Sequence
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
 
     from kvcalc.evidence.record import Record
 
@@ -53,12 +49,8 @@ def run_suites(
     *,
     records: Sequence[Record] | None = None,
     records_file: str | None = None,
-<<<<<<< HEAD
-    progress: Callable[[int, int], None] = lambda *_: None,
-=======
     rows: bool = False,
-    progress: Callable[[int], None] | None = None,
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> ValidateReport:
     """Return the report on the suites of those names, or on all.
 
@@ -66,12 +58,8 @@ def run_suites(
         names: suites; all of them if empty.
         records: records to take in place of the shipped ones.
         records_file: the file they were read from.
-<<<<<<< HEAD
-        progress: told how many records are done; 0 of how many, which is not known.
-=======
         rows: whether the prediction for each row is wanted.
-        progress: told how many records are done.
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
+        progress: told how many records are done; 0 of how many, which is not known.
 
     Raises:
         InputError: no such suite.
@@ -81,7 +69,6 @@ def run_suites(
             hint = did_you_mean(name, SUITES) or f"suites: {', '.join(SUITES)}"
             raise InputError(f"unknown suite {name!r}", hint=hint)
     found: dict[str, tuple[Outcome, ...]] = {}
-<<<<<<< HEAD
     count = 0
     for name in names or SUITES:
         outcomes: list[Outcome] = []
@@ -89,11 +76,6 @@ def run_suites(
             outcomes.append(outcome)
             count += 1
             progress(count, 0)
-=======
-    done = count(1)
-    for name in names or SUITES:
-        outcomes = tuple(_counted(import_module(SUITES[name]).outcomes(name, records), done, progress))
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
         if outcomes or names:
             found[name] = tuple(outcomes)
     every = tuple(outcome for outcomes in found.values() for outcome in outcomes)
@@ -107,15 +89,6 @@ def run_suites(
         rows=row_answers(every) if rows else (),
         notes=_repeated(every),
     )
-
-
-def _counted(
-    outcomes: Iterable[Outcome], done: Iterator[int], progress: Callable[[int], None] | None
-) -> Iterator[Outcome]:
-    for outcome in outcomes:
-        if progress is not None:
-            progress(next(done))
-        yield outcome
 
 
 def _repeated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -144,18 +117,18 @@ def figures(outcomes: Sequence[Outcome]) -> Figures:
     errors = [outcome.error for outcome in scored if outcome.error is not None]
     shares = [outcome.share for outcome in held if outcome.share is not None]
     covered = [outcome.covered for outcome in scored if outcome.covered is not None]
-    by_status = {status: sum(outcome.status == status for outcome in outcomes) for status in
+    count = {status: sum(outcome.status == status for outcome in outcomes) for status in
              ("explained", "violates", "no profile", "excluded")}  # fmt: skip
     return Figures(
         records=len(outcomes),
         held=len(held),
         scored=len(scored),
-        without_profile=by_status["no profile"],
+        without_profile=count["no profile"],
         fitted=len(estimated) - len(scored),
         without_calibration=len(held) - len(estimated),
-        excluded=by_status["excluded"],
-        explained=by_status["explained"],
-        bound_violations=by_status["violates"],
+        excluded=count["excluded"],
+        explained=count["explained"],
+        bound_violations=count["violates"],
         median_share=median(shares) if shares else None,
         least_share=min(shares, default=None),
         most_share=max(shares, default=None),

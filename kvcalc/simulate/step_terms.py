@@ -298,7 +298,7 @@ class _Reader:
         constant = self._term("")
         for terms in (constant.with_logits, constant.without_logits):
             terms[0] += calibration.step_s + len(self._deployment.model.blocks) * calibration.layer_s
-        constant.with_logits[2] += calibration.sample_s
+        constant.with_logits[2] += calibration.sample_s * self._deployment.parallel.data
         for operator in (operator for stage in self._stages for operator in stage):
             if operator.cost.collective_steps:
                 if link is not None:
@@ -325,7 +325,7 @@ class _Reader:
             self._add(term, operator, _FLOP, per_flop)
             padding = per_flop * reach.padding_rows
             if padding and operator.mixture is not None:
-                touched = _touched(operator.mixture)
+                touched = _touched(operator.mixture, expert_spread(self._deployment.parallel))
                 term.experts.append((touched, operator.cost.row_flop / touched(_FEW[0]) * padding))
             elif padding:
                 _add_affine(term, operator, lambda op: op.row_flop, padding)

@@ -63,6 +63,10 @@ def table(found: Iterable[Judged], key: str) -> str:
 
 
 if __name__ == "__main__":
-    judged = list(cross_validated(cases(Path(os.environ["KVCALC_TRUTH"])), only=tuple(sys.argv[1:]), kernels=read_kernels(KERNELS)))
+    judged = list(
+        cross_validated(
+            cases(Path(os.environ["KVCALC_TRUTH"])), only=tuple(sys.argv[1:]), kernels=read_kernels(KERNELS)
+        )
+    )
     for key in ("kind", "family", "campaign"):
         print(table(judged, key), end="\n\n")

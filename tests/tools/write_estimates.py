@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from kvcalc import api
 from kvcalc.core.model import Mixture
-from kvcalc.evidence.calibrate import cross_validated
-from kvcalc.evidence.kernel_reach import read_kernels
 from kvcalc.sources import shipped_calibrations
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.validate import Outcome
-    from kvcalc.evidence.calibrate import Judged
 
 PAGE = Path(__file__).parents[2] / "docs" / "estimates.md"
 
@@ -180,7 +177,15 @@ def parameters() -> str:
         )
         for found in served
     ]
-    columns = ["calibration", "versions", "operators seen", "prompt share", "request, ms", "request, steps", "queue share"]
+    columns = [
+        "calibration",
+        "versions",
+        "operators seen",
+        "prompt share",
+        "request, ms",
+        "request, steps",
+        "queue share",
+    ]
     return text + "\nOf served requests:\n\n" + table(columns, cells, left=3)
 
 
@@ -244,47 +249,16 @@ def errors(folder: Path) -> str:
     outcomes = estimated(folder)
     columns = ["", "judged", "error", "\\|error\\|", "inside", "fitted", "\\|error\\|"]
     text = "\n## Errors\n\nMedians over records: estimate / measured - 1, its size, and the share of records inside the interval; beside it\n"
-    text += "the size of the error on the records that the parameters were fitted to.\n\n"
+    text += "the size of the error on the records that the parameters were fitted to. What judges is of groups that no fit has seen.\n"
+    text += "Each campaign left out in turn: `tests/tools/cross_validate.py`.\n\n"
     text += table(columns, grouped(outcomes, lambda outcome: (quantity(outcome),)))
     text += "\nAll of a suite:\n\n" + table(columns, grouped(outcomes, lambda outcome: (outcome.suite,)))
     text += "\n" + table(["calibration", *columns], grouped(outcomes, lambda o: (o.calibration, quantity(o))), left=2)
     return text
 
 
-CROSS = """
-## Each campaign left out in turn
-
-One split judges by few campaigns. So each campaign is estimated by a fit to all the others of its engine and accelerators, held-out ones
-too, and the interval is that of these others, judged likewise (`tests/tools/cross_validate.py`). The errors are larger than above, and
-nearer to what records of another source will show: they hold the cases in which nothing else is known of an engine on a generation.
-
-"""
-
-
-def crossed(folder: Path) -> str:
-    from cross_validate import measured_kind
-    from write_calibrations import KERNELS, cases
-
-    groups: dict[str, list[Judged]] = {}
-    for one in cross_validated(cases(folder), kernels=read_kernels(KERNELS)):
-        groups.setdefault(measured_kind(one), []).append(one)
-    columns = ["", "records", "campaigns", "error", "\\|error\\|", "inside"]
-    rows = [
-        (
-            name,
-            str(len(found)),
-            str(len({one.campaign for one in found})),
-            percent(median(one.error for one in found), signed=True),
-            percent(median(abs(one.error) for one in found)),
-            percent(sum(one.inside for one in found) / len(found)),
-        )
-        for name, found in sorted(groups.items())
-    ]
-    return CROSS + table(columns, rows)
-
-
 def page(folder: Path) -> str:
-    return INTRODUCTION + parameters() + SPLIT + split() + errors(folder) + crossed(folder) + LIMITS
+    return INTRODUCTION + parameters() + SPLIT + split() + errors(folder) + LIMITS
 
 
 if __name__ == "__main__":

@@ -14,20 +14,13 @@ if TYPE_CHECKING:
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
-<<<<<<< HEAD
-__all__ = ["COLUMNS", "figure_cells", "parts", "sentence", "spec"]
+__all__ = ["BOOK_COLUMNS", "COLUMNS", "book_cells", "figure_cells", "parts", "sentence", "spec"]
 
 # What is printed of a group of records, in the order of `figure_cells`.
 COLUMNS = ("records", "held", "beaten", "explained", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 _RANKS = {"fitted": 4, "held": 3, "p90": 2, "explained": 1}
-=======
-__all__ = ["BOOK_COLUMNS", "COLUMNS", "book_cells", "figure_cells", "parts", "spec"]
-
-# What is printed of a group of records, in the order of `figure_cells`.
-COLUMNS = ("records", "held", "beaten", "caused", "of bound", "scored", "fitted", "error", "p90", "|err|", "inside")
 # What is printed of the estimates of a group by book, in the order of `book_cells`.
 BOOK_COLUMNS = ("fitted", "|err|", "shipped", "|err|", "p90", "inside", "unseen", "|err|", "p90", "inside")
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
 _MAX_SHOWN = 20
 _SECOND_HAND = " (2nd)"
 _SOURCE_WIDTH = 32
@@ -67,11 +60,7 @@ def parts(report: ValidateReport) -> list[Part]:
                 (
                     "with an estimate",
                     number_text(whole.scored),
-<<<<<<< HEAD
-                    "held out: not used in a fit; the errors below are of these",
-=======
                     "not fitted to them or their group: the errors below are of these",
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
                 ),
                 ("used in a fit", number_text(whole.fitted), "not counted in the errors"),
                 ("bound only", number_text(whole.without_calibration), "no calibration applies"),
@@ -81,16 +70,12 @@ def parts(report: ValidateReport) -> list[Part]:
         )
     )
     suites = [(name, *figure_cells(figures)) for name, figures in report.suites.items()]
-<<<<<<< HEAD
     shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites, ranks=_RANKS)]
-=======
-    shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites)]
     books = [(name, *book_cells(figures)) for name, figures in report.suites.items() if figures.books]
     if books:
         title = "Estimates: what a fit used, what kvcalc ships, and what is new, apart"
         shown += [Text(), heading(title), grid(["suite", *BOOK_COLUMNS], books)]
     shown += _row_parts(report)
->>>>>>> 2e491b1 (Served steps are estimated from kernels on their own and the floors of an engine, and books keep what a fit has seen apart)
     for suite in report.suites:
         rows = [_source_cells(entry) for entry in report.sources if entry.suite == suite]
         shown += [
