@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
 
@@ -171,6 +171,11 @@ class Calibration:
         """Return the interval of a kind of times, else that of passes with the same limiter."""
         by_limiter = self.compute_interval if is_compute else self.memory_interval
         return self.intervals.get(kind, by_limiter)
+
+    def of_phase(self, phase: Literal["decode", "prefill"], *, is_mixture: bool) -> Interval:
+        """Return the interval of decode steps or of prompts, of dense models or mixtures of experts."""
+        kind = f"{phase}, {'mixture' if is_mixture else 'dense'}"
+        return self.spread(kind, is_compute=phase == "prefill")
 
     def calls_of(self, op: OpCost) -> int:
         """Count the calls of an operator: none where it runs in that of another with the same input."""

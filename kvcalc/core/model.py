@@ -294,6 +294,11 @@ class ModelProfile:
         """Distinct mixers of the layers, in order of first appearance."""
         return tuple(dict.fromkeys(mixer for block in self.block_counts for mixer in block.mixers))
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether a layer has a mixture of experts."""
+        return any(isinstance(block.mlp, Mixture) for block in self.block_counts)
+
     def has(self, *kinds: type[Mixer]) -> bool:
         """Whether a layer has a mixer of one of these kinds."""
         return any(isinstance(mixer, kinds) for mixer in self.mixers)

@@ -212,7 +212,8 @@ def _at_high_end(runs: _Runs, rate: float, replicas: int, demand: Demand) -> boo
     calibration = runs.candidate.variant.calibration
     if calibration is None:
         return None
-    share = max(calibration.memory_interval.high, calibration.compute_interval.high)
+    mixture = runs.candidate.deployment.model.is_mixture
+    share = max(calibration.of_phase(phase, is_mixture=mixture).high for phase in ("decode", "prefill"))
     run = runs.served(rate, copies=replicas * runs.candidate.copies, slower=share)
     return all(run.metrics.kept(limit) for limit in demand.limits)
 

@@ -109,10 +109,10 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         tpot_p95_s=summary.tpot_s["p95"],
         ttft_p95_interval=None
         if calibration is None
-        else _interval(summary.ttft_s["p95"], calibration.compute_interval),
+        else _interval(summary.ttft_s["p95"], calibration.of_phase("prefill", is_mixture=deployment.model.is_mixture)),
         tpot_p95_interval=None
         if calibration is None
-        else _interval(summary.tpot_s["p95"], calibration.memory_interval),
+        else _interval(summary.tpot_s["p95"], calibration.of_phase("decode", is_mixture=deployment.model.is_mixture)),
         holds_at_high_end=confirmed.high_end,
         load_requests_per_s=traffic.rate_per_s,
         capacity_requests_per_s=confirmed.capacity_per_s * working,
