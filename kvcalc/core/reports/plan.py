@@ -162,7 +162,7 @@ class PlanCounts:
     Args:
         candidates: combinations of card, layout, formats and limits.
         refused: of them those that the engine's start or memory refuses.
-        pruned: those that a bound rules out.
+        pruned: those that a bound on time or price rules out.
         ranked: those that were estimated.
         simulated: deployments that the simulator served.
     """

@@ -35,6 +35,8 @@ _MIN_REQUESTS = 600
 _PER_RUNNING = 6
 _MAX_REQUESTS = 5_000
 _MAX_CLUSTER_REQUESTS = 12_000
+# Percent of them in the runs of a search, whose end the longer runs confirm.
+_SEARCHED = 60
 # Further replicas that are tried where the simulated load breaks a limit.
 _MAX_MORE = 3
 # The tokens of a block where another engine than vLLM keeps the cache.
@@ -119,7 +121,7 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
     def holds(rate: float) -> bool:
         if rate > enough:
             return False  # a capacity many times the load is not searched for
-        run = runs.served(rate, copies=1)
+        run = runs.served(rate, copies=1, searching=True)
         wrong = [str(limit) for limit in demand.limits if not run.metrics.kept(limit)]
         broken.extend(wrong[:1])
         return not wrong
@@ -230,8 +232,17 @@ class _Runs:
         self._draft_timer = None if self._draft is None else candidate.variant.timer(self._draft)
         self._served, self._blocks, self.notes = _as_vllm(candidate)
 
-    def served(self, rate: float, *, copies: int, seed: int = 0, slower: float = 1.0, prefills: int = 0) -> ServingRun:
-        """Return a run of so many copies at a rate, beside others that only prefill."""
+    def served(
+        self,
+        rate: float,
+        *,
+        copies: int,
+        seed: int = 0,
+        slower: float = 1.0,
+        prefills: int = 0,
+        searching: bool = False,
+    ) -> ServingRun:
+        """Return a run of so many copies at a rate, beside others that only prefill; one of a search is shorter."""
         self.made += 1
         drafting = self.candidate.variant.drafting
         timer = self._timer if slower == 1 else Slowed(self._timer, slower)
@@ -252,7 +263,8 @@ class _Runs:
             draft=self._draft,
             draft_timer=self._draft_timer,
         )
-        bodies = self._bodies.first(self._requests(copies))
+        requests = self._requests(copies)
+        bodies = self._bodies.first(requests * _SEARCHED // 100 if searching else requests)
         load = replace(self._bodies.load.at_rate(rate), seed=self._bodies.load.seed + seed)
         run.serve(load.source(bodies), ())
         return run

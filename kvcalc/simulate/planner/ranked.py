@@ -18,7 +18,7 @@ from kvcalc.simulate.planner.steady import Drafts, Steady, Steps
 from kvcalc.simulate.timer import step_timer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
@@ -68,6 +68,10 @@ class Variant:
     def step_times(self) -> str:
         """Times of steps: ``estimate``, or ``serial``, the bound without overlap."""
         return "serial" if self.calibration is None else "estimate"
+
+    def cost(self, gpus: int) -> float:
+        """Return dollars an hour of so many accelerators, or their number where there is no price."""
+        return float(gpus) if self.price is None else self.price.of(gpus)
 
     def timer(self, deployment: Deployment) -> StepTimer:
         """Return the times of a deployment's steps."""
@@ -146,8 +150,7 @@ class Candidate:
     def cost(self, replicas: int | None = None) -> tuple[float, int]:
         """Return dollars an hour, or GPUs where there is no price; and GPUs."""
         gpus = self.deployment.parallel.gpus * (self.replicas if replicas is None else replicas)
-        price = self.variant.price
-        return (float(gpus) if price is None else price.of(gpus)), gpus
+        return self.variant.cost(gpus), gpus
 
 
 @dataclass(slots=True)
@@ -158,7 +161,7 @@ class Ranking:
         candidates: the best limits of each layout, cheapest first.
         tried: candidates looked at.
         refused: those that the engine refuses.
-        pruned: those that a bound rules out.
+        pruned: those that a bound on time or price rules out.
         ranked: those that were estimated.
         why: for each card, why layouts of it are out, with the number of GPUs of a replica.
         bounds: for each card the bound of the layout that comes closest to the limits, with its time.
@@ -188,13 +191,15 @@ def rank(variants: Sequence[Variant], demand: Demand) -> Ranking:
         demand: what a plan must do.
     """
     ranking = Ranking()
-    layouts_found = [found for variant in variants for found in _of(variant, demand, ranking)]
-    first = [(found, found.best(found.given[:1])) for found in layouts_found]
+    first: list[tuple[_Layout, Candidate | None]] = []
     cheapest: dict[str, float] = {}
-    for found, candidate in first:
-        if candidate is not None:
-            cost = candidate.cost()[0]
-            cheapest[found.card] = min(cost, cheapest.get(found.card, cost))
+    for variant in variants:
+        for found in _of(variant, demand, ranking, cheapest):
+            candidate = found.best(found.given[:1])
+            first.append((found, candidate))
+            if candidate is not None:
+                cost = candidate.cost()[0]
+                cheapest[found.card] = min(cost, cheapest.get(found.card, cost))
     for found, own in first:
         candidate = own
         if own is None or own.cost()[0] <= _NEAR * cheapest[found.card]:
@@ -214,7 +219,7 @@ def _order(candidate: Candidate) -> tuple[float, ...]:
     return is_bound, *candidate.cost(), candidate.deployment.parallel.gpus, candidate.state.tpot_s
 
 
-def _of(variant: Variant, demand: Demand, ranking: Ranking) -> Iterator[_Layout]:
+def _of(variant: Variant, demand: Demand, ranking: Ranking, cheapest: Mapping[str, float]) -> Iterator[_Layout]:
     """Yield a variant's layouts that its engine starts with and that no bound rules out."""
     base = variant.deployment
     hardware, engine = base.hardware, base.served_by
@@ -223,6 +228,9 @@ def _of(variant: Variant, demand: Demand, ranking: Ranking) -> Iterator[_Layout]
     given = limits_of(engine, pass_tokens=options.max_num_batched_tokens, sequences=options.max_num_seqs)
     for parallel in layouts(base.model, hardware, engine, max_gpus=demand.max_gpus):
         ranking.tried += len(given)
+        if variant.cost(parallel.gpus * (1 + demand.spare)) > _FAR * cheapest.get(hardware.name, math.inf):
+            ranking.pruned += len(given)  # one replica alone costs many times the cheapest
+            continue
         deployment = replace(base, parallel=parallel, hardware=across(hardware, parallel))
         try:
             here = _started(variant.with_draft(deployment), given[0], demand)
@@ -266,6 +274,8 @@ _MAX_HELD = 20_000
 _MAX_DRAFTED = 128
 # Layouts whose cost by the engine's own limits is within so much of the cheapest are tried with others.
 _NEAR = 1.5
+# Layouts of which one replica costs so many times the cheapest are not estimated.
+_FAR = 8.0
 
 
 def _length(deployment: Deployment, longest: int) -> int:
