@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.core.units import GIB, seconds_of
 from kvcalc.evidence.record import Record
+from kvcalc.evidence.runs import REQUESTS, run_records
 from kvcalc.evidence.tables import TABLES
 from kvcalc.files import BoundedLines, open_text
 
@@ -42,6 +43,8 @@ def read_records(path: str | Path) -> tuple[Record, ...]:
     if not str(path).strip():
         raise InputError("the name of the file is empty", hint="give a file of records")
     path = Path(path)
+    if path.is_dir() or path.name.endswith(REQUESTS):
+        return tuple(run_records(path))
     return tuple(_csv_records(path)) if path.suffix.lower() == ".csv" else tuple(_yaml_records(path))
 
 

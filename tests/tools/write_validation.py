@@ -26,7 +26,7 @@ The records ship with kvcalc (`kvcalc/evidence/records`, `kvcalc/evidence/facts`
 source. `--records FILE` takes others: a YAML list with the keys `id`, `phase` (`decode`, `prefill`, `end_to_end`, `ttft`,
 `tpot`), `value`, `unit`, `hardware`, `model`, `weight_format`, `engine`, `batch`, `input_len`, `output_len`, `n_devices`,
 `tensor_parallel`, `source_url`, or a CSV table, recognised by its columns (matrix products, decode attention,
-served latencies, desktop speeds); empty fields are fine. `--rows` adds the prediction for each row of the file (`rows[]` in JSON: `id`,
+served latencies, desktop speeds), or a folder of served runs; empty fields are fine. `--rows` adds the prediction for each row of the file (`rows[]` in JSON: `id`,
 `predicted_tpot_s`, `low_tpot_s`, `high_tpot_s`, `predicted_ttft_s`, `fitted`, `reason` …); where nothing was measured of an engine on such
 accelerators the calibration is borrowed, with a wide interval, and not scored. `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` and `--html FILE` draw every record over its bound.
 `kvcalc check --measured 3000tok/s --model … --gpu …` asks the same of a single figure.
