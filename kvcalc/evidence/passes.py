@@ -90,7 +90,9 @@ def _decode(record: Record, setup: Setup) -> Case:
         told.append(f"the memory holds {held:,} of the {batch:,} sequences of {context:,} tokens at once")
     together = max(1, min(int(running), held))
     if record.decode_engines is None:
-        told.append("how many engines decode was not printed: held against the bound of a single sequence on each")
+        told.append(
+            "how many engines decode, or requests in all, was not printed: held against the bound of a single sequence on each"
+        )
         together = 1
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
     step = decode_step(batch=together, context=context)
@@ -150,7 +152,7 @@ def _unscored(setup: Setup, record: Record, context: int) -> str:
     if "-fa 0" in record.engine and context > _MAX_WITHOUT_FLASH:
         return "without flash attention the scores of a long context go through memory, which the estimate leaves out"
     if record.prefill_parallel is not None and record.decode_engines is None:
-        return "how many engines decode was not printed: taken as one"
+        return "how many engines decode, or requests in all, was not printed: taken as one engine's"
     ranks = setup.deployment.parallel.gpus
     if record.prefill_parallel is None and ranks > _MOST_RANKS:
         return f"{ranks} ranks of one engine are more than such a run has: the size is that of something else"

@@ -102,7 +102,8 @@ def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
     engines = _count(row, "decode_num_workers") if apart else 1
     if apart and sequences is None:
         each = _count(row, "decode_batch_size")
-        sequences = each * parallel.data * (engines or 1) if each else None
+        # how many requests there are in all is not told: the bound must hold whatever it was
+        sequences, engines = (each * parallel.data if each else None), None
     name = row["id"] or f"row {line}"
     for phase, column in (("ttft", "silicon_ttft_ms"), ("tpot", "silicon_tpot_ms")):
         value = _number(row, column)
