@@ -71,7 +71,7 @@ def test_where_none_applies_the_bound_stands_alone(capsys: pytest.CaptureFixture
     found = data(capsys, *arguments)
     assert found["calibration"] is None
     assert [row["estimate_s"] for row in found["rows"]] == [None]
-    assert "no calibration applies to tpu-v5e: the bound alone" in " ".join(found["notes"])
+    assert "no calibration applies to tpu-v5e: bounds only" in " ".join(found["notes"])
     assert "no calibration applies" in " ".join(run(capsys, *arguments)[0].split())
 
 
@@ -83,7 +83,7 @@ def test_kernels_alone_leave_out_steps_and_layers(capsys: pytest.CaptureFixture[
 def test_a_calibration_of_other_accelerators_is_a_guess(capsys: pytest.CaptureFixture[str]) -> None:
     found = data(capsys, *DECODE, "--calibration", "llama.cpp-apple")
     assert found["calibration"]["name"] == "llama.cpp-apple"
-    assert "not of h100-sxm: its estimate is a guess" in " ".join(found["notes"])
+    assert "not on h100-sxm: its estimate is a guess" in " ".join(found["notes"])
 
 
 FILE = """

@@ -66,7 +66,7 @@ def test_tokens_that_share_experts_may_beat_the_expected_bound():
 
 def test_a_cache_that_was_not_printed_may_have_8_bits():
     many = {"batch": 64, "prompt_tokens": 4000}
-    assert "cache's format" in judge(just_above(1.2, kv=None, **many)).cause
+    assert "KV-cache format" in judge(just_above(1.2, kv=None, **many)).cause
     assert judge(just_above(1.2, **many)).cause == ""
 
 
@@ -124,7 +124,7 @@ def test_weights_of_a_deployment_may_be_multiplied_in_their_own_format():
 
 
 def test_weights_that_were_not_printed_may_have_8_bits():
-    assert "weights' format" in judge(just_above(1.5, weights=None)).cause
+    assert "weight format" in judge(just_above(1.5, weights=None)).cause
     assert judge(just_above(1.5)).cause == ""
 
 

@@ -124,7 +124,7 @@ def test_a_time_or_the_rate_of_each_user_is_no_sum_of_sequences():
 
 def test_what_no_single_assumption_explains_is_said(capsys):
     assert run("1ns", "--context", "1024") == 1
-    assert "no single change of formats, drafts, sequences, accelerator or GPUs" in capsys.readouterr().out
+    assert "no single change of format, draft, batch, accelerator or GPU count" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_record_that_is_too_fast_fails_the_run(records, capsys):
     records.write_text(records.read_text() + ROW.format(name="lie", value=900, gpu="RTX 4090"))
     assert run("--records", records) == 1
     shown = capsys.readouterr().out
-    assert "BEATEN WITHOUT A CAUSE" in shown
+    assert "BOUND BEATEN, UNEXPLAINED" in shown
     assert "lie" in shown
 
 
