@@ -83,7 +83,8 @@ def table_parts(report: Any) -> list[Part]:
         return made
     said: str = sentence()
     bad, good = said.startswith(("DOES NOT", "NO ")), said.startswith(("FITS", "PAYS"))
-    return [Text(said, style="bold red" if bad else "bold green" if good else "bold"), Text(), *made]
+    first = Text(said, style="bold red" if bad else "bold green" if good else "bold")
+    return [first, Text(), *made] if made else [first]
 
 
 def printed(parts: Sequence[Part], *, plain: bool = False) -> str:
