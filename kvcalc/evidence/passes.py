@@ -91,7 +91,7 @@ def _decode(record: Record, setup: Setup) -> Case:
     together = max(1, min(int(running), held))
     if record.decode_engines is None:
         told.append(
-            "how many engines decode, or requests in all, was not printed: held against the bound of a single sequence on each"
+            "how many engines decode, or requests in all, was not printed: held against the bound of one sequence"
         )
         together = 1
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
