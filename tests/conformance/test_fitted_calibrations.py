@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import kvcalc.evidence
 from kvcalc.profiles.catalog import shipped_folder
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def judged() -> tuple[Outcome, ...]:
 def test_the_same_records_give_the_shipped_calibrations() -> None:
     texts = tool("write_calibrations").calibration_texts(TRUTH)
     shipped = {path.stem: path.read_text(encoding="utf-8") for path in shipped_folder("calibration").glob("*.yaml")}
-    assert texts == shipped
+    fitted = Path(kvcalc.evidence.__file__).with_name("fitted.txt").read_text(encoding="utf-8")
+    by_hand = {"llama.cpp-host"}  # fitted by a tool of its own
+    assert texts == {name: text for name, text in shipped.items() if name not in by_hand} | {"fitted.txt": fitted}
 
 
 def test_the_page_is_what_the_records_give() -> None:
@@ -47,12 +50,13 @@ def test_the_page_is_what_the_records_give() -> None:
     assert writer.PAGE.read_text(encoding="utf-8") == writer.page(TRUTH)
 
 
-# Records that judge, and the median size of their error at most: what was reached, and a little room for a record more.
+# Records that judge, and the median size of their error at most: what was reached, and a little room for a record more. Served
+# ones are of groups that were set aside before any fit (`splits.yaml`), first tokens included.
 REACHED = [
     ("kernels", None, 500, 0.13),
     ("decode", 1, 30, 0.14),
-    ("decode", None, 90, 0.13),
-    ("serving", None, 80, 0.10),
+    ("decode", None, 30, 0.13),
+    ("serving", None, 700, 0.28),
     ("prefill", None, 25, 0.28),
 ]
 
