@@ -15,6 +15,7 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "MICROSECOND",
     "MILLISECOND",
     "SECONDS_PER_HOUR",
     "TOKENS_PER_MILLION",
@@ -48,6 +49,7 @@ SECONDS_PER_HOUR = 3600
 TOKENS_PER_MILLION = 10**6
 TRANSFERS_PER_MT = 10**6
 MILLISECOND = 1e-3
+MICROSECOND = 1e-6
 
 # What a reader wants to see; the numbers of reports are in base units whatever it is.
 _SI_BYTES: ContextVar[bool] = ContextVar("_SI_BYTES", default=False)

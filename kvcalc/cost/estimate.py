@@ -227,6 +227,8 @@ def estimate_stages(stages: Sequence[PlacedStage], calibrations: Sequence[Calibr
 def pass_kind(cost: StepCost) -> str:
     """Return the kind of a pass that intervals are kept by: ``decode`` or ``prefill``, ``dense`` or ``mixture``.
 
+    Source: the cells of phase and layers that measurements are judged in (docs/estimates.md).
+
     >>> from kvcalc.core.cost_types import OpCost, StepCost
     >>> pass_kind(StepCost(rank_kinds=((1, ((OpCost(name="experts", part="experts"),),)),), tokens=8, logits=8))
     'decode, mixture'

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["book_of", "fitted_lines", "group_of", "judges", "setting_of"]
 
 # Values that are printed with fewer digits elsewhere are the same measurement.
-_SAME = 0.001
+_MAX_APART = 0.001
 _FITTED = Path(__file__).with_name("fitted.txt")
 _STEPS = {"decode": "step", "tpot": "step"}
 
@@ -68,7 +68,7 @@ def _value(record: Record) -> float | None:
 
 
 def _is_among(known: dict[str, list[float]], setting: str, value: float) -> bool:
-    return any(abs(value / other - 1) <= _SAME for other in known.get(setting, ()))
+    return any(abs(value / other - 1) <= _MAX_APART for other in known.get(setting, ()))
 
 
 @cache

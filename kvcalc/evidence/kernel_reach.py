@@ -12,6 +12,7 @@ from kvcalc.core.cost_types import OpCost
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.core.search import least_near
+from kvcalc.core.units import MICROSECOND
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.estimate import OperatorTerms, operator_seconds
 from kvcalc.cost.linear import experts_cost
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["KernelTime", "collective_reach", "kernel_reach", "read_kernels"]
 
 _STORED = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block128", "nvfp4": "nvfp4"}
-_MICRO = 1e-6
+
 _START = Reach(bandwidth_share=0.8, flop_share=0.5, call_s=1e-5, sum_share=0.8, padding_rows=8, activation_share=0.4)
 _LEAST = {"call_s": 1e-7, "sum_share": 0.5, "padding_rows": 0.5, "bandwidth_share": 0.3}
 _MOST = {"call_s": 1e-3, "sum_share": 1.0, "padding_rows": 256}
 _LEAST_SHARE, _MOST_SHARE = 0.02, 0.95
 # A measurement counts no more than one that is off by this much of a factor of e.
 _CAP = 1.0
-_PULL = 1e-3
+_MIN_PULL = 1e-3
 _DIGITS = 3
 
 
@@ -85,7 +86,7 @@ def _kernel(row: Mapping[str, str]) -> KernelTime:
         unit=row["unit"],
         terms=terms,
         link_s=sent,
-        measured_s=float(row["latency_us"]) * _MICRO,
+        measured_s=float(row["latency_us"]) * MICROSECOND,
     )
 
 
@@ -146,7 +147,7 @@ def _nearest(kernels: Sequence[KernelTime]) -> Reach:
             abs(math.log((reach.call_s + operator_seconds(each.terms, reach)) / each.measured_s)) for each in kernels
         )
         moved = sum(abs(math.log(value / start[name])) for name, value in values.items())
-        return sum(min(_CAP, error) for error in errors) / len(kernels) + _PULL * moved
+        return sum(min(_CAP, error) for error in errors) / len(kernels) + _MIN_PULL * moved
 
     found = least_near(loss, start, bounded=_bounded)
     return Reach(**{name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()})

@@ -80,7 +80,8 @@ def _calls_upward(run):
         return floors.get(".".join(frame.f_globals.get("__name__", "").split(".")[:2]))
 
     def profile(frame, event, _):
-        if event == "call" and frame.f_back is not None and frame.f_code.co_name != "<module>":
+        # a generator of a higher floor that a function below it reads is data, as a list would be
+        if event == "call" and frame.f_back is not None and frame.f_code.co_name not in ("<module>", "<genexpr>"):
             above, below = floor(frame), floor(frame.f_back)
             if above is not None and below is not None and above > below:
                 calls.add(

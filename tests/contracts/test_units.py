@@ -90,7 +90,7 @@ COUNT = re.compile(
     r"|channels|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records|models"
     r"|violations|slots)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization|(tensor|pipeline|expert|data)_parallel"
-    r"|candidates|refused|pruned|ranked|simulated"
+    r"|candidates|refused|pruned|ranked|simulated|context_limit|logits|of"
 )
 # Ratios and distances without a unit, and what says which one of several.
 RATIO = re.compile(
