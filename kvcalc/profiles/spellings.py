@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -96,42 +97,47 @@ def _fixed(weights: str) -> Callable[[re.Match[str]], str]:
 
 
 # Endings that say how weights are stored, the longest first. Where the format is empty, the name does not tell it.
-_FORMATS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(rf"(?:^| )(?:{pattern})$"), meaning)
-    for pattern, meaning in (
-        (r"mx ?fp 4 q (?P<bits>[48])(?: mlx)?", lambda match: f"mlx-{match['bits']}bit,experts=mxfp4"),
-        (r"nv ?fp 4 ?a 16", _fixed("nvfp4a16")),
-        (r"nv ?fp 4(?: qad)?(?: v \d)?|fp 4(?: v \d)?", _fixed("nvfp4")),
-        (r"w mx ?fp 4 a fp 8|mx ?fp 4(?: moe)?", _fixed("mxfp4-w4a4")),
-        (r"mx ?fp 8", _fixed("mxfp8-w8a8")),
-        (r"fp 8 block(?: 128)?", _fixed("fp8-block")),
-        (r"fp 8(?: (?:dynamic|static|kv|pertensor|per tensor|e 4 m 3))*", _fixed("fp8-dynamic")),
-        (r"awq(?: int)?(?: 4| 4 ?bit)?(?: marlin| g ?128)*|4bit awq", _fixed("awq")),
-        (r"gptq(?: int)? ?(?P<bits>8)(?: ?bit)?", _fixed("gptq-int8")),
-        (r"gptq(?: int)?(?: 4| 4bit| 4b)?(?: marlin| g ?128| 128 ?g)*", _fixed("gptq")),
-        (r"(?:w 4 a 16 |int 4 )?auto ?round(?: int 4| w 4 a 16)?", _fixed("w4a16")),
-        (r"(?:int 4 )?w 4 a 16(?: g ?128)?(?: ct)?", _fixed("w4a16")),
-        (r"w 8 a 16", _fixed("w8a16")),
-        (r"w 4 ?a ?fp 8|w 4 a 8 fp 8", _fixed("w4afp8")),
-        (r"w 4 a 8", _fixed("w4a8")),
-        (r"(?:int 8 )?w 8 a 8(?: int 8)?", _fixed("w8a8")),
-        (r"int ?4", _fixed("int4")),
-        (r"int ?8", _fixed("w8a16")),
-        (r"(?:unsloth )?(?:bnb|bitsandbytes) 4 ?bit|nf 4", _fixed("bnb-4bit")),
-        (r"(?:unsloth )?(?:bnb|bitsandbytes) 8 ?bit", _fixed("bnb-8bit")),
-        (r"hqq(?: 4 ?bit)?", _fixed("hqq")),
-        (r"bit ?net", _fixed("bitnet")),
-        (r"(?:mlx )?(?P<bits>[234568]) ?bit(?: mlx)?(?: dwq)?", lambda match: f"mlx-{match['bits']}bit"),
-        (r"exl ?(?P<kind>[23]) (?P<bits>[\d.]+) ?bpw(?: h \d)?", _exl),
-        (r"(?P<bits>[\d.]+) ?bpw(?: h \d)? exl ?(?P<kind>[23])", _exl),
-        (r"exl ?[23]", _fixed("")),
-        (r"(?:ggml|gguf)", _fixed("")),
-        (rf"(?:ud )?(?P<recipe>{_RECIPE})", _recipe),
-        (r"bf 16", _fixed("bf16")),
-        (r"f(?:p|loat)? ?16", _fixed("fp16")),
-        (r"f(?:p|loat)? ?32", _fixed("fp32")),
-    )
+_FORMATS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"mx ?fp 4 q (?P<bits>[48])(?: mlx)?", lambda match: f"mlx-{match['bits']}bit,experts=mxfp4"),
+    (r"nv ?fp 4 ?a 16", _fixed("nvfp4a16")),
+    (r"nv ?fp 4(?: qad)?(?: v \d)?|fp 4(?: v \d)?", _fixed("nvfp4")),
+    (r"w mx ?fp 4 a fp 8|mx ?fp 4(?: moe)?", _fixed("mxfp4-w4a4")),
+    (r"mx ?fp 8", _fixed("mxfp8-w8a8")),
+    (r"fp 8 block(?: 128)?", _fixed("fp8-block")),
+    (r"fp 8(?: (?:dynamic|static|kv|pertensor|per tensor|e 4 m 3))*", _fixed("fp8-dynamic")),
+    (r"awq(?: int)?(?: 4| 4 ?bit)?(?: marlin| g ?128)*|4bit awq", _fixed("awq")),
+    (r"gptq(?: int)? ?(?P<bits>8)(?: ?bit)?", _fixed("gptq-int8")),
+    (r"gptq(?: int)?(?: 4| 4bit| 4b)?(?: marlin| g ?128| 128 ?g)*", _fixed("gptq")),
+    (r"(?:w 4 a 16 |int 4 )?auto ?round(?: int 4| w 4 a 16)?", _fixed("w4a16")),
+    (r"(?:int 4 )?w 4 a 16(?: g ?128)?(?: ct)?", _fixed("w4a16")),
+    (r"w 8 a 16", _fixed("w8a16")),
+    (r"w 4 ?a ?fp 8|w 4 a 8 fp 8", _fixed("w4afp8")),
+    (r"w 4 a 8", _fixed("w4a8")),
+    (r"(?:int 8 )?w 8 a 8(?: int 8)?", _fixed("w8a8")),
+    (r"int ?4", _fixed("int4")),
+    (r"int ?8", _fixed("w8a16")),
+    (r"(?:unsloth )?(?:bnb|bitsandbytes) 4 ?bit|nf 4", _fixed("bnb-4bit")),
+    (r"(?:unsloth )?(?:bnb|bitsandbytes) 8 ?bit", _fixed("bnb-8bit")),
+    (r"hqq(?: 4 ?bit)?", _fixed("hqq")),
+    (r"bit ?net", _fixed("bitnet")),
+    (r"(?:mlx )?(?P<bits>[234568]) ?bit(?: mlx)?(?: dwq)?", lambda match: f"mlx-{match['bits']}bit"),
+    (r"exl ?(?P<kind>[23]) (?P<bits>[\d.]+) ?bpw(?: h \d)?", _exl),
+    (r"(?P<bits>[\d.]+) ?bpw(?: h \d)? exl ?(?P<kind>[23])", _exl),
+    (r"exl ?[23]", _fixed("")),
+    (r"(?:ggml|gguf)", _fixed("")),
+    (rf"(?:ud )?(?P<recipe>{_RECIPE})", _recipe),
+    (r"bf 16", _fixed("bf16")),
+    (r"f(?:p|loat)? ?16", _fixed("fp16")),
+    (r"f(?:p|loat)? ?32", _fixed("fp32")),
 )
+
+
+@cache
+def _endings() -> tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]:
+    """Return the endings as patterns, which a name that the catalogue has as it stands never needs."""
+    return tuple((re.compile(rf"(?:^| )(?:{pattern})$"), meaning) for pattern, meaning in _FORMATS)
+
+
 # Endings of tuning and packing, which change neither shape nor format.
 _TUNED = re.compile(
     r"(?:^| )(?:instruct|chat|it|base|pt|hf|think|thinking|reasoning|latest|unsloth|quantized|qat|mtp|i 1|imatrix|imat"
@@ -173,7 +179,7 @@ def _mixture(key: str) -> str:
 
 def _without_ending(key: str) -> tuple[str, str]:
     """Return a key without its last ending, and the format that it names."""
-    for pattern, meaning in _FORMATS:
+    for pattern, meaning in _endings():
         match = pattern.search(key)
         if match is not None:
             return key[: match.start()], meaning(match)
