@@ -374,3 +374,23 @@ def test_the_speed_says_bound_estimate_and_what_was_taken_of_the_host(capsys):
 def test_prefill_on_a_host_of_unknown_flop_has_no_bound(capsys):
     assert answer(capsys, f"fit {LLAMA} --device cpu --context 4096")["speed"]["prefill_tokens_per_s"] is None
     assert answer(capsys, f"fit {LLAMA} --device rtx-4060 --context 4096")["speed"]["prefill_tokens_per_s"] > 1000
+
+
+# Prompts of 512 tokens by llama.cpp on a Tesla P40, a llama of 7B in Q4_0, tokens/s.
+# https://github.com/ggml-org/llama.cpp/pull/4766
+P40_PREFILL = (912.0, 934.74)
+
+
+@pytest.mark.parametrize("model", ["llama2-7b", "llama3.1-8b"])
+def test_quantised_matrices_are_bound_by_the_fastest_arithmetic_of_the_card(model):
+    asked = {"model": model, "weights": "q4_0", "device": ["p40"], "ctx_size": "512"}
+    report = kvcalc.ask("fit", asked)
+    assert report.speed.prefill_tokens_per_s > max(P40_PREFILL)
+
+
+def test_the_bound_of_a_quantised_file_does_not_depend_on_the_format_of_its_checkpoint():
+    speeds = [
+        kvcalc.ask("fit", {"model": model, "weights": "q4_0", "device": ["rtx-4090"], "ctx_size": "512"}).speed
+        for model in ("llama2-7b", "llama3.1-8b")
+    ]
+    assert speeds[0].prefill_tokens_per_s == pytest.approx(speeds[1].prefill_tokens_per_s, rel=0.2)

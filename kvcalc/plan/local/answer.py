@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.formats import FORMATS
 from kvcalc.core.model import Mixture
 from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed, MovedTensors
 from kvcalc.core.units import GIB, MIB, rate_text
@@ -88,9 +89,21 @@ class OnMachine:
         return Machine(devices=tuple(each.hardware or unknown for each in devices), host=host, links=links)
 
     @cached_property
+    def run(self) -> Formats:
+        """Formats as llama.cpp multiplies: quantised matrices by 8-bit integers or in 16 bits, what devices do faster.
+
+        Source: ggml-cuda/mmq.cu multiplies them by activations of 8 bit where a card has the instructions, else cuBLAS
+        multiplies in 16 bits what was unpacked. Matrices of 16 bits stay in their own format.
+        """
+        cards = [device.hardware for device in self.setup.devices if device.hardware is not None]
+        units = ("int8", "fp16")
+        faster = max(units, key=lambda unit: min((card.peak(unit) for card in cards), default=0.0))
+        return replace(self.outer, activations=FORMATS[faster])
+
+    @cached_property
     def by_layer(self) -> Sequence[Formats]:
         """Formats of each layer."""
-        return layer_formats(self.setup.model, self.setup.weights, self.outer)
+        return layer_formats(self.setup.model, self.setup.weights, self.run)
 
     @cached_property
     def _memories(self) -> dict[tuple[int, PlacementOptions], LocalMemory]:
@@ -131,7 +144,7 @@ class OnMachine:
         return Local(
             model=self.setup.model,
             by_layer=self.by_layer,
-            outer=self.outer,
+            outer=self.run,
             machine=self.machine,
             capacity_bytes=tuple(max(0, device.free_bytes - spare_bytes) for device in self.setup.devices),
             layer_bytes=layer_bytes,
@@ -149,7 +162,7 @@ class OnMachine:
         used = {*placement.layers, placement.output} - {HOST}
         if any(self.setup.devices[device].hardware is None for device in used if device is not None):
             return None
-        placed = placed_model(self.setup.model, self.by_layer, placement, outer=self.outer)
+        placed = placed_model(self.setup.model, self.by_layer, placement, outer=self.run)
         decode = pass_stages(placed, (decode_step(batch=1, context=self.context),), self.machine)
         step_s = stages_time(decode).latency_s
         sizes = context_sizes(self.setup.context, trained=self.setup.model.context_limit)
