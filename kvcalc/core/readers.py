@@ -235,9 +235,23 @@ def rate(given: Any, what: str) -> float:
     """Return bytes (or FLOP) a second, written as ``3.35TB/s``; a number of Python is in that unit.
 
     Raises:
-        InputError: not a rate.
+        InputError: not a rate, or a text without a unit.
     """
-    return float(given) if _is_number(given) else parse_rate(_written(given, what))
+    if _is_number(given):
+        return float(given)
+    written = _written(given, what)
+    if _is_bare(written):
+        raise InputError(f"{written.strip()[:40]!r} has no unit", hint="a rate as 80GB/s", parameter=what)
+    return parse_rate(written)
+
+
+def _is_bare(written: str) -> bool:
+    """Say whether a text is a number alone."""
+    try:
+        float(written)
+    except ValueError:
+        return False
+    return True
 
 
 def duration(given: Any, what: str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, UnsupportedError, about
 from kvcalc.core.readers import memory, number
-from kvcalc.core.units import MIB
+from kvcalc.core.units import MIB, bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ __all__ = ["host_bandwidth_of", "is_amount", "link_of", "machine_of", "overrides
 
 _AMOUNT = re.compile(r"\d[\d._]*\s*[kKMGT]?i?[bB]?")
 _MODULES = re.compile(r"(?:lp)?ddr[345]x?-(?P<speed>\d{3,5})x(?P<channels>\d{1,2})")
+_KIND = re.compile(r"(?:lp)?ddr")
 _PCIE = re.compile(r"(?:gen)?(?P<generation>[1-7])\s*x\s*(?P<lanes>1|2|4|8|16)")
 _BUFFER = re.compile(r"(?P<kind>[A-Za-z]+)(?P<number>\d+)(?:\[.*\])?")
 _MODULE_BYTES, _MEGA = 8, 1_000_000
@@ -64,24 +65,16 @@ def machine_of(
 
     found, spots = _this_machine(devices)
     if found is None:
-        with about("device"):
-            spots = [_device(each, memory_bytes) for each in devices if not _is_cpu(each)]
-        if not spots and len(devices) > 1:
-            raise InputError("--device cpu stands for no device", hint="give it alone", parameter="device")
-    taken = [memory(each, "used") for each in used]
-    if len(taken) > len(spots):
-        raise InputError(f"{len(taken)} times --used for {len(spots)} devices", parameter="used")
-    spots = [
-        replace(spot, used_bytes=taken[index] if index < len(taken) else spot.used_bytes)
-        for index, spot in enumerate(spots)
-    ]
+        spots = _named_devices(devices, memory_bytes)
+    spots = _with_used(spots, used)
     links = _links(pcie, len(spots))
     if links:
         spots = [replace(spot, link=link) for spot, link in zip(spots, links, strict=True)]
-    made = Host()
-    if found is not None:
-        made = _found_host(found)
+    made = Host() if found is None else _found_host(found)
     if host is not None:
+        if host_bandwidth is not None and host_bandwidth_of(host) is not None:
+            what = "--host with modules and --host-bandwidth are two bandwidths"
+            raise InputError(what, hint="give one of them", parameter="host-bandwidth")
         made = _named_host(host, made)
     shared = next((spot.hardware for spot in spots if spot.is_unified and spot.hardware is not None), None)
     if shared is not None:
@@ -99,6 +92,48 @@ def machine_of(
     )
     unified = (f"{shared.name}: device and host share one memory",) if shared is not None else ()
     return tuple(spots), made, (*dict.fromkeys(notes), *unified)
+
+
+def _check_one_machine(spots: Sequence[LocalDevice]) -> None:
+    """Refuse devices that no one machine has.
+
+    Raises:
+        InputError: a device of unified memory beside another of unified memory, or Metal beside anything else.
+    """
+    unified = [spot for spot in spots if spot.is_unified]
+    apple = any(spot.hardware is not None and spot.hardware.vendor == "apple" for spot in unified)
+    if len(unified) > 1 or (apple and len(spots) > 1):
+        names = " and ".join(spot.name for spot in spots)
+        raise InputError(
+            f"{names} are no one machine: the memory of {unified[0].name} is its host's",
+            hint="give one device of unified memory",
+            parameter="device",
+        )
+
+
+def _named_devices(devices: Sequence[Any], memory_bytes: int | None) -> list[LocalDevice]:
+    """Return the devices that were named, which one machine can have."""
+    if len(devices) > 1 and any(_is_cpu(each) for each in devices):
+        raise InputError("--device cpu stands for no device", hint="give it alone", parameter="device")
+    with about("device"):
+        spots = [_device(each, memory_bytes) for each in devices if not _is_cpu(each)]
+    _check_one_machine(spots)
+    return spots
+
+
+def _with_used(spots: Sequence[LocalDevice], used: Sequence[Any]) -> list[LocalDevice]:
+    """Return devices with what other programs take of each in order."""
+    taken = [memory(each, "used") for each in used]
+    if len(taken) > len(spots):
+        raise InputError(f"{len(taken)} times --used for {len(spots)} devices", parameter="used")
+    for spot, size in zip(spots, taken, strict=False):
+        if size > spot.memory_bytes:
+            what = f"{bytes_text(size)} is more than the {bytes_text(spot.memory_bytes)} of {spot.name}"
+            raise InputError(what, hint="--used is what other programs take of it", parameter="used")
+    return [
+        replace(spot, used_bytes=taken[index] if index < len(taken) else spot.used_bytes)
+        for index, spot in enumerate(spots)
+    ]
 
 
 def is_amount(given: str) -> bool:
@@ -202,12 +237,19 @@ def _named_host(given: str, host: Host) -> Host:
 def host_bandwidth_of(given: str) -> float | None:
     """Return the peak of a host's memory by its modules: kind, transfers and channels of 64 bits; none for a name.
 
+    Raises:
+        InputError: a kind of memory without its transfers or channels, or with none of them.
+
     >>> host_bandwidth_of("ddr5-5600x2")
     89600000000.0
     """
-    found = _MODULES.fullmatch(given.strip().lower())
-    if found is None:
+    name = given.strip().lower()
+    found = _MODULES.fullmatch(name)
+    if found is None and _KIND.match(name) is None:
         return None
+    if found is None or not int(found["speed"]) or not int(found["channels"]):
+        hint = "kind-transfers x channels, as ddr5-5600x2, or a processor's name"
+        raise InputError(f"{given[:40]!r} is no host", hint=hint, parameter="host")
     return float(int(found["speed"]) * _MEGA * int(found["channels"]) * _MODULE_BYTES)
 
 
