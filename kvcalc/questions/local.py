@@ -183,6 +183,7 @@ class Local(Question):
     def setup(self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False) -> LocalSetup:
         """Return the model, its context and the machine; arguments and errors as `placed_report`."""
         from kvcalc.engines.llama_cpp.weights import model_weights
+        from kvcalc.plan.deployment import check_context
         from kvcalc.plan.local.fronts import started_on
         from kvcalc.plan.local.setup import LocalSetup
         from kvcalc.questions.machines import machine_of
@@ -201,6 +202,7 @@ class Local(Question):
         model, recipe, said = _weights_of(deployment)
         asked = _context_of(deployment, context=started.context, batch=batch, together=started.together)
         projector = self._projector(deployment)
+        beyond = check_context(model, asked.context // asked.parallel)
         return LocalSetup(
             model=model,
             weights=model_weights(
@@ -214,7 +216,7 @@ class Local(Question):
             draft=self._draft(asked),
             projector_bytes=projector[0],
             projector=projector[1],
-            notes=(*notes, *started.notes, *deployment.notes, *model.notes),
+            notes=(*notes, *beyond, *started.notes, *deployment.notes, *model.notes),
         )
 
     def placement(self, setup: LocalSetup) -> PlacementOptions:

@@ -66,6 +66,7 @@ def machine_of(
     found, spots = _this_machine(devices)
     if found is None:
         spots = _named_devices(devices, memory_bytes)
+    spots = [_of_memory(spot, host_memory, memory_bytes) for spot in spots]
     spots = _with_used(spots, used)
     links = _links(pcie, len(spots))
     if links:
@@ -119,6 +120,18 @@ def _named_devices(devices: Sequence[Any], memory_bytes: int | None) -> list[Loc
         spots = [_device(each, memory_bytes) for each in devices if not _is_cpu(each)]
     _check_one_machine(spots)
     return spots
+
+
+def _of_memory(spot: LocalDevice, host_bytes: int | None, memory_bytes: int | None) -> LocalDevice:
+    """Return a device whose memory is the host's with as much of it as such a host leaves; others as they are."""
+    if host_bytes is None or spot.hardware is None or not spot.is_unified:
+        return spot
+    if memory_bytes not in (None, host_bytes):
+        what = f"the memory of {spot.name} is its host's: --memory and --host-memory are two sizes of it"
+        raise InputError(what, hint="give one of them", parameter="host-memory")
+    with about("host-memory"):
+        card = spot.hardware.with_memory(host_bytes)
+    return replace(spot, hardware=card, memory_bytes=card.usable_memory_bytes)
 
 
 def _with_used(spots: Sequence[LocalDevice], used: Sequence[Any]) -> list[LocalDevice]:

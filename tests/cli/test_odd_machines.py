@@ -62,3 +62,31 @@ def test_a_rate_to_other_nodes_needs_a_unit(capsys):
     )
     assert code == 2
     assert "has no unit" in err
+
+
+def test_a_given_host_memory_is_that_of_a_unified_device_too(capsys):
+    line = "fit --model qwen3-32b --weights q6_k --device m3-max-40"
+    by_host, by_memory = (answer(capsys, f"{line} {option} 36GiB") for option in ("--host-memory", "--memory"))
+    assert by_host["devices"] == by_memory["devices"]
+    assert by_host["devices"][0]["memory_bytes"] == 27 * 2**30
+    assert any("27.00 GiB of 36.00 GiB" in note for note in by_host["notes"])
+    code, _, err = run(capsys, f"{line} --memory 64GiB --host-memory 36GiB")
+    assert code == 2
+    assert "two sizes" in err
+    listed = answer(capsys, "models fit --device m3-max-40 --host-memory 36GiB qwen3-32b")
+    assert any("27.00 GiB of 36.00 GiB" in note for note in listed["notes"])
+
+
+@pytest.mark.parametrize("length", ["--ctx-size 131072", "--context 65536 --batch 2"])
+def test_a_context_beyond_the_model_is_noted_once(capsys, length):
+    for command in ("fit", "size"):
+        report = answer(capsys, f"{command} --model qwen3-8b --weights q4_k_m --device rtx-4090 {length}")
+        said = [note for note in report["notes"] if "is beyond the 40,960 tokens" in note]
+        assert len(said) == 1, report["notes"]
+
+
+def test_models_of_shorter_contexts_are_counted(capsys):
+    report = answer(capsys, "models fit --device rtx-4090 --context 131072 qwen3-8b")
+    assert any(note.startswith("1 model made for fewer tokens") for note in report["notes"])
+    report = answer(capsys, "models fit --device rtx-4090 --context 4096 qwen3-8b")
+    assert not any("fewer tokens" in note for note in report["notes"])

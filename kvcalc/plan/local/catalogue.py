@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
-from kvcalc.core.units import GIB, MIB
+from kvcalc.core.units import GIB, MIB, counted
 from kvcalc.core.workload import Formats, decode_step
 from kvcalc.cost.parameters import parameters
 from kvcalc.engines.llama_cpp import LlamaCppOptions, layout
@@ -55,7 +55,7 @@ def models_fit(
         context: tokens of one sequence in the cache; less for models with a shorter limit.
         notes: what was assumed of the machine.
     """
-    rows, too_large, unknown = [], 0, 0
+    rows, too_large, unknown, shorter = [], 0, 0, 0
     for model in models:
         try:
             row = _runnable(model.text_only(), devices, host, context)
@@ -66,9 +66,12 @@ def models_fit(
             too_large += 1
         else:
             rows.append(row)
+            shorter += (model.context_limit or context) < context
     order = ("devices", "devices and host", "host")
     rows.sort(key=lambda row: (order.index(row.stands), -row.total_bytes, row.model))
     said = ["compute buffers are taken to be 640 MiB for each device: kvcalc fit --device has them to the byte"]
+    if shorter:
+        said.append(f"{counted(shorter, 'model')} made for fewer tokens: counted with the context of their own limit")
     if host.memory_bytes is None:
         said.append("without --host-memory nothing spills into the host's memory")
     return ModelsFitReport(
