@@ -221,7 +221,7 @@ def test_caches_of_a_group_are_gone_when_the_next_is_made(monkeypatch):
 
     groups = [[]]
     monkeypatch.setattr(steps, "_prepare", counted)
-    monkeypatch.setattr(steps, "_groups", lambda *_: [[(1, 8), (3, 8)], [(1, 24)], [(3, 24)]])
+    monkeypatch.setattr(steps, "in_groups", lambda *_: [[(1, 8), (3, 8)], [(1, 24)], [(3, 24)]])
     assert len(report_on("GQA", check=False).rows) == 4
     assert groups == [[0, 1, 0, 0]]
 
