@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.reports.simulate import Capacity
+from kvcalc.core.reports.simulate import SERVED_RATE, Capacity
 from kvcalc.simulate.metrics import parse_slo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kvcalc.simulate.load import Load
+    from kvcalc.simulate.metrics import Limit, Metrics
     from kvcalc.simulate.run import ServingRun
 
-__all__ = ["HighestRate", "find_capacity", "highest_rate"]
+__all__ = ["HighestRate", "broken_by", "find_capacity", "highest_rate"]
+
+# The share of the offered rate that a server must keep up with.
+_KEPT_UP = 0.97
 
 # A load at which requests come so far apart that each is served alone.
 _MIN_RATE = 1e-6
@@ -104,6 +108,20 @@ def _around(holds: Callable[[float], bool], start: float, factor: float) -> tupl
     return _MIN_RATE, high
 
 
+def broken_by(metrics: Metrics, limits: Iterable[Limit]) -> list[str]:
+    """Name what a run broke: its limits, and `SERVED_RATE` where its queue grew as long as requests came.
+
+    A queue grows where it takes in more than 1/0.97 of what is served. Of few requests, whose number in a time varies
+    by its square root, only a growth beyond that is one.
+
+    Args:
+        metrics: of the run.
+        limits: what must hold beside.
+    """
+    grows = metrics.queue_growth > max(1 / _KEPT_UP - 1, 1 / math.sqrt(max(1, metrics.requests)))
+    return [str(limit) for limit in limits if not metrics.kept(limit)] + [SERVED_RATE] * grows
+
+
 def find_capacity(
     make_run: Callable[[], ServingRun],
     load: Load,
@@ -112,7 +130,7 @@ def find_capacity(
     tolerance: float,
     progress: Callable[[float, bool], None] | None = None,
 ) -> Capacity:
-    """Search for the highest rate of a load at which all limits hold.
+    """Search for the highest rate of a load at which all limits hold and requests are served as fast as they come.
 
     Args:
         make_run: makes a run that has served nothing.
@@ -132,7 +150,7 @@ def find_capacity(
     def holds(rate: float) -> bool:
         run = make_run()
         run.serve(load.at_rate(rate).source(bodies), ())
-        wrong = [str(limit) for limit in limits if not run.metrics.kept(limit)]
+        wrong = broken_by(run.metrics, limits)
         if wrong:
             broken.append(wrong[0])
         if progress is not None:

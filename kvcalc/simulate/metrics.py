@@ -111,8 +111,10 @@ class Metrics(Observer):
         self.attained = self.refusals = self._gaps = 0
         self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
         self.first_s, self.last_s = math.inf, 0.0
+        self._began_s = 0.0
         self._busy_s = self._running_s = self._block_s = self._held_s = 0.0
         self._limiters: dict[str, float] = {}
+        self._after_s = self._after_squared = self._queued_s = self._after_queued = 0.0
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps."""
@@ -195,6 +197,13 @@ class Metrics(Observer):
         self.prompt_tokens += request.prompt_tokens
         self.output_tokens += served.output_tokens
         self.hit_tokens += served.cached_tokens
+        if self.first_s == math.inf:
+            self._began_s = request.arrival_s
+        after_s = request.arrival_s - self._began_s
+        self._after_s += after_s
+        self._after_squared += after_s * after_s
+        self._queued_s += queue_s
+        self._after_queued += after_s * queue_s
         self.first_s = min(self.first_s, request.arrival_s)
         self.last_s = max(self.last_s, served.finish_s)
 
@@ -207,6 +216,20 @@ class Metrics(Observer):
         """Return a latency's quantiles and mean by name."""
         values = self.of[latency]
         return dict(zip(_SHARES, values.quantiles(tuple(_SHARES.values())), strict=True)) | {"mean": values.mean}
+
+    @property
+    def queue_growth(self) -> float:
+        """Return the seconds by which the time in the queue grows in each second of arrivals: the least-squares slope.
+
+        A server that finishes a share of what is offered makes each request wait longer than the one before: of 0.9,
+        by 1/0.9 - 1 seconds a second.
+        """
+        if not self.requests:
+            return 0.0
+        mean_s, queued_s = self._after_s / self.requests, self._queued_s / self.requests
+        return _ratio(
+            self._after_queued / self.requests - mean_s * queued_s, self._after_squared / self.requests - mean_s**2
+        )
 
     def kept(self, limit: Limit) -> bool:
         """Whether a latency is within a limit; one that no request has is."""

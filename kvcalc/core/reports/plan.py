@@ -99,7 +99,7 @@ class PlanOption:
         capacity_requests_per_s: the highest load at which every limit holds; of a replica that carries more than three
             times the load, at least that.
         goodput_requests_per_s: requests a second that met every limit, in the simulation.
-        binds: what breaks first above the capacity.
+        binds: what breaks first above the capacity; ``served_rate`` where requests come faster than they are served.
         margin: share of the capacity that the load leaves.
         mean_running_requests: requests that run at once on a replica, mean.
         cache_used_share: of the cache's blocks, mean.

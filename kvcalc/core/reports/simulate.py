@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary", "SimulateReport"]
+__all__ = ["SERVED_RATE", "Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary", "SimulateReport"]
+
+
+# What breaks where requests come faster than they are served.
+SERVED_RATE = "served_rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +193,7 @@ class Capacity:
         above_requests_per_s: the lowest rate tried at which they do not; none where they always did.
         tolerance_share: what the two may differ by, as a share of the first.
         runs: simulations made.
-        broken: the limit that breaks first above it.
+        broken: the limit that breaks first above it; ``served_rate`` where requests come faster than they are served.
     """
 
     slo: str

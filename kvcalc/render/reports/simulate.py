@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.reports.simulate import SERVED_RATE
 from kvcalc.core.units import counted, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import facts, formats_text, gpus_text, grid, heading, note_lines
@@ -65,10 +66,12 @@ def _capacity(capacity: Capacity | None) -> str:
         return ""
     if not capacity.requests_per_s:
         return f"NO LOAD MEETS {capacity.slo}. At the lowest rate tried, "
-    above = "" if capacity.above_requests_per_s is None else (
-        f"; at {capacity.above_requests_per_s:.4g} requests/s it misses {capacity.broken}"
-    )  # fmt: skip
-    return f"MEETS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{above}. There, "
+    what = f"it misses {capacity.broken}"
+    if capacity.broken == SERVED_RATE:
+        what = "requests come faster than they are served"
+    above = capacity.above_requests_per_s
+    beyond = "" if above is None else f"; at {above:.4g} requests/s {what}"
+    return f"MEETS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{beyond}. There, "
 
 
 def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.reports.simulate import SERVED_RATE
 from kvcalc.core.requests import Segment
 from kvcalc.plan.deployment import started
 from kvcalc.plan.room import room
-from kvcalc.simulate.capacity import highest_rate
+from kvcalc.simulate.capacity import broken_by, highest_rate
 from kvcalc.simulate.run import Serving, ServingRun
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
         if rate > enough:
             return False  # a capacity many times the load is not searched for
         run = runs.served(rate, copies=1, searching=True)
-        wrong = [str(limit) for limit in demand.limits if not run.metrics.kept(limit)]
+        wrong = broken_by(run.metrics, demand.limits)
         broken.extend(wrong[:1])
         return not wrong
 
@@ -139,13 +140,13 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
             break
         tried = [runs.served(rate, copies=replicas * candidate.copies, seed=seed) for seed in (0, 1)]
         needed, run = replicas, tried[0]
-        if all(each.metrics.kept(limit) for each in tried for limit in demand.limits):
+        if not any(broken_by(each.metrics, demand.limits) for each in tried):
             break
     else:
         return None
     if run is None:
         return None
-    held = all(run.metrics.kept(limit) for limit in demand.limits)
+    held = not broken_by(run.metrics, demand.limits)
     memory = candidate.deployment.memory_bytes * candidate.deployment.parallel.gpus * needed
     return Confirmed(
         candidate=candidate,
@@ -185,11 +186,11 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
         if (prefills + decodes + 2 * demand.spare) * gpus > demand.max_gpus:
             return None
         tried = [runs.served(full, copies=decodes, seed=seed, prefills=prefills) for seed in (0, 1)]
-        wrong = [limit for limit in demand.limits if not all(run.metrics.kept(limit) for run in tried)]
+        wrong = [name for run in tried for name in broken_by(run.metrics, demand.limits)]
         if not wrong:
             break
-        broken = str(wrong[0])
-        waits = wrong[0].latency in ("ttft", "queue")
+        broken = wrong[0]
+        waits = broken.startswith(("ttft", "queue", SERVED_RATE))
         prefills, decodes = prefills + waits, decodes + (not waits)
     else:
         return None
@@ -201,7 +202,7 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
         replicas=decodes + demand.spare,
         binds=broken,
         summary=run.metrics.summary(gpus=gpus * (prefills + decodes), memory_bytes=memory),
-        holds=all(run.metrics.kept(limit) for limit in demand.limits),
+        holds=not broken_by(run.metrics, demand.limits),
         high_end=None,
         runs=runs.made,
         notes=runs.notes,
@@ -217,7 +218,7 @@ def _at_high_end(runs: _Runs, rate: float, replicas: int, demand: Demand) -> boo
     mixture = runs.candidate.deployment.model.is_mixture
     share = max(calibration.of_phase(phase, is_mixture=mixture).high for phase in ("decode", "prefill"))
     run = runs.served(rate, copies=replicas * runs.candidate.copies, slower=share)
-    return all(run.metrics.kept(limit) for limit in demand.limits)
+    return not broken_by(run.metrics, demand.limits)
 
 
 class _Runs:

@@ -204,3 +204,15 @@ def test_prefill_and_decode_apart_are_a_pair_of_commands():
     assert '"kv_producer"' in pair.prefill.command
     assert pair.ttft_p95_s <= 0.5
     assert pair.margin == pytest.approx(0.2)
+
+
+def test_what_a_plan_carries_is_served_as_fast_as_it_comes():
+    asked = {"model": "llama3.1-8b", "gpu": "l4", "prompt": "4096", "output_tokens": "300"}
+    first = ask("plan", {**asked, "rate": "2", "slo": "tpot_p95=100ms", "confirm": "1"}).options[0]
+    each = first.capacity_requests_per_s / first.replicas
+    served = kvcalc.simulate_serving(
+        kvcalc.deployment("llama3.1-8b", gpu="l4", engine="vllm", tensor_parallel=first.tensor_parallel),
+        kvcalc.Load(rate=each, prompt="4096", output_tokens="300", requests=1000),
+        serving=kvcalc.Serving(step_times="estimate"),
+    ).summary
+    assert served.requests_per_s > 0.9 * each

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvcalc import api
 from kvcalc.core.errors import InputError
+from kvcalc.engines.options import EngineOptions
 from kvcalc.simulate.capacity import highest_rate
 
 RATES = st.floats(1e-4, 1e4)
@@ -48,3 +50,13 @@ def test_no_rate_is_tried_that_is_more_than_twice_too_high_or_too_low(limit, sta
     highest_rate(holds, start_per_s=start, tolerance=0.1)
     assert max(tried) <= max(start, 2 * limit)
     assert sorted(tried)[1:][0] >= min(start, limit / 2) or len(tried) == 2
+
+
+def test_a_queue_that_grows_without_end_breaks_what_no_limit_is_about():
+    deployment = api.deployment("llama3.1-8b", gpu="l4", engine="vllm")
+    load = api.Load(rate=1, prompt="512", output_tokens="64", requests=600)
+    serving = api.Serving(options=EngineOptions(max_num_seqs=4, max_model_len=1024), slo="tpot_p95=1s")
+    found = api.find_capacity(deployment, load, serving=serving, tolerance=0.05)
+    assert found.broken == "served_rate"
+    at_once = api.simulate_serving(deployment, load.at_rate(1e6), serving=serving).summary.requests_per_s
+    assert found.requests_per_s == pytest.approx(at_once, rel=0.1)
