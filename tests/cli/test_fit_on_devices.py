@@ -149,7 +149,7 @@ def test_a_unified_memory_is_the_host_s_too(capsys, card):
     small = answer(capsys, f"fit {LLAMA} --device {card} --host-memory 5GiB")
     assert small["devices"][0]["fits"]
     assert not small["host"]["fits"]
-    assert "shares them" in small["reason"]
+    assert "device and host together need" in small["reason"]
 
 
 def test_metal_leaves_a_share_of_the_memory(capsys):

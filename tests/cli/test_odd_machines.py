@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -90,3 +91,28 @@ def test_models_of_shorter_contexts_are_counted(capsys):
     assert any(note.startswith("1 model made for fewer tokens") for note in report["notes"])
     report = answer(capsys, "models fit --device rtx-4090 --context 4096 qwen3-8b")
     assert not any("fewer tokens" in note for note in report["notes"])
+
+
+def test_a_shared_memory_says_what_both_need_and_no_command(capsys):
+    line = "fit --model llama3.1-8b --weights q8_0 --device dgx-spark --host-memory 8GiB --gpu-layers 16"
+    report = answer(capsys, line)
+    assert not report["fits"]
+    _, out, _ = run(capsys, line)
+    assert "llama-server" not in out
+    found = re.search(r"device and host together need ([\d.]+) GiB of ([\d.]+) GiB", out)
+    assert found is not None, out
+    places = (*report["devices"], report["host"])
+    assert float(found[1]) == pytest.approx(sum(place["reserved_bytes"] for place in places) / 2**30, abs=0.01)
+    assert float(found[1]) > float(found[2])
+
+
+def test_what_the_context_of_a_card_takes_is_said_to_be_off_its_free_memory(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device rtx-4090")
+    assert any("taken off the free memory" in note for note in report["notes"])
+
+
+def test_the_engines_own_fit_reads_the_same_in_text_and_json(capsys):
+    line = f"fit {LLAMA} --device rtx-4090"
+    flags = answer(capsys, line)["engine_fit"]["flags"]
+    assert "-ngl -1" in flags
+    assert f"own --fit takes {flags}:" in run(capsys, line)[1]

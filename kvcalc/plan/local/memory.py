@@ -233,9 +233,14 @@ def _reason(setup: LocalSetup, devices: Sequence[PlaceBytes], host: PlaceBytes) 
         if not taken.fits:
             return f"{device.name} needs {bytes_text(taken.reserved_bytes)} of {bytes_text(device.free_bytes)} free"
     if host.fits is False and host.memory_bytes is not None:
-        shared = " and shares them with its devices" if any(device.is_unified for device in setup.devices) else ""
-        free = bytes_text(host.memory_bytes - host.used_bytes)
-        return f"{host.name} needs {bytes_text(host.reserved_bytes)} of {free}{shared}"
+        free = host.memory_bytes - host.used_bytes
+        pairs = list(zip(setup.devices, devices, strict=True))
+        unified = [(device, taken) for device, taken in pairs if device.is_unified]
+        if not unified:
+            return f"{host.name} needs {bytes_text(host.reserved_bytes)} of {bytes_text(free)}"
+        free -= sum(device.used_bytes + device.overhead_bytes for device, _ in unified)
+        both = host.reserved_bytes + sum(taken.reserved_bytes for _, taken in unified)
+        return f"device and host together need {bytes_text(both)} of {bytes_text(max(0, free))}"
     return ""
 
 
@@ -272,5 +277,5 @@ def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str
     overheads = [device for device in setup.devices if device.overhead_bytes]
     if overheads:
         least = bytes_text(overheads[0].overhead_bytes)
-        notes.append(f"a CUDA or HIP context takes {least} and more beside these buffers, which is counted")
+        notes.append(f"a CUDA or HIP context takes {least} and more beside these buffers: taken off the free memory")
     return notes

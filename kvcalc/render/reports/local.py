@@ -43,7 +43,7 @@ def parts(report: LocalReport) -> list[Part]:
         heading(f"{report.model}, {report.weights}, {report.engine}"),
         places_grid(report),
         *speed_lines(report),
-        *command_lines(report.command),
+        *(command_lines(report.command) if report.fits else [Text()]),
         *note_lines(report.notes),
     ]
 
@@ -71,9 +71,7 @@ def _rate(tokens_per_s: float) -> str:
 
 
 def _fit_words(other: EngineFit) -> str:
-    words = [f"-c {other.context} -ngl {other.gpu_layers}"]
-    if other.tensor_split:
-        words.append("-ts " + ",".join(f"{share:g}" for share in other.tensor_split))
+    words = [other.flags.partition(" -ot ")[0]]
     if other.overrides:
         words.append(f"and moves tensors of {counted(len(other.overrides), 'layer')}")
     return " ".join(words)
