@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kvcalc.cli.main import main
+from kvcalc.plan.local.hosts import FASTEST_BYTES_PER_S, FASTEST_DESKTOP_BYTES_PER_S
 
 LLAMA = "--model llama3.1-8b --weights q4_k_m"
 
@@ -116,3 +119,16 @@ def test_the_engines_own_fit_reads_the_same_in_text_and_json(capsys):
     flags = answer(capsys, line)["engine_fit"]["flags"]
     assert "-ngl -1" in flags
     assert f"own --fit takes {flags}:" in run(capsys, line)[1]
+
+
+def test_hosts_faster_than_those_measured_are_said_to_be(capsys):
+    speeds = Path(__file__).parents[1] / "conformance" / "split_speeds.yaml"
+    measured = [float(row["host_bytes_per_s"]) for row in yaml.safe_load(speeds.read_text())]
+    assert max(measured) == FASTEST_BYTES_PER_S
+    assert max(rate for rate in measured if rate < 300e9) == FASTEST_DESKTOP_BYTES_PER_S
+    line = "fit --model qwen3-30b-a3b --weights q4_k_m --device cpu --host"
+    desktop, server, beyond = (answer(capsys, f"{line} ddr5-{each}") for each in ("5600x2", "4800x8", "6400x12"))
+    said = ["outside what was measured" in " ".join(each["notes"]) for each in (desktop, server, beyond)]
+    assert said == [False, True, True]
+    spread = [each["speed"]["estimate_high_s"] / each["speed"]["estimate_s"] for each in (desktop, server, beyond)]
+    assert spread[2] == pytest.approx(spread[1] * 614.4 / 460.8, rel=0.02)

@@ -20,6 +20,7 @@ from kvcalc.engines.llama_cpp.options import context_sizes
 from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.local.command import buffer_name
+from kvcalc.plan.local.hosts import beyond_note, slowed
 from kvcalc.plan.local.machine import Machine, host_profile, pass_stages
 from kvcalc.plan.local.memory import LocalMemory, local_memory, local_report
 from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport
     from kvcalc.core.workload import Formats, TokenGroup
     from kvcalc.engines.llama_cpp.fitting import Trial
+    from kvcalc.plan.local.sections import PlacedModel
     from kvcalc.plan.local.setup import LocalSetup
 
 __all__ = ["SPARE_BYTES", "OnMachine", "local_answer"]
@@ -175,20 +177,28 @@ class OnMachine:
             micro_batch=prompt,
             prefill_tokens_per_s=None if _computes(prefill) else prompt / stages_time(prefill).latency_s,
             host_bytes_per_s=self.machine.host.memory_bandwidth_bytes_per_s,
-            **self._estimated(decode),
+            **self._estimated(placed, decode),
         )
 
-    def _estimated(self, stages: Sequence[PlacedStage]) -> dict[str, Any]:
-        """Return the fields of an estimate; none where a place has no calibration."""
+    def _estimated(self, placed: PlacedModel, stages: Sequence[PlacedStage]) -> dict[str, Any]:
+        """Return the fields of an estimate; none where a place has no calibration.
+
+        A host that is faster than all that were measured may be as slow as the fastest of them.
+        """
         known = [self._calibration(stage) for stage in stages]
         found = [each for each in known if each is not None]
         if len(found) < len(known) or not found:
             return {}
         estimate = estimate_stages(stages, found)
+        slower, high_s = slowed(self.machine.host), estimate.high_s
+        if slower is not None:
+            machine = replace(self.machine, host=slower)
+            same = pass_stages(placed, (decode_step(batch=1, context=self.context),), machine)
+            high_s = max(high_s, estimate_stages(same, found).high_s)
         return {
             "estimate_s": estimate.estimate_s,
             "estimate_low_s": estimate.low_s,
-            "estimate_high_s": estimate.high_s,
+            "estimate_high_s": high_s,
             "estimated_tokens_per_s": 1 / estimate.estimate_s,
             "calibrations": tuple(dict.fromkeys(each.name for each in found)),
         }
@@ -312,7 +322,9 @@ def _speed_notes(on: OnMachine, placement: Placement, speed: LocalSpeed | None) 
     uses_host = HOST in placement.layers or any(override.device is HOST for override in placement.overrides)
     if speed is None or not uses_host:
         return []
-    if not on.host_is_assumed:
-        return []
-    rate = rate_text(on.machine.host.memory_bandwidth_bytes_per_s)
-    return [f"the host's memory is taken to read {rate} (two channels of DDR5-5600): --host ddr5-6000x2 says yours"]
+    bandwidth = on.machine.host.memory_bandwidth_bytes_per_s
+    if on.host_is_assumed:
+        rate = rate_text(bandwidth)
+        return [f"the host's memory is taken to read {rate} (two channels of DDR5-5600): --host ddr5-6000x2 says yours"]
+    beyond = beyond_note(bandwidth)
+    return [beyond] if beyond and speed.estimate_s is not None else []
