@@ -69,6 +69,9 @@ def parse_slo(text: str) -> tuple[Limit, ...]:
             raise InputError(f"slo: {part!r} is not a limit", hint=did_you_mean(name, names) or _SLO_HINT)
         if name in limits:
             raise InputError(f"slo: {name} is given twice")
+        if duration and duration[-1].isdigit():
+            hint = f"give a unit: {name}={duration}ms or {name}={duration}s"
+            raise InputError(f"slo: {part.strip()} has no unit", hint=hint, parameter="slo")
         most_s = parse_seconds(duration)
         if not most_s:
             raise InputError(f"slo: nothing takes no time: {part.strip()}", hint=_SLO_HINT)
