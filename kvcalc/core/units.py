@@ -6,6 +6,7 @@ unit (bytes, seconds, FLOP, tokens), with the unit in its name.
 
 from __future__ import annotations
 
+import math
 import re
 from contextvars import ContextVar
 
@@ -274,11 +275,13 @@ def microseconds(value_s: float) -> float:
 
 
 def seconds_text(value: float) -> str:
-    """Print a duration in the unit that fits it.
+    """Print a duration in the unit that fits it; a dash where there is none.
 
     >>> seconds_text(0.0411), seconds_text(75), seconds_text(2.5e-6)
     ('41.10 ms', '75.00 s', '2.50 µs')
     """
+    if math.isnan(value):
+        return "-"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(value) >= scale:
             return f"{value / scale:.2f} {unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import number_text, seconds_text, usd_text
@@ -138,7 +139,7 @@ def _facts(option: PlanOption) -> Iterator[tuple[str, ...]]:
 def _interval(interval: Interval | None) -> str:
     return (
         ""
-        if interval is None
+        if interval is None or math.isnan(interval.low_s)
         else f"p95 {seconds_text(interval.low_s)} to {seconds_text(interval.high_s)} (80% interval)"
     )
 
