@@ -185,7 +185,7 @@ class Plan(Traffic, Acceptance):
         variants, refused = variants_of(
             model,
             cards,
-            engines=self.engine or ("llama.cpp" if model.is_gguf else "vllm",),
+            engines=self.engine or (None,),
             weights=_formats(self.weights),
             kv_dtypes=_formats(self.kv_dtype),
             options=options,

@@ -80,7 +80,7 @@ def variants_of(
     model: ModelProfile,
     cards: Sequence[tuple[HardwareProfile, Price | None]],
     *,
-    engines: Sequence[str],
+    engines: Sequence[str | None],
     weights: Sequence[str | None],
     kv_dtypes: Sequence[str | None],
     options: Mapping[str, Any],
@@ -88,6 +88,8 @@ def variants_of(
     drafting: Drafting | None,
 ) -> tuple[list[Variant], list[str]]:
     """Return a model on every card in every format and engine that it runs in, and why it does not in the others.
+
+    An engine of none is the usual one of the card.
 
     Raises:
         KvcalcError: an engine that is not known, or nothing that runs.
@@ -97,10 +99,12 @@ def variants_of(
     made, refused = [], []
     given = None if calibration is None else load_calibration(calibration)
     for hardware, price in cards:
-        for engine in engines:
+        for named in engines:
             for weight in weights:
                 for cache in kv_dtypes:
+                    engine = named or ENGINES[0]
                     try:
+                        engine = named or _usual_engine(model, hardware, weight, cache)
                         asked = {name: value for name, value in options.items() if _has(engine, name)}
                         placed = deployment(
                             model, gpu=hardware, engine=engine, weights=weight, kv_dtype=cache,
@@ -117,6 +121,12 @@ def variants_of(
     if not made:
         raise InputError(refused[0] if refused else "nothing to plan with")
     return made, list(dict.fromkeys(refused))
+
+
+def _usual_engine(model: ModelProfile, hardware: HardwareProfile, weights: str | None, cache: str | None) -> str:
+    """Return the engine that is meant on a card where none is named."""
+    usual = deployment(model, gpu=hardware, weights=weights, kv_dtype=cache).served_by
+    return usual if usual in ENGINES else ENGINES[0]
 
 
 def _has(engine: str, option: str) -> bool:

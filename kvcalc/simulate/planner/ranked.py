@@ -395,7 +395,14 @@ def _held(here: Room, traffic: Traffic, copies: int) -> int:
     It depends little on the other limits; the simulator asks the winner's own start again.
     """
     tokens = min(traffic.held_tokens, here.max_model_len)
-    held = largest(lambda batch: here.pool.holds(here.kv_bytes, context=tokens, batch=batch), _MAX_HELD)
+
+    def holds(batch: int) -> bool:
+        try:
+            return here.pool.holds(here.kv_bytes, context=tokens, batch=batch)
+        except InputError:  # more than the engine runs at once
+            return False
+
+    held = largest(holds, _MAX_HELD)
     return max(1, held // copies)
 
 
