@@ -74,17 +74,27 @@ def domain_gpus(hardware: HardwareProfile) -> int:
 
 
 def in_nodes_of(hardware: HardwareProfile, gpus: int) -> HardwareProfile:
-    """Return an accelerator in nodes of so many: its scale-up link joins no more than a node.
+    """Return an accelerator in nodes of so many: its scale-up link joins no more, and its other link names the node.
 
     Raises:
         InputError: a node of none.
     """
     if gpus < 1:
         raise InputError(f"a node has 1 GPU or more, not {gpus}", parameter="nodes-of")
-    link = hardware.links.get("scale_up")
-    if link is None or (link.gpus is not None and link.gpus <= gpus):
-        return hardware
-    return replace(hardware, links={**hardware.links, "scale_up": replace(link, gpus=gpus)})
+    links = dict(hardware.links)
+    link, out = links.get("scale_up"), links.get("scale_out")
+    if link is not None and (link.gpus is None or link.gpus > gpus):
+        links["scale_up"] = replace(link, gpus=gpus)
+    if out is not None:
+        links["scale_out"] = replace(out, gpus=gpus)
+    return replace(hardware, links=links)
+
+
+def _most_tensor(hardware: HardwareProfile) -> int:
+    """Return the most tensor ranks: over two link domains, or in a node whose cards the other link joins, as PCIe."""
+    out = hardware.links.get("scale_out")
+    node = 1 if out is None else (out.gpus or _NODE)
+    return max(2 * domain_gpus(hardware), node)
 
 
 def with_scale_out(hardware: HardwareProfile, bytes_per_s: float) -> HardwareProfile:
@@ -97,7 +107,8 @@ def with_scale_out(hardware: HardwareProfile, bytes_per_s: float) -> HardwarePro
         raise InputError("a link between nodes has a rate above 0", parameter="scale-out")
     known = hardware.links.get("scale_out")
     name = "scale-out link" if known is None else known.name
-    return replace(hardware, links={**hardware.links, "scale_out": Link(name=name, bytes_per_s=bytes_per_s)})
+    node = None if known is None else known.gpus
+    return replace(hardware, links={**hardware.links, "scale_out": Link(name=name, bytes_per_s=bytes_per_s, gpus=node)})
 
 
 def across(hardware: HardwareProfile, parallel: Parallel) -> HardwareProfile:
@@ -134,8 +145,8 @@ def across(hardware: HardwareProfile, parallel: Parallel) -> HardwareProfile:
 def layouts(model: ModelProfile, hardware: HardwareProfile, engine: str, *, max_gpus: int) -> Iterator[Parallel]:
     """Yield the ways to spread one replica, fewest GPUs first.
 
-    Tensor ranks share all heads evenly, inside a link domain or over two of them; a model with experts may share these
-    out, and copy its attention. llama.cpp splits the layers alone.
+    Tensor ranks share all heads evenly, inside a link domain, over two of them or in a node; a model with experts may
+    share these out, and copy its attention. llama.cpp splits the layers alone.
     """
     found = set(_stages_alone(model) if engine == "llama.cpp" else _spread(model, hardware))
     yield from sorted(
@@ -149,9 +160,9 @@ def _stages_alone(model: ModelProfile) -> Iterator[Parallel]:
 
 
 def _spread(model: ModelProfile, hardware: HardwareProfile) -> Iterator[Parallel]:
-    domain = domain_gpus(hardware)
+    most = _most_tensor(hardware)
     experts = [block.mlp.experts for block in model.block_counts if isinstance(block.mlp, Mixture)]
-    tensors = [size for size in _TENSOR if size <= 2 * domain and splits_evenly(model, size)]
+    tensors = [size for size in _TENSOR if size <= most and splits_evenly(model, size)]
     for tensor, stages in product(tensors, _STAGES):
         if stages > model.layers:
             continue

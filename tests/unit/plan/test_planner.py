@@ -107,6 +107,15 @@ def test_a_day_pays_for_replicas_while_they_start():
         day_savings(slices, capacity_per_s=2.0, gpus=2, spare=0, cold_start_s=-1)
 
 
+@pytest.mark.parametrize("card", ["l4", "a100-80gb-pcie"])
+def test_cards_of_a_node_share_tensors_without_a_fast_link(card):
+    hardware, model = api.load_hardware(card), api.load_model("llama3.1-8b")
+    assert {each.tensor for each in layouts(model, hardware, "vllm", max_gpus=64)} == {1, 2, 4, 8}
+    small = in_nodes_of(hardware, 4)
+    assert {each.tensor for each in layouts(model, small, "vllm", max_gpus=64)} == {1, 2, 4}
+    assert with_scale_out(small, 1e9).links["scale_out"].gpus == 4
+
+
 def test_a_card_without_a_link_is_alone():
     card = replace(api.load_hardware("h100-sxm"), links={})
     assert domain_gpus(card) == 1

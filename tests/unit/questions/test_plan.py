@@ -115,6 +115,7 @@ def test_limits_below_the_bound_are_no_plan(capsys):
         ({"margin": "0"}, "margin"),
         ({"engine": "triton"}, "triton"),
         ({"slo": "fast"}, "slo"),
+        ({"slo": "tpot_p95=40"}, "tpot_p95=40 has no unit"),
         ({"prompt": "500k"}, "was made for"),
         ({"arrival": "closed"}, "closed"),
         ({"why": "b200"}, "b200"),
@@ -216,3 +217,15 @@ def test_what_a_plan_carries_is_served_as_fast_as_it_comes():
         serving=kvcalc.Serving(step_times="estimate"),
     ).summary
     assert served.requests_per_s > 0.9 * each
+
+
+@pytest.mark.parametrize("asked", [{"engine": "llama.cpp"}, {"gpu": "m1-max-32"}])
+def test_llama_cpp_is_planned_and_is_the_engine_of_apple(asked):
+    words = {**ASKED, "rate": "0.2", "slo": "tpot_p95=200ms", "confirm": "1", **asked}
+    assert {option.engine for option in ask("plan", words).options} == {"llama.cpp"}
+
+
+def test_one_output_token_has_no_tpot(capsys):
+    _, printed = run(capsys, *_words(output_tokens="1", rate="5", slo="ttft_p95=500ms", confirm="1"))
+    assert "nan" not in printed.out
+    assert "Rent 1 x h100-sxm" in printed.out
