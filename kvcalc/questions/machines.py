@@ -131,7 +131,7 @@ def _of_memory(spot: LocalDevice, host_bytes: int | None, memory_bytes: int | No
         raise InputError(what, hint="give one of them", parameter="host-memory")
     with about("host-memory"):
         card = spot.hardware.with_memory(host_bytes)
-    return replace(spot, hardware=card, memory_bytes=card.usable_memory_bytes)
+    return replace(spot, hardware=card, memory_bytes=min(host_bytes, card.usable_memory_bytes))
 
 
 def _with_used(spots: Sequence[LocalDevice], used: Sequence[Any]) -> list[LocalDevice]:

@@ -132,3 +132,8 @@ def test_hosts_faster_than_those_measured_are_said_to_be(capsys):
     assert said == [False, True, True]
     spread = [each["speed"]["estimate_high_s"] / each["speed"]["estimate_s"] for each in (desktop, server, beyond)]
     assert spread[2] == pytest.approx(spread[1] * 614.4 / 460.8, rel=0.02)
+
+
+def test_a_unified_device_has_no_more_memory_than_its_host(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device dgx-spark --host-memory 64GiB")
+    assert report["devices"][0]["memory_bytes"] <= report["host"]["memory_bytes"] == 64 * 2**30
