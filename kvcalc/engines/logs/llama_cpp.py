@@ -55,7 +55,7 @@ _OLLAMA = re.compile(r"\(version (\d[\w.+-]{0,40})\)")
 
 def _cache(line: Line, into: Builder) -> None:
     match = _CACHE.search(line.text)
-    if not match:
+    if not match or _BUFFER.search(line.text):
         return
     total, cells, layers, sequences, streams, key_type, keys, value_type, values = match.groups()
     into.add_cache(
@@ -111,6 +111,7 @@ def _sizes(line: Line, into: Builder) -> None:
 
 
 def _windowed(line: Line, into: Builder) -> None:
+    into.end_cache()
     into.next_cache_windowed = "non-SWA" not in line.text
 
 
@@ -164,6 +165,8 @@ def _buffer(line: Line, into: Builder) -> None:
     device, kind, size = match[1] or "", match[2], printed(match[3], line.number)
     if kind in ("model", "compute"):
         into.put(f"{kind}_buffer_mib", size)
+    if kind == "KV":
+        into.add_cache_part(size)
     # buffers of the host: CPU, CPU_Mapped, CUDA_Host
     if device and not device.startswith("CPU") and not device.endswith("Host"):
         into.put(f"gpu_{kind.lower()}_mib", size)

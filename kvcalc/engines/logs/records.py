@@ -215,18 +215,24 @@ class Builder:
     source: str = ""
     replica: str | None = None
     next_cache_windowed: bool | None = None
+    cache_parts: list[Printed] = field(default_factory=list)
 
     @property
     def has_numbers(self) -> bool:
         """Whether anything was printed that can be held against a prediction, or that it did not start."""
-        return bool(self.printed or self.caches or self.states or self.breakdown or self.refusal)
+        return bool(self.printed or self.has_cache or self.states or self.breakdown or self.refusal)
 
     @property
     def has_size(self) -> bool:
         """Whether the size of the cache was printed, with which a start-up is as good as over, or that it failed."""
         return bool(
-            self.refusal or self.caches or self.printed.keys() & {"kv_cache_tokens", "gpu_blocks", "needed_kv_gib"}
+            self.refusal or self.has_cache or self.printed.keys() & {"kv_cache_tokens", "gpu_blocks", "needed_kv_gib"}
         )
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether a cache of llama.cpp was printed, or its part on a device."""
+        return bool(self.caches or self.cache_parts)
 
     def again(self, line: int) -> Builder:
         """Return a start-up with the same engine, model and options, and nothing printed yet."""
@@ -248,9 +254,27 @@ class Builder:
             values.append(printed)
 
     def add_cache(self, cache: CacheLine) -> None:
-        """Add a cache of llama.cpp."""
+        """Add a cache of llama.cpp; its parts on the devices, printed before it, are the same memory."""
+        self.cache_parts.clear()
         if len(self.caches) < _MAX_VALUES:
             self.caches.append(cache)
+
+    def add_cache_part(self, part: Printed) -> None:
+        """Add the part of a cache of llama.cpp that stands on one device."""
+        if len(self.cache_parts) < _MAX_VALUES:
+            self.cache_parts.append(part)
+
+    def end_cache(self) -> None:
+        """Add the cache whose parts alone were printed, as their sum."""
+        parts = list(self.cache_parts)
+        if parts:
+            whole = Printed(
+                value=sum(part.value for part in parts),
+                half_step=sum(part.half_step for part in parts),
+                line=parts[0].line,
+            )
+            self.add_cache(CacheLine(total=whole, windowed=self.next_cache_windowed))
+            self.next_cache_windowed = None
 
     def refuse(
         self,
@@ -267,6 +291,7 @@ class Builder:
 
     def build(self) -> StartUp:
         """Return the finished start-up."""
+        self.end_cache()
         return StartUp(
             engine=self.engine,
             line=self.line,

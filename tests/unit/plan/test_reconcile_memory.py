@@ -220,3 +220,24 @@ def test_flags_are_named_with_which_all_layers_would_be_on_the_gpu() -> None:
 def test_nothing_is_advised_where_all_layers_are_on_the_gpu() -> None:
     log = _PARTLY.format(free=16000, layers=37, weights="4440.00")
     assert not any("-ngl" in each for each in api.reconcile(log, model="qwen3-8b").advice)
+
+
+# llama.cpp's lines on one cache (llama-kv-cache.cpp): its part on each device, then the whole
+_HELD = """\
+llama_context: n_seq_max     = 1
+llama_context: n_ctx         = 4096
+{}
+llama_kv_cache: size =  512.00 MiB (  4096 cells,  32 layers,  1/1 seqs)
+"""
+
+
+@pytest.mark.parametrize("parts", [{"CPU": 64, "CUDA0": 448}, {"CUDA0": 512}, {"CUDA0": 256, "CUDA1": 256}])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_parts_on_devices_are_the_cache_and_not_more(parts: dict[str, int], *, is_cut: bool) -> None:
+    log = _HELD.format(
+        "\n".join(f"llama_kv_cache: {name} KV buffer size = {mib}.00 MiB" for name, mib in parts.items())
+    )
+    report = api.reconcile(log.partition("llama_kv_cache: size")[0] if is_cut else log, model="llama3.1-8b")
+    row = _rows(report)["kv_cache_mib"]
+    assert (row.printed, row.predicted, row.agrees) == (512, 512, True)
+    assert [part.taken_bytes for part in report.memory if part.part == "KV cache"] == [512 * 2**20]
