@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
-from kvcalc.core.formats import FORMATS, GGML_TYPES, is_exllama
+from kvcalc.core.formats import FORMATS, GGML_TYPES, is_exllama, parse_format
 from kvcalc.cost.sharding import splits_evenly
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "check_split",
     "default_engine",
     "has_gguf_formats",
+    "has_mxfp4_experts",
     "run_dtype",
 ]
 
@@ -49,6 +50,18 @@ def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProf
 def has_gguf_formats(formats: Formats) -> bool:
     """Whether weights or cache are in a format that GGUF files alone have."""
     return any(each.name in _GGUF for each in (*_weights(formats), formats.key, formats.value))
+
+
+def has_mxfp4_experts(model: ModelProfile) -> bool:
+    """Whether a checkpoint stores its experts in mxfp4, or in that and the plain biases beside it.
+
+    Its GGUF file keeps them as they are: recipe ``mxfp4_moe``.
+    """
+    own = model.weight_formats.get("experts")
+    if own is None:
+        return False
+    form = parse_format(own)
+    return form.unit == "fp4" and form.bytes_per_element < FORMATS["nvfp4"].bytes_per_element
 
 
 def _weights(formats: Formats) -> tuple[Format, ...]:

@@ -161,6 +161,7 @@ class Engine(Question):
     )
     kv_unified: bool | None = param(
         "--kv-unified/--no-kv-unified",
+        "-kvu/-no-kvu",
         help="llama.cpp: one buffer for all sequences.",
         read=flag,
         engines=("llama.cpp",),
@@ -294,7 +295,7 @@ class Acceptance(Question):
 class Drafting(Question):
     """The draft in an engine's memory."""
 
-    draft: str | None = param("--draft", "--model-draft", help="Draft model or draft head, as --model.")
+    draft: str | None = param("--draft", "--model-draft", "-md", help="Draft model or draft head, as --model.")
     method: str | None = param("--method", help="draft-model, ngram, medusa, eagle, mtp or layer-skip.")
     gamma: int | None = param("--gamma", "--spec-draft-n-max", help="Draft tokens per verification.", read=whole)
     draft_layers: int | None = param(

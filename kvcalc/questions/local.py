@@ -25,6 +25,8 @@ __all__ = ["Local"]
 
 _HEADING = "Devices (llama.cpp)"
 _ENGINE = "llama.cpp"
+# The recipe that keeps experts in mxfp4.
+_OWN_MXFP4 = "mxfp4_moe"
 # Parameters of other groups that say how alike GPUs share a model, or what an engine leaves its cache.
 _IDLE = (
     "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "kv_memory",
@@ -75,7 +77,7 @@ class Local(Question):
         "--op-offload/--no-op-offload", help="Let devices compute large batches of host layers.", read=flag
     )
     mmproj_file: str | None = _device(
-        "--mmproj-file", help="File of the image projector (.gguf), loaded too.", on_page=False
+        "--mmproj-file", "-mm", help="File of the image projector (.gguf), loaded too.", on_page=False
     )
 
     # of the groups beside it
@@ -134,7 +136,13 @@ class Local(Question):
             name = type(self).params[idle].name
             raise InputError(f"--{name} has no part where devices are named", hint="leave it out", parameter=name)
         asked = {name: value for name, value in self.given(Run).items() if name != "memory_bytes"}
-        deployment = placed(self.model, self.given(Engine), is_started=True, engine=self.engine or _ENGINE, **asked)
+        of_engine, engine = self.given(Engine), self.engine or _ENGINE
+        deployment = placed(self.model, of_engine, is_started=True, engine=engine, **asked)
+        if _is_own_mxfp4(deployment):
+            asked["weights"] = _OWN_MXFP4
+            deployment = placed(self.model, of_engine, is_started=True, engine=engine, **asked)
+            note = f"its experts are in mxfp4, which its GGUF file keeps: taken as --weights {_OWN_MXFP4}"
+            deployment = replace(deployment, layout_notes=(*deployment.layout_notes, note))
         if deployment.options.front:
             from kvcalc.engines.llama_cpp.fronts import check_placement
 
@@ -276,6 +284,16 @@ class Local(Question):
 
         size = sum(int(parse_format("fp16").bytes(tower.parameters)) for tower in towers)
         return size, f"mmproj-{deployment.model.name}-f16.gguf"
+
+
+def _is_own_mxfp4(deployment: Deployment) -> bool:
+    """Whether a model without asked weights has experts in mxfp4, no file of its own, and tensors that are listed."""
+    from kvcalc.engines.checkpoint import has_mxfp4_experts
+    from kvcalc.engines.llama_cpp.tensors import unlisted
+
+    model = deployment.model
+    is_asked = deployment.asked.weights is not None or model.is_gguf or bool(model.file_tensors)
+    return not is_asked and has_mxfp4_experts(model) and unlisted(model.text_only()) is None
 
 
 def _calibrations(setup: LocalSetup) -> dict[int | None, Calibration]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, UnknownNameError
 from kvcalc.profiles.origins import noting_origins
 from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
@@ -178,7 +178,7 @@ def models_fit(
 
     Raises:
         InputError: no device, or one that makes no sense.
-        UnknownNameError: no such accelerator.
+        UnknownNameError: no such accelerator, or no model whose name has the text.
     """
     from kvcalc.plan.local.catalogue import models_fit as report
     from kvcalc.questions.machines import machine_of
@@ -188,5 +188,11 @@ def models_fit(
     if context < 1:
         raise InputError(f"context must be 1 or more, not {context}", parameter="context")
     spots, made, notes = machine_of(devices, used=used, host=host, host_memory=host_memory_bytes)
-    models = (catalogue_model(name) for name in profile_names("model") if search.lower() in name)
+    if not spots and made.memory_bytes is None:
+        what = "how much memory the host has is missing: without a device, models stand in it"
+        raise InputError(what, hint="give --host-memory 64GiB", parameter="host-memory")
+    found = [name for name in profile_names("model") if search.lower() in name]
+    if not found:
+        raise UnknownNameError(f"no model matches {search!r}", hint="kvcalc models lists all")
+    models = (catalogue_model(name) for name in found)
     return report(models, spots, made, context=context, notes=notes)

@@ -115,7 +115,7 @@ VOCABULARY = {
     "--batch-size": Spelling("llama.cpp", ("-b",)),
     "--ubatch": Spelling("llama.cpp", ("-ub",)),
     "--flash-attn": Spelling("llama.cpp", ("-fa",)),
-    "--draft": Spelling("Speculation", meant=("draft-model", "speculative-model", "spec-model", "md")),
+    "--draft": Spelling("Speculation", meant=("draft-model", "speculative-model", "spec-model")),
     "--method": Spelling("Speculation", meant=("speculative-method", "spec-method"), otherwise="draft-model"),
     "--gamma": Spelling(
         "Speculation", meant=("num-speculative-tokens", "draft-tokens", "speculative-num-steps", "draft-max", "k")

@@ -394,3 +394,27 @@ def test_the_bound_of_a_quantised_file_does_not_depend_on_the_format_of_its_chec
         for model in ("llama2-7b", "llama3.1-8b")
     ]
     assert speeds[0].prefill_tokens_per_s == pytest.approx(speeds[1].prefill_tokens_per_s, rel=0.2)
+
+
+def test_experts_in_mxfp4_stay_so_without_being_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "fit --model gpt-oss-20b --device rtx-3060"
+    own, asked = answer(capsys, line), answer(capsys, f"{line} --weights mxfp4_moe")
+    assert own["devices"] == asked["devices"]
+    assert any("taken as --weights mxfp4_moe" in note for note in own["notes"])
+
+
+def test_short_options_of_several_letters_are_llama_cpp_s(capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"fit {LLAMA} --device rtx-3060"
+    short = answer(capsys, f"{line} -md llama3.2-1b -kvu")
+    assert short["command"] == answer(capsys, f"{line} --model-draft llama3.2-1b --kv-unified")["command"]
+    code, _, err = run(capsys, f"{line} -mm missing.gguf")
+    assert code == 2
+    assert "mmproj-file: missing.gguf" in err
+
+
+@pytest.mark.parametrize("option", ["-ncmoe 5", "-cmoe"])
+def test_options_for_experts_are_idle_without_any(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    name = option.split(maxsplit=1)[0]
+    dense, mixture = (answer(capsys, f"fit {each} --device rtx-3060 {option}") for each in (LLAMA, MIXTURE))
+    assert f"{name} changes nothing: llama3.1-8b has no experts" in dense["notes"]
+    assert not any(note.startswith(name) for note in mixture["notes"])

@@ -20,6 +20,7 @@ from kvcalc.engines.llama_cpp.tensors import geometry, gguf_tensors
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kvcalc.core.formats import Format
     from kvcalc.core.model import ModelProfile
     from kvcalc.core.workload import Formats
     from kvcalc.engines.llama_cpp.backends import Backend
@@ -135,11 +136,18 @@ def _formatted(tensor: GgufTensor, formats: Formats) -> Weight:
     form = formats.of(tensor.part)
     if form.name not in _TYPES:
         raise UnsupportedError(
-            f"llama.cpp stores no weights in {form.name}",
+            f"llama.cpp stores no weights in {_said(form)}",
             hint="--weights q4_k_m, or another recipe of llama-quantize; a type of its own, as q4_k,head=q6_k",
             parameter="weights",
         )
     return Weight(tensor, form.name, ceil(form.bytes(tensor.elements)))
+
+
+def _said(form: Format) -> str:
+    """Name a format for a reader: an exact mixture by its unit and its mean."""
+    if "/" not in form.name:
+        return form.name
+    return f"a mixture of {form.unit} and wider formats ({form.bytes_per_element * 8:.2f} bits each in the mean)"
 
 
 def place_weights(

@@ -14,6 +14,7 @@ from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
 from kvcalc.core.units import GIB, MIB, counted
 from kvcalc.core.workload import Formats, decode_step
 from kvcalc.cost.parameters import parameters
+from kvcalc.engines.checkpoint import has_mxfp4_experts
 from kvcalc.engines.llama_cpp import LlamaCppOptions, layout
 from kvcalc.engines.llama_cpp.tensors import unlisted
 from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
@@ -90,8 +91,7 @@ def _runnable(model: ModelProfile, devices: Sequence[LocalDevice], host: Host, c
     why = unlisted(model)
     if why is not None:
         raise UnsupportedError(why)
-    mxfp4 = parse_format(model.weight_formats.get("experts", model.dtype)).unit == "fp4"
-    recipes = _OWN_MXFP4 if mxfp4 else RECIPES
+    recipes = _OWN_MXFP4 if has_mxfp4_experts(model) else RECIPES
     count = sum(parameters(model).values())
     tokens = min(context, model.context_limit or context)
     room = sum(device.free_bytes for device in devices)

@@ -164,7 +164,12 @@ def local_report(setup: LocalSetup, options: PlacementOptions, *, memory: LocalM
         placement=_choice(setup, options, memory.placement),
         command=server_command(setup, options, memory.placement),
         compute=(_EXACT if memory.is_exact else _ESTIMATE) if known else "",
-        notes=(*setup.notes, *option_notes(setup.model, setup.context), *_notes(setup, memory, host)),
+        notes=(
+            *setup.notes,
+            *option_notes(setup.model, setup.context),
+            *_idle_notes(setup, options),
+            *_notes(setup, memory, host),
+        ),
     )
 
 
@@ -257,6 +262,13 @@ def _choice(setup: LocalSetup, options: PlacementOptions, placement: Placement) 
         kv_offload=options.kv_offload,
         copies=placement.copies,
     )
+
+
+def _idle_notes(setup: LocalSetup, options: PlacementOptions) -> list[str]:
+    """Name the options for experts that a model without any was given."""
+    given = {"-ncmoe": options.n_cpu_moe, "-cmoe": options.cpu_moe}
+    idle = [] if setup.model.is_mixture else [name for name, value in given.items() if value]
+    return [f"{name} changes nothing: {setup.model.name} has no experts" for name in idle]
 
 
 def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str]:

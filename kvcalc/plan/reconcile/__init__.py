@@ -73,7 +73,8 @@ def reconcile_start_up(
     advice = llama_cpp_advice(start_up)
     if start_up.refusal is None:
         advice = (*advice, *llama_cpp_offload(start_up, model))
-    return reconcile_llama_cpp(start_up, model), advice, memory_notes(start_up)
+    rows, notes = reconcile_llama_cpp(start_up, model)
+    return rows, advice, (*notes, *memory_notes(start_up))
 
 
 def reconcile_report(

@@ -25,11 +25,20 @@ __all__ = ["llama_cpp_options", "reconcile_llama_cpp"]
 
 # Sequences that llama.cpp's server makes room for where none are asked for, in one buffer (from 2025-12).
 _SERVER_SLOTS = 4
+# Ends of quantities that follow from the context, and what is said where a log does not name it.
+_OF_CONTEXT = ("v_cache_mib", "k_cache_mib", "context_mib", "ollama_kv_gib", "kv_buffer_gib", "kv_buffer_mib")
+_NO_CONTEXT = (
+    "the log does not say the context (n_ctx, or the cells of the cache), and it is not the model's own: the cache is "
+    "not held against a prediction"
+)
 _OTHER_UNIT = {"kv_buffer_gib": "kv_buffer_mib", "kv_buffer_mib": "kv_buffer_gib"}
 
 
-def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileRow, ...]:
-    """Return the rows of one start-up of llama.cpp.
+def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[tuple[ReconcileRow, ...], tuple[str, ...]]:
+    """Return the rows of one start-up of llama.cpp, and notes.
+
+    A log that names neither context nor cells is held against the model's own context; where that does not agree,
+    what follows from the context is left out.
 
     Raises:
         KvcalcError: the model's memory in llama.cpp is not described, or the log's options cannot be used.
@@ -37,9 +46,14 @@ def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[Reconci
     options = llama_cpp_options(start_up)
     found = [*_best(start_up, model, options), *expected_findings(start_up, model, options)]
     if all(finding.agrees for finding in found):
-        return tuple(row_of(finding, start_up) for finding in found)
-    why = _explained(start_up, model, options) or "unexplained by any term tried"
-    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found)
+        return tuple(row_of(finding, start_up) for finding in found), ()
+    why = _explained(start_up, model, options)
+    notes: tuple[str, ...] = ()
+    if not why and not options.context and any(finding.quantity.endswith(_OF_CONTEXT) for finding in found):
+        found = [finding for finding in found if not finding.quantity.endswith(_OF_CONTEXT)]
+        notes = (_NO_CONTEXT,)
+    why = why or "unexplained by any term tried"
+    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found), notes
 
 
 def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:

@@ -241,3 +241,12 @@ def test_parts_on_devices_are_the_cache_and_not_more(parts: dict[str, int], *, i
     row = _rows(report)["kv_cache_mib"]
     assert (row.printed, row.predicted, row.agrees) == (512, 512, True)
     assert [part.taken_bytes for part in report.memory if part.part == "KV cache"] == [512 * 2**20]
+
+
+def test_a_log_without_its_context_is_not_held_against_the_model_s_own() -> None:
+    log = "llama_kv_cache: CPU KV buffer size = 64.00 MiB\nllama_kv_cache: CUDA0 KV buffer size = 448.00 MiB\n"
+    report = api.reconcile(log, model="llama3.1-8b")
+    assert report.rows == ()
+    assert any("does not say the context" in note for note in report.notes)
+    cells = "llama_kv_cache: size =  512.00 MiB (  4096 cells,  32 layers,  1/1 seqs)\n"
+    assert _rows(api.reconcile(log + cells, model="llama3.1-8b"))["kv_cache_mib"].agrees
