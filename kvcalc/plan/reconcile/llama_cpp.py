@@ -49,7 +49,8 @@ def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[tuple[R
         return tuple(row_of(finding, start_up) for finding in found), ()
     why = _explained(start_up, model, options)
     notes: tuple[str, ...] = ()
-    if not why and not options.context and any(finding.quantity.endswith(_OF_CONTEXT) for finding in found):
+    is_open = not (why or options.context or start_up.refusal)
+    if is_open and any(finding.quantity.endswith(_OF_CONTEXT) for finding in found):
         found = [finding for finding in found if not finding.quantity.endswith(_OF_CONTEXT)]
         notes = (_NO_CONTEXT,)
     why = why or "unexplained by any term tried"
