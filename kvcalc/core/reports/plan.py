@@ -100,6 +100,7 @@ class PlanOption:
             times the load, at least that.
         goodput_requests_per_s: requests a second that met every limit, in the simulation.
         binds: what breaks first above the capacity; ``served_rate`` where requests come faster than they are served.
+            Empty where the search ended first: the capacity and the margin are then at least what is said.
         margin: share of the capacity that the load leaves.
         mean_running_requests: requests that run at once on a replica, mean.
         cache_used_share: of the cache's blocks, mean.

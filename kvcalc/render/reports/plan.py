@@ -98,9 +98,9 @@ def _row(option: PlanOption) -> list[str]:
         "-" if option.usd_per_million_output_tokens is None else usd_text(option.usd_per_million_output_tokens),
         seconds_text(option.ttft_p95_s),
         seconds_text(option.tpot_p95_s),
-        number_text(option.capacity_requests_per_s),
+        ("" if option.binds else "at least ") + number_text(option.capacity_requests_per_s),
         f"{option.margin:.0%}",
-        option.binds,
+        option.binds or "-",
     ]
 
 

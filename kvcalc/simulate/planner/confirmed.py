@@ -81,7 +81,7 @@ class Confirmed:
         candidate: it.
         capacity_per_s: requests a second of one replica within the limits.
         replicas: replicas that carry the load, those to spare included.
-        binds: the limit that breaks first above the capacity.
+        binds: the limit that breaks first above the capacity; empty where the search ended before one did.
         summary: the run of all replicas but the spare ones at the load.
         holds: whether its limits held.
         high_end: whether they hold if every step takes as long as the interval's high end; none without an interval.
@@ -152,7 +152,7 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
         candidate=candidate,
         capacity_per_s=capacity,
         replicas=needed + demand.spare,
-        binds=broken[-1],
+        binds="" if highest.above_rate_per_s is None or highest.above_rate_per_s > enough else broken[-1],
         summary=run.metrics.summary(gpus=candidate.deployment.parallel.gpus * needed, memory_bytes=memory),
         holds=held,
         high_end=_at_high_end(runs, rate, needed, demand),

@@ -42,9 +42,11 @@ def answer_text(found: Planned, demand: Demand) -> str:
     apart = "" if first.prefill is None else f" that decode and {first.prefill.replicas} that prefill"
     replicas = f"{counted(first.replicas, 'replica')}{apart} of {first.engine} at {layout_text(first)}"
     spare = f", {demand.spare} of them to spare" if demand.spare else ""
+    at_least = "" if first.binds else "at least "
     return (
         f"Rent {first.gpus} x {first.gpu}: {replicas}{spare}{price}. It carries "
-        f"{number_text(first.capacity_requests_per_s)} requests/s within the limits, {first.margin:.0%} of it free."
+        f"{at_least}{number_text(first.capacity_requests_per_s)} requests/s within the limits, "
+        f"{at_least}{first.margin:.0%} of it free."
     )
 
 
@@ -72,10 +74,11 @@ def why_lines(card: str, found: Planned) -> tuple[str, ...]:
         lines.append(f"{best.gpu} costs {usd_text(best.usd_per_hour)} an hour, {more:.0%} more than {first.gpu}")
     elif best.gpus > first.gpus:
         lines.append(f"{best.gpus} x {best.gpu} are needed, where {first.gpus} x {first.gpu} do")
+    binds = f"; {best.binds} binds" if best.binds else ""
     each, theirs = (option.capacity_requests_per_s / option.gpus for option in (best, first))
     lines.append(
         f"a {best.gpu} carries {number_text(each)} requests/s at {layout_text(best)}, a {first.gpu} "
-        f"{number_text(theirs)} at {layout_text(first)}; {best.binds} binds"
+        f"{number_text(theirs)} at {layout_text(first)}{binds}"
     )
     if best.tpot_p95_s < first.tpot_p95_s:
         lines.append(

@@ -225,6 +225,12 @@ def test_llama_cpp_is_planned_and_is_the_engine_of_apple(asked):
     assert {option.engine for option in ask("plan", words).options} == {"llama.cpp"}
 
 
+def test_a_capacity_beyond_the_search_is_a_least_one_and_names_no_limit(capsys):
+    _, printed = run(capsys, *_words(rate="1", confirm="1"))
+    assert "It carries at least 3.75 requests/s" in printed.out
+    assert "_p95\n" not in printed.out.split("margin")[1].split("load")[0]
+
+
 def test_one_output_token_has_no_tpot(capsys):
     _, printed = run(capsys, *_words(output_tokens="1", rate="5", slo="ttft_p95=500ms", confirm="1"))
     assert "nan" not in printed.out
