@@ -86,7 +86,7 @@ def planned(
                 failed = error.what
                 continue
             if confirmed is None or not confirmed.holds:
-                failed = "the simulator's load breaks the limits on as many GPUs as are allowed"
+                failed = f"the simulator's load breaks the limits on the {demand.max_gpus} GPUs of --gpus-at-most"
                 continue
             held += 1
             found.append(confirmed)

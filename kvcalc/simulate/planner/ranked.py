@@ -327,6 +327,7 @@ class _Layout:
         self._steady: dict[int, Steady] = {}
         held = _held(here, demand.traffic, deployment.parallel.data)
         self._held: dict[Limits | None, int] = {None: held if variant.drafting is None else min(held, _MAX_DRAFTED)}
+        self._fewest_gpus: int | None = None
         self._steps: Steps | None = None
         self._drafts: Drafts | None = None
 
@@ -338,6 +339,9 @@ class _Layout:
     @property
     def reason(self) -> str:
         """Why it is out where no limits do."""
+        if self._fewest_gpus is not None:
+            allowed = f"--gpus-at-most allows {self._demand.max_gpus}"
+            return f"the load needs {self._fewest_gpus} GPUs at {_named(self.deployment.parallel)}, and {allowed}"
         return f"no load keeps the limits at {_named(self.deployment.parallel)}, by the estimate"
 
     def best(self, given: Sequence[Limits]) -> Candidate | None:
@@ -352,7 +356,10 @@ class _Layout:
             if state is None:
                 continue
             replicas = _replicas(parallel.data * state.rate_per_s, demand)
-            if replicas * parallel.gpus > demand.max_gpus or (best is not None and replicas >= best.replicas):
+            gpus = replicas * parallel.gpus
+            if gpus > demand.max_gpus:
+                self._fewest_gpus = min(gpus, self._fewest_gpus or gpus)
+            if gpus > demand.max_gpus or (best is not None and replicas >= best.replicas):
                 continue
             best = Candidate(
                 variant=self.variant,

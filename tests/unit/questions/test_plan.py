@@ -235,3 +235,8 @@ def test_one_output_token_has_no_tpot(capsys):
     _, printed = run(capsys, *_words(output_tokens="1", rate="5", slo="ttft_p95=500ms", confirm="1"))
     assert "nan" not in printed.out
     assert "Rent 1 x h100-sxm" in printed.out
+
+
+def test_too_few_gpus_are_named_as_the_cause():
+    reasons = ask("plan", {**ASKED, "rate": "500", "gpus_at_most": "2"}).reasons
+    assert "--gpus-at-most allows 2" in reasons[0]
