@@ -216,7 +216,7 @@ def _at_high_end(runs: _Runs, rate: float, replicas: int, demand: Demand) -> boo
     if calibration is None:
         return None
     mixture = runs.candidate.deployment.model.is_mixture
-    share = max(calibration.of_phase(phase, is_mixture=mixture).high for phase in ("decode", "prefill"))
+    share = tuple(calibration.of_phase(phase, is_mixture=mixture).high for phase in ("decode", "prefill"))
     run = runs.served(rate, copies=replicas * runs.candidate.copies, slower=share)
     return not broken_by(run.metrics, demand.limits)
 
@@ -239,14 +239,14 @@ class _Runs:
         *,
         copies: int,
         seed: int = 0,
-        slower: float = 1.0,
+        slower: tuple[float, ...] = (),
         prefills: int = 0,
         searching: bool = False,
     ) -> ServingRun:
         """Return a run of so many copies at a rate, beside others that only prefill; one of a search is shorter."""
         self.made += 1
         drafting = self.candidate.variant.drafting
-        timer = self._timer if slower == 1 else Slowed(self._timer, slower)
+        timer = Slowed(self._timer, decode=slower[0], prefill=slower[1]) if slower else self._timer
         serving = Serving(
             options=self._served.options,
             num_blocks=self._blocks,
@@ -303,11 +303,12 @@ class Slowed:
 
     Args:
         timer: the timer.
-        share: 1.1 for a tenth longer.
+        decode: of steps that only decode; 1.1 for a tenth longer.
+        prefill: of steps with a part of a prompt.
     """
 
-    def __init__(self, timer: StepTimer, share: float) -> None:
-        self._timer, self._percent = timer, round(100 * share)
+    def __init__(self, timer: StepTimer, *, decode: float, prefill: float) -> None:
+        self._timer, self._decode, self._prefill = timer, round(100 * decode), round(100 * prefill)
         self.caps, self.periods = timer.caps, timer.periods
 
     def line(
@@ -315,4 +316,5 @@ class Slowed:
     ) -> AffineRun:
         """Return the duration of a step, and of those that follow while the same sequences advance."""
         first, slope, steps, limiter = self._timer.line(tokens, logits, sums, slopes, chunks)
-        return first * self._percent // 100, slope * self._percent // 100, steps, limiter
+        percent = self._prefill if chunks else self._decode
+        return first * percent // 100, slope * percent // 100, steps, limiter
