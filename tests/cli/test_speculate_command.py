@@ -113,7 +113,7 @@ def test_every_output_format(capsys, output):
 
 def test_an_assumed_acceptance_is_told(capsys):
     _, out, err = run(capsys, f"{NGRAM} --json")
-    assert "acceptance 0.8 is assumed" in err
+    assert "assumed acceptance 0.8" in err
     assert json.loads(out)["acceptance"][0] == 0.8
 
 
