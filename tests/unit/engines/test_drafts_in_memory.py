@@ -203,10 +203,10 @@ def test_drafts_that_an_engine_does_not_have_are_refused(engine, asked, told):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--gamma 3", "--gamma is of a draft"),
+        ("--gamma 3", "--gamma belongs to a draft"),
         ("--method mtp", "how many tokens are drafted is missing"),
         ("--method mtp --gamma 0", "gamma must be from 1"),
-        ("--method mtp --gamma 2 --draft-tp 2", "are of a draft model"),
+        ("--method mtp --gamma 2 --draft-tp 2", "need a draft model"),
     ],
 )
 def test_options_of_a_draft_that_say_too_little(capsys, options, told):

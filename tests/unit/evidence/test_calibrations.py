@@ -42,7 +42,9 @@ def test_a_calibration_is_valid_and_reads_back(name: str, tmp_path: Path) -> Non
 
 
 def test_there_is_one_for_each_family_and_none_has_seen_its_judges() -> None:
-    assert set(names("calibration")) == set(SHIPPED) == {family.name for family in FAMILIES}
+    # the host's is fitted from runs over unlike places, by tests/tools/fit_host.py
+    fitted = {family.name for family in FAMILIES} | {"llama.cpp-host"}
+    assert set(names("calibration")) == set(SHIPPED) == fitted
     for family in FAMILIES:
         measured = SHIPPED[family.name].measured
         assert measured.trained_on

@@ -16,7 +16,8 @@ TIMES = ("step_s", "layer_s", "collective_s")
 
 
 def test_each_shipped_calibration_is_of_one_family() -> None:
-    assert sorted(BY_NAME) == sorted(SHIPPED)
+    # the host's is fitted from runs over unlike places, by tests/tools/fit_host.py
+    assert sorted([*BY_NAME, "llama.cpp-host"]) == sorted(SHIPPED)
     assert len(BY_NAME) == len(FAMILIES)
 
 
