@@ -152,11 +152,11 @@ FAULTS = (
     Fault(
         "prefill runs the head for every token",
         "forward.py",
-        "group.sequences * min(group.logit_tokens, group.query_tokens)",
-        "group.tokens",
+        "wanted = sum(group.sequences * min(group.logit_tokens, group.query_tokens)",
+        "wanted = sum(group.tokens",
         f"{PASSES}::test_prefill_runs_the_head_once_a_sequence",
     ),
-    Fault("layers of a kind are counted once", "forward.py", "flop=count * sum(", "flop=sum(", FIGURES),
+    Fault("layers of a kind are counted once", "forward.py", "flop=count * added(", "flop=added(", FIGURES),
     Fault(
         "a rank runs all sequences",
         "forward.py",
@@ -194,8 +194,8 @@ FAULTS = (
     Fault(
         "memory is twice as fast",
         "roofline.py",
-        "sum(op.compulsory_bytes for op in ops) / hardware",
-        "sum(op.compulsory_bytes for op in ops) / 2 / hardware",
+        "added(op.compulsory_bytes for op in ops) / hardware",
+        "added(op.compulsory_bytes for op in ops) / 2 / hardware",
         FIGURES,
     ),
     Fault(
@@ -208,7 +208,7 @@ FAULTS = (
     Fault(
         "the first stage stands for all",
         "roofline.py",
-        "max(range(len(stages)), key=lambda index: max(stages[index]))",
+        "max(range(len(times)), key=lambda index: max(times[index]))",
         "0",
         f"{BOUNDS}::test_a_pipeline_is_as_slow_as_its_slowest_stage",
     ),
@@ -263,8 +263,8 @@ FAULTS = (
     Fault(
         "shares of bandwidth and FLOP/s change places",
         "estimate.py",
-        "compute_s / reach.flop_share, memory_s / reach.bandwidth_share",
-        "compute_s / reach.bandwidth_share, memory_s / reach.flop_share",
+        "op.row_s) / reach.flop_share\n    activations = op.activation_s / (reach.activation_share or reach.bandwidth_share)",
+        "op.row_s) / reach.bandwidth_share\n    activations = op.activation_s / (reach.activation_share or reach.flop_share)",
     ),
     Fault("compute and memory always overlap", "estimate.py", "reach.sum_share * (compute + memory)", "0.5 * compute"),
     Fault("an operator starts once, not in each layer", "estimate.py", "calls * reach.call_s +", "reach.call_s +"),
@@ -281,8 +281,8 @@ FAULTS = (
     Fault(
         "activations cross no memory",
         "estimate.py",
-        "memory = op.moved_bytes / hardware",
-        "memory = op.compulsory_bytes / hardware",
+        "            op.moved_bytes / bandwidth,",
+        "            op.compulsory_bytes / bandwidth,",
         f"{ESTIMATES}::test_at_the_peak_rates_operators_take_what_the_serial_bound_says",
     ),
     Fault(
