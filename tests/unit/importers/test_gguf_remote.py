@@ -223,7 +223,7 @@ def test_without_the_library_the_hint_says_how_to_install_it(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
-        ("file:///tmp/a.gguf", "file: is not read"),
+        ("file:///models/a.gguf", "file: is not read"),
         ("ftp://example.com/a.gguf", "ftp: is not read"),
         ("http://example.com/a.gguf", "http: is not read"),
         ("http://127.0.0.1.example.com/a.gguf", "http: is not read"),
