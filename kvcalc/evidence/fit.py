@@ -144,7 +144,7 @@ def interval(ratios: Sequence[tuple[str, float]]) -> Interval:
     Each is given with its campaign, and campaigns weigh as in `fit`.
 
     >>> interval([("a", ratio) for ratio in (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)])
-    Interval(low=0.8, high=1.6)
+    Interval(low=0.8, high=1.6, records=None)
     """
     ordered = sorted(zip((ratio for _, ratio in ratios), _weights([name for name, _ in ratios]), strict=True))
     low, high = (_quantile(ordered, share) for share in (_TAIL, 1 - _TAIL))
