@@ -38,7 +38,8 @@ def _answer(outcomes: Sequence[Outcome]) -> RowAnswer:
     answer = RowAnswer(id=first.row or first.id, suite=first.suite)
     for outcome in outcomes:
         answer = _with(answer, outcome)
-    told = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.reason)
+    reasons = (reason for outcome in outcomes for reason in (outcome.reason, outcome.unscored_reason))
+    told = dict.fromkeys(filter(None, reasons))
     books = {"fitted" if outcome.fitted else outcome.book for outcome in outcomes}
     return replace(
         answer,

@@ -94,12 +94,26 @@ def _ranks(row: dict[str, Any], role: str = "") -> Parallel:
     return printed_ranks(tensor or 1, pipeline or 1, data, moe_tensor or 0, moe_expert or 0)
 
 
+def _engines(row: dict[str, Any], sequences: int | None) -> int:
+    """Count the engines that share a load: one, unless a printed batch is too small even for one on each of its ranks.
+
+    A batch is printed of an engine or of each of its ranks. A Qwen3-32B on two B200 (aiconfigurator's dump of
+    2026-03-07) has 416 requests in all and a batch of 13: 32 engines.
+
+    >>> _engines({"batch_size": "13", "tp_size": "2"}, 416), _engines({"batch_size": "208", "tp_size": "2"}, 416)
+    (32, 1)
+    """
+    batch = _count(row, "batch_size")
+    ranks = (_count(row, "tp_size") or 1) * (_count(row, "attention_dp_size") or 1)
+    return 1 if not batch or sequences is None or sequences <= batch * ranks else sequences // batch
+
+
 def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
     """Yield the two latencies of a row: of a load that is kept up, or of engines that read prompts beside others."""
     apart = row.get("mode") == "disagg"
     parallel = _ranks(row, "decode_" if apart else "")
     sequences = _count(row, "concurrency") or _count(row, "conc") or _count(row, "batch_size")
-    engines = _count(row, "decode_num_workers") if apart else 1
+    engines = _count(row, "decode_num_workers") if apart else _engines(row, sequences)
     if apart and sequences is None:
         each = _count(row, "decode_batch_size")
         # how many requests there are in all is not told: the bound must hold whatever it was
@@ -125,7 +139,7 @@ def _serving(row: dict[str, Any], line: int) -> Iterator[Record]:
             parallel=parallel,
             prefill_parallel=_ranks(row, "prefill_") if apart else None,
             decode_engines=engines,
-            prefill_engines=_count(row, "prefill_num_workers") if apart else 1,
+            prefill_engines=_count(row, "prefill_num_workers") if apart else engines,
             batch=sequences,
             prompt_tokens=_count(row, "isl"),
             output_tokens=_count(row, "osl"),

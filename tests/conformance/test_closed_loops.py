@@ -12,7 +12,6 @@ pytestmark = pytest.mark.skipif(TRUTH is None, reason="KVCALC_TRUTH names no fol
 EVERY = 7
 
 
-@pytest.mark.xfail(reason="open: calibrations that cover mixtures take loops of dense models to 12%, from 5%")
 def test_simulated_loops_are_the_measured():
     spec = spec_from_file_location("closed_loops", Path(__file__).parents[1] / "tools" / "closed_loops.py")
     tool = sys.modules[spec.name] = module_from_spec(spec)

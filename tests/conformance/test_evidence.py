@@ -29,25 +29,13 @@ def report(name: str) -> ValidateReport:
     return kvcalc.validate(records=TRUTH / name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(reason="open: one record of 416 users beats its bound")
-            if name == "serving.csv"
-            else (),
-        )
-        for name in FILES
-    ],
-)
+@pytest.mark.parametrize("name", FILES)
 def test_no_record_beats_its_bound_without_a_cause(name: str) -> None:
     found = report(name)
     assert (found.summary.records, found.summary.held) == FILES[name]
     assert [outcome.id for outcome in found.outcomes if outcome.status == "violates"] == []
 
 
-@pytest.mark.xfail(reason="open: reasons of records now say more than that they are slow")
 def test_single_sequences_of_dense_models_reach_two_fifths_of_the_bound_or_are_listed() -> None:
     every = (*report("speeds.yaml").outcomes, *kvcalc.validate(suites=["decode"]).outcomes)
     held = [outcome for outcome in every if outcome.quantity == "decode"]

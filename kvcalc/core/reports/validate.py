@@ -40,7 +40,8 @@ class Outcome:
         quantity: what was measured: ``decode``, ``prefill``, ``ttft`` …, or the name of a printed number.
         unit: of the numbers below: ``s``, ``B``, ``tokens`` …
         status: how it stands to the prediction.
-        reason: the cause of a violation, or why it was not held against a prediction.
+        reason: the cause of a violation, why it was not held against a prediction, or why its step takes far longer
+            than the bound.
         model: the catalogue's model, or the name as printed where there is none.
         hardware: the catalogue's accelerator, likewise.
         engine: the engine.
@@ -54,7 +55,8 @@ class Outcome:
         calibration: where the estimate's parameters come from.
         fitted: whether they were fitted to this measurement or its group, so that the error tells nothing.
         book: ``fitted``, ``shipped`` (kvcalc has it among its records, no fit used it), or ``unseen``.
-        scored: whether the estimate is held against the measurement; else ``reason`` says why not.
+        scored: whether the estimate is held against the measurement.
+        unscored_reason: why the estimate is not held against a measurement that the bound is held against.
         row: what the row is called in its file, where it holds several measurements.
         share: the measured speed as a share of the bound: the bound's time over the measured; above 1 it beats it.
         error: the estimate's signed relative error: above 0 where it is larger than the measurement.
@@ -82,6 +84,7 @@ class Outcome:
     fitted: bool = False
     book: Book = "unseen"
     scored: bool = True
+    unscored_reason: str = ""
     row: str = ""
     share: float | None = field(init=False, default=None)
     error: float | None = field(init=False, default=None)

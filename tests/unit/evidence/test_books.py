@@ -21,6 +21,12 @@ ROWS = (
 )
 
 
+# 416 requests in all and a batch of 13 on two GPUs: 32 engines share them
+SHARED = (
+    "three,trtllm,1.3.0rc5,nvidia/Qwen3-32B-NVFP4,b200_sxm,fp4,agg,15000,500,416,nvfp4,13,2,1,1,1,1,,,719,13.66,made up"
+)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "served.csv"
@@ -51,6 +57,16 @@ def test_each_row_gets_a_prediction_whatever_it_leaves_empty(table: Path) -> Non
         assert (row.fitted, row.book) == (row.id == "two", "fitted" if row.id == "two" else "unseen")
     assert (rows[0].measured_tpot_s, rows[0].reason) == (0.014, "")
     assert "how many engines decode" in rows[1].reason
+
+
+def test_requests_of_several_engines_are_held_against_those_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "shared.csv"
+    path.write_text(f"{COLUMNS}\n{SHARED}\n")
+    ttft, tpot = api.validate(records=path).outcomes
+    assert (tpot.status, tpot.reason, tpot.unscored_reason) == ("holds", "", "")
+    assert tpot.batch == 416
+    assert abs(tpot.error) < 0.25  # of one engine with all 416 it is seven times as long
+    assert ttft.estimate < 1
 
 
 def test_a_run_is_read_as_its_mean_latencies(tmp_path: Path) -> None:

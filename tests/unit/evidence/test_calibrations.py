@@ -16,7 +16,8 @@ from kvcalc.evidence.families import FAMILIES
 from kvcalc.evidence.kernels import kernel_case
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import shipped_records
-from kvcalc.plan.estimates import best_calibration
+from kvcalc.evidence.speeds import outcomes
+from kvcalc.plan.estimates import best_calibration, estimate_notes
 from kvcalc.profiles.catalog import names, shipped_folder
 from kvcalc.profiles.loader import load_calibration_file
 from kvcalc.profiles.writer import profile_yaml
@@ -132,6 +133,28 @@ def test_each_campaign_is_judged_by_a_fit_to_the_others() -> None:
     }
     alone = [judged for judged in found if judged.campaign == found[0].campaign]
     assert all(judged.error > -1 for judged in alone)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "weights", "activations", "noted"),
+    [
+        ("h100-sxm", "fp8", None, True),
+        ("h100-sxm", "fp8", "fp8", False),
+        ("h100-sxm", "fp8-dynamic", None, False),
+        ("h100-sxm", None, None, False),
+    ],
+)
+def test_an_estimate_in_16_bits_of_weights_in_fp8_says_how_checkpoints_were_measured(
+    gpu: str, weights: str | None, activations: str | None, *, noted: bool
+) -> None:
+    deployment = kvcalc.deployment("llama3.1-70b", gpu=gpu, tensor_parallel=4, weights=weights, activations=activations)
+    assert any("--activations fp8" in note for note in estimate_notes(SHIPPED["vllm-hopper"], deployment)) is noted
+
+
+def test_a_borrowed_estimate_is_no_reason_for_a_slow_step() -> None:
+    (found,) = outcomes("decode", [RECORDS["gptfast-014"]])
+    assert (found.scored, found.reason) == (False, "")
+    assert "nothing was measured of gpt-fast there" in found.unscored_reason
 
 
 def test_kernels_on_their_own_estimate_no_model() -> None:
