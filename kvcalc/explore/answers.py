@@ -16,7 +16,7 @@ from kvcalc.explore.questions import QUESTIONS, looked_up
 from kvcalc.explore.sides import compare_sides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from kvcalc.core.model import ModelProfile
 
@@ -25,6 +25,7 @@ __all__ = ["NAMES", "REFUSED", "RUNTIME", "WARM_UP", "Asked", "Reply", "answer",
 OK, REFUSED, FAILED = 200, 422, 500
 _MAX_MODELS = 4
 _MAX_LAYERS = 1_000
+_DRAFT_SHARE = 4
 _ENGINES = ("vllm", "sglang", "llama.cpp", "transformers", "ideal")
 
 
@@ -174,13 +175,29 @@ def _catalogue(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, 
     read_fields(asked, (), {})
     models = {name: api.catalogue_model(name) for name in api.profile_names("model")}
     gpus = {name: api.catalogue_hardware(name) for name in api.profile_names("hardware")}
+    sizes = {name: _parameters(model) for name, model in models.items()}
     return {
         "choices": api.parameter_choices(),
         "models": [{"name": name, "aliases": model.aliases, "architecture": model.architecture,
-                    "parameters": _parameters(model)} for name, model in models.items()],
+                    "parameters": sizes[name], "draft": _draft(name, models, sizes)} for name, model in models.items()],
         "gpus": [{"name": name, "aliases": gpu.aliases, "title": gpu.title, "memory_bytes": gpu.memory_label_bytes,
                   "memory_bandwidth_bytes_per_s": gpu.memory_bandwidth_bytes_per_s} for name, gpu in gpus.items()],
     }  # fmt: skip
+
+
+def _draft(name: str, models: Mapping[str, ModelProfile], sizes: Mapping[str, int | None]) -> str | None:
+    """Return the smallest model that could draft for another: of its architecture and vocabulary, at most a fourth."""
+    model, size = models[name], sizes[name]
+    if size is None:
+        return None
+    alike = {(each, other) for other, each in sizes.items() if each is not None and _DRAFT_SHARE * each <= size
+             and models[other].architecture == model.architecture
+             and _rows(models[other]) == _rows(model)}  # fmt: skip
+    return min(alike)[1] if alike else None
+
+
+def _rows(model: ModelProfile) -> int:
+    return model.embeddings[0].rows if model.embeddings else 0
 
 
 def _parameters(model: ModelProfile) -> int | None:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "WITHOUT",
     "Axis",
     "Spec",
     "bar_layer",
     "chart",
     "chart_spec",
     "heat_map",
+    "label_layer",
     "limit_layer",
     "line_layer",
     "picture",
@@ -45,6 +47,8 @@ _LIMIT = "#444444"
 _DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 4])
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
 _PNG_SCALE = 2.0
+# The fill of cells without a value; the page hatches it.
+WITHOUT = "#e6e6e7"
 
 
 def chart_spec(report: Any, *, view: str = "") -> Spec:
@@ -207,6 +211,12 @@ def point_layer(
     return _layer(rows, mark, x, y, apart)
 
 
+def label_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, text: str) -> Spec:
+    """Return a field of each row as text beside its point."""
+    mark = {"type": "text", "dx": -7, "dy": -8, "fontSize": 11, "color": "#333"}
+    return _layer(rows, mark, x, y, {"text": {"field": text, "type": "quantitative", "format": ","}})
+
+
 def range_layer(rows: Sequence[Mapping[str, Any]], *, x: Axis, y: Axis, to: str, colour: str) -> Spec:
     """Return a vertical stroke for each row, from the field of ``y`` to the field ``to``."""
     layer = _layer(rows, {"type": "rule", "strokeWidth": 1.5}, x, y, {"color": {"value": colour}})
@@ -272,12 +282,17 @@ def heat_map(
             {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": shade}},
             {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": written, "color": ink}},
             *([] if middle is None else _edges(rows, x=x, y=y, field=value.field, middle=middle)),
-            *(
-                [{"data": {"values": _values(without)}, "mark": {"type": "text", "text": "–", "color": "#555"}}]  # noqa: RUF001
-                if without
-                else []
-            ),
+            *([_empty(without)] if without else []),
         ],
+    }
+
+
+def _empty(cells: Sequence[Mapping[str, Any]]) -> Spec:
+    """Return grey cells with a dash, where there is no value."""
+    dash = {"type": "text", "text": "–", "color": "#555"}  # noqa: RUF001
+    return {
+        "data": {"values": _values(cells)},
+        "layer": [{"mark": {"type": "rect", "stroke": "white", "fill": WITHOUT}}, {"mark": dash}],
     }
 
 

@@ -154,7 +154,7 @@ def printed(capsys):
 
 def test_size_shows_the_numbers_of_the_command_line(page, printed):
     page.open(RUN)
-    page.drawn("fit", "memory")
+    page.drawn("memory")
     assert "Fits" in page.page.inner_text(".verdict")
     size, fit = (printed(line) for line in page.commands()[:2])
     assert page.value("kv.total_bytes") == size["kv"]["total_bytes"]
@@ -168,7 +168,7 @@ def test_an_address_with_a_token_opens_the_page_and_loses_it(browser):
         page = Page(browser, address.partition("?")[0])
         page.page.goto(f"{address}&batch=3")
         page.ready()
-        page.drawn("fit", "memory")
+        page.drawn("memory")
         assert "mine-and-long" not in page.page.url
         assert page.page.input_value("#batch") == "3"
         page.context.close()
@@ -230,25 +230,149 @@ def test_learn_goes_through_its_steps(page, printed, demo):
     assert printed(page.commands()[0])["schema"] == f"kvcalc.demo_{demo.replace('-', '_')}/1"
 
 
-def test_the_pickers_know_the_catalogue_and_take_aliases(page):
+@pytest.mark.parametrize(
+    ("view", "field", "written", "chosen", "about"),
+    [
+        ("size", "model", "llama3.1 70", "llama3.1-70b", "70.6 G parameters"),
+        ("size", "gpu", "H100 SXM", "h100-sxm", "80 GB, 3.35 TB/s"),
+        ("speculate", "draft", "qwen3-0.6", "qwen3-0.6b", "M parameters"),
+        ("local", "device", "rtx-4090,3060", "rtx-3060", "360 GB/s"),
+        ("plan", "cards", "MI300X", "mi300x", "192 GB"),
+    ],
+)
+def test_a_list_opens_is_searched_and_chosen_from(page, view, field, written, chosen, about):
+    page.open(f"view={view}&model=qwen3-8b")
+    offers = page.page.locator(f"#{field}-offers")
+    page.page.click(f"#{field}")
+    offers.wait_for()
+    assert offers.locator("[role=option]").count() > 60
+    assert page.page.get_attribute(f"#{field}", "aria-expanded") == "true"
+    page.page.locator(f"#{field}").press_sequentially(written)
+    found = offers.locator(f"[data-name='{chosen}']")
+    assert about in found.inner_text()
+    place = offers.locator("[role=option]").evaluate_all(
+        f"all => all.findIndex(each => each.dataset.name === '{chosen}')"
+    )
+    for _ in range(place + 1):
+        page.page.press(f"#{field}", "ArrowDown")
+    page.page.press(f"#{field}", "Enter")
+    page.ready()
+    assert page.page.input_value(f"#{field}") == (f"rtx-4090,{chosen}" if "," in written else chosen)
+    assert offers.is_hidden()
+
+
+def test_models_stand_by_family_and_size_and_aliases_are_taken(page):
     page.open()
-    page.page.wait_for_selector("#gpu-names option[value='b200']", state="attached")
-    listed = {
-        field: page.page.evaluate(
-            f"[...document.getElementById('{field}').list.options].map((each) => [each.value, each.text])"
-        )
-        for field in ("model", "gpu")
-    }
-    assert len(dict(listed["model"])) > 60
-    assert dict(listed["gpu"])["h100-sxm"].endswith(", 80 GB, 3.35 TB/s")
-    assert dict(listed["model"])["llama3.1-8b"].startswith("llama, 8.03 G parameters, ")
-    llamas = [name for name, about in listed["model"] if about.startswith("llama,")]
-    assert llamas.index("llama3.1-8b") < llamas.index("llama3.1-70b")
+    page.page.click("#model")
+    page.page.locator("#model-offers").wait_for()
+    names = page.page.locator("#model-offers [role=option] b").all_inner_texts()
+    assert names.index("llama3.1-8b") < names.index("llama3.1-70b")
+    assert "llama" in page.page.locator("#model-offers .family").all_inner_texts()
+    page.page.press("#model", "Escape")
     page.write("model", "meta-llama/Llama-3.1-70B")
     page.write("gpu", "b200")
     assert page.page.input_value("#model") == "meta-llama/Llama-3.1-70B"
     assert "llama3.1-70b" in page.page.inner_text(".verdict")
     assert "b200" in page.page.inner_text(".verdict")
+
+
+def test_a_suggestion_is_a_button_that_applies_it(page):
+    page.open("model=llama3.1-70b")
+    assert "does not fit" in page.page.inner_text(".verdict")
+    page.change(lambda: page.page.click("text=It would on 4 with tensor 4"))
+    assert "Fits" in page.page.inner_text(".verdict")
+    assert page.page.input_value("#gpus") == "4"
+    assert "tensor-parallel=4" in page.page.url
+    page.write("model", "llama3.1-70bb")
+    page.change(lambda: page.page.click("text=Use llama3.1-70b"))
+    assert page.page.input_value("#model") == "llama3.1-70b"
+    _without_refusals(page)
+
+
+def test_the_memory_bar_is_as_long_as_the_memory_and_hatched_where_it_is_free(page, printed):
+    page.open("model=llama3.1-8b&gpu=h100-sxm&batch=8&context=8192")
+    parts = page.page.locator("[data-chart=fit] .memory .part")
+    sizes = {each.get_attribute("class").split()[1]: float(each.get_attribute("data-bytes")) for each in parts.all()}
+    widths = {each.get_attribute("class").split()[1]: each.bounding_box()["width"] for each in parts.all()}
+    budget = printed(page.commands()[1])["budget"]
+    assert sum(sizes.values()) == pytest.approx(budget["memory_bytes"], rel=1e-9)
+    whole = page.page.locator("[data-chart=fit] .memory").bounding_box()["width"]
+    assert widths["weights"] / whole == pytest.approx(budget["weight_bytes"] / budget["memory_bytes"], abs=0.02)
+    assert "repeating-linear-gradient" in parts.locator("xpath=self::*[contains(@class, 'free')]").evaluate(
+        "each => getComputedStyle(each).backgroundImage"
+    )
+    assert "weights 15.0 GiB" in page.page.inner_text("[data-chart=fit] .memory")
+    assert "cache 8 GiB" in page.page.inner_text("[data-chart=fit] .legend")
+
+
+def test_speculate_opens_with_a_draft_and_hatches_what_does_not_fit(page):
+    page.open("view=speculate")
+    page.drawn("speculate")
+    assert (page.page.input_value("#draft"), page.page.input_value("#acceptance")) == ("llama3.2-1b", "0.7")
+    assert page.page.locator("[data-chart=speculate] svg [fill='url(#hatched)']").count() >= 10
+    assert "pays at every batch" not in page.page.inner_text("main")
+    assert "the largest batch that fits" in page.page.inner_text(".verdict")
+    page.write("model", "qwen3-32b")
+    assert page.page.input_value("#draft") == "qwen3-0.6b"
+    page.write("model", "mixtral-8x7b")
+    assert page.page.input_value("#method") == "ngram"
+
+
+def test_numbers_have_three_digits_and_a_token_of_cache_its_formula(page):
+    page.open("view=speed")
+    for text in page.page.locator(".figure .number").all_inner_texts():
+        assert len(re.sub(r"^0\.0*", "", text.split()[0]).replace(".", "")) <= 3 or "," in text
+    page.open()
+    page.page.click("[data-quantity='kv.bytes_per_token']")
+    page.page.wait_for_selector("#explained .formula")
+    assert "2 (key and value) x layers x kv_heads x head_dim x b" in page.page.inner_text("#explained")
+    assert "2 * 32 * 8 * 128 * 2" in page.page.inner_text("#explained .expression >> nth=0")
+    formats = page.page.locator("#weights option").all_text_contents()
+    assert {"q4_k_m", "awq", "gptq", "fp8"} <= set(formats)
+
+
+def test_speed_has_two_columns_and_points_with_their_batch(browser, address):
+    page = Page(browser, address, viewport={"width": 1440, "height": 900})
+    page.open("view=speed")
+    page.drawn("roofline", "intensity", "decode-batch", "decode-context")
+    boxes = {
+        name: page.page.locator(f"[data-chart='{name}']").bounding_box()
+        for name in ("roofline", "intensity", "decode-batch", "decode-context")
+    }
+    assert boxes["roofline"]["y"] == boxes["intensity"]["y"]
+    assert boxes["decode-batch"]["y"] == boxes["decode-context"]["y"]
+    texts = page.page.locator("[data-chart=roofline] svg .mark-text.role-mark text").all_text_contents()
+    assert {"1", "4", "16", "64"} <= set(texts)
+    page.context.close()
+    assert not page.console
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_keeps_the_answer_in_view_and_has_room_for_fingers(browser, address, scheme):
+    page = Page(browser, address, viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page.open()
+    assert not page.page.locator("#controls").is_visible()
+    page.page.click("#fold")
+    page.page.locator("#batch-slider").scroll_into_view_if_needed()
+    page.change(lambda: page.page.press("#batch-slider", "ArrowRight"))
+    line = page.page.locator("#line")
+    assert line.inner_text() == "Fits 53 · cache 12 GiB"
+    assert 0 <= line.bounding_box()["y"] < 160
+    page.page.evaluate("window.scrollTo(0, 900)")
+    assert 0 <= line.bounding_box()["y"] < 60
+    for view in (*VIEWS, "local", "plan"):
+        page.open(f"view={view}&requests=10")
+        page.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        if view != "size" or not page.page.locator("#controls").is_visible():
+            page.page.click("#fold")
+        small = page.page.evaluate(
+            "[...document.querySelectorAll('button, select, summary, nav a, input, .units label')].filter((each) => each.checkVisibility()"
+            " && each.type !== 'radio' && (each.getBoundingClientRect().height < 43.5 || each.getBoundingClientRect().width < 25)).map((each) => each.outerHTML.slice(0, 90))"
+        )
+        assert small == [], view
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.context.close()
+    assert not page.console
 
 
 @pytest.mark.parametrize("view", ["size", "speed", "speculate"])
@@ -349,7 +473,7 @@ def test_a_figure_tells_its_formula_and_source(page):
         "view=size&model=jamba-1.5-mini",
         "view=speed&model=mixtral-8x7b&gpus=4&tensor-parallel=2&pipeline-parallel=2&context=8k&batch=7",
         "view=speculate",
-        "view=speculate&draft=llama3.2-1b&batch=512&gamma=3&context=128&acceptance=0.3",
+        "view=speculate&method=&draft=llama3.2-1b&batch=512&gamma=3&context=128&acceptance=0.3",
         "view=serve&requests=10",
         *(f"view=learn&demo={demo}" for demo in ("kv-cache", "speculate", "paging", "drift")),
     ],
@@ -453,11 +577,15 @@ def test_a_pasted_config_is_computed_with(page):
     _without_refusals(page)
 
 
-def test_a_pasted_log_that_names_no_model_says_what_it_is_compared_with(page):
+def test_a_pasted_log_that_names_no_model_is_held_against_one_only_when_asked(page):
     page.open()
     page.page.click("#paste-group summary")
     page.page.fill("#paste", "Available KV cache memory: 58.11 GiB\nGPU KV cache size: 476,016 tokens\n")
     page.page.click("#read-paste")
+    page.page.wait_for_selector("#hold-against")
+    assert "the log names no model" in page.page.inner_text("#paste-error")
+    assert not page.page.locator("#reconciled table").count()
+    page.page.click("#hold-against")
     page.page.wait_for_selector("#reconciled table")
     assert "the log names no model" in page.page.inner_text("#reconciled .verdict.bad")
     _without_refusals(page)
@@ -513,6 +641,7 @@ def test_a_model_lies_on_named_devices(browser, address):
     page.page.locator(".place").nth(2).wait_for()
     assert page.page.locator(".place h3").all_inner_texts()[0].startswith("rtx-4090")
     assert page.page.locator(".block").count() >= 48
+    page.page.click("#fold")
     assert "-ngl 40 -ncmoe 10" in page.page.get_by_text("llama-server -m").inner_text()
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
     page.page.locator("#gpu-layers").fill("0")

@@ -5,6 +5,7 @@ import { fill, h, say } from "./dom.js";
 import { closeExplained } from "./explain.js";
 import { clearMistakes, controls, offer, showMistake } from "./fields.js";
 import { Paste } from "./paste.js";
+import { offerNames } from "./pick.js";
 import { readState, writeState } from "./state.js";
 import { big, useUnits } from "./units.js";
 import * as learn from "./views/learn.js";
@@ -21,6 +22,8 @@ const WAIT_MS = 120;
 const form = document.getElementById("controls");
 const main = document.getElementById("view");
 const nav = document.getElementById("views");
+const line = document.getElementById("line");
+const fold = document.getElementById("fold");
 
 class App {
   constructor() {
@@ -36,6 +39,7 @@ class App {
       radio.checked = radio.value === this.state.units;
       radio.addEventListener("change", () => { this.state.units = radio.value; this.changed(); });
     }
+    fold.addEventListener("click", () => this.fold(!form.classList.contains("folded")));
     document.getElementById("share").addEventListener("click", () => share());
     const embedded = new URLSearchParams(window.location.search).get("embed");
     if (embedded !== null) {
@@ -44,6 +48,7 @@ class App {
     }
     form.addEventListener("submit", (event) => event.preventDefault());
     window.addEventListener("popstate", () => window.location.reload());
+    this.fold(true);
     this.open(this.state.view);
   }
 
@@ -56,6 +61,7 @@ class App {
     const model = document.getElementById("model");
     if (model) model.disabled = Boolean(pastedConfig());
     this.view = new chosen.View(this);
+    line.textContent = "";
     fill(main, this.alert, name === "learn" ? null : this.paste.result, this.view.element);
     this.view.element.classList.add("empty");
     this.changed({ now: true });
@@ -69,6 +75,20 @@ class App {
       for (const other of ["draft", "method"]) if (other !== name) document.getElementById(other).value = this.state[other];
     }
     this.changed({ field: name });
+  }
+
+  // On a phone the controls open below the line that answers.
+  fold(folded) {
+    form.classList.toggle("folded", folded);
+    fold.setAttribute("aria-expanded", String(!folded));
+    fold.textContent = folded ? "Change" : "Done";
+  }
+
+  // What a suggestion sets, in the state and in its controls.
+  apply(values) {
+    Object.assign(this.state, values);
+    this.open(this.state.view);
+    main.focus({ preventScroll: true });
   }
 
   changed({ now = false, field = "" } = {}) {
@@ -91,6 +111,8 @@ class App {
       this.alert.hidden = true;
       view.element.classList.remove("empty", "stale");
       view.show(answers, this.state);
+      line.textContent = view.line ?? "";
+      line.classList.remove("stale");
       if (answers.mistake) this.complain(answers.mistake);
       closeExplained();
       say("The results are up to date.");
@@ -98,6 +120,7 @@ class App {
       if (stop.signal.aborted || mistake.name === "AbortError") return;
       if (!(mistake instanceof Mistake)) throw mistake;
       view.element.classList.add("stale");
+      line.classList.add("stale");
       this.complain(mistake);
     } finally {
       if (this.stop === stop) main.setAttribute("aria-busy", "false");
@@ -106,7 +129,7 @@ class App {
 
   // Beside its field where that is on the page, else above the results.
   complain(mistake) {
-    const beside = this.paste.refuse(mistake) || showMistake(form, mistake);
+    const beside = this.paste.refuse(mistake) || showMistake(form, mistake, (name, value) => this.apply({ [name]: value }));
     const nothing = this.view.element.classList.contains("empty");
     this.alert.hidden = beside && !nothing;
     if (beside && nothing) { fill(this.alert, h("p", {}, "Nothing can be shown yet: a field has a mistake, told beside it.")); return; }
@@ -130,12 +153,11 @@ async function share() {
 async function names() {
   const found = await catalogue();
   offer(found.choices);
-  const option = (name, ...about) => h("option", { value: name }, about.filter(Boolean).join(", "));
   const models = found.models.toSorted((one, other) => one.architecture.localeCompare(other.architecture) || one.parameters - other.parameters);
-  fill(document.getElementById("model-names"), models.map(({ name, architecture, parameters, aliases }) =>
-    option(name, architecture, big(parameters, " parameters"), aliases[0])));
-  fill(document.getElementById("gpu-names"), found.gpus.map(({ name, title, memory_bytes: memory, memory_bandwidth_bytes_per_s: bandwidth }) =>
-    option(name, title, big(memory, "B"), big(bandwidth, "B/s"))));
+  offerNames("models", models.map(({ name, architecture, parameters, aliases }) =>
+    ({ name, family: architecture, about: big(parameters, " parameters"), also: aliases.join(" ") })));
+  offerNames("gpus", found.gpus.map(({ name, title, aliases, memory_bytes: memory, memory_bandwidth_bytes_per_s: bandwidth }) =>
+    ({ name, about: `${title}, ${big(memory, "B")}, ${big(bandwidth, "B/s")}`, also: aliases.join(" ") })));
 }
 
 window.kvcalc = new App();

@@ -70,6 +70,9 @@ export async function reconcile(log, fields) {
   return read(await reach(`/api/reconcile?${query(fields)}`, options));
 }
 
-export async function catalogue() {
-  return read(await reach("/api/catalogue", {}));
+let known;
+
+export function catalogue() {
+  known ??= reach("/api/catalogue", {}).then(read);
+  return known;
 }

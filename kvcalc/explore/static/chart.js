@@ -3,6 +3,12 @@
 import { h } from "./dom.js";
 import { memoryUnit } from "./units.js";
 
+// Dark turns a chart's colours over: there a grid that stands back is one that is light before.
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+// The fill that the server gives to cells without a value.
+const WITHOUT = "#e6e6e7";
+const SVG = "http://www.w3.org/2000/svg";
+
 let runtime;
 
 function load() {
@@ -32,7 +38,7 @@ function fitted(given, width) {
   delete spec.title;
   const narrow = width < 560;
   spec.config = { ...spec.config, background: "transparent",
-    axis: { ...spec.config?.axis, gridColor: "#d0d0d0" },
+    axis: { ...spec.config?.axis, gridColor: dark.matches ? "#cfcfcf" : "#ececec" },
     legend: { ...spec.config?.legend, orient: "bottom", columns: narrow ? 1 : 4, labelLimit: Math.min(320, width - 60),
       layout: { bottom: { anchor: "start", direction: narrow ? "vertical" : "horizontal" } } } };
   for (const part of spec.vconcat ?? [spec]) {
@@ -43,6 +49,21 @@ function fitted(given, width) {
   if (!spec.vconcat) spec.width = Math.max(240, width);
   inUnits(spec);
   return spec;
+}
+
+// Cells that hold nothing are hatched.
+function hatch(drawn) {
+  const cells = drawn?.querySelectorAll(`[fill="${WITHOUT}"]`) ?? [];
+  if (!cells.length) return;
+  const make = (tag, attributes, ...inside) => {
+    const element = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...inside);
+    return element;
+  };
+  drawn.prepend(make("defs", {}, make("pattern", { id: "hatched", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+    make("rect", { width: 7, height: 7, fill: "#fafafa" }), make("line", { x1: 0, y1: 0, x2: 0, y2: 7, stroke: "#c4c4c4", "stroke-width": 2 }))));
+  for (const cell of cells) cell.setAttribute("fill", "url(#hatched)");
 }
 
 function tips(place) {
@@ -90,6 +111,7 @@ export class Chart {
     view.description?.(title);
     this.caption.replaceChildren(h("strong", {}, title), ...subtitle.map((line) => h("span", {}, line)));
     const drawn = fresh.querySelector("svg");
+    hatch(drawn);
     drawn?.setAttribute("role", "img");
     drawn?.setAttribute("aria-label", [title, ...subtitle].join(". "));
     this.place.replaceChildren(fresh);

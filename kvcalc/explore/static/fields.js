@@ -1,6 +1,7 @@
 // The controls: one for each option of the command line that the page offers, by the option's own name.
 
 import { h } from "./dom.js";
+import { pick } from "./pick.js";
 
 function steps(least, most) {
   const found = [];
@@ -16,9 +17,9 @@ function steps(least, most) {
 export const MEASURED = ["acceptance-by-position", "accepted-length", "draft-rate"];
 
 export const FIELDS = {
-  model: { label: "Model", kind: "pick", list: "model-names", hint: "catalogue name or Hugging Face id" },
-  draft: { label: "Draft model", kind: "pick", list: "model-names", hint: "leave empty for the other methods" },
-  gpu: { label: "Accelerator", kind: "pick", list: "gpu-names", hint: "catalogue name or alias" },
+  model: { label: "Model", kind: "pick", list: "models", hint: "catalogue name or Hugging Face id" },
+  draft: { label: "Draft model", kind: "pick", list: "models", hint: "leave empty for the other methods" },
+  gpu: { label: "Accelerator", kind: "pick", list: "gpus", hint: "catalogue name or alias" },
   gpus: { label: "GPUs", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] },
   batch: { label: "Batch, sequences", kind: "slider", values: steps(1, 1024) },
   context: { label: "Context, tokens", kind: "slider", values: steps(128, 1048576) },
@@ -30,8 +31,8 @@ export const FIELDS = {
   "expert-parallel": { label: "Expert", kind: "number", group: "Parallelism" },
   "data-parallel": { label: "Data", kind: "number", group: "Parallelism" },
   engine: { label: "Engine", kind: "select", values: [""], empty: "the usual one" },
-  utilization: { label: "Share of memory it may use", kind: "text", group: "Engine" },
-  "max-model-len": { label: "Longest sequence", kind: "text", group: "Engine" },
+  utilization: { label: "Share of memory it may use", kind: "text", group: "Limits of the engine" },
+  "max-model-len": { label: "Longest sequence", kind: "text", group: "Limits of the engine" },
   estimate: { label: "Estimate too, with the calibration that applies", kind: "check" },
   method: { label: "Method", kind: "select", values: [""], empty: "draft-model" },
   gamma: { label: "Drafted tokens (γ)", kind: "slider", values: ["", 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16], empty: "the best" },
@@ -39,7 +40,7 @@ export const FIELDS = {
   "acceptance-by-position": { label: "By position, of all drafts", kind: "text", hint: "0.543,0.357,0.264 as vLLM prints it", group: "Acceptance as measured" },
   "accepted-length": { label: "Tokens of a pass, bonus token included", kind: "text", hint: "2.16", group: "Acceptance as measured" },
   "draft-rate": { label: "Accepted over drafted tokens", kind: "text", hint: "0.388", group: "Acceptance as measured" },
-  device: { label: "Device", kind: "pick", list: "gpu-names", hint: "in llama.cpp's order: a card, or its memory as 24GiB; several with commas" },
+  device: { label: "Device", kind: "pick", list: "gpus", several: true, hint: "in llama.cpp's order: a card, or its memory as 24GiB; several with commas" },
   "host-memory": { label: "Memory of the host", kind: "text", hint: "64GiB" },
   host: { label: "Its modules", kind: "text", hint: "ddr5-5600x2: kind, speed, channels; or a processor" },
   used: { label: "Taken by other programs", kind: "text", hint: "3GiB of the first device" },
@@ -50,7 +51,7 @@ export const FIELDS = {
   "cache-type-k": { label: "Keys of the cache", kind: "select", values: ["", "f16", "q8_0", "q5_1", "q4_0"], group: "Cache", empty: "f16" },
   "cache-type-v": { label: "Values of the cache", kind: "select", values: ["", "f16", "q8_0", "q5_1", "q4_0"], group: "Cache", empty: "f16" },
   parallel: { label: "Sequences (-np)", kind: "slider", values: ["", 1, 2, 4, 8], empty: "1" },
-  cards: { label: "Accelerators to choose from", kind: "text", hint: "h100-sxm,h200" },
+  cards: { label: "Accelerators to choose from", kind: "pick", list: "gpus", several: true, hint: "h100-sxm,h200" },
   price: { label: "Dollars per GPU-hour", kind: "text", hint: "h100-sxm=2.5,h200=3.2; without prices GPUs are counted" },
   rate: { label: "Requests a second", kind: "slider", values: [0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128] },
   requests: { label: "Requests", kind: "slider", values: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
@@ -70,8 +71,8 @@ export const FIELDS = {
 export const DEFAULTS = {
   view: "size", units: "GiB", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
   "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
-  "data-parallel": "", engine: "", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "ngram",
-  gamma: "", acceptance: "0.8", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
+  "data-parallel": "", engine: "", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "",
+  gamma: "", acceptance: "0.7", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
   device: "rtx-4090", "host-memory": "64GiB", host: "ddr5-5600x2", used: "", recipe: "q4_k_m", "gpu-layers": "", "n-cpu-moe": "",
   "tensor-split": "", "cache-type-k": "", "cache-type-v": "", parallel: "", cards: "h100-sxm,h200", price: "",
   slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
@@ -100,10 +101,7 @@ function nearest(values, text) {
 }
 
 const BUILD = {
-  pick(name, field, value, changed) {
-    return [h("input", { id: name, name, list: field.list, value, spellcheck: "false", autocapitalize: "off",
-      autocomplete: "off", onfocus: (event) => event.target.select(), onchange: (event) => changed(name, event.target.value) })];
-  },
+  pick,
   text(name, field, value, changed) {
     return [h("input", { id: name, name, value, spellcheck: "false", onchange: (event) => changed(name, event.target.value) })];
   },
@@ -172,7 +170,8 @@ export function controls(names, state, changed) {
   return found;
 }
 
-export function showMistake(form, mistake) {
+// Beside its field, each name that may have been meant as a button; `take` sets a field.
+export function showMistake(form, mistake, take) {
   clearMistakes(form);
   const field = form.querySelector(`[data-field="${CSS.escape(mistake.field || "-")}"]`);
   if (!field) return false;
@@ -181,11 +180,13 @@ export function showMistake(form, mistake) {
   const box = field.closest("details");
   if (box) box.open = true;
   const hint = mistake.hint ? `: ${mistake.hint}` : "";
-  field.querySelector(".error").textContent = `${mistake.message}${hint}`;
+  const meant = /did you mean (.+?)\?/.exec(mistake.hint ?? "")?.[1].split(" or ") ?? [];
+  field.querySelector(".error").replaceChildren(`${mistake.message}${hint}`, ...meant.map((name) =>
+    h("button", { type: "button", class: "apply", onclick: () => take(field.dataset.field, name) }, `Use ${name}`)));
   return true;
 }
 
 export function clearMistakes(form) {
   for (const input of form.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
-  for (const error of form.querySelectorAll(".error")) error.textContent = "";
+  for (const error of form.querySelectorAll(".error")) error.replaceChildren();
 }

@@ -47,13 +47,24 @@ export class Paste {
     try {
       this.show(await reconcile(text, {}));
     } catch (mistake) {
-      try {
-        this.show(await reconcile(text, { model: this.app.state.model }));
-      } catch {
-        fill(this.result);
-        this.fail(`${mistake.message}${mistake.hint ? `: ${mistake.hint}` : ""}`);
-      }
+      this.unread(mistake, text);
     }
+  }
+
+  // A log that names no model is held against the form's only where that is asked for.
+  unread(mistake, text) {
+    fill(this.result);
+    this.fail(`${mistake.message}${mistake.hint ? `: ${mistake.hint}` : ""}`);
+    const { model } = this.app.state;
+    if (!mistake.message.includes("names no model") || !model || pastedConfig()) return;
+    this.error.append(h("button", { type: "button", class: "apply", id: "hold-against", onclick: async () => {
+      try {
+        this.show(await reconcile(text, { model }));
+        this.error.textContent = "";
+      } catch (other) {
+        this.fail(`${other.message}${other.hint ? `: ${other.hint}` : ""}`);
+      }
+    } }, `It is of ${model}: hold it against that`));
   }
 
   use(text) {

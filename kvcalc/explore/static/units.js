@@ -23,11 +23,13 @@ function absent(value) {
   return value === null ? "–" : "?";
 }
 
+// Three significant digits, and whole numbers in full.
 function digits(value) {
-  if (value === 0) return "0";
+  if (Number.isInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
   if (size < 0.001) return value.toExponential(2);
-  return value.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? Math.ceil(Math.log10(size) + 0.01) : 4 });
+  if (size >= 999.5) return Math.round(value).toLocaleString("en");
+  return value.toLocaleString("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
 }
 
 export function bytes(value) {
@@ -35,7 +37,7 @@ export function bytes(value) {
   const step = iec ? 1024 : 1000;
   let place = 0;
   let shown = value;
-  while (Math.abs(shown) >= step && place < 5) { shown /= step; place += 1; }
+  while (Math.abs(shown) >= step * 0.9995 && place < 5) { shown /= step; place += 1; }
   return `${digits(shown)} ${(iec ? IEC : SI)[place]}`;
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcalc.core.layers import State
+from kvcalc.core.layers import Full, State
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.traced import named, term_of, whole
 from kvcalc.core.units import ceil_div
@@ -79,7 +79,44 @@ def _beside(mixer: Mixer, formats: Formats, tokens: int) -> int:
     return mixer_cache_bytes(mixer, tokens, formats).growing - held
 
 
+def _is_plain(model: ModelProfile) -> bool:
+    """Say whether all layers keep the same keys and values, both of one width, of every token."""
+    mixers = {mixer for block in model.block_counts for mixer in block.mixers}
+    return len(mixers) == 1 and all(
+        isinstance(each, Full)
+        and each.value_head_dim in (None, each.head_dim)
+        and not each.value_from_key
+        and each.indexer is None
+        for each in mixers
+    )
+
+
+def _plain_token_step(model: ModelProfile, formats: Formats, value: int) -> ExplainedStep:
+    """Return the formula that everybody quotes, where it holds."""
+    mixer = next(mixer for block in named_model(model).block_counts for mixer in block.mixers)
+    both = term_of(entry_bytes(mixer, named_formats(formats)))
+    words, key = (_first_half(text) for text in (both.formula, both.expression))
+    layers = sum(count * len(block.mixers) for block, count in model.block_counts.items())
+    return ExplainedStep(
+        quantity="kv.bytes_per_token",
+        formula=f"2 (key and value) x layers x {words}",
+        expression=f"2 * {layers} * {key}",
+        value=value,
+        unit="B",
+        sources=(*profile_source(model, "layers"), ASKED),
+    )
+
+
+def _first_half(text: str) -> str:
+    """Return the terms of the keys in a sum of those of keys and values."""
+    terms = text.split(" + ")
+    half = " + ".join(terms[: len(terms) // 2])
+    return f"({half})" if " + " in half else half
+
+
 def _token_step(model: ModelProfile, formats: Formats, context: int, value: int) -> ExplainedStep:
+    if _is_plain(model):
+        return _plain_token_step(model, formats, value)
     terms: list[str] = []
     for block, count in model.block_counts.items():
         for mixer in block.mixers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf, log
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.units import flop_rate_text, number_text, rate_text
 from kvcalc.render.layout import Drawing, Text
@@ -76,7 +77,7 @@ _MARGIN = 4.0
 
 def spec(report: RooflineReport) -> Spec:
     """Return ceilings as lines that bend at their ridge points, and each pass as a point."""
-    from kvcalc.render.charts import Axis, chart, line_layer, point_layer
+    from kvcalc.render.charts import Axis, chart, label_layer, line_layer, point_layer
 
     x = Axis(field="intensity_flop_per_byte", title="arithmetic intensity, FLOP/B", scale="log", format="~g")
     y = Axis(field="attainable_flop_per_s", title="attainable FLOP/s", scale="log")
@@ -106,8 +107,28 @@ def spec(report: RooflineReport) -> Spec:
             for point in report.points
         ]
         layers.append(point_layer(rows, x=x, y=y, series="pass", title="pass", colour="black"))
-    subtitle = [f"memory {rate_text(bandwidth)}", f"source: kvcalc, profile {report.gpu}"]
+        layers.append(label_layer(_apart(rows, x.field, log(right / left)), x=x, y=y, text="batch"))
+    subtitle = [
+        f"memory {rate_text(bandwidth)}{'; numbers: the batch' if report.points else ''}",
+        f"source: kvcalc, profile {report.gpu}",
+    ]
     return chart(layers, title=f"Roofline: {gpus_text(report)}", subtitle=subtitle)
+
+
+# Labels nearer to each other than this share of the axis would overlap.
+_LABEL_SHARE = 0.03
+
+
+def _apart(rows: list[dict[str, Any]], along: str, whole: float) -> list[dict[str, Any]]:
+    """Return the rows whose labels have room, of each pass from its smallest batch on."""
+    last: dict[str, float] = {}
+    found: list[dict[str, Any]] = []
+    for row in sorted(rows, key=lambda row: (row["batch"], row[along])):
+        place = log(row[along])
+        if abs(place - last.get(row["pass"], -inf)) >= _LABEL_SHARE * whole:
+            last[row["pass"]] = place
+            found.append(row)
+    return found
 
 
 def intensity_spec(report: RooflineReport) -> Spec:

@@ -90,6 +90,19 @@ def test_every_expression_gives_its_value(name):
     check_pass("prefill", deployment, batch=7, context=context)
 
 
+@pytest.mark.parametrize(
+    ("name", "kv", "expression"),
+    [("llama3.1-8b", "bf16", "2 * 32 * 8 * 128 * 2"), ("llama3.1-8b", "q8_0", "2 * 32 * 8 * 128 * 34 / 32"),
+     ("llama-3.3-nemotron-super-49b", "bf16", "2 * 49 * 8 * 128 * 2")],
+)  # fmt: skip
+def test_a_token_of_equal_layers_is_the_formula_that_is_quoted(name, kv, expression):
+    deployment = kvcalc.deployment(name, kv_dtype=kv)
+    step = next(each for each in kvcalc.explain("size", deployment) if each.quantity == "kv.bytes_per_token")
+    assert step.formula.startswith("2 (key and value) x layers x kv_heads x head_dim x ")
+    assert step.expression == expression
+    assert evaluated(step) == step.value == kvcalc.size(deployment).kv.bytes_per_token
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("context", [1, 2, 127, 128, 129, 8192, 8193, 40000])
 @pytest.mark.parametrize("name", KINDS)

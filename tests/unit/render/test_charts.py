@@ -17,12 +17,14 @@ def _values(spec):
 def test_the_roofline_bends_at_the_ridge_and_holds_every_pass():
     deployment = kvcalc.deployment("llama3.1-8b", gpu="h100-sxm")
     report = kvcalc.roofline("h100-sxm", [deployment], batches=[1, 64], contexts=[8192])
-    ceilings, passes = chart_spec(report)["layer"]
+    ceilings, passes, labels = chart_spec(report)["layer"]
     bends = {row["format"]: row for row in ceilings["data"]["values"][1::3]}
     assert bends["bf16, fp16"]["intensity_flop_per_byte"] == report.ridge_flop_per_byte["bf16"]
     assert bends["bf16, fp16"]["attainable_flop_per_s"] == pytest.approx(989.4e12)
     shown = [(row["intensity_flop_per_byte"], row["attainable_flop_per_s"]) for row in passes["data"]["values"]]
     assert shown == [(point.intensity_flop_per_byte, point.attainable_flop_per_s) for point in report.points]
+    decoded = [row["batch"] for row in labels["data"]["values"] if row["pass"].endswith("decode")]
+    assert decoded == [1, 64]
 
 
 @pytest.mark.parametrize(

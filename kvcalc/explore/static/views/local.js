@@ -1,6 +1,7 @@
 // Local: a GGUF on one's own machine; what lies on which device, how fast it can be, and the line that starts it.
 
 import { ask } from "../ask.js";
+import { memoryBar } from "../bar.js";
 import { commands, starts } from "../command.js";
 import { fill, h, notes, section } from "../dom.js";
 import { counted, figure } from "../explain.js";
@@ -17,14 +18,7 @@ const PARTS = [["weight_bytes", "weights"], ["context_bytes", "context"], ["comp
 function place(found) {
   const memory = found.memory_bytes;
   const taken = PARTS.reduce((sum, [name]) => sum + (found[name] ?? 0), 0);
-  const whole = Math.max(memory ?? 0, taken, 1);
-  const part = (kind, size) => {
-    const piece = h("span", { class: `part ${kind}`, title: `${kind}: ${bytes(size)}` }, size / whole > 0.09 ? `${kind} ${bytes(size)}` : "");
-    piece.style.flexGrow = String(size / whole);
-    return piece;
-  };
-  const parts = PARTS.filter(([name]) => found[name] > 0).map(([name, kind]) => part(kind, found[name]));
-  if (memory > taken) parts.push(part("free", memory - taken));
+  const parts = [...PARTS.map(([name, kind]) => [kind, found[name] ?? 0]), ["free", Math.max(0, (memory ?? 0) - taken)]];
   const told = `${bytes(taken)}${memory ? ` of ${bytes(memory)}` : ""}`;
   const layers = [...Array.from({ length: found.layers }, () => h("i", { class: "block" })),
     ...Array.from({ length: found.expert_layers }, () => h("i", { class: "block experts" }))];
@@ -32,7 +26,7 @@ function place(found) {
   const words = [layered(found.layers), found.expert_layers ? `experts of ${layered(found.expert_layers)}` : ""].filter(Boolean).join(", ");
   return h("div", { class: `place ${found.fits ? "" : "over"}` },
     h("h3", {}, found.name, h("span", { class: "quiet" }, ` ${told}${found.fits ? "" : ": too much"}`)),
-    h("div", { class: "memory", role: "img", "aria-label": `${found.name}: ${PARTS.map(([name, kind]) => `${kind} ${bytes(found[name] ?? 0)}`).join(", ")}` }, parts),
+    memoryBar(found.name, parts, memory),
     h("div", { class: "blocks", role: "img", "aria-label": words }, layers, h("span", { class: "quiet" }, words)));
 }
 
@@ -53,6 +47,8 @@ export class View {
     this.verdict.className = `verdict ${report.fits ? "good" : "bad"}`;
     this.verdict.textContent = report.answer;
     const { speed } = report;
+    const fast = speed?.estimated_tokens_per_s ?? report.tokens_per_s;
+    this.line = `${report.fits ? "Fits" : "Does not fit"}${fast ? ` · ${number(fast)} tokens/s ${speed?.estimated_tokens_per_s ? "likely" : "at most"}` : ""}`;
     fill(this.figures,
       report.tokens_per_s ? figure("Tokens/s at most", number(report.tokens_per_s), report.tokens_per_s,
         counted("tokens_per_s", "One sequence, decoded at the peak rates of each place in turn: its bytes over its bandwidth. No run beats it.")) : null,

@@ -54,6 +54,7 @@ export class View {
       report.options.map((option) => [`${count(option.gpus)} × ${option.gpu}`, count(option.replicas), layout(option), dollars(option.usd_per_hour), dollars(option.usd_per_million_output_tokens),
         seconds(option.ttft_p95_s), seconds(option.tpot_p95_s), number(option.capacity_requests_per_s), percent(option.margin), option.binds])) : h("p", { class: "quiet" }, "Nothing meets the limits."));
     const [best] = report.options;
+    this.line = best ? `${count(best.gpus)} × ${best.gpu} · ${number(best.capacity_requests_per_s)} requests/s` : "Nothing meets the limits";
     fill(this.foot, best ? starts("Start it", best.command) : null, notes(report), commands([report.command]));
   }
 }

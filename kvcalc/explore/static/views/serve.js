@@ -63,6 +63,7 @@ export class View {
       figure("Running at once, mean", number(summary.mean_running_requests), summary.mean_running_requests, counted("mean_running_requests", "Sequences of a replica that are being computed, mean over the makespan."), `at most ${count(summary.most_running_requests)}`),
       figure("Cache in use, most", percent(summary.cache_peak_share), summary.cache_peak_share, counted("cache_peak_share", "The most blocks that had an owner at once, over the blocks that can be used.")),
       figure("Busy", percent(summary.busy_share), summary.busy_share, counted("busy_share", "The share of the makespan in which steps ran, mean over replicas.")));
+    this.line = `TTFT ${seconds(summary.ttft_s.p95)} · TPOT ${seconds(summary.tpot_s.p95)} (p95)`;
     this.chart.draw(report.charts.main);
     fill(this.table, table("Of all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
       [words, ...["p50", "p90", "p95", "p99", "mean"].map((part) => seconds(summary[name][part]))])));

@@ -1,6 +1,7 @@
 // Size: weights and cache against memory, for each engine; where it stops fitting.
 
 import { ask } from "../ask.js";
+import { memoryBar } from "../bar.js";
 import { Chart } from "../chart.js";
 import { commands } from "../command.js";
 import { figure } from "../explain.js";
@@ -22,16 +23,32 @@ function refused(mistake, signal) {
   return { mistake };
 }
 
+// The layout that would hold it, in the fields of the page and in words.
+function layout(found) {
+  const sizes = { "tensor-parallel": found.tensor, "pipeline-parallel": found.pipeline, "expert-parallel": found.expert, "data-parallel": found.data };
+  const set = Object.fromEntries(Object.entries(sizes).map(([name, size]) => [name, size > 1 ? String(size) : ""]));
+  const words = Object.entries(sizes).filter(([, size]) => size > 1).map(([name, size]) => `${name.replace("-parallel", "")} ${size}`);
+  return { fields: { gpus: String(found.gpus), ...set }, words: `${count(found.gpus)}${words.length ? ` with ${words.join(", ")}` : ""}` };
+}
+
+// What a GPU's memory is made of, as the engine counts it; what is left to it beside the budget is said apart.
+function budgetParts({ budget, reserved_kv_bytes: cache }) {
+  const left = budget.kv_bytes_available - cache;
+  return [["weights", budget.weight_bytes], ["draft", budget.draft_weight_bytes ?? 0], ["activations", budget.activation_bytes], ["overhead", budget.overhead_bytes],
+    ["cache", cache], ["free", Math.max(0, left)], ["unused", left < 0 ? Math.max(0, budget.outside_bytes + left) : budget.outside_bytes]];
+}
+
 export class View {
   constructor(app) {
+    this.app = app;
     this.figures = h("div", { class: "figures" });
     this.verdict = h("p", { class: "verdict" });
-    this.budget = new Chart("fit");
+    this.budget = h("div", { class: "place", "data-chart": "fit" });
     this.memory = new Chart("memory");
     this.engines = h("div", {});
     this.foot = h("div", {});
     this.comparison = new Comparison(app);
-    this.element = h("div", {}, this.verdict, this.figures, section("Memory of a GPU", this.budget.element, this.memory.element),
+    this.element = h("div", {}, this.verdict, this.figures, section("Memory of a GPU", this.budget, this.memory.element),
       section("By engine", this.engines), this.comparison.element, this.foot);
   }
 
@@ -63,11 +80,16 @@ export class View {
       figure("Cache on the fullest GPU", bytes(each.kv_bytes), each.kv_bytes, explained("per_gpu.kv_bytes")),
       figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
     this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
-    this.verdict.textContent = chosen ? (chosen.fits
+    const better = chosen && !chosen.fits ? [chosen.practical, chosen.smallest].filter(Boolean).map(layout) : [];
+    fill(this.verdict, chosen ? (chosen.fits
       ? `Fits: ${size.model} with ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.${chosen.assumed ? ` ${chosen.assumed[0].toUpperCase()}${chosen.assumed.slice(1)}.` : ""}`
-      : `${size.model} does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${chosen.min_gpus ? ` It would on ${chosen.min_gpus}.` : ""}`)
-      : state.gpu ? `Whether ${size.model} fits on ${state.gpu}${state.engine ? ` with ${state.engine}` : ""} is not known.` : `Choose an accelerator to see whether ${size.model} fits.`;
-    this.budget.draw(chosen?.charts.main);
+      : `${size.model} does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${better.length ? "" : ` ${chosen.min_gpus_reason ?? ""}`}`)
+      : state.gpu ? `Whether ${size.model} fits on ${state.gpu}${state.engine ? ` with ${state.engine}` : ""} is not known.` : `Choose an accelerator to see whether ${size.model} fits.`,
+    better.filter(({ words }, place) => better.findIndex((each) => each.words === words) === place).map(({ words, fields: set }) =>
+      h("button", { type: "button", class: "apply", onclick: () => this.app.apply(set) }, `It would on ${words}: use that`)));
+    this.line = !chosen ? `Cache ${bytes(kv.total_bytes)} · weights ${bytes(weights.total_bytes)}`
+      : chosen.fits ? `Fits ${count(chosen.max_batch)} · cache ${bytes(kv.total_bytes)}` : `Does not fit${better.length ? `: takes ${better[0].words}` : ""}`;
+    this.drawBudget(chosen);
     this.memory.draw(grid?.charts.memory);
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused
       ? [engine, h("td", { colspan: 6, class: "quiet" }, refused)]
@@ -76,5 +98,14 @@ export class View {
       "most sequences", "longest sequence", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
     fill(this.foot, notes(size, chosen), commands([size.command, chosen?.command, grid?.command]));
     return this.comparison.update(state);
+  }
+
+  drawBudget(chosen) {
+    this.budget.hidden = !chosen?.budget;
+    if (!chosen?.budget) return;
+    const { budget } = chosen;
+    this.budget.classList.toggle("over", !chosen.fits);
+    fill(this.budget, h("h3", {}, `${chosen.gpu}, ${bytes(budget.memory_bytes)}`, h("span", { class: "quiet" }, ` ${chosen.engine} may use ${percent(budget.utilization)} of it`)),
+      memoryBar(chosen.gpu, budgetParts(chosen), budget.memory_bytes));
   }
 }

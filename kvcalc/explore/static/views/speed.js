@@ -59,9 +59,10 @@ export class View {
     const ridge = roofline.ridge_flop_per_byte[now.formats.activations];
     const where = ridge ? ` The ridge point of ${now.formats.activations} is at ${number(ridge)} FLOP/B.` : "";
     const [plateau] = roofline.plateaus;
-    const bend = !plateau ? "" : plateau.compute_bound_batch ? ` Compute is the limit from batch ${count(plateau.compute_bound_batch)} on.` : " No batch makes compute the limit at this context.";
+    const bend = !plateau ? "" : plateau.compute_bound_batch ? ` Compute is the limit from batch ${count(plateau.compute_bound_batch)} on.` : " Decode stays memory-bound at every batch at this context.";
     this.verdict.className = `verdict ${row.fits ? "" : "bad"}`;
     this.verdict.textContent = `${now.model} on ${now.gpus} × ${now.gpu}: decoding is limited by ${row.limiter}; prefill by ${first.limiter}.${where}${bend}${row.fits ? "" : " This batch does not fit in memory."}`;
+    this.line = `${row.fits ? "" : "Does not fit · "}${number(row.tokens_per_s)} tokens/s · ${row.limiter}`;
     this.charts.roofline.draw(roofline.charts.main);
     this.charts.intensity.draw(roofline.charts.intensity);
     this.charts.batch.draw(overBatch.charts.main);
