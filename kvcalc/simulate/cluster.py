@@ -1,7 +1,9 @@
 """Several replicas: who gets a request, and prefill and decode on replicas of their own.
 
 Replicas know nothing of each other. A cluster keeps them in step: a request is dealt out when every replica has run all
-steps that begin before it arrives, so that the load that decides is the load at that moment.
+steps that begin before it arrives, so that the load that decides is the load at that moment. Steps of which nobody
+sees anything are put off: a heap holds the tick at which each replica does something that others may see, and a replica
+costs nothing while its sequences only go on.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import check_waiting
+from kvcalc.simulate.timer import NEVER, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,22 +36,20 @@ ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 # Requests that a replica with a longer cached prefix may have more than the least loaded one and still be chosen:
 # without such a bound a system prompt that all share would send everything to one replica.
 _MAX_UNEQUAL = 8
-# Less than any step takes.
-_MIN_STEP_S = 1e-15
 
 
 class Server(Protocol):
     """A destination of requests: a cluster, or prefill and decode apart."""
 
     @property
-    def next_s(self) -> float:
-        """The time at which the next step begins; infinite where there is nothing to do."""
+    def next_tick(self) -> int:
+        """The tick at which the next thing happens that others may see; `NEVER` where there is nothing to do."""
 
     def submit(self, request: Request) -> None:
         """Take a request, after all steps that begin before it arrives."""
 
     def step(self) -> None:
-        """Run the step that begins next."""
+        """Let the next thing happen that others may see."""
 
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""
@@ -70,11 +71,19 @@ class Cluster:
         self.replicas = tuple(replicas)
         self._routing = routing
         self._dealt = 0
+        self._loads = [0] * len(self.replicas)
+        # when each replica does something that others may see, and a heap of them; outdated entries of it count for
+        # nothing
+        self._ticks = [NEVER] * len(self.replicas)
+        self._events: list[tuple[int, int]] = []
 
     @property
-    def next_s(self) -> float:
-        """The time at which the next step begins; infinite where there is nothing to do."""
-        return min((replica.next_s for replica in self.replicas), default=math.inf)
+    def next_tick(self) -> int:
+        """The tick at which a step begins that others may see something of; `NEVER` where there is nothing to do."""
+        events = self._events
+        while events and events[0][0] != self._ticks[events[0][1]]:
+            heapq.heappop(events)
+        return events[0][0] if events else NEVER
 
     def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
         """Deal a request, after all steps that begin before it arrives.
@@ -82,38 +91,62 @@ class Cluster:
         Raises:
             InputError: more wait than may.
         """
-        self.advance(request.arrival_s)
-        chosen = self._chosen(request)
-        if computed_tokens:
-            chosen.submit_computed(request, computed_tokens=computed_tokens)
-        else:
-            chosen.submit(request)
+        self.advance(ticks(request.arrival_s))
+        number = self._chosen(request)
+        chosen = self.replicas[number]
+        chosen.submit(request, computed_tokens=computed_tokens)
+        self._note(number)
         self._dealt += 1
-        check_waiting(chosen.outstanding - len(chosen.running), chosen.limits)
+        check_waiting(self._loads[number] - len(chosen.running), chosen.limits)
 
-    def _chosen(self, request: Request) -> Replica:
-        if self._routing == "round-robin":
-            return self.replicas[self._dealt % len(self.replicas)]
-        least = min(replica.outstanding for replica in self.replicas)
-        if self._routing == "least-loaded":
-            return next(replica for replica in self.replicas if replica.outstanding == least)
-        allowed = [replica for replica in self.replicas if replica.outstanding <= least + _MAX_UNEQUAL]
-        return max(allowed, key=lambda replica: (replica.prefix_hit(request), -replica.outstanding))
-
-    def advance(self, until_s: float) -> None:
-        """Run all steps that begin before a time."""
-        for replica in self.replicas:
-            replica.advance(until_s)
+    def advance(self, end: int) -> None:
+        """Run the steps that begin before a tick, in the order of time; what nobody sees may be put off."""
+        while (tick := self.next_tick) < end:
+            number = heapq.heappop(self._events)[1]
+            # as long as no other replica has its turn
+            until = min(end, self._events[0][0]) if self._events else end
+            self.replicas[number].advance(max(until, tick + 1))
+            self._note(number)
 
     def step(self) -> None:
-        """Run the step that begins next."""
-        replica = min(self.replicas, key=lambda replica: replica.next_s)
-        replica.advance(max(replica.next_s + _MIN_STEP_S, math.nextafter(replica.next_s, math.inf)))
+        """Run the step that begins next and that others may see something of."""
+        self.advance(self.next_tick + 1)
 
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""
+        self.advance(NEVER)
         for replica in self.replicas:
             replica.drain()
+
+    def _note(self, number: int) -> None:
+        """Note the load of a replica, and when others may see something of it."""
+        replica = self.replicas[number]
+        self._loads[number] = replica.outstanding
+        tick = self._ticks[number] = replica.next_tick
+        if tick < NEVER:
+            heapq.heappush(self._events, (tick, number))
+
+    def _chosen(self, request: Request) -> int:
+        """Return the number of the replica that a request is dealt to."""
+        if self._routing == "round-robin":
+            return self._dealt % len(self.replicas)
+        least = min(self._loads)
+        if self._routing == "least-loaded":
+            return self._loads.index(least)
+        return self._with_prefix(request, least + _MAX_UNEQUAL)
+
+    def _with_prefix(self, request: Request, most: int) -> int:
+        """Return the number of the replica with the most of a prompt in its cache, among those not busier than a load.
+
+        Of equals the least loaded, and of those the first.
+        """
+        end = ticks(request.arrival_s)
+        for number, replica in enumerate(self.replicas):
+            if self._loads[number] <= most:
+                replica.catch_up(end)
+                self._note(number)
+        allowed = [number for number, load in enumerate(self._loads) if load <= most]
+        return max(allowed, key=lambda number: (self.replicas[number].prefix_hit(request), -self._loads[number]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +196,7 @@ class Disaggregated:
         self._transfer, self._observer = transfer, observer
         self._first: dict[str, Served] = {}
         self._whole: dict[str, Request] = {}
-        self._arriving: list[tuple[float, int, Request]] = []
+        self._arriving: list[tuple[int, int, Request]] = []
         self._sent = 0
         self._link_free_s = [0.0] * prefills
         relays = [_Relay(observer, partial(self._prefilled, number)) for number in range(prefills)]
@@ -172,24 +205,30 @@ class Disaggregated:
         self.decode = Cluster([make(prefills + number, relay) for number in range(decodes)], routing=routing)
 
     @property
-    def next_s(self) -> float:
-        """The time at which the next step begins or the next cache arrives."""
-        arrives_s = self._arriving[0][0] if self._arriving else math.inf
-        return min(self.prefill.next_s, self.decode.next_s, arrives_s)
+    def next_tick(self) -> int:
+        """The tick at which the next cache arrives, or a step begins that others may see something of."""
+        return min(self.prefill.next_tick, self.decode.next_tick, self._next_cache)
+
+    @property
+    def _next_cache(self) -> int:
+        return self._arriving[0][0] if self._arriving else NEVER
 
     def submit(self, request: Request) -> None:
         """Send a request to prefill, after all steps that begin before it arrives."""
         if request.name in self._whole or request.name in self._first:
             raise InputError(f"two requests named {request.name} are under way at once", hint="names are unique")
-        self.prefill.advance(request.arrival_s)
-        self._deliver(request.arrival_s)
+        arrival = ticks(request.arrival_s)
+        self.prefill.advance(arrival)
+        self._deliver(arrival)
         self._whole[request.name] = request
         self.prefill.submit(request._replace(output_tokens=1))
 
     def step(self) -> None:
-        """Run the step that begins next."""
-        self._deliver(min(self.prefill.next_s, self.decode.next_s))
-        if self.prefill.next_s <= self.decode.next_s:
+        """Let the next cache arrive, or run the step that begins next and that others may see something of."""
+        prefill, decode = self.prefill.next_tick, self.decode.next_tick
+        if self._next_cache <= min(prefill, decode):
+            self._deliver(self._next_cache)
+        elif prefill <= decode:
             self.prefill.step()
         else:
             self.decode.step()
@@ -197,12 +236,12 @@ class Disaggregated:
     def drain(self) -> None:
         """Run until everything that was submitted has finished."""
         self.prefill.drain()
-        self._deliver(math.inf)
+        self._deliver(NEVER)
         self.decode.drain()
 
-    def _deliver(self, until_s: float) -> None:
-        """Hand over the caches that arrive up to a time; later ones may still be overtaken."""
-        while self._arriving and self._arriving[0][0] <= until_s:
+    def _deliver(self, until: int) -> None:
+        """Hand over the caches that arrive up to a tick; later ones may still be overtaken."""
+        while self._next_cache <= until and self._arriving:
             _, _, request = heapq.heappop(self._arriving)
             self.decode.submit(request, computed_tokens=request.prompt_tokens - 1)
 
@@ -221,7 +260,7 @@ class Disaggregated:
             arrival_s=arrives_s, prompt_tokens=tokens + 1, output_tokens=request.output_tokens - 1, prompt=()
         )
         self._sent += 1
-        heapq.heappush(self._arriving, (arrives_s, self._sent, following))
+        heapq.heappush(self._arriving, (ticks(arrives_s), self._sent, following))
         check_waiting(len(self._arriving), self.prefill.replicas[replica].limits)
 
     def _refused(self, request: Request, at_s: float, reason: str) -> None:
@@ -293,9 +332,9 @@ class Pending(Observer):
         return self._source is not None
 
     @property
-    def due_s(self) -> float:
-        """The time of the next known request; infinite where there is none."""
-        return self._coming[0][0] if self._coming else math.inf
+    def due(self) -> int:
+        """The tick of the next known request; `NEVER` where there is none."""
+        return ticks(self._coming[0][0]) if self._coming else NEVER
 
     def take(self) -> Request:
         """Return the next request."""
@@ -335,13 +374,13 @@ def serve(server: Server, pending: Pending) -> None:
         pending: the requests; where they follow answers, it must be among the observers of the server.
     """
     if not pending.follows:
-        while pending.due_s < math.inf:
+        while pending.due < NEVER:
             server.submit(pending.take())
         server.drain()
         return
     # a request that follows may come before any other replica's next step: no replica may run ahead
-    while min(pending.due_s, server.next_s) < math.inf:
-        if pending.due_s <= server.next_s:
+    while min(pending.due, server.next_tick) < NEVER:
+        if pending.due <= server.next_tick:
             server.submit(pending.take())
         else:
             server.step()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -118,9 +117,14 @@ class Replica:
         self._level = (0,) * len(sums_of((), self.timer))
 
     @property
-    def now_s(self) -> float:
-        """The time at which the next step can begin."""
-        return self.now * SECONDS_PER_TICK
+    def next_tick(self) -> int:
+        """The tick at which a step begins that others may see something of; `NEVER` where there is nothing to do.
+
+        Until then no request finishes and none is refused.
+        """
+        if self.running or self.scheduler.waiting:
+            return self.now
+        return max(self.now, self._next_arrival)
 
     @property
     def outstanding(self) -> int:
@@ -137,39 +141,43 @@ class Replica:
         self._expect_next()
         self.drain()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
         """Hand over a request; it is seen by the steps that begin at its arrival or later.
+
+        Args:
+            request: the request. One that can never run is refused at once.
+            computed_tokens: its first tokens that were computed elsewhere: their keys and values come with it.
 
         Raises:
             InputError: lengths below 1, or it comes before the one handed over last.
         """
-        self._arrivals.append(self._job(request))
+        job = self._job(request)
+        job.swapped = computed_tokens
+        if self._is_refused(job):
+            return
+        self._arrivals.append(job)
         self._next_arrival = self._arrivals[0].arrival
 
-    def advance(self, until_s: float) -> None:
-        """Run all steps that begin before a time."""
-        self._advance(ticks(until_s))
+    def advance(self, end: int) -> None:
+        """Run the steps that begin before a tick; those of which nobody sees anything may be put off."""
+        while True:
+            if self._next_arrival <= self.now:
+                self._take_arrivals()
+            if not self.running and not self.scheduler.waiting:
+                if self._next_arrival >= end:
+                    return
+                self.now = self._next_arrival
+            elif self.now >= end or not self._move(end):
+                return
+
+    def catch_up(self, end: int) -> None:
+        """Run the steps that begin before a tick, those that were put off too."""
+        self.advance(end)
 
     def drain(self) -> None:
         """Run until everything that was handed over has finished."""
-        self._advance(None)
+        self.advance(NEVER)
         self._hand_on_runs()
-
-    @property
-    def next_s(self) -> float:
-        """The time at which the next step begins, as far as is known; infinite where there is nothing to do."""
-        if self.running or self.scheduler.waiting:
-            return self.now_s
-        return max(self.now_s, self._arrivals[0].request.arrival_s) if self._arrivals else inf
-
-    def submit_computed(self, request: Request, *, computed_tokens: int) -> None:
-        """Hand over a request whose first tokens were computed elsewhere: their keys and values come with it.
-
-        Raises:
-            InputError: as `submit`.
-        """
-        self.submit(request)
-        self._arrivals[-1].swapped = computed_tokens
 
     def prefix_hit(self, request: Request) -> int:
         """Count the tokens of a prompt that an admission now would find in the cache."""
@@ -185,24 +193,11 @@ class Replica:
             )
         return GroupedCache(num_blocks=self.setup.num_blocks, groups=self.setup.groups)
 
-    def _advance(self, until: int | None) -> None:
-        end = NEVER if until is None else until
-        while True:
-            if self._next_arrival <= self.now:
-                self._take_arrivals()
-            if not self.running and not self.scheduler.waiting:
-                if self._next_arrival >= end:
-                    return
-                self.now = self._next_arrival
-            elif self.now >= end:
-                return
-            else:
-                self._move(end)
-
-    def _move(self, end: int) -> None:
-        """Run one step, or as many as begin before a tick."""
+    def _move(self, end: int) -> bool:
+        """Run one step, or as many as begin before a tick; return whether any was run, or all are put off."""
         del end
         self._step()
+        return True
 
     def _take_arrivals(self) -> None:
         while self._next_arrival <= self.now:
@@ -220,11 +215,15 @@ class Replica:
         self._next_arrival = self._arrivals[0].arrival
 
     def _receive(self, job: Job) -> None:
+        if job.end or not self._is_refused(job):
+            self.scheduler.submit(job)
+
+    def _is_refused(self, job: Job) -> bool:
+        """Refuse a request that can never run; of one that can, note where it ends."""
         reason = self._refusal(job)
         if reason:
             self.observer.refused(job.request, job.request.arrival_s, reason)
-        else:
-            self.scheduler.submit(job)
+        return bool(reason)
 
     def _refusal(self, job: Job) -> str:
         """Say why a request can never run; nothing where it can."""

@@ -8,7 +8,7 @@ preemption, several unfinished prompts that compete) are left to the scheduler.
 from __future__ import annotations
 
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.simulate.fast.batched import BatchedReplica
 from kvcalc.simulate.fast.sums import steps_before
@@ -25,6 +25,28 @@ if TYPE_CHECKING:
 __all__ = ["FastForwardReplica", "replica"]
 
 
+class Stretch(NamedTuple):
+    """Steps in which nothing is decided.
+
+    Args:
+        first: ticks of the first step.
+        slope: ticks that each takes more than the one before.
+        steps: how many.
+        limiter: what limits them.
+        first_taken: blocks that the first step takes, less those given back.
+        taken: blocks that all of them take, likewise.
+        last_tick: when the last of them begins.
+    """
+
+    first: int
+    slope: int
+    steps: int
+    limiter: str
+    first_taken: int
+    taken: int
+    last_tick: int
+
+
 class FastForwardReplica(BatchedReplica):
     """A replica that takes the same decisions at the same ticks as one that is stepped.
 
@@ -33,8 +55,34 @@ class FastForwardReplica(BatchedReplica):
         observer: takes in what happens.
     """
 
-    def _move(self, end: int) -> None:
-        """Run one step, or as many as begin before a tick and leave nothing to decide."""
+    def __init__(self, setup: ServingSetup, observer: Observer) -> None:
+        super().__init__(setup, observer)
+        # what is put off: nobody sees anything of it before its last step, and an arrival may cut it short
+        self._held: Stretch | None = None
+
+    @property
+    def next_tick(self) -> int:
+        """The tick at which a step begins that others may see something of; `NEVER` where there is nothing to do."""
+        held = self._held
+        if held is None:
+            return super().next_tick
+        if self._waits_in_line:
+            return held.last_tick
+        return min(held.last_tick, max(self.now, self._next_arrival))
+
+    def catch_up(self, end: int) -> None:
+        """Run the steps that begin before a tick, those that were put off too."""
+        self.advance(end)
+        held = self._held
+        if held is not None and self.now < end:
+            self._held = None
+            self._run_stretch(held, steps_before(end - self.now, held.first, held.slope, held.steps))
+            self.advance(end)
+
+    def _move(self, end: int) -> bool:
+        """Run one step, or as many as begin before a tick and leave nothing to decide; or put them off."""
+        if self._held is not None:
+            return self._go_on_or_hold(self._held, end)
         if self._passed_over:
             moved = False
         elif self._prefilling or (self.scheduler.waiting and not self._head_waits()):
@@ -43,42 +91,88 @@ class FastForwardReplica(BatchedReplica):
             moved = (alone and self._prompt_alone(end)) or self._mixed_step()
             self._ahead = 0
         else:
-            moved = self._jump(end)
+            stretch = self._next_stretch(end)
+            if stretch is not None:
+                return self._go_on_or_hold(stretch, end)
+            moved = False
         if not moved:
             self._policy_step()
+        return True
 
-    def _jump(self, end: int) -> bool:
-        """Take all steps up to the next event at once; return whether there is any without a decision."""
-        clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
-        sums = contexts.sums(clock)
-        count = sums[0]
-        first, slope, steps, limiter = self.timer.line(count, count, sums, contexts.slopes(), ())
+    def _receive(self, job: Job) -> None:
+        super()._receive(job)
+        if not self._waits_in_line:
+            self._held = None
+
+    @property
+    def _waits_in_line(self) -> bool:
+        """Whether whoever comes now waits behind a head that waits."""
+        return self._blocked and self._in_line
+
+    def _next_stretch(self, end: int) -> Stretch | None:
+        """Return the steps up to the next event, or the next arrival if it comes before a tick.
+
+        Nothing where there is no step without a decision.
+        """
+        clock, contexts = self._clock, self._contexts
+        count = contexts.count
+        if count > self.limits.max_num_batched_tokens:
+            return None
+        first, slope, steps, limiter = self.timer.line(count, count, contexts.sums(clock), contexts.slopes(), ())
         event = self._ends[0][0]
         if not contexts.straight:
             event = min(event, contexts.next_knee(clock))
         if self._blocks.moving:
             event = min(event, self._blocks.next_event(clock))
-        if not (self._blocked and self._in_line) and self._next_arrival < end:
-            end = self._next_arrival
-        steps = steps_before(end - start, first, slope, min(steps, event - clock))
-        free = cache.free
-        steps, first_taken, taken = self._blocks.take(clock, steps, free)
-        if not steps or count > self.limits.max_num_batched_tokens:
+        steps = min(steps, event - clock)
+        if self._next_arrival < end and not self._waits_in_line:
+            steps = steps_before(self._next_arrival - self.now, first, slope, steps)
+        steps, first_taken, taken = self._blocks.take(clock, steps, self.cache.free)
+        if not steps:
+            return None
+        last = steps - 1
+        last_tick = self.now + first * last + slope * (last * (last - 1) // 2)
+        return Stretch(first, slope, steps, limiter, first_taken, taken, last_tick)
+
+    def _go_on_or_hold(self, stretch: Stretch, end: int) -> bool:
+        """Run a stretch if it ends before a tick, or up to an arrival before that; return whether it did.
+
+        Where it ends later it is held, because whoever comes then may cut it short.
+        """
+        self._held = None
+        until, comes = end, not self._waits_in_line and self._next_arrival < end
+        if comes:
+            until = self._next_arrival
+        if stretch.last_tick < until:
+            self._run_stretch(stretch, stretch.steps)
+        elif comes:
+            self._run_stretch(stretch, steps_before(until - self.now, stretch.first, stretch.slope, stretch.steps))
+        else:
+            self._held = stretch
             return False
+        return True
+
+    def _run_stretch(self, stretch: Stretch, steps: int) -> None:
+        """Run a stretch, or its first steps."""
+        first, slope, planned, limiter, first_taken, taken, _ = stretch
+        clock, contexts, cache, start = self._clock, self._contexts, self.cache, self.now
+        if steps < planned:
+            _, first_taken, taken = self._blocks.take(clock, steps, cache.free)
+        owned = cache.usable - cache.free
         cache.take(taken)
+        self._blocks.given()
         self.now = now = start + first * steps + slope * (steps * (steps - 1) // 2)
         self._clock = clock + steps
-        owned = cache.usable - free
+        count = contexts.count
         self._log(
             Run._make((
                 start * SECONDS_PER_TICK, now * SECONDS_PER_TICK, steps, first * SECONDS_PER_TICK,
                 slope * SECONDS_PER_TICK, count, 0, count, count, len(self.scheduler.waiting), owned + first_taken,
-                owned + taken, sums[1], limiter,
+                owned + taken, contexts.computed(clock) + count, limiter,
             ))
         )  # fmt: skip
         if self._ends[0][0] <= self._clock:
             self._leave([])
-        return True
 
     def _admit_alone(self) -> bool:
         """Admit the head of the queue where nobody else's prompt can have a part in the step; return whether it is.
@@ -228,8 +322,11 @@ class FastForwardReplica(BatchedReplica):
             blocks.next_event(clock)
         if not self._prefilling:
             advanced, _, taken = blocks.take(clock, 1, cache.free)
+            if not advanced:
+                return None
             cache.take(taken)
-            return left if advanced else None
+            blocks.given()
+            return left
         lacking, asked, longest = [], 0, self._longest()
         for job in self._prefilling:
             tokens = min(job.known - job.computed, longest)
@@ -246,6 +343,7 @@ class FastForwardReplica(BatchedReplica):
         if not advanced:
             return None
         cache.take(taken)
+        blocks.given()
         for (job, tokens), missing in zip(work, lacking, strict=True):
             cache.give(job, missing)
             if job.content:

@@ -240,9 +240,10 @@ class BlockClock:
         return needed
 
     def take(self, clock: int, steps: int, free: int) -> tuple[int, int, int]:
-        """Take some steps, or as many of them as need no more blocks than there are, whoever takes and gives first.
+        """Count some steps, or as many of them as need no more blocks than there are, whoever takes and gives first.
 
-        Returns how many steps that are, and the blocks taken less those given back: in the first, and in all of them.
+        Nothing changes by it; `given` says that they were taken. Returns how many steps that are, and the blocks taken
+        less those given back: in the first, and in all of them.
         """
         if self.moving:
             return self._take_and_give(clock, steps, free, self.needed(clock))
@@ -261,7 +262,15 @@ class BlockClock:
             taken -= self.needed(clock + steps)
         return steps, first, taken
 
+    def given(self) -> None:
+        """Note that a step has given back what is given back once."""
+        self._once = 0
+
     def _take_and_give(self, clock: int, steps: int, free: int, first: int) -> tuple[int, int, int]:
+        given = self._once + self._given(clock, steps)
+        needed = sum(phases.total(clock, steps) for phases in self._takes)
+        if needed <= free:  # even if nothing were given back
+            return steps, first - self._once - self._given(clock, 1), needed - given
         left = free
         for step in range(steps):
             needed = self.needed(clock + step)
@@ -270,7 +279,6 @@ class BlockClock:
             given = self._given(clock + step, 1)
             if not step:
                 given += self._once
-                self._once = 0
                 first -= given
             left += given - needed
         return steps, first, free - left
