@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost

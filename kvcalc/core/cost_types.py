@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.sums import added
 
 if TYPE_CHECKING:

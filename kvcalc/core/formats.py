@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:

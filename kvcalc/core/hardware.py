@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.provenance import Source
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import MIB, bytes_text, label_bytes, label_of_bytes
 
 if TYPE_CHECKING:

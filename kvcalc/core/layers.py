@@ -6,9 +6,9 @@ Sizes are element counts. *Matrix* parameters multiply the hidden state (2 FLOP 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.traits import STRAIGHT, Bends, Entry, Indexer, Traits
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ one definition of the profile schema: the YAML loader validates against them, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +28,7 @@ from kvcalc.core.layers import (
 )
 from kvcalc.core.mlps import MLPS, Dense, Gated, Mixture, Mlp
 from kvcalc.core.provenance import Source
+from kvcalc.core.records import dataclass
 from kvcalc.core.same import Same
 
 if TYPE_CHECKING:

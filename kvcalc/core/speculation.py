@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

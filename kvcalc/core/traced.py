@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ its own for each kind (`kvcalc.cost`) or an engine's rule (`kvcalc.engines`) is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.traced import smaller
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS, Format
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.traced import smaller
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import entry_bytes, heads_bytes, index_key_bytes, state_bytes

@@ -5,7 +5,6 @@ These are *logical* bytes: what the tokens need. What an engine reserves for the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, assert_never
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.traced import whole
 from kvcalc.core.units import ceil_div
 

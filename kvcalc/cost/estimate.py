@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.calibration import joins, kind_of
 from kvcalc.core.cost_types import PlacedStage, StepEstimate
+from kvcalc.core.records import dataclass
 from kvcalc.core.traced import larger
 from kvcalc.cost.roofline import stage_seconds, stages_time, step_time
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from kvcalc.core.model import (
@@ -20,6 +19,7 @@ from kvcalc.core.model import (
     State,
     counted,
 )
+from kvcalc.core.records import dataclass
 from kvcalc.core.traced import called
 from kvcalc.core.units import ceil_div
 

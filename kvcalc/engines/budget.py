@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.engines import vllm
 from kvcalc.engines.checkpoint import check_engine
 from kvcalc.engines.sglang.budget import taken_before

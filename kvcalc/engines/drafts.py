@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import rank_cache, rank_weight_bytes, splits_evenly
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.size import Reserved
 from kvcalc.core.search import largest
 from kvcalc.core.units import ceil_div

@@ -6,11 +6,12 @@ each model, ``generate.py`` (``prefill_step_size``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Chunked, Full, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import CacheBytes
 from kvcalc.cost.sharding import rank_cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import FORMATS
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format

@@ -6,9 +6,11 @@ engines stand with them (`kvcalc.engines.vllm.defaults` and others); here they a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile

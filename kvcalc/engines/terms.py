@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Dense, Gated, Mixture
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import MIB, ceil_div
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes

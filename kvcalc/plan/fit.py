@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
 from kvcalc.core.units import counted

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from kvcalc.core.errors import InputError, UnknownNameError, UnsupportedError, about, did_you_mean
 from kvcalc.core.formats import FORMATS, Format, cache_formats, parse_format
 from kvcalc.core.model import Part
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
 from kvcalc.cost.parameters import parameters

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.fit import Budget
 from kvcalc.core.same import Same
 from kvcalc.core.search import largest

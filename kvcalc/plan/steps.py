@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Part
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.speed import PartCost, PrefillRow
 from kvcalc.core.units import bytes_text, rate_text
 from kvcalc.cost.forward import forward_cost

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, parse_format
+from kvcalc.core.records import dataclass
 from kvcalc.cost.parameters import parameters
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from kvcalc.core.errors import ProfileError
+from kvcalc.core.records import dataclass
 from kvcalc.files import read_bytes
 from kvcalc.profiles.reader import MAX_BYTES, expanded, read_profile
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnknownNameError
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import label_bytes, parse_bytes
 from kvcalc.profiles.catalog import file_beside, lookup
 from kvcalc.profiles.name_index import key_of, own_names, profile_names, spellings

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,12 @@ the pure function behind it. Groups of parameters that several questions share a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kvcalc.core import readers
 from kvcalc.core.errors import InputError, about, did_you_mean
+from kvcalc.core.records import dataclass
 from kvcalc.questions.vocabulary import VOCABULARY, Spelling
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ Importing a library for this would take longer than the calculation, so the litt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
+
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvcalc.core.figures import figure
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.common import Report
 from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed
 from kvcalc.core.reports.size import SizeReport

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.figures import figure
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:

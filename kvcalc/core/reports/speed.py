@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from kvcalc.core.figures import derived, figure
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:

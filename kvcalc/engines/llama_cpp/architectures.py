@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcalc.core.errors import UnsupportedError, did_you_mean
+from kvcalc.core.records import dataclass
 
 __all__ = ["Architecture", "architecture_key", "find_architecture"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.cost.cache import entry_bytes, state_bytes
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Latent, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import find_architecture
 from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_bytes, shape_layers, value_bytes

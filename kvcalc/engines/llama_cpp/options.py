@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import exact_format, parse_format
+from kvcalc.core.records import dataclass
 from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
 from kvcalc.engines.llama_cpp.recipes import needs_imatrix, tensor_bytes, tensor_types

@@ -10,11 +10,11 @@ tests.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnknownNameError, did_you_mean
 from kvcalc.core.formats import FORMATS
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,10 +6,10 @@ the class that the config names; those here are the ones that go with the type.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import UnsupportedError, did_you_mean
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile

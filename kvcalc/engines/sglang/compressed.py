@@ -8,10 +8,10 @@ Source: SGLang 0.5.23, ``DSV4PoolConfigurator`` and ``DeepSeekV4TokenToKVPool``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.layers import Compressed, Sliding
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes
 

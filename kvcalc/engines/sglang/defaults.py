@@ -7,10 +7,10 @@ Source: SGLang 0.5.23, ``arg_groups/memory_hook.py`` (reserve and tables).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Latent
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import GIB, MIB
 from kvcalc.engines.sglang.architectures import find_architecture
 from kvcalc.engines.sglang.options import BLACKWELL, model_length

@@ -6,12 +6,13 @@ Source: SGLang 0.5.23, ``mem_cache/memory_pool.py`` and ``swa_memory_pool.py`` (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.layers import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes, scaled_latent_bytes
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.layers import Full, Latent, State
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from kvcalc.core.formats import Format

@@ -9,10 +9,11 @@ Source: SGLang 0.5.23, ``mem_cache/kv_cache_configurator.py`` and ``model_execut
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.fit import PoolBuffer
 from kvcalc.core.search import largest
 from kvcalc.core.units import GIB, ceil_div

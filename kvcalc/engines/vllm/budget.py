@@ -8,10 +8,10 @@ them against logs that they were not fitted to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Latent, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import GIB, MIB, ceil_div
 from kvcalc.engines.terms import NOTHING, Interval, pass_tensors
 from kvcalc.engines.vllm.releases import FIRST_WITH_GRAPHS, VERSION, known_release

@@ -7,10 +7,11 @@ Source: vLLM 0.11 to 0.33, ``EngineArgs.get_batch_defaults`` and ``_set_default_
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.model import Cross, Mixture, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import GIB
 from kvcalc.engines.vllm.releases import (
     FIRST_CACHING_STATES_BY_DEFAULT,

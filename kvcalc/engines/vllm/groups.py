@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, lcm
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.sharding import stage_blocks
 from kvcalc.engines.vllm.packing import packed_groups

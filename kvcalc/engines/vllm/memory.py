@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.records import dataclass
 from kvcalc.engines.vllm.groups import layout, stage_layouts
 from kvcalc.engines.vllm.releases import (
     FIRST_BY_CONCURRENCY,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.records import dataclass
 from kvcalc.engines.vllm.defaults import PASS_TOKENS, passes_ahead
 
 if TYPE_CHECKING:

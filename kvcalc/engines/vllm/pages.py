@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.records import dataclass
 
 __all__ = ["Kind", "Spec", "not_modelled"]
 

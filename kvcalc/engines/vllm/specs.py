@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import kv_heads_per_rank, state_bytes
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes

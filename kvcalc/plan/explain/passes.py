@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.sums import added
 from kvcalc.core.traced import digits, named, term_of

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.errors import InputError, UnknownNameError, about, did_you_mean
 from kvcalc.core.readers import names
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import parse_count
 from kvcalc.plan.levers import changes
 from kvcalc.plan.levers.layout import Layout, plain_layout

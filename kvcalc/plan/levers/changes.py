@@ -6,13 +6,14 @@ it could act on, so that a lever never claims a saving it does not make.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Attention, Block, Chunked, Cross, Full, Indexer, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.cost.parameters import block_matrices
 
 if TYPE_CHECKING:

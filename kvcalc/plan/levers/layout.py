@@ -7,11 +7,12 @@ those of `cost.cache` and `cost.forward` at the tokens that the stream has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import lcm
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.sums import added
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import decode_step

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from kvcalc.core.errors import InputError, about
+from kvcalc.core.records import dataclass
 from kvcalc.core.speculation import DraftTree, chain
 from kvcalc.core.units import counted
 from kvcalc.cost.speculation import (

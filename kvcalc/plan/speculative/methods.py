@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 from kvcalc.core.model import Gated, Head, Mixture
+from kvcalc.core.records import dataclass
 from kvcalc.plan.deployment import rank_weights
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.records import dataclass
 from kvcalc.core.speculation import MAX_NODES, DraftTree, chain
 from kvcalc.cost.speculation import best_tree, sibling_acceptance
 

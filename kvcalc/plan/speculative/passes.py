@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.sums import added
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
