@@ -9,11 +9,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from kvcalc.version import __version__ as __version__
 
+TYPE_CHECKING = False  # the library that has it takes longer to load than `--help` to print
 if TYPE_CHECKING:
+    from typing import Any
+
     from kvcalc.api import (
         Load,
         Serving,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 from typer import Exit
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from kvcalc.cli.asking import CHARTS, ask_and_print
 from kvcalc.questions import question
 
 if TYPE_CHECKING:
@@ -17,28 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["question_command"]
 
-_CHARTS = {
-    "svg": "Write the chart as SVG.",
-    "png": "Write the chart as PNG.",
-    "html": "Write the chart as a page without network.",
-}
-# Questions that take long, or write files on the way, and the module whose ``run`` asks them.
-_OWN_RUNS = {
-    "simulate": "simulate",
-    "sweep": "sweep",
-    "check": "check",
-    "demo": "demo",
-    "bench": "measuring",
-    "crosscheck": "measuring",
-}
-
 
 def question_command(name: str) -> TyperCommand:
     """Return the command that asks a question."""
     asked = question(name)
     own = [each for each in asked.params if each in vars(asked)]
     shared = [each for each in asked.params if each not in own]
-    charts = [_option(kind, f"--{kind}", help=text, metavar="FILE") for kind, text in _CHARTS.items()]
+    charts = [_option(kind, f"--{kind}", help=text, metavar="FILE") for kind, text in CHARTS.items()]
     params = [
         *(_parameter(each, asked.params[each], asked) for each in own),
         *(charts if asked.has_chart else ()),
@@ -105,27 +90,5 @@ def _parameter(name: str, each: Param, asked: type[Question]) -> Any:
 
 def _run(asked: type[Question], name: str, **texts: Any) -> None:
     """Ask a question with the texts of a command line, and print its answer."""
-    from kvcalc.cli.shared import check_charts, command_output, draw, emit, tell, tell_gpu, waiting
-
-    output = command_output(texts.pop("output"), json=texts.pop("json"))
-    charts = {kind: texts.pop(kind) for kind in _CHARTS if asked.has_chart}
-    check_charts(charts)
-    own = _OWN_RUNS.get(name.partition(" ")[0])
-    if own is not None:
-        import_module(f"kvcalc.cli.{own}").run(asked, texts, output, charts)
-        return
-    is_explained = texts.pop("explain", False)
-    question_asked = asked(**texts)
-    with waiting("records" if name == "validate" else "") as told:
-        if told is not None:
-            question_asked.progress = told  # type: ignore[method-assign]
-        answer = question_asked.answer()
-    gpu = texts.get("gpu")
-    if gpu is not None:
-        tell_gpu(gpu, answer.hardware)
-    for remark in answer.remarks:
-        tell(remark)
-    draw(answer.report, charts)
-    emit(answer.report, output, answer.explained if is_explained else None)
-    if not answer.passed:
+    if not ask_and_print(name, asked, texts):
         raise Exit(1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.cli.wrapping import entry, wrapped
 from kvcalc.questions.vocabulary import HEADINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["default_text", "headings_of", "help_text", "names_of", "option_text", "output_width"]
 
@@ -30,10 +30,12 @@ _LEFT_OUT = {
 def output_width() -> int:
     """Return the columns of help: those of the terminal, or of COLUMNS, within bounds."""
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns):
-        width = int(columns)
-    else:
-        width = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPED_WIDTH
+    width = int(columns) if columns.isdigit() else 0
+    if not width and sys.stdout.isatty():
+        import shutil  # what is printed to a pipe does without
+
+        width = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns
+    width = width or _PIPED_WIDTH
     return max(_MIN_WIDTH, min(_MAX_WIDTH, width))
 
 
@@ -44,18 +46,18 @@ def help_text(command: Any, context: Any) -> str:
     lines = [f"Usage: {context.command_path} {pieces}".rstrip(), ""]
     for paragraph in (command.help or "").strip().split("\n\n"):
         words = " ".join(paragraph.split())
-        lines += [*_wrapped(words, width - 2, "  "), ""]
+        lines += [*wrapped(words, width - 2, "  "), ""]
     inner = getattr(command, "commands", {})
     if inner:
         lines += ["Commands:"]
         listed = ((name, (each.help or "").strip().splitlines()[0]) for name, each in inner.items())
-        lines += [line for name, text in listed for line in _entry(name, text, width)] + [""]
+        lines += [line for name, text in listed for line in entry(name, text, width, names_width=_NAMES_WIDTH)] + [""]
     parameters = [*command.params, *(each for each in command.get_params(context) if each.name == "help")]
     for heading, found in headings_of(parameters, is_own=not inner):
         note = _LEFT_OUT.get(heading, "")
-        lines += [*_wrapped(f"{heading}{f' ({note})' if note else ''}:", width, "")]
+        lines += [*wrapped(f"{heading}{f' ({note})' if note else ''}:", width, "")]
         for each in found:
-            lines += _entry(names_of(each), option_text(each, heading), width)
+            lines += entry(names_of(each), option_text(each, heading), width, names_width=_NAMES_WIDTH)
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -126,25 +128,3 @@ def default_text(parameter: Any) -> str:
     if default in (None, (), "") or callable(default):
         default = getattr(parameter, "otherwise", "")
     return f"default: {default}" if default not in (None, "", ()) else ""
-
-
-def _entry(names: str, text: str, width: int) -> Iterator[str]:
-    indent = " " * (_NAMES_WIDTH + 4)
-    lines = _wrapped(text, width - len(indent), "")
-    if len(names) <= _NAMES_WIDTH:
-        yield f"  {names:<{_NAMES_WIDTH}}  {lines[0]}"
-        lines = lines[1:]
-    else:
-        yield f"  {names}"
-    yield from (indent + line for line in lines)
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > width:
-            lines.append(indent + line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, indent + line]

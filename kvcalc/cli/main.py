@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kvcalc.cli.wrapping import entry, wrapped
 from kvcalc.core.errors import KvcalcError
 
+TYPE_CHECKING = False  # the library that has it takes longer to load than the overview to print
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from kvcalc.render.layout import Part
 
 __all__ = ["ALIASES", "COMMANDS", "PANELS", "main", "overview"]
 
@@ -65,7 +63,7 @@ ALIASES = {"why": "reconcile"}
 
 _ABOUT = "Roofline and memory-capacity calculator for LLM inference."
 _EXAMPLE = "Example: kvcalc size --model llama2-70b. Each command has --help and --json."
-_WIDTH = 80
+_WIDTH, _MIN_WIDTH = 80, 40
 # Set, faults of kvcalc itself are shown with their tracebacks.
 _DEBUG = "KVCALC_DEBUG"
 _LIMITS = MemoryError | RecursionError | ArithmeticError | UnicodeError
@@ -149,35 +147,37 @@ def _run(words: list[str]) -> int:
 
         sys.stdout.write(f"kvcalc {__version__}\n")
         return 0
-    from kvcalc.cli.app import run
+    from kvcalc.cli.asking import ask_plainly
     from kvcalc.cli.signals import ended_by_signals
 
     with ended_by_signals():
-        return run(words)
+        code = ask_plainly(words)
+        if code is None:
+            from kvcalc.cli.app import run
+
+            code = run(words)
+        return code
 
 
 def overview() -> str:
     """Return the help of the whole: the commands and what each is for."""
-    from kvcalc.render.layout import Column, Grid, Text, laid_out
-
     columns = os.environ.get("COLUMNS", "")
-    width = min(_WIDTH, int(columns)) if columns.isdigit() and int(columns) else _WIDTH
+    width = max(_MIN_WIDTH, min(_WIDTH, int(columns))) if columns.isdigit() and int(columns) else _WIDTH
     options = {"--version": "Print the version.", "--help": "Show this message and exit."}
-    parts: list[Part] = [Text("Usage: kvcalc [OPTIONS] COMMAND [ARGS]..."), Text(), Text(f"  {_ABOUT}")]
-    indent = max(map(len, COMMANDS))
+    names_width = max(map(len, COMMANDS))
+    lines = ["Usage: kvcalc [OPTIONS] COMMAND [ARGS]...", "", *wrapped(_ABOUT, width - 2, "  ")]
     for title, rows in {**PANELS, "Options": options}.items():
-        cells = [[f"  {name:<{indent}}", text] for name, text in rows.items()]
-        listed = Grid([Column(wraps=False), Column()], cells, header=False)
-        parts += [Text(), Text(f"{title}:"), listed]
-    return laid_out([*parts, Text(), Text(f"  {_EXAMPLE}")], width=width, styled=False)
+        lines += ["", f"{title}:"]
+        for name, text in rows.items():
+            lines += entry(name, text, width, names_width=names_width)
+    return "\n".join([*lines, "", *wrapped(_EXAMPLE, width - 2, "  "), ""])
 
 
 def _prepare_output() -> None:
     """Make both outputs take whatever is printed: a closed one swallows it, a narrow one replaces characters."""
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  it lives as long as the program
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  the same
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  as long as we live
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

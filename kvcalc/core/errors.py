@@ -10,8 +10,8 @@ KvcalcError                      what, where, hint
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # every command loads this; the library that has it takes longer than `--help`
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

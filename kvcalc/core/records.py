@@ -67,7 +67,7 @@ def _dataclass(
 def _initialiser(made: Any, *, frozen: bool) -> Callable[..., None]:
     """Compile ``__init__``: the one method whose arguments differ from class to class."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_left_out": MISSING}
-    ordered: Sequence[Field[Any]] = sorted(made.__dataclass_fields__.values(), key=lambda each: bool(each.kw_only))
+    ordered: Sequence[Field[Any]] = sorted(fields(made), key=lambda each: bool(each.kw_only))
     arguments, lines, seen_keyword = ["self"], [], False
     for each in ordered:
         name, value = each.name, each.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -92,11 +91,17 @@ def printed(parts: Sequence[Part], *, plain: bool = False) -> str:
     is_terminal = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
     is_told = columns.isdigit() and int(columns) > 0
-    width = int(columns) if is_told else shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else _WIDTH
+    width = int(columns) if is_told else _terminal_width() if is_terminal else _WIDTH
     coloured = is_terminal and not plain and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     ascii_only = plain or not takes_unicode()
     wraps = is_terminal or is_told  # a file that is searched line by line keeps its lines
     return laid_out(parts, width=max(_MIN_WIDTH, width), styled=coloured, ascii_only=ascii_only, wraps=wraps)
+
+
+def _terminal_width() -> int:
+    import shutil  # what is printed to a pipe does without
+
+    return shutil.get_terminal_size((_WIDTH, 24)).columns
 
 
 def takes_unicode() -> bool:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+from typing import ClassVar
 
 import pytest
 
@@ -22,6 +23,7 @@ def pair(decorate, **options):
         """A base."""
 
         count: int
+        kind: ClassVar[str] = "base"
         name: str = "plain"
 
     @decorate(**options)
@@ -65,6 +67,7 @@ def test_values_are_compared_hashed_and_replaced(kinds):
     assert base(count=3) != 3
     assert dataclasses.replace(one, count=5).doubled == 10
     assert child(count=1).parts == []
+    assert child(count=1).kind == base.kind == "base"
     assert child(count=1).parts is not child(count=1).parts
     assert dataclasses.asdict(base(count=1)) == {"count": 1, "name": "plain"}
 
