@@ -105,7 +105,7 @@ def _default_text(each: Field[Any]) -> str:
 
 
 def _values(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what reads the values of some fields, as a tuple."""
+    """Return a function from an instance to the values of some of its fields, as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
