@@ -76,8 +76,10 @@ def ask_plainly(words: Sequence[str]) -> int | None:
     texts = plain_texts(asked, words[1:])
     if texts is None:
         return None
+    from kvcalc.core.units import print_bytes_as
     from kvcalc.profiles.origins import noting_origins
 
+    print_bytes_as(texts.pop("units", "iec"))
     with noting_origins():
         return 0 if ask_and_print(name, asked, texts) else 1
 
@@ -125,5 +127,6 @@ def _spellings(asked: type[Question]) -> Iterator[tuple[str, tuple[str, bool | N
     yield "--json", ("json", True)
     if asked.explains:
         yield "--explain", ("explain", True)
+    yield "--units", ("units", None)
     for flag in _OUTPUTS:
         yield flag, ("output", None)
