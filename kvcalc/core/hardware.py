@@ -31,7 +31,7 @@ _WIDER = {
     "fp32": ("tf32", "bf16"),
     "fp64": ("fp32",),
 }
-
+_INTEGERS = ("int4", "int8")
 
 # What CUDA's total is short of nvidia-smi's: 224 MiB (V100) to 767 MiB (A100), 0.4 % on the largest cards. Source: the
 # cards of the catalogue for which both are known.
@@ -208,8 +208,14 @@ class HardwareProfile:
         return self.peak_flop_per_s[self.peak_name(unit)]
 
     def peak_name(self, unit: str) -> str:
-        """Return the key of the peak that a format runs at, as `peak` finds it."""
+        """Return the key of the peak that a format runs at, as `peak` finds it.
+
+        Integers run in a wider format where that is faster: some accelerators have few units for them.
+        """
         peaks = self.peak_flop_per_s
+        if unit in _INTEGERS:
+            known = [key for keys in _spellings(unit) for key in keys if key in peaks]
+            return max(known or peaks, key=peaks.__getitem__)
         for name, narrow in _spellings(unit):
             if narrow in peaks and peaks[narrow] > peaks.get(name, 0):
                 return narrow

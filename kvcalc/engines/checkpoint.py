@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError, did_you_mean
@@ -9,6 +10,8 @@ from kvcalc.core.formats import FORMATS, GGML_TYPES, is_exllama, parse_format
 from kvcalc.cost.sharding import splits_evenly
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvcalc.core.formats import Format
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINES",
     "FRONTS",
+    "as_multiplied",
     "cache_dtype",
     "check_engine",
     "check_formats",
@@ -25,6 +29,7 @@ __all__ = [
     "has_gguf_formats",
     "has_mxfp4_experts",
     "run_dtype",
+    "runs_gguf",
 ]
 
 # Blocks of ggml that are multiplied as 8-bit integers; others, such as mxfp4, have files of their own too.
@@ -50,6 +55,11 @@ def default_engine(model: ModelProfile, formats: Formats, hardware: HardwareProf
 def has_gguf_formats(formats: Formats) -> bool:
     """Whether weights or cache are in a format that GGUF files alone have."""
     return any(each.name in _GGUF for each in (*_weights(formats), formats.key, formats.value))
+
+
+def runs_gguf(model: ModelProfile, formats: Formats) -> bool:
+    """Whether weights are those of a GGUF file, which llama.cpp runs where no engine is asked for."""
+    return model.is_gguf or bool(formats.recipe) or any(each.name in _GGUF for each in _weights(formats))
 
 
 def has_mxfp4_experts(model: ModelProfile) -> bool:
@@ -114,6 +124,35 @@ def cache_dtype(model: ModelProfile, engine: str | None, hardware: HardwareProfi
 
         return cache_format(model, generation)
     return model.kv_dtype
+
+
+def as_multiplied(engine: str | None, formats: Formats, cards: Sequence[HardwareProfile]) -> Formats:
+    """Return the formats with those that an engine's kernels multiply in, where they are not those of the checkpoint.
+
+    llama.cpp turns activations to 8-bit integers for quantised matrices, or unpacks these to 16 bits where a card does
+    that faster (`HardwareProfile.peak`); matrices in 16 bits stay in their own format. It multiplies mxfp4 in 4 bits
+    where all cards have units for that. Attention works in fp16.
+
+    Source: llama.cpp, ``ggml-cuda/mmq.cu`` (``ggml_cuda_should_use_mmq``) and ``ggml-cpu.c`` (``vec_dot_type``);
+    pull request 17906 (mxfp4 on Blackwell).
+
+    Args:
+        engine: the engine; other than llama.cpp none changes what it was told.
+        formats: the formats as they are stored.
+        cards: what multiplies.
+
+    >>> from kvcalc.core.workload import Formats
+    >>> stored = Formats(weights=FORMATS["q4_0"], parts={"router": FORMATS["fp32"], "head": FORMATS["fp16"]})
+    >>> run = as_multiplied("llama.cpp", stored, ())
+    >>> [run.multiplied_as(part) for part in ("mlp", "router", "head")], run.hidden.name
+    (['int8', 'fp32', 'fp16'], 'fp16')
+    """
+    if engine != "llama.cpp":
+        return formats
+    units = {form.unit for form in _weights(formats)} & {"int4", "int8", "fp4"}
+    narrow = "fp4" in units and bool(cards) and all("fp4" in card.peak_flop_per_s for card in cards)
+    activations = FORMATS["fp4" if narrow else "int8"] if units else formats.activations
+    return replace(formats, activations=activations, hidden=FORMATS["fp16"])
 
 
 # The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.

@@ -174,14 +174,22 @@ def _fit(
         held_out=tuple(sorted({campaign(case.record) for case in cases} - {sample.campaign for sample in samples})),
         records=len(samples),
     )
-    reach = {**found.reach, **_in_16_bit(found.reach)} if family.also_16_bit else found.reach
+    reach = {**found.reach, **_in_other_units(found.reach, family)}
     return replace(found, reach=reach, memory_interval=memory, compute_interval=compute, measured=measured)
 
 
-def _in_16_bit(reach: Mapping[str, Reach]) -> dict[str, Reach]:
-    """Return the share of the 16-bit peak that operators reach, which is half that of 8-bit integers."""
+def _in_other_units(reach: Mapping[str, Reach], family: Family) -> dict[str, Reach]:
+    """Return the shares of other peaks at which operators reach the FLOP/s that they reach in 8-bit integers.
+
+    The 16-bit peak is half of that, the 4-bit peak twice; the measured builds multiplied experts in mxfp4 in 8 bits.
+    """
     narrow = {kind.removesuffix(":int8"): found for kind, found in reach.items() if kind.endswith(":int8")}
-    return {kind: replace(found, flop_share=min(1.0, 2 * found.flop_share)) for kind, found in narrow.items()}
+    others = {}
+    if family.also_16_bit:
+        others = {kind: replace(found, flop_share=min(1.0, 2 * found.flop_share)) for kind, found in narrow.items()}
+    if family.also_fp4:
+        others["experts:fp4"] = replace(narrow["experts"], flop_share=narrow["experts"].flop_share / 2)
+    return others
 
 
 def _spread(

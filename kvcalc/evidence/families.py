@@ -37,6 +37,7 @@ class Family:
         like: a calibration that is taken as it is, but for what is free.
         also_16_bit: give multiplications in 16 bits the FLOP/s that those in 8-bit integers reach: of a quantised file
             a user need not know in which of them the engine multiplies.
+        also_fp4: the same for experts that newer builds multiply in 4 bits.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Family:
     kernels_of: str = ""
     like: str = ""
     also_16_bit: bool = False
+    also_fp4: bool = False
 
     def start(self, fitted: Mapping[str, Calibration]) -> Calibration:
         """Return the calibration that the search starts from, with the shares of one that is fitted already."""
@@ -169,6 +171,7 @@ FAMILIES = (
         held_out=("ggml-org/llama.cpp/*",),
         reach={"matrix:int8": _MATRIX, "experts:int8": _EXPERTS, "attention": _MATRIX},
         also_16_bit=True,
+        also_fp4=True,
     ),
     Family(
         name="llama.cpp-rtx",
@@ -179,6 +182,7 @@ FAMILIES = (
         reach=_CUDA,
         shares_of="llama.cpp-dgx-spark",
         also_16_bit=True,
+        also_fp4=True,
     ),
     Family(
         name="llama.cpp-ampere",

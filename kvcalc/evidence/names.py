@@ -57,16 +57,14 @@ class EngineRules:
 
     Args:
         name: the engine.
-        quantized: narrowest format in which weights of a quantised file are multiplied.
-        attention: format in which attention works.
+        like: engine whose kernels multiply (`as_multiplied`), where that is known.
         cache: narrowest cache format by weight format.
         splits_layers: whether several accelerators share out the layers, unless a tensor parallel size is printed.
         checkpoints: whether weights whose format is not printed are the checkpoint's own.
     """
 
     name: str
-    quantized: str | None
-    attention: str | None
+    like: str | None
     cache: dict[str, str]
     splits_layers: bool
     checkpoints: bool
@@ -84,8 +82,7 @@ def engine_rules(printed: str) -> EngineRules:
 def _rules(name: str, rules: dict[str, Any]) -> EngineRules:
     return EngineRules(
         name=name,
-        quantized=rules.get("quantized"),
-        attention=rules.get("attention"),
+        like=rules.get("like"),
         cache=rules.get("cache", {}),
         splits_layers=rules.get("splits_layers", False),
         checkpoints=rules.get("checkpoints", False),

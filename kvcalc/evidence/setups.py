@@ -11,6 +11,7 @@ from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
+from kvcalc.engines.checkpoint import as_multiplied
 from kvcalc.engines.llama_cpp.recipes import RECIPES
 from kvcalc.evidence.cases import Unusable
 from kvcalc.evidence.gguf_types import gguf_weights
@@ -132,9 +133,8 @@ def _setup(record: _Printed) -> Setup | Unusable:
             kv=cache,
             activations=activations,
         )
-        if rules.attention is None:
-            return found
-        return replace(found, formats=replace(found.formats, hidden=FORMATS[rules.attention]))
+        # no cards: the builds of the records multiply mxfp4 in 8 bits
+        return replace(found, formats=as_multiplied(rules.like, found.formats, ()))
 
     parallel, told = _parallel(record, model, splits_layers=rules.splits_layers)
     return Setup(
@@ -180,6 +180,4 @@ def _weights(record: _Printed, model: ModelProfile, rules: EngineRules) -> tuple
         return weights, named["activations"]
     first = weights.partition(",")[0]
     whole = parse_format(RECIPES.get(first, first)) if weights != _OWN else FORMATS["bf16"]
-    if rules.quantized is not None and whole.block_elements > 1:
-        return weights, rules.quantized
     return weights, whole.name if whole.name in ("fp16", "fp32") else None

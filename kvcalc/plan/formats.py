@@ -12,7 +12,7 @@ from kvcalc.core.records import dataclass
 from kvcalc.core.reports.common import RunFormats
 from kvcalc.core.workload import Formats
 from kvcalc.cost.parameters import parameters
-from kvcalc.engines.checkpoint import cache_dtype, run_dtype
+from kvcalc.engines.checkpoint import as_multiplied, cache_dtype, run_dtype, runs_gguf
 from kvcalc.plan.weight_words import (
     WORDS,
     asked_recipe,
@@ -79,7 +79,7 @@ def run_formats(
         key: format of cached keys, where it differs.
         value: format of cached values, where it differs.
         activations: format that activations are multiplied in; the checkpoint's 16-bit format unless said otherwise, so
-            that weight-only quantisation runs at the 16-bit peak.
+            that weight-only quantisation runs at the 16-bit peak. llama.cpp's is `as_multiplied`.
         engine: the engine that runs it; any common one where left out (`run_dtype`).
         hardware: the accelerator, where there is one.
         imatrix: whether a recipe's file is made with an importance matrix.
@@ -89,6 +89,24 @@ def run_formats(
         InputError: no such part.
         UnsupportedError: a recipe for a model whose tensors are not known.
     """
+    asked = AskedFormats(weights=weights, kv=kv, key=key, value=value, activations=activations)
+    formats = _checkpoint_formats(model, asked, engine=engine, hardware=hardware, imatrix=imatrix)
+    if activations is not None:
+        return formats
+    runs = "llama.cpp" if engine is None and runs_gguf(model, formats) else engine
+    return as_multiplied(runs, formats, () if hardware is None else (hardware,))
+
+
+def _checkpoint_formats(
+    model: ModelProfile,
+    asked: AskedFormats,
+    *,
+    engine: str | None = None,
+    hardware: HardwareProfile | None = None,
+    imatrix: bool = False,
+) -> Formats:
+    """Return the formats that were asked for, the checkpoint's own where none were; see `run_formats`."""
+    weights, kv, key, value, activations = asked.weights, asked.kv, asked.key, asked.value, asked.activations
     dtype = run_dtype(model, engine, hardware)
     base = parse_format(dtype)
     with about("weights"):
@@ -133,7 +151,7 @@ def stored_as(model: ModelProfile, weights: str) -> tuple[ModelProfile, str]:
         UnknownNameError: no such format.
         UnsupportedError: a recipe for a model whose tensors are not known, or a mixture by parts that it does not have.
     """
-    formats = run_formats(model, weights=weights)
+    formats = _checkpoint_formats(model, AskedFormats(weights=weights))
     if ",experts=" in weights and "experts" not in parameters(model):
         raise UnsupportedError(
             f"{model.name} has no experts, which such files have in a format of their own",

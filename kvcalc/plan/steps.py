@@ -169,10 +169,18 @@ def hardware_notes(deployment: Deployment) -> tuple[str, ...]:
     hardware = required_hardware(deployment)
     notes = list(hardware.notes)
     notes += [hardware.memory_note] if hardware.memory_note else []
-    notes += [f"{hardware.name} has no {unit} peak: it is taken to run as {hardware.peak_name(unit)}"
-              for unit in _units(deployment) if hardware.peak_name(unit).removesuffix("_acc16") != unit]  # fmt: skip
+    notes += [note for unit in _units(deployment) if (note := _widened_note(hardware, unit))]
     notes += link_notes(deployment)
     return tuple(notes)
+
+
+def _widened_note(hardware: HardwareProfile, unit: str) -> str:
+    """Say that a format is multiplied in another one; nothing where it is not."""
+    name = hardware.peak_name(unit)
+    if name.removesuffix("_acc16") == unit:
+        return ""
+    why = "has no faster" if unit in hardware.peak_flop_per_s else "has no"
+    return f"{hardware.name} {why} {unit} peak: it is taken to run as {name}"
 
 
 def link_notes(deployment: Deployment) -> tuple[str, ...]:

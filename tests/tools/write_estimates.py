@@ -131,8 +131,8 @@ LIMITS = """
 - Mixtures of experts in gpt-fast are judged by a calibration that has seen dense models alone, and take longer than it says.
 - vLLM on Ampere has five records, of one to eight sequences; what it does with many, with several cards and with 8-bit weights there is
   borrowed from Hopper. Radeon, Pascal and Turing have few records each, and wide intervals.
-- NVIDIA cards multiply GGUF's quantised files in 8-bit integers; where a user does not say `--activations int8`, the same FLOP/s are
-  taken as a share of the 16-bit peak.
+- NVIDIA cards multiply GGUF's quantised files in 8-bit integers, as the bound takes it. Newer builds multiply mxfp4 in 4 bits on Blackwell:
+  the estimate takes the FLOP/s that older ones reached in 8.
 - Kernels on their own (`kernels-*`) estimate matrix products and decode attention of one call, not models. Operands that stay in the
   last-level cache are faster; kernels that are launched from Python one by one are slower by their launch.
 """

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.formats import FORMATS
 from kvcalc.core.model import Mixture
 from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed, MovedTensors
 from kvcalc.core.units import GIB, MIB, rate_text
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.estimate import estimate_stages
 from kvcalc.cost.roofline import stages_time
+from kvcalc.engines.checkpoint import as_multiplied
 from kvcalc.engines.llama_cpp import layout
 from kvcalc.engines.llama_cpp.devices import place_context
 from kvcalc.engines.llama_cpp.fitting import FitQuestion, Use, fitted
@@ -92,15 +92,9 @@ class OnMachine:
 
     @cached_property
     def run(self) -> Formats:
-        """Formats as llama.cpp multiplies: quantised matrices by 8-bit integers or in 16 bits, what devices do faster.
-
-        Source: ggml-cuda/mmq.cu multiplies them by activations of 8 bit where a card has the instructions, else cuBLAS
-        multiplies in 16 bits what was unpacked. Matrices of 16 bits stay in their own format.
-        """
+        """Formats as llama.cpp multiplies on these devices."""
         cards = [device.hardware for device in self.setup.devices if device.hardware is not None]
-        units = ("int8", "fp16")
-        faster = max(units, key=lambda unit: min((card.peak(unit) for card in cards), default=0.0))
-        return replace(self.outer, activations=FORMATS[faster])
+        return as_multiplied("llama.cpp", self.outer, cards)
 
     @cached_property
     def by_layer(self) -> Sequence[Formats]:
