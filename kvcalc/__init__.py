@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         explain_speculation,
         find_capacity,
         fit,
+        layers,
         levers,
         load_hardware,
         load_model,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.common import ExplainedStep, Report
     from kvcalc.core.reports.compare import CompareReport
     from kvcalc.core.reports.fit import FitReport
+    from kvcalc.core.reports.layers import LayersReport
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.plan import PlanReport
@@ -103,6 +105,7 @@ __all__ = [
     "InputError",
     "KvCacheReport",
     "KvcalcError",
+    "LayersReport",
     "LeversReport",
     "Load",
     "ModelProfile",
@@ -144,6 +147,7 @@ __all__ = [
     "explain_speculation",
     "find_capacity",
     "fit",
+    "layers",
     "levers",
     "load_hardware",
     "load_model",
@@ -180,6 +184,7 @@ _HOME = {
     "core.reports.check": ("CheckReport",),
     "core.reports.compare": ("CompareReport",),
     "core.reports.fit": ("FitReport",),
+    "core.reports.layers": ("LayersReport",),
     "core.reports.levers": ("LeversReport",),
     "core.reports.measure": ("BenchReport", "CrosscheckReport"),
     "core.reports.plan": ("PlanReport",),

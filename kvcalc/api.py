@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.questions.deployments import deployment, engine_options, served
     from kvcalc.questions.explaining import explain
     from kvcalc.questions.fit import fit
+    from kvcalc.questions.layers import layers
     from kvcalc.questions.levers import levers
     from kvcalc.questions.plan import plan_serving
     from kvcalc.questions.prefill import prefill
@@ -87,6 +88,7 @@ __all__ = [
     "explain_speculation",
     "find_capacity",
     "fit",
+    "layers",
     "levers",
     "lint_config",
     "load_hardware",
@@ -157,6 +159,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "questions.deployments": ("deployment", "engine_options", "served"),
     "questions.explaining": ("explain",),
     "questions.fit": ("fit",),
+    "questions.layers": ("layers",),
     "questions.levers": ("levers",),
     "questions.plan": ("plan_serving",),
     "questions.prefill": ("prefill",),

@@ -40,6 +40,7 @@ PANELS = {
         "reconcile": "An engine's start-up log against the prediction, or why it did not start (also called why).",
         "roofline": "Roofline of an accelerator: ceilings and ridge points, with models placed under it.",
         "traffic": "Bytes read to generate tokens: weights at every step, a cache that grows.",
+        "layers": "A pass by kinds of layers: bytes, FLOP, intensity and the place of each on the roofline.",
         "levers": "Every known way to shrink the KV cache: bytes held and read, what it cuts, what it takes.",
         "demo": "Step-by-step demonstrations: the KV cache, speculation, paging, drift.",
     },

@@ -29,6 +29,7 @@ REPORTS = {
     "solve": "solve.SolveReport",
     "speculate": "speculative.SpeculativeReport",
     "traffic": "traffic.TrafficReport",
+    "layers": "layers.LayersReport",
     "levers": "levers.LeversReport",
     "simulate": "simulate.SimulateReport",
     "gpu": "compare.GpuFigures",

@@ -213,6 +213,7 @@ QUESTIONS: dict[str, Question] = {
     "prefill": _declared("prefill"),
     "roofline": _declared("roofline", views=("", "intensity")),
     "speculate": _declared("speculate"),
+    "layers": _declared("layers"),
     "levers": _declared("levers"),
     "traffic": _declared("traffic"),
     "plan": _declared("plan", views=(), slow=True),

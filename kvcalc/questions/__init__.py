@@ -28,6 +28,7 @@ QUESTIONS = {
     "solve": "Solve",
     "speculate": "Speculate",
     "traffic": "Traffic",
+    "layers": "Layers",
     "levers": "Levers",
     "plan": "Plan",
     "simulate": "Simulate",

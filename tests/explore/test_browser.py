@@ -25,7 +25,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 WAIT_MS = 30_000
-VIEWS = ("size", "speed", "speculate", "serve", "learn")
+VIEWS = ("size", "speed", "network", "speculate", "serve", "learn")
 RUN = "model=llama3.1-70b&gpu=h200&gpus=2&batch=16&context=4096"
 
 
@@ -189,6 +189,23 @@ def test_speed_shows_the_numbers_of_the_command_line(page, printed):
     ):
         assert page.value(quantity) == row[quantity]
     assert f"limited by {row['limiter']}" in page.page.inner_text(".verdict")
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_network_draws_every_layer_and_shows_the_numbers_of_the_command_line(page, printed, phase):
+    page.open(f"view=network&phase={phase}&{RUN.replace('llama3.1-70b', 'qwen3-next-80b-a3b')}")
+    page.drawn("layers")
+    report = printed(page.commands()[0])
+    assert page.page.locator(".strip .block").count() == 48
+    titles = page.page.locator(".strip .block").evaluate_all("all => all.map(each => each.title.split(': ')[1])")
+    assert titles == [run["kind"] for run in report["order"] for _ in range(run["layers"])]
+    for row in report["rows"]:
+        card = page.page.locator(f"[data-kind='{row['kind']}']")
+        assert row["what"] in card.inner_text()
+        assert card.locator("tr[data-part]").evaluate_all("all => all.map(each => each.dataset.part)") == [
+            part["part"] for part in row["parts"]
+        ]
+    assert page.page.locator("[data-chart=layers] svg .mark-symbol path").count() >= 6
 
 
 def test_speculate_shows_the_numbers_of_the_command_line(page, printed):

@@ -10,13 +10,14 @@ import { readState, writeState } from "./state.js";
 import { big, useUnits } from "./units.js";
 import * as learn from "./views/learn.js";
 import * as local from "./views/local.js";
+import * as network from "./views/network.js";
 import * as plan from "./views/plan.js";
 import * as serve from "./views/serve.js";
 import * as size from "./views/size.js";
 import * as speculate from "./views/speculate.js";
 import * as speed from "./views/speed.js";
 
-const VIEWS = { size, local, speed, speculate, serve, plan, learn };
+const VIEWS = { size, local, speed, network, speculate, serve, plan, learn };
 const WAIT_MS = 120;
 
 const form = document.getElementById("controls");

@@ -23,6 +23,7 @@ export const FIELDS = {
   gpus: { label: "GPUs", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] },
   batch: { label: "Batch, sequences", kind: "slider", values: steps(1, 1024) },
   context: { label: "Context, tokens", kind: "slider", values: steps(128, 1048576) },
+  phase: { label: "Pass", kind: "select", values: ["decode", "prefill"], names: { decode: "decode, one token", prefill: "prefill, the whole context" } },
   weights: { label: "Weights", kind: "select", values: [""], group: "Formats", empty: "checkpoint's own" },
   "kv-dtype": { label: "KV cache", kind: "select", values: [""], group: "Formats", empty: "as the checkpoint" },
   activations: { label: "Activations", kind: "select", values: [""], group: "Formats", empty: "as the checkpoint" },
@@ -69,7 +70,7 @@ export const FIELDS = {
 };
 
 export const DEFAULTS = {
-  view: "size", units: "GiB", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
+  view: "size", units: "GiB", phase: "decode", model: "llama3.1-8b", gpu: "h100-sxm", gpus: "1", batch: "8", context: "8192", weights: "",
   "kv-dtype": "", activations: "", "tensor-parallel": "", "pipeline-parallel": "", "expert-parallel": "",
   "data-parallel": "", engine: "", utilization: "", "max-model-len": "", estimate: "true", draft: "", method: "",
   gamma: "", acceptance: "0.7", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",

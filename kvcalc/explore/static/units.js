@@ -44,6 +44,7 @@ export function bytes(value) {
 export function seconds(value) {
   if (missing(value)) return absent(value);
   if (value === 0) return "0 s";
+  if (value < 1e-6) return `${digits(value * 1e9)} ns`;
   if (value < 1e-3) return `${digits(value * 1e6)} µs`;
   if (value < 1) return `${digits(value * 1e3)} ms`;
   return value < 300 ? `${digits(value)} s` : `${digits(value / 60)} min`;

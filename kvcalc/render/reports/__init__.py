@@ -27,6 +27,7 @@ _MODULES = {
     "kvcalc.fit": "fit",
     "kvcalc.fit_devices": "local",
     "kvcalc.gpus": "catalogue.gpus",
+    "kvcalc.layers": "layers",
     "kvcalc.levers": "levers",
     "kvcalc.models_fit": "local.models",
     "kvcalc.plan": "plan",

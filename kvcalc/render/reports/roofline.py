@@ -10,11 +10,13 @@ from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import figure_grid, gpus_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kvcalc.core.reports.roofline import RooflinePoint, RooflineReport
-    from kvcalc.render.charts import Spec
+    from kvcalc.render.charts import Axis, Spec
     from kvcalc.render.layout import Part
 
-__all__ = ["intensity_spec", "parts", "sentence", "spec"]
+__all__ = ["ceilings", "intensity_spec", "parts", "sentence", "spec"]
 
 _POINT = ("model", "phase", "batch", "context", "intensity_flop_per_byte", "attainable_flop_per_s", "limiter", "fits")
 
@@ -75,25 +77,42 @@ def _fits(point: RooflinePoint, name: str, text: str) -> str:
 _MARGIN = 4.0
 
 
+def ceilings(
+    peaks: Mapping[str, float], bandwidth_bytes_per_s: float, points: Sequence[float], *, x: Axis, y: Axis
+) -> Spec:
+    """Return the ceilings of an accelerator as lines that bend at their ridge points; equal peaks share a line.
+
+    Args:
+        peaks: FLOP/s by format.
+        bandwidth_bytes_per_s: of the memory.
+        points: intensities that must lie between the ends.
+        x: intensity.
+        y: attainable FLOP/s.
+    """
+    from kvcalc.render.charts import line_layer
+
+    ridges = {unit: peak / bandwidth_bytes_per_s for unit, peak in peaks.items()}
+    left, right = min([1.0, *points]), max([_MARGIN * max(ridges.values()), *points])
+    same: dict[float, list[str]] = {}
+    for unit, peak in peaks.items():
+        same.setdefault(peak, []).append(unit)
+    rows = [
+        {x.field: intensity, y.field: min(peak, intensity * bandwidth_bytes_per_s), "format": ", ".join(units)}
+        for peak, units in sorted(same.items())
+        for intensity in (left, ridges[units[0]], right)
+    ]
+    return line_layer(rows, x=x, y=y, series="format", title="dense peak", points=False)
+
+
 def spec(report: RooflineReport) -> Spec:
     """Return ceilings as lines that bend at their ridge points, and each pass as a point."""
-    from kvcalc.render.charts import Axis, chart, label_layer, line_layer, point_layer
+    from kvcalc.render.charts import Axis, chart, label_layer, point_layer
 
     x = Axis(field="intensity_flop_per_byte", title="arithmetic intensity, FLOP/B", scale="log", format="~g")
     y = Axis(field="attainable_flop_per_s", title="attainable FLOP/s", scale="log")
     bandwidth = report.memory_bandwidth_bytes_per_s
     points = [point.intensity_flop_per_byte for point in report.points]
-    left = min([1.0, *points])
-    right = max([_MARGIN * max(report.ridge_flop_per_byte.values()), *points])
-    same: dict[float, list[str]] = {}
-    for unit, peak in report.peak_flop_per_s.items():
-        same.setdefault(peak, []).append(unit)
-    ceilings = [
-        {x.field: intensity, y.field: min(peak, intensity * bandwidth), "format": ", ".join(units)}
-        for peak, units in sorted(same.items())
-        for intensity in (left, report.ridge_flop_per_byte[units[0]], right)
-    ]
-    layers = [line_layer(ceilings, x=x, y=y, series="format", title="dense peak", points=False)]
+    layers = [ceilings(report.peak_flop_per_s, bandwidth, points, x=x, y=y)]
     if report.points:
         rows = [
             {
@@ -107,7 +126,9 @@ def spec(report: RooflineReport) -> Spec:
             for point in report.points
         ]
         layers.append(point_layer(rows, x=x, y=y, series="pass", title="pass", colour="black"))
-        layers.append(label_layer(_apart(rows, x.field, log(right / left)), x=x, y=y, text="batch"))
+        ends = [row[x.field] for row in layers[0]["data"]["values"]]
+        shown = _apart(rows, x.field, log(max(ends) / min(ends)))
+        layers.append(label_layer(shown, x=x, y=y, text="batch"))
     subtitle = [
         f"memory {rate_text(bandwidth)}{'; numbers: the batch' if report.points else ''}",
         f"source: kvcalc, profile {report.gpu}",
