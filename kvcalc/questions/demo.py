@@ -51,6 +51,9 @@ class KvCacheDemo(Lesson):
 
     def answer(self) -> Answer:
         """Return both ways, step by step."""
+        from kvcalc.demo import require_numpy
+
+        require_numpy()
         from kvcalc.demo.decoder import DecoderShape
         from kvcalc.demo.kv_cache import demo_kv_cache
 
@@ -82,6 +85,9 @@ class SpeculationDemo(Lesson):
 
     def answer(self) -> Answer:
         """Return the rounds of each draft."""
+        from kvcalc.demo import require_numpy
+
+        require_numpy()
         from kvcalc.demo.speculation import demo_speculate
 
         return Answer(
@@ -151,6 +157,9 @@ class DriftDemo(Lesson):
 
     def answer(self) -> Answer:
         """Return the errors, without and with the loss."""
+        from kvcalc.demo import require_numpy
+
+        require_numpy()
         from kvcalc.demo.drift import demo_drift
 
         return Answer(

@@ -15,7 +15,7 @@ import re, sys, tomllib
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
 extras = project["optional-dependencies"]
-used = ("charts", "cluster", "explore", "parquet", "test")
+used = ("charts", "cluster", "demo", "explore", "parquet", "test")
 for requirement in [*project["dependencies"], *(each for name in used for each in extras[name])]:
     lowest = re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", requirement)
     if lowest:  # not the project's own extras

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, KvcalcError
 from kvcalc.plan.speculative.acceptance import FORMS
+from kvcalc.questions.decode import decode
 from kvcalc.questions.fit import fit
 from kvcalc.questions.prefill import prefill
 from kvcalc.questions.size import size
@@ -17,7 +19,7 @@ from kvcalc.questions.sweep.inputs import check_unchanged, read_profile, read_pr
 from kvcalc.render.records import records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.sweep import SweepTask
@@ -30,6 +32,9 @@ PLACES = (
     "model", "gpu", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "weights",
     "kv_dtype", "activations", "engine",
 )  # fmt: skip
+
+# Fields of a decode report that a sweep does not print: what it says itself, and estimates.
+_NOT_OF_GRIDS = ("model", "gpu", "experts", "estimate_", "bound_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +110,30 @@ def _with_profiles(given: dict[str, Any], digests: Mapping[str, str]) -> dict[st
 
 def _decode(work: Work, task: SweepTask) -> Columns:
     from kvcalc.plan.deployment import default_context
-    from kvcalc.simulate.decode_grid import decode_blocks
 
     deployment = _deployment(work, task)
     contexts = task.cells.get("context") or (default_context(deployment.model, deployment.engine),)
-    columns: Columns = {}
-    for block in decode_blocks(deployment, batches=task.cells.get("batch", (1,)), contexts=contexts):
-        for name, values in block.items():
-            columns.setdefault(name, []).extend(_plain_numbers(values))
+    of_grid = _decode_columns if find_spec("numpy") else _decode_rows
+    columns = of_grid(deployment, task.cells.get("batch", (1,)), contexts)
     gpus = deployment.parallel.gpus
     columns["tokens_per_s_per_gpu"] = [speed / gpus for speed in columns["tokens_per_s"]]
     return columns
+
+
+def _decode_columns(deployment: Deployment, batches: Sequence[int], contexts: Sequence[int]) -> Columns:
+    from kvcalc.simulate.decode_grid import decode_blocks
+
+    columns: Columns = {}
+    for block in decode_blocks(deployment, batches=batches, contexts=contexts):
+        for name, values in block.items():
+            columns.setdefault(name, []).extend(_plain_numbers(values))
+    return columns
+
+
+def _decode_rows(deployment: Deployment, batches: Sequence[int], contexts: Sequence[int]) -> Columns:
+    """Return the columns of `_decode_columns` without NumPy: equal to the last digit but one, and slower."""
+    rows = _rows(decode(deployment, batches=batches, contexts=contexts))
+    return {name: values for name, values in rows.items() if not name.startswith(_NOT_OF_GRIDS)}
 
 
 def _prefill(work: Work, task: SweepTask) -> Columns:

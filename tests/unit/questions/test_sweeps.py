@@ -474,3 +474,24 @@ def test_speculation_is_swept_over_what_engines_print(axes, options, tokens):
 def test_a_sweep_of_speculation_without_an_acceptance_says_so():
     swept = Sweep(report="speculate", axes={"model": ("llama3.1-8b",), "gpu": ("h200",), "method": ("ngram",)})
     assert sweep(swept).rows[0]["error"] == "a sweep of speculation needs an acceptance"
+
+
+def test_decode_sweeps_without_numpy_have_the_same_columns_and_numbers(monkeypatch):
+    swept = Sweep(axes={"model": ("qwen3-30b-a3b",), "gpu": ("h200",), "context": (1024, 8192), "batch": (1, 8)})
+    fast = sweep(swept).rows
+    monkeypatch.setattr("kvcalc.questions.sweep.tasks.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "kvcalc.simulate.decode_grid", None)
+    slow = sweep(swept).rows
+    assert len(slow) == 4
+    for one, other in zip(slow, fast, strict=True):
+        assert set(one) == set(other)
+        for name, value in other.items():
+            assert one[name] == (pytest.approx(value, rel=1e-14) if isinstance(value, float) else value), name
+
+
+@pytest.mark.parametrize("name", ["kv-cache", "speculate", "drift"])
+def test_a_demonstration_without_numpy_says_what_to_install(name, monkeypatch):
+    monkeypatch.setattr("kvcalc.demo.find_spec", lambda _: None)
+    with pytest.raises(kvcalc.InputError, match="NumPy, which is not installed") as error:
+        kvcalc.ask(f"demo {name}", {})
+    assert error.value.hint == "pip install 'kvcalc[demo]'"
