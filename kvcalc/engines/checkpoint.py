@@ -58,8 +58,20 @@ def has_gguf_formats(formats: Formats) -> bool:
 
 
 def runs_gguf(model: ModelProfile, formats: Formats) -> bool:
-    """Whether weights are those of a GGUF file, which llama.cpp runs where no engine is asked for."""
-    return model.is_gguf or bool(formats.recipe) or any(each.name in _GGUF for each in _weights(formats))
+    """Whether weights are stored as in a GGUF file, so that llama.cpp may run them where no engine is asked for.
+
+    Experts in mxfp4 are, since their file keeps them.
+    """
+    return (
+        model.is_gguf
+        or bool(formats.recipe)
+        or any(each.name in _GGUF or _is_mxfp4(each) for each in _weights(formats))
+    )
+
+
+def _is_mxfp4(form: Format) -> bool:
+    """Whether a format is mxfp4, or that and the plain biases beside it."""
+    return form.unit == "fp4" and form.bytes_per_element < FORMATS["nvfp4"].bytes_per_element and "nf4" not in form.name
 
 
 def has_mxfp4_experts(model: ModelProfile) -> bool:
@@ -70,8 +82,7 @@ def has_mxfp4_experts(model: ModelProfile) -> bool:
     own = model.weight_formats.get("experts")
     if own is None:
         return False
-    form = parse_format(own)
-    return form.unit == "fp4" and form.bytes_per_element < FORMATS["nvfp4"].bytes_per_element
+    return _is_mxfp4(parse_format(own))
 
 
 def _weights(formats: Formats) -> tuple[Format, ...]:
@@ -131,7 +142,7 @@ def as_multiplied(engine: str | None, formats: Formats, cards: Sequence[Hardware
 
     llama.cpp turns activations to 8-bit integers for quantised matrices, or unpacks these to 16 bits where a card does
     that faster (`HardwareProfile.peak`); matrices in 16 bits stay in their own format. It multiplies mxfp4 in 4 bits
-    where all cards have units for that. Attention works in fp16.
+    where all cards have units for that. Attention works in fp16. Files of 16 bits alone are left as they are.
 
     Source: llama.cpp, ``ggml-cuda/mmq.cu`` (``ggml_cuda_should_use_mmq``) and ``ggml-cpu.c`` (``vec_dot_type``);
     pull request 17906 (mxfp4 on Blackwell).
@@ -147,12 +158,11 @@ def as_multiplied(engine: str | None, formats: Formats, cards: Sequence[Hardware
     >>> [run.multiplied_as(part) for part in ("mlp", "router", "head")], run.hidden.name
     (['int8', 'fp32', 'fp16'], 'fp16')
     """
-    if engine != "llama.cpp":
+    units = {form.unit for form in _weights(formats)} & {"int8", "fp4"}
+    if engine != "llama.cpp" or not units:
         return formats
-    units = {form.unit for form in _weights(formats)} & {"int4", "int8", "fp4"}
     narrow = "fp4" in units and bool(cards) and all("fp4" in card.peak_flop_per_s for card in cards)
-    activations = FORMATS["fp4" if narrow else "int8"] if units else formats.activations
-    return replace(formats, activations=activations, hidden=FORMATS["fp16"])
+    return replace(formats, activations=FORMATS["fp4" if narrow else "int8"], hidden=FORMATS["fp16"])
 
 
 # The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.
