@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kvcalc.simulate.blocks import block_keys
+from kvcalc.simulate.prefixes import content_runs
 from kvcalc.simulate.timer import ticks
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kvcalc.core.requests import Request, Segment
+    from kvcalc.simulate.prefixes import ContentRun
 
 __all__ = ["FifoQueue", "Job", "PriorityQueue", "PrivateBlocks", "Queue", "S", "ServedSequence"]
 
@@ -116,6 +118,7 @@ class Job(ServedSequence):
         "position",
         "random",
         "request",
+        "runs_of_blocks",
     )  # fmt: skip
 
     def __init__(self, request: Request, *, order: int, content: tuple[Segment, ...]) -> None:
@@ -132,6 +135,17 @@ class Job(ServedSequence):
         self.base = self.position = self.joined = 0
         self.left: PrivateBlocks | None = None
         self.random: Random | None = None
+        self.runs_of_blocks: tuple[ContentRun, ...] | None = None
+
+    def runs(self, block_size: int) -> tuple[ContentRun, ...]:
+        """Return the runs of full blocks that it consists of."""
+        if self.runs_of_blocks is None:
+            self.runs_of_blocks = content_runs(self.content, block_size=block_size)
+        return self.runs_of_blocks
+
+    def findable(self, block_size: int) -> int:
+        """Return the number of these blocks."""
+        return sum([run.blocks for run in self.runs(block_size)])
 
 
 S = TypeVar("S", bound=ServedSequence)

@@ -1,8 +1,8 @@
-"""A cache that keeps prefixes, for a replica that jumps: blocks that nobody else can ask for are counted together.
+"""A cache that keeps prefixes, for a replica that jumps: blocks are counted in runs, not one by one.
 
 It decides as `kvcalc.simulate.blocks.BlockPool` does. What it does without: numbers for blocks, an order among those
-that hold nothing reusable, and an entry for each block that only its own sequence could ask for again. A sequence that
-lost its blocks leaves them as one entry in the order of reuse, eaten up from its end.
+that hold nothing reusable, and an entry for each block that only its own sequence could ask for again. What a sequence
+leaves when it ends or loses its blocks are two entries in the order of reuse, each eaten up from its end.
 """
 
 from __future__ import annotations
@@ -10,24 +10,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcalc.simulate.prefixes import PrefixTree, Reading
 from kvcalc.simulate.sequences import PrivateBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvcalc.simulate.prefixes import Left, Part
     from kvcalc.simulate.sequences import Job
 
 __all__ = ["Hit", "PrefixCache", "Writers"]
-
-
-class _Block:
-    """A block that later prompts can find."""
-
-    __slots__ = ("key", "owners")
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-        self.owners = 1
 
 
 class _Table:
@@ -41,8 +33,8 @@ class _Table:
 
     __slots__ = ("blocks", "findable", "registered")
 
-    def __init__(self, registered: Sequence[_Block], blocks: int, findable: int) -> None:
-        self.registered = list(registered)
+    def __init__(self, registered: Reading, blocks: int, findable: int) -> None:
+        self.registered = registered
         self.blocks = blocks
         self.findable = findable
 
@@ -50,7 +42,8 @@ class _Table:
 class Hit(NamedTuple):
     """Blocks that a waiting sequence could take up: findable ones, and private ones that it left."""
 
-    blocks: Sequence[_Block] = ()
+    parts: Sequence[Part] = ()
+    blocks: int = 0
     own: int = 0
 
 
@@ -71,51 +64,48 @@ class PrefixCache:
         self._size = block_size
         self._before_lookup = before_lookup
         self._tables: dict[Job, _Table] = {}
+        self._tree = PrefixTree(block_size=block_size)
         # blocks without an owner that are kept, the first to be taken in front
-        self._kept: OrderedDict[_Block | PrivateBlocks, None] = OrderedDict()
-        self._cached: dict[int, dict[_Block, None]] = {}
+        self._kept: OrderedDict[Left | PrivateBlocks, None] = OrderedDict()
         # the private blocks at the end of that order, if nobody comes back for them
         self._last: PrivateBlocks | None = None
 
     def find_prefix(self, sequence: Job) -> tuple[Hit, int]:
         """Find the prefix that a waiting sequence could take up, and its tokens."""
-        self._before_lookup(sequence)
-        full = (sequence.known - 1) // self._size
         if sequence.left is None and not sequence.content:
             return _NOTHING, 0
-        keys = sequence.keys(full, self._size)
-        blocks = []
-        for key in keys:
-            cached = self._cached.get(key)
-            if not cached:
-                break
-            blocks.append(next(iter(cached)))
+        self._before_lookup(sequence)
+        full = (sequence.known - 1) // self._size
+        findable = min(full, sequence.findable(self._size))
+        parts, blocks = self._tree.find(sequence.runs(self._size), findable)
         own = 0
-        if sequence.left is not None and len(blocks) == len(keys):
-            own = min(sequence.left.blocks, full - len(keys))
-        return Hit(blocks, own), (len(blocks) + own) * self._size
+        if sequence.left is not None and blocks == findable:
+            own = min(sequence.left.blocks, full - findable)
+        return Hit(parts, blocks, own), (blocks + own) * self._size
 
     def can_allocate(self, hit: Hit, *, tokens: int, spare: int) -> bool:
         """Whether a waiting sequence that takes up a hit would fit, with some blocks to spare."""
-        owned = sum([block.owners > 0 for block in hit.blocks]) if hit.blocks else 0
+        owned = sum([blocks for copy, blocks in hit.parts if copy.owners]) if hit.parts else 0
         return -(-tokens // self._size) - owned + spare <= self.free
 
     def allocate(self, sequence: Job, hit: Hit, *, tokens: int) -> None:
         """Give a waiting sequence its blocks."""
         if hit is not _NOTHING:
             self._take_up(sequence, hit)
-        findable = len(sequence.keys(self.usable, self._size)) if sequence.content else 0
+        findable = sequence.findable(self._size) if sequence.content else 0
         blocks = -(-tokens // self._size)
-        self._tables[sequence] = _Table(hit.blocks, blocks, findable)
-        self.take(blocks - len(hit.blocks) - hit.own)
+        registered = Reading(sequence.runs(self._size) if findable else (), hit.parts)
+        self._tables[sequence] = _Table(registered, blocks, findable)
+        self.take(blocks - hit.blocks - hit.own)
 
     def _take_up(self, sequence: Job, hit: Hit) -> None:
         """Take the blocks of a hit out of the order in which they would be taken."""
-        for block in hit.blocks:
-            if not block.owners:
-                del self._kept[block]
-                self.free -= 1
-            block.owners += 1
+        for part in hit.parts:
+            found = self._tree.own(part)
+            if found is not None:
+                self.free -= part[1]
+                if not found.copies:
+                    del self._kept[found]
         left = sequence.left
         if left is not None and hit.own:
             left.blocks -= hit.own
@@ -161,33 +151,32 @@ class PrefixCache:
                 kept -= first.blocks
                 first.blocks = 0
             else:
-                kept -= 1
-                self._forget(first)
+                kept -= self._tree.evict(first, kept)
+                if first.copies:
+                    return
             del self._kept[first]
 
     def hash_blocks(self, sequence: Job, *, tokens: int) -> None:
         """Keep the full blocks among its first tokens for later prompts, those that others could ask for."""
         table = self._tables[sequence]
-        if len(table.registered) < table.findable:
-            for key in sequence.keys(tokens // self._size, self._size)[len(table.registered) :]:
-                block = _Block(key)
-                self._cached.setdefault(key, {})[block] = None
-                table.registered.append(block)
+        if table.registered.blocks < table.findable:
+            self._tree.register(table.registered, min(tokens // self._size, table.findable))
 
     def deallocate(self, sequence: Job) -> None:
         """Take all its blocks, the last one first, and keep those that it has filled."""
         table = self._tables.pop(sequence)
-        others = table.blocks - len(table.registered)
-        own = max(sequence.computed // self._size - len(table.registered), 0)
+        registered = table.registered.blocks
+        others = table.blocks - registered
+        own = max(sequence.computed // self._size - registered, 0)
         self._fresh += others - own
         self.free += others
         if own:
             self._keep(sequence, own)
-        for block in reversed(table.registered):
-            block.owners -= 1
-            if not block.owners:
-                self._kept[block] = self._last = None
-                self.free += 1
+        if registered:
+            left, freed = self._tree.release(table.registered)
+            if freed:
+                self._kept[left] = self._last = None
+                self.free += freed
 
     def held_by(self, sequence: Job) -> int:
         """Return the blocks of a sequence."""
@@ -213,12 +202,6 @@ class PrefixCache:
         else:
             self._last = PrivateBlocks(own)
             self._kept[self._last] = None
-
-    def _forget(self, block: _Block) -> None:
-        blocks = self._cached[block.key]
-        del blocks[block]
-        if not blocks:
-            del self._cached[block.key]
 
 
 class Writers(dict[int, list["Job"]]):
