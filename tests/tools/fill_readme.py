@@ -22,7 +22,22 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("tour", "quickstart", "quickstart.ja", "choices", "check", "why", "plan", "local")
+        for name in (
+            "tour",
+            "quickstart",
+            "quickstart.ja",
+            "choices",
+            "check",
+            "why",
+            "plan",
+            "local",
+            "users",
+            "cost",
+            "memory-bound",
+            "benchmark",
+            "formats",
+            "new-model",
+        )
     ),
 ]
 

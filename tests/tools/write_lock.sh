@@ -10,6 +10,6 @@ uv=$(command -v uv) || {
   "$work/venv/bin/python" -m pip install -q uv
   uv=$work/venv/bin/uv
 }
-"$uv" pip compile -q pyproject.toml --extra dev --extra browser-test --universal --python-version 3.11 \
+"$uv" pip compile -q pyproject.toml --extra dev --extra docs --extra browser-test --universal --python-version 3.11 \
   --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file .ci/requirements.txt "$@"
 sed -i.orig '1i # Written by tests/tools/write_lock.sh from pyproject.toml.' .ci/requirements.txt && rm .ci/requirements.txt.orig
