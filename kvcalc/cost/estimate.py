@@ -12,7 +12,7 @@ from kvcalc.core.traced import larger
 from kvcalc.cost.roofline import stage_seconds, stages_time, step_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.core.cost_types import StepCost
@@ -121,7 +121,9 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
     )
 
 
-def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
+def reached_seconds(
+    terms: PassTerms, calibration: Calibration, *, most: Callable[[float, float, float], float] = larger
+) -> float:
     """Return the time of a pass at the rates that were reached.
 
     step_s + logits * sample_s + layers * layer_s
@@ -133,6 +135,11 @@ def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (reached ceilings below the peaks);
     Hockney 1994, doi 10.1016/S0167-8191(06)80021-9 (a start-up time plus bytes over an asymptotic rate). That
     compute and memory overlap in part is this project's: from the larger of both (0.5) to their sum (1).
+
+    Args:
+        terms: the pass's terms; arrays in place of numbers are passes side by side.
+        calibration: the rates.
+        most: the largest of times, as `larger`; of arrays, at each place.
 
     >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
     >>> half = Calibration(name="half", engine="any", applies_to=("any",), layer_s=0.5, collective_s=2, link_share=0.1,
@@ -150,11 +157,13 @@ def reached_seconds(terms: PassTerms, calibration: Calibration) -> float:
         reach = calibration.reach_of(kind, unit)
         for op in operators:
             calls = 0 if calibration.joins_inputs and op.is_joined else op.calls
-            total += calls * reach.call_s + operator_seconds(op, reach)
+            total += calls * reach.call_s + operator_seconds(op, reach, most=most)
     return total
 
 
-def operator_seconds(op: OperatorTerms, reach: Reach) -> float:
+def operator_seconds(
+    op: OperatorTerms, reach: Reach, *, most: Callable[[float, float, float], float] = larger
+) -> float:
     """Return the time of an operator without its call.
 
     Source: as `reached_seconds`; that a kernel computes whole tiles, so that each matrix costs some rows more than its
@@ -171,7 +180,7 @@ def operator_seconds(op: OperatorTerms, reach: Reach) -> float:
     compute = (op.compute_s + reach.padding_rows * op.row_s) / reach.flop_share
     activations = op.activation_s / (reach.activation_share or reach.bandwidth_share)
     memory = (op.memory_s - op.activation_s) / reach.bandwidth_share + activations
-    return larger(compute, memory, reach.sum_share * (compute + memory))
+    return most(compute, memory, reach.sum_share * (compute + memory))
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:

@@ -18,14 +18,14 @@ from kvcalc.evidence.serving import fit_serving, left_out_groups, served_base
 from kvcalc.plan.estimates import best_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration, Reach
     from kvcalc.evidence.cases import Case
     from kvcalc.evidence.families import Family
     from kvcalc.evidence.kernel_reach import KernelTime
 
-__all__ = ["Judged", "cross_validated", "fit_families"]
+__all__ = ["Judged", "cross_validated", "family_of", "fit_families", "usable_cases"]
 
 # Records that an interval of their own needs: held-out ones, and any.
 _ENOUGH, _FEWEST = 20, 5
@@ -142,12 +142,19 @@ def _by_campaign(pairs: Sequence[tuple[Sample, float]]) -> dict[str, list[tuple[
 
 def _shared_out(cases: Sequence[Case], families: Sequence[Family]) -> Iterator[tuple[Family, list[Case]]]:
     """Yield each family with the cases that it would estimate, without those that beat their bound."""
-    usable = [case for case in cases if estimated_passes(case) and not judge(case).beaten]
+    usable = usable_cases(cases)
     for family in families:
-        own = [
-            case for case in usable if best_calibration(families, case.hardware, (engine_of(case.record),)) is family
-        ]
-        yield family, own
+        yield family, [case for case in usable if family_of(case, families) is family]
+
+
+def usable_cases(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases that an estimate can be fitted to or judged by: those that beat their bound cannot."""
+    return [case for case in cases if estimated_passes(case) and not judge(case).beaten]
+
+
+def family_of(case: Case, families: Sequence[Family] = FAMILIES) -> Family | None:
+    """Return the family whose calibration would estimate a case."""
+    return best_calibration(families, case.hardware, (engine_of(case.record),))
 
 
 def _fit(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.calibration import Interval
 from kvcalc.core.search import least_near
 from kvcalc.cost.estimate import reached_seconds
+from kvcalc.evidence.together import TimedPasses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,19 +64,20 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
         samples: the measurements.
         free: names of parameters: ``layer_s``, ``link_share``, ``matrix.bandwidth_share``, ``attention.call_s`` …
     """
+    import numpy as np
+
     names = tuple(free)
     began = {name: _value(start, name) for name in names}
     campaigns = [sample.campaign for sample in samples]
-    weights = _weights(campaigns)
+    weights = np.array(_weights(campaigns))
     pull = _PULL + _PULL_OF_FEW / sum(map(math.sqrt, Counter(campaigns).values()))
+    timed, measured_s = TimedPasses([sample.passes for sample in samples]), [sample.measured_s for sample in samples]
 
     def loss(values: Mapping[str, float]) -> float:
-        trial = _with(start, values)
-        error = sum(
-            weight * abs(math.log(sample_seconds(sample, trial) / sample.measured_s))
-            for sample, weight in zip(samples, weights, strict=True)
+        errors = np.abs(np.log(timed.seconds(_with(start, values)) / measured_s))
+        return float((weights * errors).sum()) + pull * sum(
+            abs(math.log(value / began[name])) for name, value in values.items()
         )
-        return error + pull * sum(abs(math.log(value / began[name])) for name, value in values.items())
 
     best = least_near(loss, began, bounded=_bounded)
     return _with(start, {name: _rounded(value) for name, value in best.items()})

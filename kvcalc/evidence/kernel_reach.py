@@ -17,6 +17,7 @@ from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.estimate import OperatorTerms, operator_seconds
 from kvcalc.cost.linear import experts_cost
 from kvcalc.evidence.names import find_hardware
+from kvcalc.evidence.together import largest_of, stacked_operators
 from kvcalc.files import open_text
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.evidence.together import Array
 
 __all__ = ["KernelTime", "collective_reach", "kernel_reach", "read_kernels"]
 
@@ -138,16 +140,20 @@ def kernel_reach(kernels: Iterable[KernelTime], *, table: str, system: str, engi
 
 
 def _nearest(kernels: Sequence[KernelTime]) -> Reach:
+    import numpy as np
+
     names = ("call_s", "bandwidth_share", "flop_share", "sum_share", "padding_rows", "activation_share")
     start = {name: float(getattr(_START, name)) for name in names}
 
+    terms = stacked_operators(each.terms for each in kernels)
+    measured_s = np.array([each.measured_s for each in kernels])
+
     def loss(values: Mapping[str, float]) -> float:
         reach = Reach(**values)
-        errors = (
-            abs(math.log((reach.call_s + operator_seconds(each.terms, reach)) / each.measured_s)) for each in kernels
-        )
+        seconds: Array = reach.call_s + operator_seconds(terms, reach, most=largest_of)
+        errors = np.minimum(_CAP, np.abs(np.log(seconds / measured_s)))
         moved = sum(abs(math.log(value / start[name])) for name, value in values.items())
-        return sum(min(_CAP, error) for error in errors) / len(kernels) + _MIN_PULL * moved
+        return float(errors.mean()) + _MIN_PULL * moved
 
     found = least_near(loss, start, bounded=_bounded)
     return Reach(**{name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.cost.estimate import PassTerms
+    from kvcalc.evidence.together import Array
 
 __all__ = [
     "ServedSample",
@@ -111,20 +112,19 @@ def fit_served(base: Calibration, samples: Sequence[ServedSample]) -> Calibratio
         base: kernels on their own; floors are those of the start where they are 0.
         samples: the steps.
     """
+    import numpy as np
+
     split = [_split(sample, base) for sample in samples]
     start = _start(base, [parts for own, others in split for parts in (own, others)])
     sums = _Sums(split, start)
-    weights = _weights([sample.group for sample in samples])
-    measured = [sample.measured_s for sample in samples]
+    weights = np.array(_weights([sample.group for sample in samples]))
+    measured_s = [sample.measured_s for sample in samples]
 
     def loss(values: Mapping[str, float]) -> float:
-        share = values[_PROMPTS]
         own, others = sums.at(values)
-        error = sum(
-            weight * min(_CAP, abs(math.log((mine + share * beside) / seconds)))
-            for mine, beside, weight, seconds in zip(own, others, weights, measured, strict=True)
-        )
-        return error + pull * sum(abs(math.log(value / start[name])) for name, value in values.items())
+        errors = np.minimum(_CAP, np.abs(np.log((own + values[_PROMPTS] * others) / measured_s)))
+        moved = sum(abs(math.log(value / start[name])) for name, value in values.items())
+        return float((weights * errors).sum()) + pull * moved
 
     pull = _PULL + _PULL * 5 / math.sqrt(max(1, len({sample.group for sample in samples})))
     found = least_near(loss, start, bounded=_bounds(base)) if samples else start
@@ -135,31 +135,27 @@ class _Sums:
     """Sums of parts times their parameters over many samples, kept as long as few of the parameters change."""
 
     def __init__(self, split: Sequence[tuple[_Parts, _Parts]], start: Mapping[str, float]) -> None:
-        self._columns = {
-            name: tuple([parts[place].get(name, 0.0) for parts in split] for place in (0, 1)) for name in start
-        }
-        self._count = len(split)
-        self._at: dict[str, float] = {}
-        self._sums: tuple[list[float], ...] = ([], [])
+        import numpy as np
 
-    def at(self, values: Mapping[str, float]) -> tuple[list[float], ...]:
+        columns = {name: [[parts[place].get(name, 0.0) for parts in split] for place in (0, 1)] for name in start}
+        self._columns: dict[str, Array] = {name: np.array(column) for name, column in columns.items()}
+        self._at: dict[str, float] = {}
+        self._sums: Array = np.zeros((2, len(split)))
+
+    def at(self, values: Mapping[str, float]) -> Array:
         """Return the sums of own parts, and of others' prompts, for each sample."""
         changed = [name for name, value in values.items() if value != self._at.get(name)]
         if len(changed) > _FEW:
             self._at = dict.fromkeys(values, 0.0)
-            self._sums = ([0.0] * self._count, [0.0] * self._count)
+            self._sums = 0.0 * self._sums
             self._at, self._sums = dict(values), self._moved(values, list(values))
             return self._sums
         return self._moved(values, changed)
 
-    def _moved(self, values: Mapping[str, float], changed: Iterable[str]) -> tuple[list[float], ...]:
+    def _moved(self, values: Mapping[str, float], changed: Iterable[str]) -> Array:
         sums = self._sums
         for name in changed:
-            by = values[name] - self._at[name]
-            sums = tuple(
-                [one + by * part for one, part in zip(had, column, strict=True)]
-                for had, column in zip(sums, self._columns[name], strict=True)
-            )
+            sums = sums + (values[name] - self._at[name]) * self._columns[name]
         return sums
 
 
@@ -238,22 +234,20 @@ def first_token_seconds(sample: TokenSample, calibration: Calibration) -> float:
 
 def fit_first_token(base: Calibration, samples: Sequence[TokenSample]) -> Calibration:
     """Return a calibration with what a request's first token takes besides its passes."""
-    timed = [
-        (reached_seconds(sample.prompt, base), reached_seconds(sample.step, base), sample.others, sample.measured_s)
-        for sample in samples
-    ]
-    even = _weights([sample.group for sample in samples])
-    weights = [
-        weight * (_FEW_WEIGH if sample.others < _FEW else 1) for weight, sample in zip(even, samples, strict=True)
-    ]
+    import numpy as np
+
+    prompt = np.array([reached_seconds(sample.prompt, base) for sample in samples])
+    step = np.array([reached_seconds(sample.step, base) for sample in samples])
+    others = np.array([sample.others for sample in samples])
+    measured_s = [sample.measured_s for sample in samples]
+    even = np.array(_weights([sample.group for sample in samples]))
+    weights = even * np.where(others < _FEW, _FEW_WEIGH, 1)
 
     def loss(values: Mapping[str, float]) -> float:
-        error = 0.0
-        for (prompt, step, others, seconds), weight in zip(timed, weights, strict=True):
-            found = values["request_s"] + values["request_steps"] * step
-            found += prompt * (1 + values["queue_share"] * others)
-            error += weight * min(_CAP, abs(math.log(found / seconds)))
-        return error + _PULL * sum(abs(math.log(value / _FIRST[name])) for name, value in values.items())
+        found = values["request_s"] + values["request_steps"] * step + prompt * (1 + values["queue_share"] * others)
+        errors = np.minimum(_CAP, np.abs(np.log(found / measured_s)))
+        moved = sum(abs(math.log(value / _FIRST[name])) for name, value in values.items())
+        return float((weights * errors).sum()) + _PULL * moved
 
     most = {"queue_share": 1.0}
     found = least_near(loss, _FIRST, bounded=lambda name, value: min(most.get(name, _MOST), max(1e-4, value)))
