@@ -37,7 +37,8 @@ def _indexed(indexer: Indexer | None, *, group: int = 1, window: int | None = No
     knees = () if window is None else (window,)
     if indexer is None:
         return Bends(knees=knees, group=group)
-    return Bends(knees=(*knees, group * indexer.top_k), group=group, pool=indexer.pool)
+    scored = () if indexer.candidates is None else (group * indexer.candidates,)
+    return Bends(knees=(*knees, group * indexer.top_k, *scored), group=group, pool=indexer.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +245,7 @@ class Latent(Traits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compressed(Traits):
-    """Attention over a window of raw entries and one compressed entry for each ``ratio`` tokens (DeepSeek-V4).
+    """Attention over a window of raw entries and one compressed entry for each ``ratio`` tokens (DeepSeek-V4, V4.1).
 
     Keys and values are one vector of ``head_dim`` elements, shared by the heads.
 
@@ -258,6 +259,8 @@ class Compressed(Traits):
         output_groups: groups of heads that the output is first projected in.
         output_rank: width of each group's output.
         indexer: the sparse indexer over the compressed entries, where there is one.
+        entries: whether the compressed entries are its ``own``, an ``earlier`` layer's, or there are ``none``.
+        index_from_entries: whether index keys are made from the compressed entries, without a compressor of their own.
     """
 
     __pydantic_config__ = _STRICT
@@ -270,6 +273,8 @@ class Compressed(Traits):
     output_groups: int
     output_rank: int
     indexer: Indexer | None = None
+    entries: Literal["own", "earlier", "none"] = "own"
+    index_from_entries: bool = False
     kind: Literal["compressed"] = "compressed"
 
     @property

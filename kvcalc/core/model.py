@@ -30,6 +30,7 @@ from kvcalc.core.mlps import MLPS, Dense, Gated, Mixture, Mlp
 from kvcalc.core.provenance import Source
 from kvcalc.core.records import dataclass
 from kvcalc.core.same import Same
+from kvcalc.core.units import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,6 +52,7 @@ __all__ = [
     "Head",
     "Indexer",
     "Latent",
+    "Lookup",
     "Mixer",
     "Mixture",
     "Mlp",
@@ -67,12 +69,37 @@ __all__ = [
 
 # What a parameter belongs to; a checkpoint may keep each part in a format of its own.
 Part = Literal[
-    "embedding", "head", "attention", "mlp", "experts", "router", "vector", "other", "vision", "audio", "talker"
+    "embedding",
+    "lookup",
+    "head",
+    "attention",
+    "mlp",
+    "experts",
+    "router",
+    "vector",
+    "other",
+    "vision",
+    "audio",
+    "talker",
 ]
 # Of these, what stands beside the text model.
 TowerPart = Literal["vision", "audio", "talker"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """A projection of rows looked up by the last n-grams, into the residual stream (Engram, arXiv 2601.07372).
+
+    Args:
+        inputs: width of the rows of a token together.
+        outputs: width they are projected to.
+    """
+
+    __pydantic_config__ = _STRICT
+    inputs: int
+    outputs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +110,7 @@ class Block:
         name: what the profile calls this kind of layer.
         mixers: token mixers, in the order they run; empty for a layer without any.
         mlp: the MLP; left out for a layer without one.
+        lookup: the projection of rows of an n-gram table, for a layer that adds them.
         matrix_parameters: further matrix elements that every token is multiplied with.
         parallel: whether mixer and MLP read the same input (one collective under tensor parallelism, not two).
         vector_parameters: norms, biases, convolution kernels and the like, of the whole layer.
@@ -91,6 +119,7 @@ class Block:
     name: str = ""
     mixers: tuple[Mixer, ...] = ()
     mlp: Mlp | None = None
+    lookup: Lookup | None = None
     parallel: bool = False
     matrix_parameters: int = 0
     vector_parameters: int = 0
@@ -123,12 +152,22 @@ def _counted(blocks: Same[tuple[Block, ...]]) -> Mapping[Block, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A lookup table (token, position or per-layer embeddings): one row is read for a token."""
+    """A lookup table (token, position, per-layer or n-gram embeddings).
+
+    Args:
+        name: what it is for.
+        rows: rows.
+        width: elements of a row.
+        lookups: rows that are read for a token.
+        part: ``lookup`` for a table of n-grams, which may have a format and, in an engine, a memory of its own.
+    """
 
     __pydantic_config__ = _STRICT
     name: str
     rows: int
     width: int
+    lookups: int = 1
+    part: Literal["embedding", "lookup"] = "embedding"
 
     @property
     def parameters(self) -> int:
@@ -284,6 +323,23 @@ class ModelProfile:
         parts = " and ".join(f"{tower.part} tower ({tower.parameters:,} parameters)" for tower in self.towers)
         note = f"without its {parts}{f': {why}' if why else ''}"
         return replace(self, towers=(), held_weight_bytes=held, notes=(*self.notes, note))
+
+    def without_lookups(self, where: str) -> ModelProfile:
+        """Return the model without its tables of n-grams; itself where it has none.
+
+        Args:
+            where: where they are kept instead, for the note.
+        """
+        tables = [table for table in self.embeddings if table.part == "lookup"]
+        if not tables:
+            return self
+        form = parse_format(self.weight_formats.get("lookup", self.dtype))
+        size = sum(int(form.bytes(table.parameters)) for table in tables)
+        row = sum(int(form.bytes(table.lookups * table.width)) for table in tables)
+        held = None if self.held_weight_bytes is None else self.held_weight_bytes - size
+        kept = tuple(table for table in self.embeddings if table.part != "lookup")
+        note = f"its n-gram tables ({bytes_text(size)}) are {where}; a token reads {bytes_text(row)} of them from there"
+        return replace(self, embeddings=kept, held_weight_bytes=held, notes=(*self.notes, note))
 
     @cached_property
     def block_counts(self) -> Mapping[Block, int]:

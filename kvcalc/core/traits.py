@@ -30,7 +30,9 @@ class Indexer:
         top_k: tokens (or compressed entries) chosen for each query.
         query_inputs: width of the vector the index queries are projected from.
         head_weights: whether a projection hidden -> heads weighs the heads.
-        stored: whether this layer keeps its own index keys (false where it follows an earlier layer's choice).
+        stored: whether this layer scores an index of its own (false where it follows an earlier layer's choice).
+        own_keys: whether it keeps the keys that it scores (false where they are an earlier layer's).
+        candidates: entries that are scored at most, where an earlier layer's index has picked them; all where left out.
         matrix_parameters: further matrix elements of the indexer (a compressor's projections).
         stored_dim: elements kept for a token where they are more than an index key (what a later pooling needs).
         pool: tokens whose keys are pooled into one before queries are scored against it.
@@ -43,6 +45,8 @@ class Indexer:
     query_inputs: int = 0
     head_weights: bool = True
     stored: bool = True
+    own_keys: bool = True
+    candidates: int | None = None
     matrix_parameters: int = 0
     stored_dim: int | None = None
     pool: int = 1
@@ -54,8 +58,8 @@ class Indexer:
 
     @property
     def entry_dim(self) -> int:
-        """Elements that the layer itself keeps for a token: none where it follows an earlier layer's choice."""
-        return self.kept_dim if self.stored else 0
+        """Elements that the layer itself keeps for a token: none where it follows an earlier layer's choice or keys."""
+        return self.kept_dim if self.stored and self.own_keys else 0
 
 
 class Entry(NamedTuple):

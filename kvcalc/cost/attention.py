@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from kvcalc.core.model import Attention, Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.records import dataclass
 from kvcalc.core.traced import smaller
 from kvcalc.core.units import ceil_div
-from kvcalc.cost.cache import entry_bytes, heads_bytes, index_key_bytes, state_bytes
+from kvcalc.cost.cache import compressed_entry_bytes, entry_bytes, heads_bytes, index_key_bytes, state_bytes
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Indexer, Mixer
@@ -215,25 +216,41 @@ def _latent_work(mixer: Latent, group: TokenGroup, formats: Formats, tensor: int
 
 
 def _compressed_work(mixer: Compressed, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
+    """Read the window and the compressed entries; those of an earlier layer are read again."""
     query, past = group.query_tokens, group.past_tokens
-    heads, indexer = ceil_div(mixer.heads, tensor), mixer.indexer
-    entries = past_read(query, past) // mixer.ratio
-    entry = entry_bytes(mixer, formats, tensor=tensor)
+    heads, entry = ceil_div(mixer.heads, tensor), entry_bytes(mixer, formats, tensor=tensor)
     raw = smaller(past_read(query, past), mixer.window if query == 1 else mixer.window - 1)
-    most = indexer.top_k if indexer else None
-    pairs = causal_pairs(query, past, mixer.window) + compressed_pairs(query, past, mixer.ratio, most)
-    flop = 2 * pairs * heads * 2 * mixer.head_dim
-    chosen = entries if most is None else smaller(entries, query * most)
-    read_bytes = (raw + chosen) * entry
-    written = (smaller(query, mixer.window) + query / mixer.ratio) * entry
-    if indexer is not None:
-        keys = index_key_bytes(indexer, formats)
-        flop += 2 * compressed_pairs(query, past, mixer.ratio) * indexer.heads * indexer.head_dim
-        read_bytes += entries * keys
-        written += query / mixer.ratio * keys
+    pairs = causal_pairs(query, past, mixer.window)
+    written = smaller(query, mixer.window) * entry
+    index_flop, entries_read, entries_written = 0, 0, 0.0
+    if mixer.entries != "none":
+        kept = compressed_entry_bytes(mixer, formats)
+        chosen_pairs, index_flop, entries_read = _entries_work(mixer, query, past, kept, formats)
+        pairs += chosen_pairs
+        entries_written = query / mixer.ratio * (kept + index_key_bytes(mixer.indexer, formats))
+    own = mixer.entries == "own"
+    read_bytes = raw * entry + entries_read if own else raw * entry
     return AttentionWork(
-        flop=group.sequences * flop, read_bytes=group.sequences * read_bytes, write_bytes=group.sequences * written
+        flop=group.sequences * (2 * pairs * heads * 2 * mixer.head_dim + index_flop),
+        read_bytes=group.sequences * read_bytes,
+        write_bytes=group.sequences * (written + entries_written if own else written),
+        reread_bytes=0 if own else group.sequences * entries_read,
     )
+
+
+def _entries_work(mixer: Compressed, query: int, past: int, entry: int, formats: Formats) -> tuple[int, int, int]:
+    """Return pairs with compressed entries, FLOP of their index, and bytes of the entries and keys that are read."""
+    indexer, entries = mixer.indexer, past_read(query, past) // mixer.ratio
+    if indexer is None:
+        return compressed_pairs(query, past, mixer.ratio), 0, entries * entry
+    pairs = compressed_pairs(query, past, mixer.ratio, indexer.top_k)
+    read_bytes = smaller(entries, query * indexer.top_k) * entry
+    if not indexer.stored:
+        return pairs, 0, read_bytes
+    scored = compressed_pairs(query, past, mixer.ratio, indexer.candidates)
+    keys = index_key_bytes(replace(indexer, own_keys=True), formats)
+    most = entries if indexer.candidates is None else smaller(entries, query * indexer.candidates)
+    return pairs, 2 * scored * indexer.heads * indexer.head_dim, read_bytes + most * keys
 
 
 def _cross_work(mixer: Cross, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:

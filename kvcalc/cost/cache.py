@@ -5,6 +5,7 @@ These are *logical* bytes: what the tokens need. What an engine reserves for the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, assert_never
@@ -27,6 +28,7 @@ __all__ = [
     "affine_segments",
     "block_cache_bytes",
     "cache_bytes",
+    "compressed_entry_bytes",
     "entry_bytes",
     "heads_bytes",
     "held_tokens",
@@ -35,6 +37,10 @@ __all__ = [
     "mixer_cache_bytes",
     "state_bytes",
 ]
+
+
+# Compressed entries in NVFP4, beside a window and index keys in fp8.
+_NARROW_ENTRIES = "nvfp4_ds_mla"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +122,8 @@ def entry_bytes(mixer: Traits, formats: Formats, *, tensor: int = 1) -> int:
     entry = mixer.entry
     if entry is None:
         return 0
+    if isinstance(mixer, Compressed) and formats.key.name == _NARROW_ENTRIES:
+        formats = replace(formats, key=FORMATS["mxfp8"])
     kept = _keys_and_values(entry.kv_heads, entry.key_dim, entry.value_dim, formats, tensor)
     return kept + _index_key(entry.index_dim, formats)
 
@@ -131,6 +139,23 @@ def _index_key(width: int, formats: Formats) -> int:
     """Bytes of an index key: beside packed latent vectors it is in fp8 with an fp32 scale for 128 elements."""
     key = FORMATS["fp8_scaled"] if formats.key.name.endswith("_ds_mla") else formats.key
     return whole(key.bytes(width, head_dim=width))
+
+
+def compressed_entry_bytes(mixer: Compressed, formats: Formats) -> int:
+    """Return the bytes of one compressed entry: dim * b, the same on every rank; vLLM's NVFP4 records have no padding.
+
+    Source: vLLM 0.33, ``models/deepseek_v41/attention.py`` (``compressed_bytes_per_token``): 512 elements in 288 bytes.
+
+    >>> from kvcalc.core.workload import Formats
+    >>> mixer = Compressed(heads=64, head_dim=512, window=128, ratio=2, overlap=False, q_lora_rank=1280,
+    ...     output_groups=8, output_rank=1024)
+    >>> narrow = FORMATS["nvfp4_ds_mla"]
+    >>> compressed_entry_bytes(mixer, Formats()), compressed_entry_bytes(mixer, Formats(key=narrow, value=narrow))
+    (1024, 288)
+    """
+    if formats.key.name == _NARROW_ENTRIES:
+        return whole(FORMATS["nvfp4"].bytes(mixer.head_dim))
+    return entry_bytes(mixer, formats)
 
 
 def heads_bytes(mixer: Attention, formats: Formats, *, tensor: int = 1) -> int:
@@ -162,10 +187,12 @@ def index_key_bytes(indexer: Indexer | None, formats: Formats) -> int:
 
 def _compressed_bytes(mixer: Compressed, tokens: int, formats: Formats) -> int:
     """Bytes beside the window: compressed entries, the tokens not yet compressed, and the overlap kept for the next."""
-    index_dim = 0 if mixer.indexer is None else mixer.indexer.entry_dim
+    if mixer.entries != "own":
+        return 0
+    index_dim = 0 if mixer.indexer is None or mixer.index_from_entries else mixer.indexer.entry_dim
     width = mixer.head_dim + index_dim
     branches = 2 if mixer.overlap else 1
-    entry = entry_bytes(mixer, formats) + index_key_bytes(mixer.indexer, formats)
+    entry = compressed_entry_bytes(mixer, formats) + index_key_bytes(mixer.indexer, formats)
     entries = (tokens // mixer.ratio) * entry
     waiting = (tokens % mixer.ratio) * formats.state.bytes(2 * branches * width)
     kept = mixer.overlap and tokens >= mixer.ratio

@@ -163,7 +163,7 @@ def _input_ops(
 ) -> Iterator[OpCost]:
     """Embedding rows in; and, for the sequences that need it, the encoder."""
     tokens = sum(group.tokens for group in groups)
-    rows = sum(formats.of("embedding").bytes(table.width) for table in model.embeddings)
+    rows = sum(formats.of(table.part).bytes(table.lookups * table.width) for table in model.embeddings)
     yield OpCost(name="embedding", part="embedding", unit=formats.hidden.unit, weight_bytes=tokens * rows)
     sequences = sum(group.sequences for group in groups if group.encoder_pass)
     if model.encoder is None or not sequences:

@@ -172,8 +172,10 @@ def _compressed_matrices(mixer: Compressed, hidden: int) -> Iterator[Matrix]:
     yield _matrix("attention.query_down", "attention", hidden, mixer.q_lora_rank)
     yield _matrix("attention.query_up", "attention", mixer.q_lora_rank, heads * dim, "outputs", pieces=heads)
     yield _matrix("attention.latent", "attention", hidden, dim)
-    branches = 2 if mixer.overlap else 1
-    yield _matrix("attention.compressor", "attention", hidden, 2 * branches * dim)
+    if mixer.entries == "own":
+        # the entries and, where several tokens are joined in one, the weights of each in it
+        sides = (2 if mixer.overlap else 1) * (2 if mixer.ratio > 1 else 1)
+        yield _matrix("attention.compressor", "attention", hidden, sides * dim)
     yield _matrix(
         "attention.output_down",
         "attention",
@@ -190,7 +192,7 @@ def _indexer_matrices(indexer: Indexer, hidden: int) -> Iterator[Matrix]:
     yield _matrix("indexer.query", "attention", inputs, indexer.heads * indexer.head_dim)
     if indexer.matrix_parameters:
         yield _matrix("indexer.other", "attention", 1, indexer.matrix_parameters)
-    else:
+    elif indexer.own_keys:
         yield _matrix("indexer.key", "attention", hidden, indexer.head_dim)
     if indexer.head_weights:
         yield _matrix("indexer.weights", "attention", hidden, indexer.heads)
@@ -243,6 +245,8 @@ def block_matrices(block: Block, hidden: int) -> tuple[Matrix, ...]:
         if mlp.inputs is not None:
             matrices.append(_matrix("experts.down", "mlp", hidden, mlp.inputs))
             matrices.append(_matrix("experts.up", "mlp", mlp.inputs, hidden))
+    if block.lookup is not None:
+        matrices.append(_matrix("lookup", "mlp", block.lookup.inputs, block.lookup.outputs, "outputs"))
     if block.matrix_parameters:
         matrices.append(_matrix("other", "other", 1, block.matrix_parameters))
     return tuple(matrices)
@@ -330,7 +334,8 @@ def outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
     head = model.head
     tied = head is not None and head.tied
     if tables:
-        parts["embedding"] = sum(table.parameters for table in model.embeddings[1 if tied else 0 :])
+        for table in model.embeddings[1 if tied else 0 :]:
+            parts[table.part] = parts.get(table.part, 0) + table.parameters
     if head is not None:
         parts["vector"] += head.rows if head.bias else 0
         parts["head"] = head.rows * (head.width or model.hidden_size)
@@ -341,7 +346,7 @@ def outer_parameters(model: ModelProfile, *, tables: bool) -> dict[str, int]:
         parts["vector"] += encoder.vector_parameters
         parts["other"] += encoder.matrix_parameters
         if tables:
-            parts["embedding"] += sum(table.parameters for table in encoder.embeddings)
+            parts["embedding"] = parts.get("embedding", 0) + sum(table.parameters for table in encoder.embeddings)
     return parts
 
 

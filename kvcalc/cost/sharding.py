@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+# Parts that are lookup tables, whose rows the ranks of the first stage share.
+_TABLES = ("embedding", "lookup")
+
+
 def rank_matrix(matrix: Matrix, tensor: int) -> tuple[int, int, int]:
     """Return inputs, outputs and elements of a matrix on the fullest of ``tensor`` ranks.
 
@@ -183,7 +187,7 @@ def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Count
         if first:
             for tower in model.towers:
                 parts[tower.part] += _rank_tower(tower, parallel.tensor)
-            parts["embedding"] += ceil_div(outer.get("embedding", 0), parallel.tensor)
+            parts.update({name: ceil_div(outer[name], parallel.tensor) for name in _TABLES if name in outer})
             if model.encoder is not None:
                 hidden = model.encoder.hidden_size
                 parts += sum((_rank_parameters(b, hidden, parallel) for b in model.encoder.blocks), Counter())

@@ -28,10 +28,12 @@ _MAX_MXFP4 = 0.55
 def loaded_model(engine: str | None, model: ModelProfile, options: EngineOptions | None = None) -> ModelProfile:
     """Return the part of a model that an engine loads: llama.cpp keeps towers in a file of their own (``--mmproj``).
 
-    mlx-lm drops them (``sanitize`` of its models).
+    mlx-lm drops them (``sanitize`` of its models). vLLM keeps tables of n-grams in host memory.
 
-    Source: llama.cpp, ``tools/mtmd`` (a projector is loaded from its own GGUF file).
+    Source: llama.cpp, ``tools/mtmd`` (a projector is loaded from its own GGUF file); vLLM 0.33, ``config/engram.py``.
     """
+    if engine == "vllm" and (options is None or options.engram_cpu_offload):
+        return model.without_lookups("in host memory (vLLM's --engram-config, cpu_offload)")
     if engine == "llama.cpp" and not (options is not None and options.mmproj):
         return model.text_only("llama.cpp loads these from a file of their own (--mmproj)")
     if engine == "mlx":

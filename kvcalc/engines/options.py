@@ -47,6 +47,7 @@ class EngineOptions:
         prefix_caching: whether blocks are kept for later prompts; as the engine does by itself where left out.
         decode_context_parallel: vLLM: tensor-parallel ranks that share the tokens of a request.
         gdn_prefill_backend: vLLM: kernel of gated delta nets' prefill.
+        engram_cpu_offload: vLLM: whether tables of n-grams are kept in host memory.
         generation: generation of the accelerator, which a start fills in: some kernels are built for few.
         utilization: share of the GPU's memory it may use.
         platform: whether it runs on GPUs or on a CPU.
@@ -83,6 +84,7 @@ class EngineOptions:
     prefix_caching: bool | None = None
     decode_context_parallel: int = 1
     gdn_prefill_backend: Literal["auto", "flashinfer", "triton"] = "auto"
+    engram_cpu_offload: bool = True
     generation: str = ""
     utilization: float | None = None
     platform: Literal["gpu", "cpu"] = "gpu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from kvcalc.core.errors import InputError
+from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 
@@ -83,6 +83,8 @@ def _keys_as_cached(mixer: Mixer, model: ModelProfile) -> Mixer:
 
 def _mixer_as_cached(mixer: Mixer, architecture: str) -> Mixer:
     match mixer:
+        case Compressed(index_from_entries=True):
+            raise UnsupportedError("transformers 5.24 has no class of this model")
         case Sliding() | Compressed():
             return replace(mixer, window=max(1, mixer.window - 1))
         case Chunked():

@@ -111,7 +111,7 @@ def import_config(
         embeddings=shape.embeddings,
         head=shape.head,
         dtype=dtype,
-        weight_formats=formats.parts,
+        weight_formats={**shape.formats, **formats.parts},
         kv_dtype=formats.kv,
         activation_dtype=formats.activations,
         rotary_positions=_rotary_positions(text, shape.context_limit),

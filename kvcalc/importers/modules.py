@@ -53,6 +53,7 @@ _LEAVES: dict[str, tuple[str, ...]] = {
     "mlp.up": ("up_proj", "gate_up_proj", "w3", "fc1", "c_fc", "dense_h_to_4h"),
     "mlp.down": ("down_proj", "w2", "fc2", "c_proj", "dense_4h_to_h"),
     "mlp.shared_gate": ("shared_expert_gate",),
+    "lookup": ("engram.wkv",),
     "experts.down": ("fc1_latent_proj",),
     "experts.up": ("fc2_latent_proj",),
     "router": ("gate", "router"),
@@ -116,7 +117,7 @@ def table_modules(shape: Shape) -> list[Module]:
     tables = [*shape.embeddings, *(shape.encoder.embeddings if shape.encoder is not None else ())]
     return [
         Module(
-            part="head" if tied and place == 0 else "embedding",
+            part="head" if tied and place == 0 else table.part,
             names=TOKEN_TABLES if place == 0 else (table.name,),
             inputs=table.width,
             outputs=table.rows,

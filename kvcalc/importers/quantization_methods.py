@@ -76,10 +76,11 @@ def _fp8(config: Config, text: Config) -> Plan:
     else:
         base = packed("fp8", activations)
     experts = base
-    if text.has("expert_dtype"):
-        declared = text.text("expert_dtype")
+    said = next((config for config in (text, config) if config.has("expert_dtype")), None)
+    if said is not None:
+        declared = said.text("expert_dtype")
         if declared not in ("fp4", "fp8"):
-            raise refuse_method(text, "expert_dtype", declared, method="fp8")
+            raise refuse_method(said, "expert_dtype", declared, method="fp8")
         experts = packed("mxfp4", activations) if declared == "fp4" else base
     left = selection(config, "modules_to_not_convert", "ignored_layers")
     layers = _Layers(config) if config.has("quantized_layers") else None

@@ -20,6 +20,7 @@ from kvcalc.plan.deployment import (
     usual_context_notes,
 )
 from kvcalc.plan.formats import format_names
+from kvcalc.plan.loaded import loaded_notes
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
 from kvcalc.plan.steps import link_notes
 
@@ -148,6 +149,7 @@ def fit_report(
             *notes,
             *_length_notes(deployment, here, asked=context is not None),
             *_memory_notes(deployment, here),
+            *loaded_notes(deployment),
             *here.pool.notes,
             *_draft_notes(deployment),
             *deployment.notes,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvcalc.core.units import bytes_text
 from kvcalc.engines.loaded import loaded_model, padding_bytes
 from kvcalc.plan.deployment import rank_weights, share_experts
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["as_loaded", "loaded_weights"]
+__all__ = ["as_loaded", "loaded_notes", "loaded_weights"]
 
 # Engines whose data-parallel copies share the experts.
 _SHARING_EXPERTS = ("vllm", "sglang")
@@ -32,8 +33,27 @@ def loaded_weights(deployment: Deployment) -> int:
     Raises:
         InputError: not a version of the engine.
     """
-    served, hardware = as_loaded(deployment), deployment.hardware
-    return rank_weights(served) + padding_bytes(
+    served = as_loaded(deployment)
+    return rank_weights(served) + _padding(served)
+
+
+def loaded_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Say what an engine loads otherwise than the checkpoint has it: parts that it leaves out, and padding.
+
+    Raises:
+        InputError: not a version of the engine.
+    """
+    served = as_loaded(deployment)
+    padding, left_out = _padding(served), served.model.notes[len(deployment.model.notes) :]
+    if not padding:
+        return left_out
+    more = f"{bytes_text(padding)} a GPU beside the checkpoint, by which its kernels pad experts"
+    return (*left_out, f"weights as {served.served_by} loads them: {more}")
+
+
+def _padding(served: Deployment) -> int:
+    hardware = served.hardware
+    return padding_bytes(
         served.served_by,
         served.model,
         served.formats,

@@ -25,6 +25,8 @@ __all__ = [
 
 # What such checkpoints quantise; embedding, head, router, norms and towers stay as they are.
 _QUANTISED = ("attention", "mlp", "experts")
+# What has the checkpoint's format whatever is quantised beside it: tables of n-grams.
+_OF_ITS_OWN = ("lookup",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,9 @@ def kept_parts(model: ModelProfile, word: WeightWord, dtype: str) -> dict[str, F
         word: the kind of checkpoint.
         dtype: the unquantised format that it is run in.
     """
-    return {part: parse_format(word.others.get(part, dtype)) for part in parameters(model) if part not in _QUANTISED}
+    own = {part: model.weight_formats.get(part, dtype) for part in _OF_ITS_OWN}
+    kept = {**own, **word.others}
+    return {part: parse_format(kept.get(part, dtype)) for part in parameters(model) if part not in _QUANTISED}
 
 
 def is_word(formats: Formats) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
-from kvcalc.core.model import MIXERS, MLPS, Block, Encoder, Head, Indexer, ModelProfile, Table, Tower
+from kvcalc.core.model import MIXERS, MLPS, Block, Encoder, Head, Indexer, Lookup, ModelProfile, Table, Tower
 from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
@@ -117,8 +117,14 @@ def _blocks(blocks: Mapping[str, Mapping[str, Any]], layers: Iterable[Any]) -> t
 def _block(name: str, spec: Mapping[str, Any]) -> Block:
     data = dict(spec)
     mixers = tuple(_mixer(mixer) for mixer in data.pop("mixers", ()))
-    mlp = data.pop("mlp", None)
-    return Block(name=name, mixers=mixers, mlp=None if mlp is None else MLPS[mlp["kind"]](**mlp), **data)
+    mlp, lookup = data.pop("mlp", None), data.pop("lookup", None)
+    return Block(
+        name=name,
+        mixers=mixers,
+        mlp=None if mlp is None else MLPS[mlp["kind"]](**mlp),
+        lookup=None if lookup is None else Lookup(**lookup),
+        **data,
+    )
 
 
 def _mixer(spec: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from kvcalc.core.calibration import Interval, Measured, Reach
 from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.hardware import Link, MemoryShare
-from kvcalc.core.model import Head, Mixer, Mlp, Table, Tower
+from kvcalc.core.model import Head, Lookup, Mixer, Mlp, Part, Table, Tower
 from kvcalc.core.provenance import Source
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class BlockDocument(BaseModel):
     model_config = _CONFIG
     mixers: list[Annotated[Mixer, Discriminator("kind")]] = Field(default_factory=list)
     mlp: Annotated[Mlp, Discriminator("kind")] | None = None
+    lookup: Lookup | None = None
     parallel: bool = False
     matrix_parameters: Count = 0
     vector_parameters: Count = 0
@@ -93,12 +94,7 @@ class ModelDocument(BaseModel):
     dtype: Format = "bf16"
     kv_dtype: Format | None = None
     activation_dtype: Format | None = None
-    weight_formats: dict[
-        Literal[
-            "embedding", "head", "attention", "mlp", "experts", "router", "vector", "other", "vision", "audio", "talker"
-        ],
-        Format,
-    ] = Field(default_factory=dict)
+    weight_formats: dict[Part, Format] = Field(default_factory=dict)
     embeddings: list[Table]
     head: Head | None = None
     blocks: Blocks

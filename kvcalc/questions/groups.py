@@ -112,6 +112,12 @@ class Engine(Question):
         help="vLLM: kernel of gated delta nets: auto, flashinfer or triton.",
         engines=("vllm",),
     )
+    engram_cpu_offload: bool | None = param(
+        "--engram-cpu-offload/--no-engram-cpu-offload",
+        help="vLLM: keep n-gram tables (DeepSeek-V4.1, Qwen3.8) in host memory.",
+        read=flag,
+        engines=("vllm",),
+    )
     utilization: float | None = param(
         "--utilization", "--mem-fraction-static", help="Share of GPU memory that the engine may use.", read=number
     )

@@ -40,6 +40,7 @@ _WHOLE_HEAD_ROTATES = frozenset(
 # Layers at each end that keep the model's own format (TurboQuantConfig.get_boundary_skip_layers).
 _BOUNDARY = 2
 _SM10X = ("blackwell", "blackwell-ultra")
+_FIRST_WITH_SHARED_ENTRIES = (0, 33)
 
 
 def _name(formats: Formats) -> str:
@@ -69,13 +70,15 @@ def check_cache_format(model: ModelProfile, formats: Formats, *, version: str, g
             f"vLLM keeps no cache in {asked}", hint=f"its formats are {', '.join(known)}", parameter="kv-dtype"
         )
     sparse = any(isinstance(mixer, Latent) and mixer.indexer is not None for mixer in model.mixers)
-    compresses = model.architecture == "deepseek_v4"
-    if name in _OF_SPARSE_LATENT and not (sparse or (compresses and name.startswith("fp8"))):
+    compresses, shares = model.architecture == "deepseek_v4", model.architecture == "deepseek_v41_text"
+    if name in _OF_SPARSE_LATENT and not (sparse or shares or (compresses and name.startswith("fp8"))):
         raise InputError(f"{name} is a format of sparse latent attention, not of {model.name}", parameter="kv-dtype")
     if name == "nvfp4_ds_mla" and generation not in ("", *_SM10X):
         raise InputError(f"nvfp4_ds_mla is for B200, B300 and their like, not for a {generation} card")
     if compresses and not name.startswith("fp8"):
         raise InputError(f"vLLM keeps {model.name}'s cache in fp8_ds_mla, not in {name}", parameter="kv-dtype")
+    if shares:
+        _check_shared(model, name, version=version, generation=generation)
     if _is_packed(name) and model.has(Latent, Sliding, Chunked, Cross):
         raise UnsupportedError(f"how vLLM lays out a cache in {name} is modelled for full attention alone")
     if name in ("octave_k3v4", "octave_k3v3") and model.architecture not in _WHOLE_HEAD_ROTATES:
@@ -85,15 +88,26 @@ def check_cache_format(model: ModelProfile, formats: Formats, *, version: str, g
         )
 
 
+def _check_shared(model: ModelProfile, name: str, *, version: str, generation: str) -> None:
+    if known_release(version) < _FIRST_WITH_SHARED_ENTRIES:
+        raise UnsupportedError(f"how vLLM {version} lays out {model.name} is not described", hint="0.33 is")
+    if name not in ("fp8", *_OF_SPARSE_LATENT):
+        formats = " or ".join(reversed(_OF_SPARSE_LATENT)) if generation in _SM10X else _OF_SPARSE_LATENT[0]
+        raise InputError(f"vLLM keeps {model.name}'s cache in {formats}, not in {name}", parameter="kv-dtype")
+
+
 def own_cache_format(model: ModelProfile, generation: str) -> str | None:
     """Return the format that vLLM keeps a model's cache in by itself, where that is not the model's own.
 
-    DeepSeek-V4's is always packed fp8; GLM-5's is fp8 on B200 and its like.
+    DeepSeek-V4's is always packed fp8, V4.1's packed NVFP4 on B200 and its like; GLM-5's is fp8 there.
 
-    Source: vLLM 0.33, ``model_executor/models/config.py: GlmMoeDsaForCausalLM, Glm5NextModelConfig``.
+    Source: vLLM 0.33, ``model_executor/models/config.py: GlmMoeDsaForCausalLM, Glm5NextModelConfig``;
+    ``packed_kv_cache_dtype`` of ``models/deepseek_v41``.
     """
     if model.architecture == "deepseek_v4":
         return "fp8_ds_mla"
+    if model.architecture == "deepseek_v41_text":
+        return "nvfp4_ds_mla" if generation in _SM10X else "fp8_ds_mla"
     sparse_glm = model.architecture in ("glm_moe_dsa", "glm5_next_text")
     return "fp8_e4m3" if sparse_glm and generation in _SM10X else None
 

@@ -41,6 +41,7 @@ class Group:
         bytes_per_block: bytes of all its layers' pages in a block.
         needed_blocks: blocks of one request of the longest length.
         reach: tokens of the window or chunk, or of the encoder's output.
+        stride: bytes that a block must be a multiple of.
     """
 
     kind: Kind
@@ -51,6 +52,7 @@ class Group:
     bytes_per_block: int
     needed_blocks: int
     reach: int = 0
+    stride: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +76,24 @@ class Layout:
     @property
     def block_size(self) -> int:
         """Tokens of the smallest group's block, as the engine prints it."""
-        return min(group.block_size for group in self.groups)
+        return min(group.block_size for group in self._of_tokens)
 
     @property
     def scheduler_block_size(self) -> int:
         """Tokens that are whole blocks of every group."""
-        return lcm(*(group.span_tokens for group in self.groups))
+        return lcm(*(group.span_tokens for group in self._of_tokens))
 
     @property
     def hash_block_size(self) -> int:
         """Tokens that are hashed together for the prefix cache."""
         if not self.prefix_caching:
             return self.scheduler_block_size
-        return gcd(*(group.span_tokens for group in self.groups))
+        return gcd(*(group.span_tokens for group in self._of_tokens))
+
+    @property
+    def _of_tokens(self) -> tuple[Group, ...]:
+        """The groups whose blocks stand for tokens of a request: all but rings, which hold its last few."""
+        return tuple(group for group in self.groups if group.kind != "ring")
 
     @property
     def needed_blocks(self) -> int:
@@ -145,11 +152,12 @@ def layout(
     if not specs:
         raise UnsupportedError(f"{model.name} keeps no cache that vLLM would lay out")
     groups = tuple(_group(members, options) for members in _grouped(specs))
+    step = lcm(*(group.stride for group in groups))
     return Layout(
         groups=groups,
         max_model_len=options.max_model_len,
         configured_block_size=configured_block_size(model, formats, options, tensor=tensor),
-        bytes_per_block=max(group.bytes_per_block for group in groups),
+        bytes_per_block=step * ceil_div(max(group.bytes_per_block for group in groups), step),
         prefix_caching=options.prefix_caching,
     )
 
@@ -195,6 +203,7 @@ def _group(members: list[Spec], options: VllmOptions) -> Group:
         bytes_per_block=sum(spec.page_bytes for spec in members),
         needed_blocks=_needed_blocks(largest, options),
         reach=largest.reach,
+        stride=lcm(*(spec.stride for spec in members)),
     )
 
 
@@ -253,7 +262,7 @@ def _needed_blocks(spec: Spec, options: VllmOptions) -> int:
     tokens of full and latent attention, and no others.
     """
     length, in_flight = options.max_model_len, options.in_flight_tokens
-    if spec.kind == "state":
+    if spec.kind in ("state", "ring"):
         return spec.held_blocks
     if spec.kind in _SHARED_TOKENS:
         return ceil_div(ceil_div(length, options.decode_context_parallel), spec.block_size)

@@ -19,7 +19,8 @@ def packed_groups(specs: Sequence[Spec]) -> list[list[Spec]]:
 
     Layers of a family and block form a bucket. One with as many layers of each page size repeats a pattern; the longest
     of those with several sizes must stay whole, and the others are cut to so many repeats, or more where that wastes
-    less. A bucket that repeats nothing stays whole.
+    less. A bucket that repeats nothing stays whole. Rings, and windows where no pattern must stay whole, are cut so as
+    not to widen the block that the others need.
 
     Source: vLLM 0.33, ``kv_cache_planning._get_packed_kv_cache_groups``.
     """
@@ -29,7 +30,22 @@ def packed_groups(specs: Sequence[Spec]) -> list[list[Spec]]:
     buckets = [_by_page(members) for members in families.values()]
     least = max((_repeats(pages) for pages in buckets if len(pages) > 1), default=0)
     size = _least_wasted([_repeats(pages) for pages in buckets if _repeats(pages)], least) if least else len(specs)
-    return [part for pages in buckets for part in _dealt(pages, max(1, ceil_div(_repeats(pages), size)))]
+    counts = [max(1, ceil_div(_repeats(pages), size)) for pages in buckets]
+    narrow = [pages[0][0].kind == "ring" or (not least and pages[0][0].kind == "sliding") for pages in buckets]
+    anchor = max(
+        _widest(pages, sum(map(len, pages)) if cut else parts)
+        for pages, cut, parts in zip(buckets, narrow, counts, strict=True)
+    )
+    for index, pages in enumerate(buckets):
+        if narrow[index]:
+            fitting = max(1, anchor // pages[0][0].page_bytes)
+            counts[index] = max(counts[index], ceil_div(sum(map(len, pages)), fitting))
+    return [part for pages, parts in zip(buckets, counts, strict=True) for part in _dealt(pages, parts)]
+
+
+def _widest(pages: Sequence[Sequence[Spec]], parts: int) -> int:
+    """Return the bytes of the widest of the parts that a bucket is dealt to."""
+    return sum(ceil_div(len(layers), parts) * layers[0].page_bytes for layers in pages)
 
 
 def _repeats(pages: Sequence[Sequence[Spec]]) -> int:

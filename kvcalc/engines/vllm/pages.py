@@ -9,7 +9,7 @@ from kvcalc.core.records import dataclass
 
 __all__ = ["Kind", "Spec", "not_modelled"]
 
-Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state"]
+Kind = Literal["full", "latent", "index", "sliding", "chunked", "cross", "state", "ring"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +21,10 @@ class Spec:
         block_size: tokens of a block.
         page_bytes: bytes of the layer's page in a block, padding included.
         reach: tokens of the window or chunk, or of the encoder's output.
-        held_blocks: blocks of a request that do not depend on its length (states).
+        held_blocks: blocks of a request that do not depend on its length (states, rings).
         shape: heads and widths on this rank, which must be equal within a group.
         packed: whether blocks are outermost, so that a block holds pages of several sizes (DeepSeek-V4).
+        stride: bytes that a block must be a multiple of for the layer.
     """
 
     kind: Kind
@@ -33,6 +34,7 @@ class Spec:
     held_blocks: int = 0
     shape: tuple[int, ...] = ()
     packed: bool = False
+    stride: int = 1
 
     @property
     def family(self) -> tuple[str, int]:

@@ -6,13 +6,20 @@ from dataclasses import replace
 from math import lcm
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Chunked, Compressed, Cross, Full, Latent, Shared, Sliding, State
 from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import kv_heads_per_rank, state_bytes
 from kvcalc.engines.scaled_fp8 import scaled_fp8_bytes
 from kvcalc.engines.vllm.cache_formats import boundary_layers, token_bytes
-from kvcalc.engines.vllm.compressed import COMPRESSED_BLOCK, compressed_specs, window_spec
+from kvcalc.engines.vllm.compressed import (
+    COMPRESSED_BLOCK,
+    compressed_specs,
+    shared_block,
+    shared_specs,
+    window_spec,
+)
 from kvcalc.engines.vllm.pages import Spec, not_modelled
 from kvcalc.engines.vllm.releases import (
     FIRST_WITH_GROUPS,
@@ -48,6 +55,8 @@ _LATENT_AS_HEADS = frozenset({"minicpm3"})
 _PADDED_LATENT = frozenset({"dots3_note_text"})
 # Models of which some layers compress their entries and all are laid out as those.
 _COMPRESSING = frozenset({"deepseek_v4"})
+# Those of which some layers read the compressed entries of others.
+_SHARING = frozenset({"deepseek_v41_text"})
 _NEVER_FP8 = frozenset({"falcon"})
 _WINDOW_KEEPS_BLOCK = frozenset({"mimo_v2_flash"})
 # Prediction layers that read the cache of the model's own layers.
@@ -81,6 +90,7 @@ def layer_specs(
     """
     maker = _maker(model, formats, options, tensor=tensor)
     layers = model.blocks if blocks is None else blocks
+    _check_sources(model, layers)
     boundary = boundary_layers(model, formats)
     if boundary and len(layers) != model.layers:
         raise not_modelled("a packed cache on pipeline stages")
@@ -92,6 +102,19 @@ def layer_specs(
         for unpacked, block in {(unpacked, id(block)): (unpacked, block) for unpacked, block in kinds}.values()
     }
     return tuple(spec for unpacked, block in kinds for spec in made[unpacked, id(block)])
+
+
+def _check_sources(model: ModelProfile, layers: Sequence[Block]) -> None:
+    """Refuse a pipeline stage whose first reader of compressed entries stands before their source.
+
+    Source: vLLM 0.33, ``models/deepseek_v41/attention.py`` (``PP splits inside a v4.1 kv-sharing group``).
+    """
+    kinds = (mixer.entries for block in layers for mixer in block.mixers if isinstance(mixer, Compressed))
+    if next((kind for kind in kinds if kind != "none"), "own") == "earlier":
+        raise UnsupportedError(
+            f"vLLM parts no layers of {model.name} from the source of the compressed entries that they read",
+            hint="--tp, --ep and --dp spread it without pipeline stages",
+        )
 
 
 def draft_specs(model: ModelProfile, formats: Formats, options: VllmOptions, *, tensor: int = 1) -> tuple[Spec, ...]:
@@ -158,7 +181,7 @@ class _Maker:
         if isinstance(mixer, Latent):
             return self._latent(mixer)
         if isinstance(mixer, Compressed):
-            return compressed_specs(mixer)
+            return self._compressed(mixer)
         if isinstance(mixer, Sliding) and self.architecture in _COMPRESSING:
             return (window_spec(mixer),)
         if isinstance(mixer, Full) and mixer.indexer is not None:
@@ -166,6 +189,16 @@ class _Maker:
         if isinstance(mixer, Full | Sliding | Chunked | Cross):
             return (self._heads(mixer),)
         raise not_modelled(f"{mixer.kind} attention")
+
+    def _compressed(self, mixer: Compressed) -> tuple[Spec, ...]:
+        if not mixer.index_from_entries:
+            return compressed_specs(mixer)
+        return shared_specs(
+            mixer,
+            cache_format=self.formats.key.name,
+            generation=self.options.generation,
+            speculative_tokens=self.options.speculative_tokens,
+        )
 
     def _indexed(self, mixer: Full, indexer: Indexer) -> tuple[Spec, ...]:
         """Return keys and values, and index keys in the model's own format (MiniMax-M3)."""
@@ -294,6 +327,8 @@ def _requested_block(attention: Mixer | None, architecture: str, options: VllmOp
     """
     if architecture in _COMPRESSING:
         return COMPRESSED_BLOCK
+    if architecture in _SHARING:
+        return shared_block(generation=options.generation)
     plain = isinstance(attention, Latent) and attention.indexer is None and options.generation not in _WITH_AMX
     if plain and options.platform == "cpu" and not hybrid:
         return _CPU_LATENT_BLOCK

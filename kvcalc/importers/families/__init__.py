@@ -26,6 +26,8 @@ _MODULES = (
     "mixture_older",
     "latent",
     "hyper_connected",
+    "engram",
+    "gigachat",
     "recurrent",
     "linear_attention",
     "convolution",

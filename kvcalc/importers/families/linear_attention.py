@@ -340,6 +340,7 @@ def _minimax_kinds(config: Config, layers: int) -> list[str]:
 
 RULES: dict[str, Rule] = {
     "bailing_hybrid": bailing_hybrid,
+    "bailing_moe_v3_vl_text": bailing_hybrid,
     "kimi_linear": kimi_linear,
     "lara_mini": lara_mini,
     "minimax": minimax,

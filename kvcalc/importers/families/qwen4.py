@@ -115,11 +115,8 @@ def _ngram_tables(config: Config, count: int) -> tuple[Table, ...]:
         raise config.bad("ngram_vocab_size_base", base, f"at most {_LARGEST_TABLE} rows for heads that divide {width}")
     rows = _primes(base, heads * count)
     padded = [ceil_div(sum(rows[start : start + heads]), multiple) * multiple for start in range(0, len(rows), heads)]
-    # a token looks up a row of each head: where the rows divide evenly, they stand side by side as one row
     return tuple(
-        Table(name=f"ngram-{index + 1}", rows=size // heads, width=width)
-        if size % heads == 0
-        else Table(name=f"ngram-{index + 1}", rows=size, width=width // heads)
+        Table(name=f"ngram-{index + 1}", rows=size, width=width // heads, lookups=heads, part="lookup")
         for index, size in enumerate(padded)
     )
 

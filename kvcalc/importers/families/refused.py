@@ -9,13 +9,13 @@ __all__ = ["REFUSED"]
 _AT_ONCE = "writes its whole output in one pass and keeps no cache"
 _DRAFTS = "drafts for another model over that model's keys and values, and keeps none of its own"
 _JOINS_THREE = "joins an encoder of text, a decoder and a codec, each of any kind"
-_SHARED_ENTRIES = "keeps compressed entries in some layers for those behind them, which has no rule yet"
 _JOINS = "joins two models of any kind: give the config of the one that decodes"
+_SUMMARIES = (
+    "chooses its keys by summaries of eight tokens that it keeps beside them, and no checkpoint shows its sizes"
+)
 
 REFUSED: Mapping[str, str] = {
     "bark": "is three models in turn and a codec, each with a cache of its own",
-    "deepseek_v41": _SHARED_ENTRIES,
-    "deepseek_v41_text": _SHARED_ENTRIES,
     "cpmant": "puts prompt_length vectors of its own before every text, and caches them",
     "diffusion_gemma_text": "writes blocks by diffusion, with an encoder and a decoder over one cache",
     "blt": "runs over patches of bytes whose lengths follow from the text",
@@ -32,6 +32,8 @@ REFUSED: Mapping[str, str] = {
     "pp_formulanet_text": "decodes over the patches of an image as an encoder's output, which has no rule",
     "reformer": "keeps hidden states and hashes in place of keys and values",
     "speech-encoder-decoder": _JOINS,
+    "step5": _SUMMARIES,
+    "step5_vl": _SUMMARIES,
     "unlimited_ocr_text": "keeps the whole prompt and a window of what it writes",
     "vision-encoder-decoder": _JOINS,
     "vits": _AT_ONCE,

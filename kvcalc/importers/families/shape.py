@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
@@ -53,7 +53,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A model as its config describes it; the fields are those of `ModelProfile`."""
+    """A model as its config describes it; the fields are those of `ModelProfile`.
+
+    ``formats`` are those of parts that the class stores in its own way, whatever the checkpoint's dtype.
+    """
 
     hidden_size: int
     context_limit: int | None
@@ -63,6 +66,7 @@ class Shape:
     encoder: Encoder | None = None
     matrix_parameters: int = 0
     vector_parameters: int = 0
+    formats: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -196,11 +200,20 @@ def _mixer_kind(mixer: Mixer) -> str:
     if isinstance(mixer, State):
         return "recurrent"
     if isinstance(mixer, Compressed):
-        return f"compressed-{mixer.ratio}"
+        return _compressed_kind(mixer)
     indexer = mixer.indexer if isinstance(mixer, Full | Latent) else None
     if indexer is None:
         return "global"
     return "indexed" if indexer.stored else "following"
+
+
+def _compressed_kind(mixer: Compressed) -> str:
+    if mixer.entries == "none":
+        return "local"
+    kind = "compressed" if mixer.entries == "own" else "reading"
+    if kind == "reading" and mixer.indexer is not None and mixer.indexer.stored:
+        kind = "choosing"
+    return f"{kind}-{mixer.ratio}"
 
 
 def decoder_shape(

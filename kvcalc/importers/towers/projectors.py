@@ -207,6 +207,7 @@ VISION_WRAPPERS: dict[str, Wrapper] = {
     "cohere_compass": Wrapper(_nothing, "qwen3_vl_vision"),
     "cosmos3_edge": Wrapper(recent.cosmos_edge, "cosmos3_edge_vision"),
     "cosmos3_omni": Wrapper(_nothing, "qwen3_vl_vision"),
+    "deepseek_v41": Wrapper(recent.deepseek_v41, "deepseek_v41_vision"),
     "deepseek_vl": Wrapper(_deepseek_vl),
     "ernie4_5_vl_moe": Wrapper(recent.ernie, "ernie4_5_vl_moe_vision"),
     "dots3_note": Wrapper(_nothing, "dots3_note_vision_encoder"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.importers.towers.bricks import layers, linear, mlp, norm, patches, perceptron
+from kvcalc.importers.towers.bricks import attention, layers, linear, mlp, norm, patches, perceptron
 from kvcalc.importers.towers.vision import grid, hidden_of, plain_layers
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from kvcalc.importers.config_reader import Config
 
-__all__ = ["AUDIO", "VISION", "cosmos_edge", "ernie", "fun_asr", "fuyu", "molmo2", "voxtral_realtime"]
+__all__ = [
+    "AUDIO", "VISION", "cosmos_edge", "deepseek_v41", "ernie", "fun_asr", "fuyu", "molmo2", "voxtral_realtime",
+]  # fmt: skip
 
 
 def _ernie(config: Config) -> int:
@@ -131,8 +133,25 @@ def fuyu(top: Config, text: int) -> int:
     return linear(pixels, text)
 
 
+def _deepseek_v41(config: Config) -> int:
+    """DeepSeek-V4.1's tower: biases on patches and attention, gated MLPs without, norms without."""
+    hidden, patch = config.integer("hidden_size"), config.integer("patch_size", default=14)
+    each = attention(hidden) + mlp(hidden, config.integer("intermediate_size"), bias=False, gated=True)
+    each += norm(hidden, 2, bias=False)
+    return linear(3 * patch * patch, hidden) + layers(config, each) + norm(hidden, bias=False)
+
+
+def deepseek_v41(top: Config, tower: Config, text: int) -> int:
+    """DeepSeek-V4.1's map over squares of patches, three vectors that frame an image, and routers' biases for it."""
+    inner = top.child("text_config")
+    biases = inner.integer("num_hidden_layers") * inner.integer("n_routed_experts")
+    wide = tower.integer("hidden_size") * tower.integer("downsample_ratio", default=3) ** 2
+    return perceptron(wide, text, text) + 3 * text + biases
+
+
 VISION: dict[str, Callable[[Config], int]] = {
     "cosmos3_edge_vision": _cosmos_edge,
+    "deepseek_v41_vision": _deepseek_v41,
     "ernie4_5_vl_moe_vision": _ernie,
     "granite_docling_vision": _granite_docling,
     "molmo2_vision": _molmo2,

@@ -217,6 +217,8 @@ HELD_ELSEWHERE = {
     "bailing_moe": "test_small_configs.py",
     "deci": "test_configs.py",
     "deepseek_ref": "the rule of deepseek_v4, by another name",
+    "deepseek_v41_text": "test_deepseek_v41.py",
+    "gigachat3_5": "test_gigachat.py",
     "minicpmv": "test_configs.py",
     "nemotron-nas": "test_small_configs.py",
     "openelm": "test_configs.py",
