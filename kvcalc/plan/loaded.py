@@ -38,7 +38,7 @@ def loaded_weights(deployment: Deployment) -> int:
 
 
 def loaded_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say what an engine loads otherwise than the checkpoint has it: parts that it leaves out, and padding.
+    """Return notes on parts of a checkpoint that an engine leaves out, and on padding of its weights.
 
     Raises:
         InputError: not a version of the engine.
