@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         compare,
         crosscheck,
         decode,
+        demo_batching,
         demo_drift,
         demo_kv_cache,
         demo_paging,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.sweep import SweepReport
     from kvcalc.core.reports.traffic import TrafficReport
     from kvcalc.core.reports.validate import ValidateReport
+    from kvcalc.demo.batching import BatchingReport
     from kvcalc.demo.decoder import DecoderShape
     from kvcalc.demo.drift import DriftReport
     from kvcalc.demo.kv_cache import KvCacheReport
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
 
 __all__ = [
+    "BatchingReport",
     "BenchReport",
     "Capacity",
     "CheckReport",
@@ -137,6 +140,7 @@ __all__ = [
     "compare",
     "crosscheck",
     "decode",
+    "demo_batching",
     "demo_drift",
     "demo_kv_cache",
     "demo_paging",
@@ -174,6 +178,7 @@ _HOME = {
     "demo.speculation": ("SpeculationReport",),
     "demo.paging": ("PagingReport",),
     "demo.kv_cache": ("KvCacheReport",),
+    "demo.batching": ("BatchingReport",),
     "demo.drift": ("DriftReport",),
     "core.reports.quants": ("QuantsReport",),
     "core.reports.common": ("Report", "ExplainedStep"),

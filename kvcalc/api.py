@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.reports.common import present_with
 
 if TYPE_CHECKING:
+    from kvcalc.demo.batching import demo_batching
     from kvcalc.demo.drift import demo_drift
     from kvcalc.demo.kv_cache import demo_kv_cache
     from kvcalc.demo.paging import demo_paging
@@ -77,6 +78,7 @@ __all__ = [
     "config_model",
     "crosscheck",
     "decode",
+    "demo_batching",
     "demo_drift",
     "demo_kv_cache",
     "demo_paging",
@@ -144,6 +146,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "quants",
         "validate_profile",
     ),
+    "demo.batching": ("demo_batching",),
     "demo.drift": ("demo_drift",),
     "demo.kv_cache": ("demo_kv_cache",),
     "demo.paging": ("demo_paging",),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["group", "run"]
 
-_HELP = "Step-by-step demonstrations: the KV cache, speculation, paging, drift."
+_HELP = "Step-by-step demonstrations: the KV cache, speculation, paging, batching, drift."
 
 
 def group() -> Any:

@@ -42,7 +42,7 @@ PANELS = {
         "traffic": "Bytes read to generate tokens: weights at every step, a cache that grows.",
         "layers": "A pass by kinds of layers: bytes, FLOP, intensity and the place of each on the roofline.",
         "levers": "Every known way to shrink the KV cache: bytes held and read, what it cuts, what it takes.",
-        "demo": "Step-by-step demonstrations: the KV cache, speculation, paging, drift.",
+        "demo": "Step-by-step demonstrations: the KV cache, speculation, paging, batching, drift.",
     },
     "Trust": {
         "check": "Assertions for CI from a YAML file, or whether a measured speed is possible.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["NAMES", "REFUSED", "RUNTIME", "WARM_UP", "Asked", "Reply", "answer", "mistake", "reply_to"]
+__all__ = ["NAMES", "OK", "REFUSED", "RUNTIME", "WARM_UP", "Asked", "Reply", "answer", "mistake", "reply_to"]
 
 OK, REFUSED, FAILED = 200, 422, 500
 _MAX_MODELS = 4

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kvcalc import api
 from kvcalc.core.errors import InputError
 from kvcalc.explore.answers import Asked, reply_to
+from kvcalc.explore.carried import carried_demos
 from kvcalc.explore.runtime import runtime_files
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def export(folder: Path, runtime: Path | None = None) -> list[Path]:
     written["static/vega.js"] = api.chart_runtime().encode()
     written[f"static/{CODE}"] = _zipped(package_files())
     written["static/catalogue.json"] = reply_to(Asked("catalogue")).body
+    written["static/demos.json"] = carried_demos()
     written["static/carried.json"] = json.dumps([name for name in written if name.endswith(".whl")]).encode()
     written["index.html"] = index.encode()
     listed = sorted(written)

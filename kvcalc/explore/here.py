@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from urllib.parse import parse_qsl
 
 from kvcalc.explore.answers import NAMES, REFUSED, Asked, Reply, mistake, reply_to
+from kvcalc.explore.carried import NEED_NUMPY
 
 __all__ = ["answered"]
 
 _MAX_FIELDS = 64
-_NEED_NUMPY = ("demo/kv-cache", "demo/speculate", "demo/drift")
 
 
 def answered(name: str, query: str, text: str = "") -> tuple[int, str]:
@@ -31,9 +31,9 @@ def answered(name: str, query: str, text: str = "") -> tuple[int, str]:
 def _reply(name: str, query: str, text: str) -> Reply:
     if name not in NAMES:
         return Reply(404, mistake("nothing can be asked for here"))
-    if name in _NEED_NUMPY and find_spec("numpy") is None:
-        what = "this demonstration needs NumPy, which this page does not carry"
-        return Reply(REFUSED, mistake(what, f"kvcalc {name.replace('/', ' ')} shows it on the command line"))
+    if name in NEED_NUMPY and find_spec("numpy") is None:
+        what = "this page carries this demonstration with one control changed at a time"
+        return Reply(REFUSED, mistake(what, f"kvcalc {name.replace('/', ' ')} on the command line takes any values"))
     try:
         fields = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
     except ValueError:

@@ -221,5 +221,6 @@ QUESTIONS: dict[str, Question] = {
     "demo/kv-cache": _declared("demo kv-cache"),
     "demo/speculate": _declared("demo speculate"),
     "demo/paging": _declared("demo paging", slow=True),
+    "demo/batching": _declared("demo batching"),
     "demo/drift": _declared("demo drift", slow=True),
 }

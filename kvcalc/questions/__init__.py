@@ -42,6 +42,7 @@ QUESTIONS = {
     "demo kv-cache": "KvCacheDemo",
     "demo speculate": "SpeculationDemo",
     "demo paging": "PagingDemo",
+    "demo batching": "BatchingDemo",
     "demo drift": "DriftDemo",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcalc.core.readers import count, flag, number, whole
 from kvcalc.questions.declared import Answer, Question, param
 
-__all__ = ["DriftDemo", "KvCacheDemo", "Lesson", "PagingDemo", "SpeculationDemo"]
+__all__ = ["BatchingDemo", "DriftDemo", "KvCacheDemo", "Lesson", "PagingDemo", "SpeculationDemo"]
 
 
 class Lesson(Question):
@@ -130,6 +130,23 @@ class PagingDemo(Lesson):
                 longest_tokens=self.max_model_len,
             )
         )
+
+
+class BatchingDemo(Lesson):
+    """Decode answers of real lengths in fixed batches, then with each place given on as soon as it is free.
+
+    Example: kvcalc demo batching --places 4 --requests 16
+    """
+
+    places: int = param("--places", help="Sequences decoded together.", read=whole, default=4, page_max=32)
+    requests: int = param("--requests", help="Answers, of a public trace's lengths.", read=whole, default=16)
+    has_chart = True
+
+    def answer(self) -> Answer:
+        """Return both ways to fill a batch."""
+        from kvcalc.demo.batching import demo_batching
+
+        return Answer(demo_batching(places=self.places, requests=self.requests))
 
 
 class DriftDemo(Lesson):

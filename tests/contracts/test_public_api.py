@@ -8,6 +8,7 @@ import kvcalc
 import kvcalc.api
 
 PUBLIC = [
+    "BatchingReport",
     "BenchReport",
     "Capacity",
     "CheckReport",
@@ -57,6 +58,7 @@ PUBLIC = [
     "compare",
     "crosscheck",
     "decode",
+    "demo_batching",
     "demo_drift",
     "demo_kv_cache",
     "demo_paging",

@@ -234,7 +234,7 @@ def test_serve_runs_a_simulation_and_plays_it(page, printed):
     assert "--rate 2" in page.commands()[0]
 
 
-@pytest.mark.parametrize("demo", ["kv-cache", "speculate", "paging"])
+@pytest.mark.parametrize("demo", ["kv-cache", "speculate", "paging", "batching"])
 def test_learn_goes_through_its_steps(page, printed, demo):
     page.open(f"view=learn&demo={demo}")
     page.drawn("demo")
@@ -276,6 +276,42 @@ def test_a_list_opens_is_searched_and_chosen_from(page, view, field, written, ch
     page.ready()
     assert page.page.input_value(f"#{field}") == (f"rtx-4090,{chosen}" if "," in written else chosen)
     assert offers.is_hidden()
+
+
+def test_why_decode_waits_for_memory_goes_up_to_the_ridge(page, printed):
+    page.open("view=learn&model=llama3.1-8b&gpu=h100-sxm&demo-context=128")
+    page.drawn("demo")
+    row = printed(page.commands()[0])["rows"][0]
+    assert page.value("flop") == row["flop"]
+    assert page.value("weight_bytes + kv_read_bytes") == row["weight_bytes"] + row["kv_read_bytes"]
+    assert "wait for memory" in page.page.inner_text(".stage")
+    ridge = int(page.value("compute_bound_batch"))
+    seen = []
+    while not page.page.is_disabled("#next"):
+        page.page.click("#next")
+        seen.append(page.page.inner_text(".stage"))
+    assert any(text.startswith(f"{ridge} sequences") for text in seen)
+    assert "waits for the multipliers" in seen[-1]
+
+
+@pytest.mark.parametrize("demo", ["memory", "kv-cache", "paging", "batching", "speculate"])
+def test_every_lesson_is_one_screen_in_english_and_japanese(browser, address, demo):
+    page = Page(browser, address, viewport={"width": 1440, "height": 900})
+    texts = {}
+    for language in ("en", "ja"):
+        page.open(f"view=learn&demo={demo}&language={language}")
+        texts[language] = page.page.inner_text(".told")
+        numbers = page.page.locator(".figure").evaluate_all("all => all.map(each => each.dataset.value)")
+        texts[f"{language} numbers"] = numbers
+        box = page.page.locator(".stage").bounding_box()
+        assert box["y"] + box["height"] <= 900
+        assert page.page.get_attribute("#view > div:last-child", "lang") == language
+        page.page.click("#next")
+    assert texts["en"].isascii()
+    assert re.search("[ぁ-ん]", texts["ja"])
+    assert texts["en numbers"] == texts["ja numbers"]
+    page.context.close()
+    assert not page.console
 
 
 def test_models_stand_by_family_and_size_and_aliases_are_taken(page):
@@ -492,7 +528,7 @@ def test_a_figure_tells_its_formula_and_source(page):
         "view=speculate",
         "view=speculate&method=&draft=llama3.2-1b&batch=512&gamma=3&context=128&acceptance=0.3",
         "view=serve&requests=10",
-        *(f"view=learn&demo={demo}" for demo in ("kv-cache", "speculate", "paging", "drift")),
+        *(f"view=learn&demo={demo}" for demo in ("memory", "kv-cache", "speculate", "paging", "batching", "drift")),
     ],
 )
 def test_every_figure_tells_how_it_comes_about(page, query):

@@ -81,10 +81,24 @@ def test_a_demonstration_that_needs_numpy_says_so(monkeypatch):
     status, text = answered("demo/kv-cache", "prompt=3&output-tokens=4")
     assert status == 422
     assert json.loads(text)["error"] == {
-        "what": "this demonstration needs NumPy, which this page does not carry",
-        "hint": "kvcalc demo kv-cache shows it on the command line",
+        "what": "this page carries this demonstration with one control changed at a time",
+        "hint": "kvcalc demo kv-cache on the command line takes any values",
         "field": "",
     }
+
+
+def test_demonstrations_that_need_numpy_are_carried_along_each_control(site):
+    carried = json.loads((site / "static" / "demos.json").read_text())
+    for address in ("demo/kv-cache?prompt=3&output-tokens=16&seed=0", "demo/speculate?prompt=3&output-tokens=16&gamma=8&seed=0",
+                    "demo/drift?seed=0"):  # fmt: skip
+        assert json.dumps(carried[address]) == json.dumps(json.loads(answered(*address.split("?"))[1]))
+    fields = (site / "static" / "fields.js").read_text()
+    starts = {
+        name: re.search(rf'"?{name}"?: "(\d+)"', fields)[1]
+        for name in ("demo-prompt", "demo-output", "demo-gamma", "seed")
+    }
+    assert starts == {"demo-prompt": "3", "demo-output": "16", "demo-gamma": "4", "seed": "0"}
+    assert len([address for address in carried if address.startswith("demo/speculate")]) == 1 + 9 + 10 + 7 + 1
 
 
 def test_answers_are_what_the_command_line_prints(capsys):

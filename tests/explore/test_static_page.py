@@ -140,6 +140,18 @@ def test_each_view_computes_in_the_browser_and_asks_its_own_host_alone(page, add
     assert not page.wrong
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["demo=kv-cache&demo-output=64", "demo=speculate&demo-gamma=8", "demo=drift", "demo=batching", "demo=memory"],
+)
+def test_every_lesson_is_there_without_numpy(page, address, query):
+    page.goto(f"{address}?view=learn&{query}")
+    page.locator("main[aria-busy=false] .figure").first.wait_for()
+    assert page.locator(".figure").count() >= 3
+    assert page.locator(".wrong[role=alert]").is_hidden()
+    assert not page.wrong
+
+
 def test_a_mistake_is_told_beside_its_field(page, address):
     page.goto(f"{address}?model=lama2-70b")
     page.locator("#model-error:not(:empty)").wait_for()

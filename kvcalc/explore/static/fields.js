@@ -61,8 +61,12 @@ export const FIELDS = {
   "step-times": { label: "Time of a step", kind: "select", values: ["ideal", "serial", "estimate"], names: { ideal: "bound", serial: "operator after operator", estimate: "estimate, by calibration" } },
   seed: { label: "Seed", kind: "number" },
   slo: { label: "Limits", kind: "text", hint: "ttft_p95=1s,tpot_p95=50ms" },
-  demo: { label: "Demonstration", kind: "select", values: ["kv-cache", "speculate", "paging", "drift"],
-    names: { "kv-cache": "The KV cache", speculate: "Draft and verify", paging: "Blocks and sharing", drift: "Drift" } },
+  language: { label: "Language", kind: "select", values: ["en", "ja"], names: { en: "English", ja: "日本語" } },
+  demo: { label: "Lesson", kind: "select", values: ["memory", "kv-cache", "paging", "batching", "speculate", "drift"],
+    names: { memory: "Why decode waits for memory", "kv-cache": "The KV cache", paging: "Blocks and sharing", batching: "Batching", speculate: "Draft and verify", drift: "Drift" } },
+  "demo-context": { label: "Context, tokens", kind: "slider", values: steps(128, 32768) },
+  "demo-places": { label: "Places of a batch", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16] },
+  "demo-requests": { label: "Requests", kind: "slider", values: [4, 8, 12, 16, 24, 32, 48, 64, 80] },
   "demo-prompt": { label: "Prompt tokens", kind: "slider", values: steps(1, 32) },
   "demo-output": { label: "Tokens to make", kind: "slider", values: steps(2, 64) },
   "demo-gamma": { label: "Drafted tokens (γ)", kind: "slider", values: [1, 2, 3, 4, 5, 6, 7, 8] },
@@ -76,7 +80,7 @@ export const DEFAULTS = {
   gamma: "", acceptance: "0.7", "acceptance-by-position": "", "accepted-length": "", "draft-rate": "", rate: "4", requests: "200", prompt: "lognormal:1020,0.9", "output-tokens": "200", seed: "0", "step-times": "ideal",
   device: "rtx-4090", "host-memory": "64GiB", host: "ddr5-5600x2", used: "", recipe: "q4_k_m", "gpu-layers": "", "n-cpu-moe": "",
   "tensor-split": "", "cache-type-k": "", "cache-type-v": "", parallel: "", cards: "h100-sxm,h200", price: "",
-  slo: "ttft_p95=1s,tpot_p95=50ms", demo: "kv-cache", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
+  slo: "ttft_p95=1s,tpot_p95=50ms", demo: "memory", language: "en", "demo-context": "128", "demo-places": "4", "demo-requests": "16", "demo-prompt": "3", "demo-output": "16", "demo-gamma": "4",
   "demo-block": "16",
 };
 

@@ -11,6 +11,7 @@ export function readState() {
   for (const name of Object.keys(DEFAULTS)) {
     if (given.has(name)) state[name] = given.get(name).slice(0, LONGEST);
   }
+  if (!given.has("language") && navigator.language.startsWith("ja")) state.language = "ja";
   if (state.draft && !given.has("method")) state.method = "";
   if (MEASURED.some((form) => state[form]) && !given.has("acceptance")) state.acceptance = "";
   state.sides = given.getAll("side").slice(0, MOST_SIDES);
