@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Reader = Callable[[Any, str], Any]
 
 __all__ = [
+    "AUTO",
     "UNKNOWN",
     "count",
     "count_from_zero",
@@ -37,6 +38,7 @@ __all__ = [
     "rate",
     "share",
     "text",
+    "text_unless_auto",
     "texts",
     "unknown_or",
     "whole",
@@ -45,6 +47,8 @@ __all__ = [
 
 # What stands for the quantity that is asked for.
 UNKNOWN = "?"
+# What vLLM calls the format that it chooses itself.
+AUTO = "auto"
 _MAX_SHOWN = 60
 
 
@@ -57,6 +61,15 @@ def text(given: Any, what: str) -> Any:
     if isinstance(given, bool | list | tuple | set | dict):
         raise InputError(f"{what} takes one text, not {_shown(given)}")
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+
+def text_unless_auto(given: Any, what: str) -> Any:
+    """Return a text as it is; none for ``auto``, which is what leaving the option out means.
+
+    Raises:
+        InputError: as `text`.
+    """
+    return None if given == AUTO else text(given, what)
 
 
 def texts(given: Any, what: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, about
-from kvcalc.core.readers import memory, whole
+from kvcalc.core.readers import AUTO, memory, whole
 from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
 from kvcalc.sources import load_hardware, load_model
@@ -74,6 +74,7 @@ def deployment(
     for what, given in (("weights", weights), ("kv-dtype", kv_dtype), ("activations", activations), ("engine", engine)):
         if given is not None and not isinstance(given, str):
             raise InputError(f"{what} takes one text, not {given!r:.60}", parameter=what)
+    weights, kv_dtype, activations = (None if each == AUTO else each for each in (weights, kv_dtype, activations))
     if memory_bytes is not None and gpu is None:
         raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
     mine, theirs = _split_settings(settings, with_hardware=gpu is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvcalc.core.errors import InputError, about
-from kvcalc.core.readers import count, count_from_zero, counts, flag, memory, number, texts, whole
+from kvcalc.core.readers import count, count_from_zero, counts, flag, memory, number, text_unless_auto, texts, whole
 from kvcalc.questions.declared import Question, param
 
 if TYPE_CHECKING:
@@ -227,9 +227,12 @@ class Run(Question):
     weights: str | None = param(
         "--weights",
         help="Format, with exceptions (bf16,experts=mxfp4); int4, awq … as checkpoints; q4_k_m … as llama.cpp.",
+        read=text_unless_auto,
     )
-    kv_dtype: str | None = param("--kv-dtype", help="Cache format: bf16, fp8, q8_0, int4-g64 …")
-    activations: str | None = param("--activations", help="Format of the matrix multiplications.")
+    kv_dtype: str | None = param("--kv-dtype", help="Cache format: bf16, fp8, q8_0, int4-g64 …", read=text_unless_auto)
+    activations: str | None = param(
+        "--activations", help="Format of the matrix multiplications.", read=text_unless_auto
+    )
     memory_bytes: int | None = param(
         "--memory", help="Memory per GPU, if it differs from the profile: 36GiB.", read=memory
     )

@@ -50,6 +50,8 @@ class Size(Local, Engine, Run):
             if context is None and deployment.options.front:
                 context = placed.context * placed.parallel
             return Answer(with_places(size(deployment, context=context, batch=self.batch), placed))
+        if self.engine is None and self.context is None and self.ctx_size:
+            self.context, self.ctx_size = self.ctx_size, None  # no engine: all names of a context mean the same
         deployment = self.deployment()
         report = size(deployment, context=self.context, batch=self.batch)
         return Answer(report, lambda: explain("size", deployment, context=self.context, batch=self.batch))

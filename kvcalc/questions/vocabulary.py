@@ -53,7 +53,20 @@ VOCABULARY = {
     "--set": Spelling("Model", meant=("override", "hf-overrides", "json-model-override-args")),
     "--context": Spelling(
         "Load",
-        meant=("ctx", "seq-len", "sequence-length", "context-len", "length", "tokens", "n-ctx", "seqlen"),
+        meant=(
+            "ctx",
+            "seq-len",
+            "sequence-length",
+            "context-len",
+            "length",
+            "tokens",
+            "n-ctx",
+            "seqlen",
+            "input-len",
+            "prompt",
+            "isl",
+            "random-input-len",
+        ),
         otherwise="4,096, or the model's limit",
     ),
     "--batch": Spelling(

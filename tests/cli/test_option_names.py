@@ -17,6 +17,10 @@ SIMULATE = "simulate --model llama3.1-8b --gpu h100-sxm --seed 1"
 LOAD = "--prompt 64 --output-tokens 4"
 SAME = [
     (f"{SIZE} --kv-cache-dtype fp8", f"{SIZE} --kv-dtype fp8"),
+    (f"{SIZE} --kv-cache-dtype auto --quantization auto", SIZE),
+    (f"{SIZE} -c 8192", f"{SIZE} --context 8192"),
+    ("size --model qwen3-8b-fp8 -q auto", "size --model qwen3-8b-fp8"),
+    ("speculate --model llama2-70b --draft llama2-7b --gpu h200 --gpus 2 --acceptance 0.7 --kv-dtype auto", "speculate --model llama2-70b --draft llama2-7b --gpu h200 --gpus 2 --acceptance 0.7"),
     (f"{SIZE} --quantization fp8", f"{SIZE} --weights fp8"),
     (f"{SIZE} --tensor-parallel-size 2", f"{SIZE} --tp 2"),
     (f"{SIZE} --pipeline-parallel-size 2 --concurrency 3", f"{SIZE} --pp 2 --batch 3"),
