@@ -19,8 +19,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 
 INTRODUCTION = """# Validation
 
-`kvcalc validate` holds what kvcalc computes against what others measured, and exits with 1 if a measurement beats its bound
-without a cause. This page is written from its output by `tests/tools/write_validation.py`; a test keeps it current.
+`kvcalc validate` compares kvcalc's predictions with published measurements, and exits with 1 if a measurement beats its bound without
+a computed cause. `tests/tools/write_validation.py` writes this page from its output; a test keeps it current.
 
 The records ship with kvcalc (`kvcalc/evidence/records`, `kvcalc/evidence/facts`): numbers as they were printed, each with its
 source. `--records FILE` takes others: a YAML list with the keys `id`, `phase` (`decode`, `prefill`, `end_to_end`, `ttft`,
@@ -35,16 +35,16 @@ accelerators the calibration is borrowed, with a wide interval, and not scored. 
 
 - **of bound**: the bound's time over the measured time, so the speed reached as a share of the fastest possible. The table gives the
   median. Above 100 % a measurement beats its bound.
-- **beaten**: records above 100 % without a cause. There must be none.
-- **caused**: records above 100 % for a cause that is computed; with it the measurement holds. Nothing is widened.
+- **beaten**: records above 100 % without such an explanation. There must be none.
+- **explained**: records above 100 % that a known effect, computed for each of them, explains. No tolerance was widened.
 - **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to them or their group. **error** is the
   median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its size, **inside** the share of records inside
   the interval that is meant to hold four of five. **fitted** are records that the parameters were fitted to, or whose group they were: they do not count.
 - **held** are records held against a bound or an exact number; the others have no profile or are left out, see below.
-- `speculative` are published speed-ups: ratios of two times, which no bound holds for.
+- `speculative` are published speed-ups: ratios of two times, to which no bound applies.
 - `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
 
-What a record does not print is taken so that the bound holds whatever it was: of several accelerators that a name may mean the fastest;
+Where a record omits something, the choice that keeps the bound valid is assumed: the fastest of several accelerators that a name may mean;
 as many sequences as the memory holds, where the load was not printed or is larger; of a served request's steps only the tokens decoded, by
 as many sequences as decode at once by Little's law. A checkpoint whose weight format was not printed is taken in its own, and gets no
 estimate. Files of llama.cpp are spelled out tensor by tensor; a record that prints the file's size confirms it.
