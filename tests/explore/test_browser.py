@@ -3,6 +3,8 @@
 Needs Chromium and playwright. Without them these tests are skipped, but fail where KVCALC_BROWSER_TESTS is set.
 """
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -720,6 +723,45 @@ def test_an_embedded_view_shows_the_answer_alone_and_leads_to_the_whole(browser,
     assert not page.page.locator("#controls").is_visible()
     assert "model=llama2-70b" in page.page.locator("#whole").get_attribute("href")
     page.context.close()
+
+
+# The checks that accessibility auditors run, by the digest of the version these views are held to.
+AXE = "axe-core@4.14.1"
+AXE_DIGEST = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory):
+    place = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.fail("npm is not installed: it fetches axe-core")
+    subprocess.run([npm, "pack", "--silent", AXE], cwd=place, check=True, capture_output=True, timeout=120)
+    archive = next(place.glob("*.tgz"))
+    assert base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() == AXE_DIGEST
+    with tarfile.open(archive) as entries:
+        return entries.extractfile("package/axe.min.js").read().decode()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844)], ids=["wide", "phone"])
+def test_auditors_find_nothing_serious_in_any_view(browser, address, axe, size, scheme):
+    width, height = size
+    page = Page(browser, address, viewport={"width": width, "height": height}, color_scheme=scheme, bypass_csp=True)
+    found = {}
+    for view in (*VIEWS, "local", "plan"):
+        page.open(f"view={view}&requests=10&model=llama3.1-8b&gpu=h100-sxm&cards=h100-sxm&prompt=512&output-tokens=50")
+        if width < 820:
+            page.page.click("#fold")
+        page.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        page.page.evaluate(axe)
+        result = page.page.evaluate("axe.run(document)")
+        assert len(result["passes"]) > 20, "the auditor saw no page"
+        violations = result["violations"]
+        found[view] = [(each["id"], each["nodes"][0]["html"][:120], each["nodes"][0]["failureSummary"][:200]) for each in violations
+                       if each["impact"] in ("serious", "critical")]  # fmt: skip
+    page.context.close()
+    assert {view: told for view, told in found.items() if told} == {}
 
 
 def test_every_control_has_a_name_and_every_chart_a_text(page):
