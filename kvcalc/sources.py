@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcalc.core.errors import ProfileError, UnknownNameError
+from kvcalc.core.errors import InputError, ProfileError, UnknownNameError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.units import label_bytes
@@ -61,6 +61,8 @@ def load_model(
         UnsupportedError: an architecture that is not known, or a name whose mixture only its file tells.
         ProfileError: a file that cannot be read.
     """
+    if not isinstance(source, str | Path | ModelProfile):
+        raise InputError(f"a model is a name, a file or a profile, not {type(source).__name__} {source!r:.60}")
     model = source if isinstance(source, ModelProfile) else _read_model(source, weights)
     if not settings:
         return model
@@ -79,6 +81,7 @@ def load_hardware(
         settings: fields to replace, as ``path=value``.
         memory_bytes: its memory, where it is another than the profile's.
     """
+    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.profiles.loader import load_hardware_file, override_hardware
 
     if isinstance(source, str | Path):
@@ -88,6 +91,8 @@ def load_hardware(
         else:
             _note_path("hardware", source, path)
             source = load_hardware_file(path)
+    if not isinstance(source, HardwareProfile):
+        raise InputError(f"an accelerator is a name, a file or a profile, not {type(source).__name__} {source!r:.60}")
     hardware = override_hardware(source, settings)
     return hardware if memory_bytes is None else hardware.with_memory(memory_bytes)
 

@@ -182,6 +182,8 @@ def check_engine(name: str) -> None:
     Raises:
         InputError: it is not.
     """
+    if not isinstance(name, str):
+        raise InputError(f"engine takes one text, not {name!r:.60}", parameter="engine")
     if name in _MISSING:
         raise InputError(
             f"the memory of {name} is not modelled: {_MISSING[name]}",

@@ -114,6 +114,9 @@ class EngineOptions:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                option = name.replace("_", "-")
+                raise InputError(f"{option} takes a whole number, not {value!r:.60}", parameter=option)
             if value is not None and value < 1:
                 option = name.replace("_", "-")
                 raise InputError(f"{option} must be 1 or more, not {value}", parameter=option)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from kvcalc.plan.size import size_report
 from kvcalc.plan.steps import hardware_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kvcalc.core.reports.compare import CompareValue
     from kvcalc.plan.deployment import Deployment
 
@@ -83,6 +82,8 @@ def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> Compa
     Raises:
         InputError: fewer than two sides, or accelerators among models.
     """
+    if isinstance(sides, str) or not isinstance(sides, Sequence):
+        raise InputError(f"the sides are a list, not {type(sides).__name__} {sides!r:.60}")
     if not 1 < len(sides) <= _MAX_SIDES:
         hint = f"name from two to {_MAX_SIDES} models, accelerators, formats or deployments"
         raise InputError("there is nothing to compare it with" if len(sides) == 1

@@ -19,6 +19,7 @@ from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
 from kvcalc.plan.weight_words import (
     asked_recipe,
+    loading_notes,
     recipe_notes,
     word_notes,
 )
@@ -99,6 +100,7 @@ class Deployment:
         """Assumptions on parallel sizes and formats."""
         words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
         recipe = recipe_notes(self.model, self.asked.weights, engine=self.engine, imatrix=self.options.imatrix)
+        words += loading_notes(self.engine, self.asked.weights)
         return (*self.layout_notes, *_dtype_notes(self), *_version_notes(self), *_engine_notes(self), *words, *recipe)
 
     @property

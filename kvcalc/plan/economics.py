@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.readers import number
 from kvcalc.core.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def with_costs(deployment: Deployment, *, price_per_hour_usd: float | None, powe
     Raises:
         InputError: no accelerator to pay for, a price of nothing, or a share that is not above 0 and at most 1.
     """
+    price_per_hour_usd, power_share = _number(price_per_hour_usd, "price"), _number(power_share, "power-share")
     if power_share is not None:
         if not 0 < power_share <= 1:
             raise InputError(f"power-share must be above 0 and at most 1, not {power_share}", hint="for example 0.7")
@@ -88,3 +90,7 @@ def with_costs(deployment: Deployment, *, price_per_hour_usd: float | None, powe
     if deployment.hardware is None:
         raise InputError("a price needs an accelerator that is paid for", hint="give --gpu")
     return replace(deployment, hardware=replace(deployment.hardware, price_per_hour_usd=price_per_hour_usd))
+
+
+def _number(given: float | None, what: str) -> float | None:
+    return None if given is None else number(given, what)

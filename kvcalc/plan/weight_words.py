@@ -10,6 +10,7 @@ from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, parse_format
 from kvcalc.core.records import dataclass
 from kvcalc.cost.parameters import parameters
+from kvcalc.engines.loads import does_not_load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats
 
 __all__ = [
-    "WORDS", "WeightWord", "asked_recipe", "is_word", "kept_parts", "recipe_formats", "recipe_notes",
+    "WORDS", "WeightWord", "asked_recipe", "is_word", "kept_parts", "loading_notes", "recipe_formats", "recipe_notes",
     "refuse_mixture", "unknown_mixture", "weight_word", "word_notes",
 ]  # fmt: skip
 
@@ -81,6 +82,8 @@ _SAME = {
     "w8a8-int8": "w8a8", "w8a8-fp8": "fp8-dynamic",
 }  # fmt: skip
 _HEAD_BITS = 6
+# Formats by whose names people mean a kind of checkpoint, and the word for that kind.
+_WHOLE = {"int8": "w8a16 or w8a8", "mxfp4": "mxfp4-w4a4", "mxfp8": "mxfp8-w8a8", "nf4": "bnb-4bit"}
 # Files of publishers, whose mixture differs from model to model: Unsloth's dynamic ones (UD-), and extra large ones.
 _MIXTURE = re.compile(r"ud-i?q\d_\w{1,6}|q\d_k_xl")
 _MLX = ("2bit", "3bit", "4bit", "5bit", "6bit", "8bit")
@@ -100,7 +103,7 @@ def weight_word(text: str | None) -> WeightWord | None:
     """
     if text is None:
         return None
-    key = "-".join(text.partition(",")[0].lower().replace("_", "-").split())
+    key = _key(text)
     method, _, bits = key.partition("-")
     if method == "mlx" and bits in _MLX:
         form = f"int{bits[0]}-g64-zp"
@@ -108,6 +111,30 @@ def weight_word(text: str | None) -> WeightWord | None:
     if method in ("exl2", "exl3") and bits.endswith("bpw"):
         return WeightWord(form=key, others={"head": f"{method}-{_HEAD_BITS}bpw"})
     return WORDS.get(_SAME.get(key, key))
+
+
+def _key(text: str) -> str:
+    return "-".join(text.partition(",")[0].lower().replace("_", "-").split())
+
+
+def loading_notes(engine: str | None, text: str | None) -> tuple[str, ...]:
+    """Note that an engine loads no checkpoint of the kind that asked weights name, and formats that are no kind.
+
+    ``int8`` and ``mxfp4`` are formats of every parameter, beside words such as ``fp8`` and ``int4`` for what
+    checkpoints do.
+    """
+    if text is None:
+        return ()
+    key = _key(text)
+    word = _SAME.get(key, key)
+    if key in _WHOLE and "," not in text:
+        other = _WHOLE[key]
+        return (f"--weights {key} is one format for every parameter, tables and norms too; {other} is for checkpoints",)
+    from kvcalc.engines.llama_cpp.recipes import find_recipe
+
+    recipe = find_recipe(text.partition(",")[0]) if weight_word(text) is None else None
+    note = does_not_load(engine, word, is_recipe=recipe is not None and not _is_format(recipe))
+    return (note,) if note else ()
 
 
 def kept_parts(model: ModelProfile, word: WeightWord, dtype: str) -> dict[str, Format]:

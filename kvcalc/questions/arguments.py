@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import ModelProfile
-from kvcalc.core.readers import count, count_from_zero, counts
+from kvcalc.core.readers import count, count_from_zero, counts, memory
 from kvcalc.plan.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Count = int | str
     Counts = int | str | Sequence[int | str]
 
-__all__ = ["deployed", "one", "one_or_none", "several", "several_or_none"]
+__all__ = ["bytes_or_none", "check_options", "deployed", "one", "one_or_none", "several", "several_or_none"]
 
 _EXAMPLE = "kvcalc.deployment('llama3.1-8b', gpu='h100-sxm')"
 
@@ -39,6 +39,28 @@ def deployed(given: Any) -> Deployment:
         return deployment(given)
     kind = type(given).__name__
     raise InputError(f"a deployment or a model is needed, not {kind} {given!r:.60}", hint=f"for example {_EXAMPLE}")
+
+
+def check_options(given: Any) -> None:
+    """Refuse what is given for the options of an engine and is none.
+
+    Raises:
+        InputError: another kind of object.
+    """
+    from kvcalc.engines.options import EngineOptions
+
+    if given is not None and not isinstance(given, EngineOptions):
+        kind = type(given).__name__
+        raise InputError(f"options are a kvcalc.EngineOptions, not {kind} {given!r:.60}")
+
+
+def bytes_or_none(given: Any, what: str) -> int | None:
+    """Return bytes, of a number or a text such as ``"20GiB"``; none for none.
+
+    Raises:
+        InputError: not an amount of memory.
+    """
+    return None if given is None else memory(given, what)
 
 
 def one(given: Any, what: str, *, from_zero: bool = False) -> int:

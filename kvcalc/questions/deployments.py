@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, about
-from kvcalc.core.readers import AUTO, memory, whole
+from kvcalc.core.readers import AUTO, memory, texts, whole
 from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
+from kvcalc.questions.arguments import check_options
 from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def deployment(
     weights, kv_dtype, activations = (None if each == AUTO else each for each in (weights, kv_dtype, activations))
     if memory_bytes is not None and gpu is None:
         raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
-    mine, theirs = _split_settings(settings, with_hardware=gpu is not None)
+    check_options(options)
+    mine, theirs = _split_settings(texts(settings, "set"), with_hardware=gpu is not None)
     with about("model"):
         loaded = load_model(model, settings=mine, weights=weights)
     if towers is False:

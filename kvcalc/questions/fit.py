@@ -87,9 +87,14 @@ def fit(
     """
     from kvcalc.plan.fit import fit_report
     from kvcalc.plan.room import BudgetTerms
-    from kvcalc.questions.arguments import deployed, one, one_or_none
+    from kvcalc.questions.arguments import bytes_or_none, check_options, deployed, one, one_or_none
 
-    terms = BudgetTerms(kv_bytes=kv_memory_bytes, activation_bytes=activation_bytes, overhead_bytes=overhead_bytes)
+    check_options(options)
+    terms = BudgetTerms(
+        kv_bytes=bytes_or_none(kv_memory_bytes, "kv-memory"),
+        activation_bytes=bytes_or_none(activation_bytes, "activations"),
+        overhead_bytes=bytes_or_none(overhead_bytes, "overhead"),
+    )
     tokens, sequences = one_or_none(context, "context"), one(batch, "batch")
     return fit_report(
         deployed(deployment), engine=engine, options=options, terms=terms, context=tokens, batch=sequences

@@ -80,8 +80,9 @@ def size(
         UnsupportedError: a model that the engine's memory model does not describe.
     """
     from kvcalc.plan.size import size_report
-    from kvcalc.questions.arguments import deployed, one, one_or_none
+    from kvcalc.questions.arguments import check_options, deployed, one, one_or_none
 
+    check_options(options)
     return size_report(
         deployed(deployment),
         context=one_or_none(context, "context"),

@@ -129,6 +129,9 @@ def read_acceptance(tree: DraftTree | None = None, **forms: Unpack[AcceptanceFor
 
 
 def _read_form(tree: DraftTree | None, given: Mapping[str, Any], forms: AcceptanceForms) -> Acceptance:
+    unknown = sorted(given.keys() - set(FORMS))
+    if unknown:
+        raise InputError(f"there is no argument {unknown[0]}", hint=f"acceptance is one of {', '.join(FORMS)}")
     if len(given) != 1:
         options = [f"--{name.replace('_', '-')}" for name in given]
         what = f"{' and '.join(options)} say the same thing" if given else "acceptance is missing"
