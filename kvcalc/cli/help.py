@@ -20,10 +20,10 @@ _NAMES_WIDTH = 28
 _OTHER = "Options"
 _OUTPUT = ("json", "output", "units", "svg", "png", "html", "explain", "help")
 _LEFT_OUT = {
-    "Engine": "where left out: what the engine takes",
-    "vLLM": "--engine vllm; where left out: what its version takes on that card",
-    "SGLang": "--engine sglang; where left out: what its version takes on that card",
-    "llama.cpp": "--engine llama.cpp; where left out: what it takes",
+    "Engine": "default: the engine's own value",
+    "vLLM": "--engine vllm; default: that version's value for the GPU",
+    "SGLang": "--engine sglang; default: that version's value for the GPU",
+    "llama.cpp": "--engine llama.cpp; default: llama.cpp's own value",
 }
 
 

@@ -41,7 +41,7 @@ PANELS = {
         "roofline": "Roofline of an accelerator: ceilings and ridge points, with models placed under it.",
         "traffic": "Bytes read to generate tokens: weights at every step, a cache that grows.",
         "layers": "A pass by kinds of layers: bytes, FLOP, intensity and the place of each on the roofline.",
-        "levers": "Every known way to shrink the KV cache: bytes held and read, what it cuts, what it takes.",
+        "levers": "Every known way to shrink the KV cache: bytes held and read, and what each requires.",
         "demo": "Step-by-step demonstrations: the KV cache, speculation, paging, batching, drift.",
     },
     "Trust": {

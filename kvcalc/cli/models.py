@@ -73,7 +73,7 @@ def quants(
     json: Json = False,
     output: Output = "table",
 ) -> None:
-    """List what a model weighs by every recipe of llama.cpp, to the byte, and which of them a memory holds.
+    """List a model's size in every llama.cpp recipe, to the byte, and which ones fit in a memory.
 
     Example: kvcalc models quants llama3.1-8b --memory 8GiB
     """

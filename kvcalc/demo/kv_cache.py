@@ -35,7 +35,7 @@ _ROW_TOKENS = 8
 # Outputs of 64 bits that differ by less differ by the order of the additions alone.
 _MAX_ROUNDING = 1e-12
 _WHY = (
-    "A query is multiplied with all keys once, when its token is new, and never again: only keys and values are kept.",
+    "A token's query is used only at its own step; later steps need only its key and value, so only those are cached.",
     "They can be kept because a token sees nothing that comes after it: its hidden states never change.",
     "An encoder that looks both ways cannot: from the second layer on, old keys and values depend on new tokens.",
 )

@@ -90,9 +90,7 @@ def _decode(record: Record, setup: Setup) -> Case:
         told.append(f"the memory holds {held:,} of the {batch:,} sequences of {context:,} tokens at once")
     together = max(1, min(int(running), held))
     if record.decode_engines is None:
-        told.append(
-            "how many engines decode, or requests in all, was not printed: held against the bound of one sequence"
-        )
+        told.append("the number of engines or requests was not printed: compared with the bound of one sequence")
         together = 1
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
     step = decode_step(batch=together, context=context)

@@ -77,7 +77,7 @@ class Place:
         who = (
             "everyone who has its address with the token"
             if self.token
-            else "everyone who reaches it: no token is asked for"
+            else "everyone who can reach it: there is no authentication"
         )
         return f"{self.host} is open to the network: the page is for {who}, and nothing is encrypted"
 

@@ -35,8 +35,8 @@ SIDE_OPTIONS = ("weights", "kv_dtype", "activations", "batch", "context", "price
 class Compare(Engine):
     """Models, accelerators, formats or whole deployments side by side.
 
-    Every list is combined with every other, and with what is named first. The first side is the measure of the others;
-    the best of each row is marked.
+    All combinations of the lists and the arguments are compared. Ratios are to the first column; the best value of each
+    row is marked.
 
     Example: kvcalc compare llama3.1-8b qwen3-8b --gpu h100-sxm --context 8192 --batch 8
     """

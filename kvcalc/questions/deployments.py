@@ -77,7 +77,7 @@ def deployment(
             raise InputError(f"{what} takes one text, not {given!r:.60}", parameter=what)
     weights, kv_dtype, activations = (None if each == AUTO else each for each in (weights, kv_dtype, activations))
     if memory_bytes is not None and gpu is None:
-        raise InputError("a memory is that of an accelerator, and none is given", hint="give --gpu")
+        raise InputError("a memory size needs an accelerator, and none is given", hint="give --gpu")
     check_options(options)
     mine, theirs = _split_settings(texts(settings, "set"), with_hardware=gpu is not None)
     with about("model"):

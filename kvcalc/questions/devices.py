@@ -61,7 +61,7 @@ def this_machine(*, timeout_s: float = 10) -> MachineReport:
     machine = found_machine(System(longest_s=timeout_s))
     devices = tuple(_device(each, tool, machine) for each, tool in machine.accelerators)
     host = _host(machine)
-    notes = [f"{tool} did not answer in time: what it would tell is missing" for tool in machine.silent]
+    notes = [f"{tool} did not answer in time: its information is missing" for tool in machine.silent]
     cards = {each.card or each.title for each in devices if each.tool == "nvidia-smi"}
     if len(cards) > 1:
         notes.append(_ORDER)

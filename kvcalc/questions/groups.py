@@ -198,7 +198,7 @@ class Engine(Question):
     )
     n_rs_seq: int | None = param(
         "--n-rs-seq",
-        help="llama.cpp: recurrent states kept for so many past tokens, for drafting.",
+        help="llama.cpp: past tokens for which recurrent states are kept, for drafting.",
         read=whole,
         engines=("llama.cpp",),
     )

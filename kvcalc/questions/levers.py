@@ -17,7 +17,7 @@ __all__ = ["Levers", "levers"]
 
 
 class Levers(Run):
-    """Every known way to shrink the KV cache: bytes held and read, what it cuts, what it takes.
+    """Every known way to shrink the KV cache: bytes held and read, and what each requires.
 
     Example: kvcalc levers --model llama2-7b --context 4096 --batch 8 --with gqa,fp8,window=1024
     """

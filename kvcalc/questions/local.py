@@ -71,7 +71,7 @@ class Local(Question):
     split_mode: str | None = _device("--split-mode", "-sm", help="layer or none.")
     main_gpu: int | None = _device("--main-gpu", "-mg", help="The device of split mode none.", read=whole)
     kv_offload: bool | None = _device(
-        "--kv-offload/--no-kv-offload", "-kvo/-nkvo", help="Keep the cache beside its layers' weights.", read=flag
+        "--kv-offload/--no-kv-offload", "-kvo/-nkvo", help="Keep the cache on the device of its layers.", read=flag
     )
     op_offload: bool | None = _device(
         "--op-offload/--no-op-offload", help="Let devices compute large batches of host layers.", read=flag

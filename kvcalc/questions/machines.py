@@ -207,7 +207,7 @@ def _this_machine(devices: Sequence[Any]) -> tuple[MachineReport | None, list[Lo
     if not any(isinstance(each, str) and each.strip().lower() == _THIS for each in devices):
         return None, []
     if len(devices) > 1:
-        raise InputError("--device this stands for all devices of this machine", hint="give it alone")
+        raise InputError("--device this means all devices of this machine", hint="give it alone")
     from kvcalc.plan.local.setup import LocalDevice
     from kvcalc.questions.devices import this_machine
     from kvcalc.sources import load_hardware

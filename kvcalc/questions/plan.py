@@ -49,8 +49,8 @@ class Traffic(Question):
 class Plan(Traffic, Acceptance):
     """From traffic, limits and prices to the deployment to rent, and the command that starts it.
 
-    Bounds rule out what no run can do, estimates rank the rest, and the simulator serves the load on the best of them.
-    Prices are yours; without them GPUs are counted.
+    Bounds rule out impossible options, estimates rank the rest, and the simulator checks the best ones under load. You
+    give the prices; without them options are ranked by the number of GPUs.
 
     Example: kvcalc plan -m llama3.1-8b --gpu h100-sxm --prompt 1k --output-tokens 300 --rate 9 --slo tpot_p95=40ms
     """

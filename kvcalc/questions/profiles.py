@@ -189,7 +189,7 @@ def models_fit(
         raise InputError(f"context must be 1 or more, not {context}", parameter="context")
     spots, made, notes = machine_of(devices, used=used, host=host, host_memory=host_memory_bytes)
     if not spots and made.memory_bytes is None:
-        what = "how much memory the host has is missing: without a device, models stand in it"
+        what = "the host's memory is missing: without a device, models are loaded into it"
         raise InputError(what, hint="give --host-memory 64GiB", parameter="host-memory")
     found = [name for name in profile_names("model") if search.lower() in name]
     if not found:

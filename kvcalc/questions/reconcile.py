@@ -33,8 +33,8 @@ _SAME_MEMORY = 0.1
 class Reconcile(Question):
     """An engine's start-up log against the prediction, or why it did not start (also called why).
 
-    Each printed number is computed again by the rules of the engine's version. Where the engine did not start, the
-    reason is given, what took the memory, and one line of flags with which it would start, checked by the same rules.
+    Every number in the log is recomputed with that version's rules. If the engine did not start, the answer gives the
+    reason, what used the memory, and one line of flags that would start it, checked by the same rules.
 
     Example: kvcalc reconcile docs/examples/vllm-llama31-8b.log
     """

@@ -25,9 +25,8 @@ _DRAFTED = ("draft", "method", "gamma", "speedup")
 class Solve(Engine, Run):
     """The inverse question: the batch, context, GPUs, bandwidth, price or acceptance that is left as ?.
 
-    Every target given must hold at the answer, and so must memory where batch, context or GPUs are asked for; the
-    others are told for the speed alone, with a warning where the model does not fit. Speeds and costs are those of the
-    bound, so that no real run does with less.
+    The answer meets every target given. When solving for batch, context or GPUs it also fits in memory; otherwise a
+    warning says if it does not fit. Speeds and costs are bounds: a real run may need more.
 
     Example: kvcalc solve --model llama3.1-70b --gpu h100-sxm --gpus '?' --context 8192 --batch 8
     """

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 OLLAMA_VERSION = "0.32.15"
-_OLD = "Ollama {} ran many models in an engine of its own, whose cache may be laid out otherwise"
+_OLD = "Ollama {} ran many models in its own engine, whose cache layout may differ"
 _LM_STUDIO = (
     "LM Studio is closed: these are the defaults of its SDK of 2026-08-21, and its guardrails are not published"
 )
@@ -222,7 +222,7 @@ def check_placement(options: EngineOptions, given: Iterable[str]) -> None:
         raise InputError(f"{front} has no {flag}", hint=f"it has {has}; --engine llama.cpp has all", parameter=flag)
     if front == "ollama" and _version(options.version) < _LLAMA_SERVER:
         raise InputError(
-            f"Ollama {options.version} placed layers by estimates of its own, which are not described",
+            f"Ollama {options.version} placed layers by its own estimates, which are not modelled",
             hint="versions from 0.30 on leave it to llama.cpp",
             parameter="engine-version",
         )

@@ -226,7 +226,7 @@ def seamless_m4t(config: Config) -> Shape:
             vector_parameters=2 * hidden,
         ),
         vector_parameters=2 * hidden,
-        notes=(input_note(limit), "from text to text: what hears and speaks is not counted"),
+        notes=(input_note(limit), "from text to text: the speech encoder and decoder are not counted"),
     )
 
 

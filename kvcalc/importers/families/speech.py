@@ -215,7 +215,7 @@ def speecht5(config: Config) -> Shape:
             matrix_parameters=convolved + widths[-1] * hidden,
             vector_parameters=front + bias + relative + 2 * hidden,
         ),
-        notes=(input_note(frames, "frames"), "from speech to text: what speaks is not counted"),
+        notes=(input_note(frames, "frames"), "from speech to text: the speech decoder is not counted"),
     )
 
 

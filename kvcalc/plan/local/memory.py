@@ -289,5 +289,8 @@ def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str
     overheads = [device for device in setup.devices if device.overhead_bytes]
     if overheads:
         least = bytes_text(overheads[0].overhead_bytes)
-        notes.append(f"a CUDA or HIP context takes {least} and more beside these buffers: taken off the free memory")
+        notes.append(
+            f"a CUDA or HIP context takes {least} or more in addition to these buffers; "
+            "already subtracted from the free memory"
+        )
     return notes

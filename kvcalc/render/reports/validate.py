@@ -73,7 +73,7 @@ def parts(report: ValidateReport) -> list[Part]:
     shown += [Text(), heading("By suite"), grid(["suite", *COLUMNS], suites, ranks=_RANKS)]
     books = [(name, *book_cells(figures)) for name, figures in report.suites.items() if figures.books]
     if books:
-        title = "Estimates: what a fit used, what kvcalc ships, and what is new, apart"
+        title = "Estimates by kind of record: fitted, shipped but not fitted, unseen"
         shown += [Text(), heading(title), grid(["suite", *BOOK_COLUMNS], books)]
     shown += _row_parts(report)
     for suite in report.suites:

@@ -93,9 +93,7 @@ def plan_notes(variants: Sequence[Variant], demand: Demand, found: Planned) -> t
     if all(variant.price is None for variant in variants):
         notes.append("no price is given: options are ranked by GPUs; --price h100-sxm=2.5 ranks them by dollars")
     bounds = {option.gpu for option in found.options if not option.calibration}
-    notes += [
-        f"{card}: no calibration, so its times are bounds and stand after the estimates" for card in sorted(bounds)
-    ]
+    notes += [f"{card}: no calibration: its times are bounds, ranked after the estimates" for card in sorted(bounds)]
     notes.append(
         f"loaded to at most {demand.load_share:.0%} of the capacity; simulated with vLLM's scheduling, on steps by the "
         "calibration named"
