@@ -65,10 +65,11 @@ def test_links_lead_to_files_that_there_are(page):
             assert (ROOT / inside[1] if inside else page.parent / target).exists(), target
 
 
-def test_the_japanese_quick_start_has_the_commands_of_the_english_one():
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.ja.md")), ids=lambda page: page.name)
+def test_a_japanese_page_has_the_commands_of_the_english_one(page):
     english, japanese = (
-        re.findall(r"^\$ (.+)$", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.MULTILINE)
-        for name in ("quickstart.md", "quickstart.ja.md")
+        re.findall(r"^\$ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for path in (page.with_name(page.name.replace(".ja.", ".")), page)
     )
     assert english == japanese
     assert all(shlex.split(command)[0] == "kvcalc" for command in english)

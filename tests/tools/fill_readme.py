@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -18,30 +19,18 @@ from kvcalc.engines.options import EngineOptions
 TOKENS = 32_768
 ENGINE_MODELS = ("llama3.1-8b", "gemma-3-27b", "gpt-oss-20b", "deepseek-v3", "qwen3-next-80b-a3b", "jamba-1.5-mini")
 ROOT = Path(__file__).parents[2]
+# The reference has no output in it; what contributors are shown is run in its place.
 PAGES = [
     ROOT / "README.md",
     *(
-        ROOT / "docs" / f"{name}.md"
-        for name in (
-            "tour",
-            "quickstart",
-            "quickstart.ja",
-            "choices",
-            "check",
-            "why",
-            "plan",
-            "local",
-            "users",
-            "cost",
-            "memory-bound",
-            "benchmark",
-            "formats",
-            "new-model",
-        )
+        path
+        for path in sorted((ROOT / "docs").glob("*.md"))
+        if "```console" in path.read_text(encoding="utf-8") and path.name != "cli.md"
     ),
 ]
 
 
+@cache  # guides in two languages show the same examples
 def printed(command: str) -> str:
     """Return what a command prints to a file, however wide the reader's terminal is."""
     out = io.StringIO()
