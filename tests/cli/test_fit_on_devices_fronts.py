@@ -114,7 +114,7 @@ def test_size_counts_the_same_context_by_device(capsys: pytest.CaptureFixture[st
         ("--engine ollama --device 8GiB --tensor-split 1,2", "ollama has no tensor-split"),
         ("--engine ollama --device 8GiB --n-cpu-moe 4", "ollama has no n-cpu-moe"),
         ("--engine lm-studio --device 8GiB --override-tensor exps=CPU", "lm-studio has no override-tensor"),
-        ("--engine ollama --engine-version 0.15.5 --device 8GiB", "estimates of its own"),
+        ("--engine ollama --engine-version 0.15.5 --device 8GiB", "by its own estimates"),
         ("--engine vllm --device 8GiB", "--device is for llama.cpp"),
     ],
 )

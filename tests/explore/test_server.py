@@ -265,5 +265,5 @@ def test_a_token_of_ones_own_is_asked_for_on_this_machine_too_and_none_where_it_
     try:
         assert anybody.get(f"{SIZE}1")[0] == 200
     finally:
-        assert "no token is asked for" in anybody.end()[1]
+        assert "there is no authentication" in anybody.end()[1]
     assert json.dumps(anybody.address) == f'"http://0.0.0.0:{anybody.port}/"'
