@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,10 @@ def simulate_serving(
     run = _run_maker(deployment, serving or Serving())()
     if capacity is not None and isinstance(load, Load):
         load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
+        load = load if capacity.requests is None else replace(load, requests=capacity.requests)
+    served = load
+    if capacity is not None and capacity.requests is not None and isinstance(load, Load):
+        served = load.at_mean_rate(load.rate or 1.0)  # as the search served it
     with ExitStack() as files:
         watching = list(observers)
         timeline = None
@@ -89,7 +94,7 @@ def simulate_serving(
             watching.append(TimeLimit(within_s))
         if progress is not None:
             watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
-        run.serve(load.source() if isinstance(load, Load) else load, watching)
+        run.serve(served.source() if isinstance(served, Load) else served, watching)
         if timeline is not None:
             timeline.end()
     return run.report(load.text if isinstance(load, Load) else "given requests", capacity=capacity)
@@ -106,7 +111,8 @@ def find_capacity(
     """Return the highest rate at which all limits hold.
 
     A limit that breaks at one rate is taken to break at every higher one. Rates scale the load's arrivals and leave the
-    requests as they are, so that the answer is that of this load, of this length.
+    requests as they are. A load with no length of its own is served until the run is stationary, without the requests
+    that fill the server; a trace, or requests whose number is given, whole: the answer is that of this length.
 
     Args:
         deployment: model, accelerator, formats and parallel sizes of one replica.

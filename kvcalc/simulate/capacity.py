@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.reports.simulate import SERVED_RATE, Capacity
+from kvcalc.core.reports.simulate import Capacity
 from kvcalc.simulate.metrics import parse_slo
+from kvcalc.simulate.stationary import BrokenOffError, RunLength, StationaryPart, run_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
+    from kvcalc.core.requests import Request
     from kvcalc.simulate.load import Load
-    from kvcalc.simulate.metrics import Limit, Metrics
+    from kvcalc.simulate.metrics import Limit
     from kvcalc.simulate.run import ServingRun
+    from kvcalc.simulate.stationary import Measured
 
-__all__ = ["HighestRate", "broken_by", "find_capacity", "highest_rate"]
-
-# The share of the offered rate that a server must keep up with.
-_KEPT_UP = 0.97
+__all__ = ["HighestRate", "StationaryRuns", "find_capacity", "highest_rate"]
 
 # A load at which requests come so far apart that each is served alone.
 _MIN_RATE = 1e-6
@@ -28,6 +28,10 @@ _MIN_RATE = 1e-6
 _MAX_RATE = 1e9
 _MIN_TOLERANCE = 1e-4
 _DOUBLING = 2.0
+# Times the usual requests of a run where a capacity is all that is asked for.
+_THOROUGH = 2.0
+# How far into a bracket, as a share of its width, a rate is tried at least.
+_INSIDE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +50,17 @@ class HighestRate:
 
 
 def highest_rate(
-    holds: Callable[[float], bool], *, start_per_s: float, tolerance: float, factor: float = 2.0
+    pressure: Callable[[float], float], *, start_per_s: float, tolerance: float, factor: float = 2.0
 ) -> HighestRate:
     """Search for the highest rate at which something holds that holds at all lower rates.
 
-    Doubles or halves from a first guess until one rate holds and the next does not, then halves the ratio between them
-    until it is within the tolerance. From a good guess a smaller factor, which squares itself, finds them sooner.
+    Goes up or down from a first guess until one rate holds and the next does not, then halves the ratio between them
+    until it is within the tolerance. Where the pressure of two rates is known, a straight line through their logarithms
+    says where it is 1.
 
     Args:
-        holds: whether it holds at a rate.
+        pressure: how near something is to breaking at a rate: at most 1 where it holds; 0 and infinity where nothing
+            else is known.
         start_per_s: the first guess.
         tolerance: how much higher, as a share, the lowest rate that breaks may be than the highest that holds.
         factor: what the guess is first multiplied or divided by; 2 at most.
@@ -62,64 +68,151 @@ def highest_rate(
     Raises:
         InputError: a tolerance below a hundredth of a percent, or a guess that is no rate.
 
-    >>> highest_rate(lambda rate: rate <= 5, start_per_s=1.0, tolerance=0.5)
+    >>> highest_rate(lambda rate: 0 if rate <= 5 else math.inf, start_per_s=1.0, tolerance=0.5)
     HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
+    >>> highest_rate(lambda rate: (rate / 5) ** 2, start_per_s=4.0, tolerance=0.01).tried
+    4
     """
     if not _MIN_TOLERANCE <= tolerance < math.inf:
         raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_MIN_TOLERANCE:g} or more")
     if not 0 < start_per_s < math.inf:
         raise InputError(f"a search cannot start at {start_per_s:g} requests/s")
-    tried = 0
-
-    def tell(rate: float) -> bool:
-        nonlocal tried
-        tried += 1
-        return holds(rate)
-
-    low, high = _around(tell, start_per_s, factor)
-    if not low:
-        return HighestRate(rate_per_s=0.0, above_rate_per_s=_MIN_RATE, tried=tried)
-    while low * (1 + tolerance) < high < math.inf:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if tell(middle) else (low, middle)
-    return HighestRate(rate_per_s=low, above_rate_per_s=None if high == math.inf else high, tried=tried)
+    search = _Search(pressure, tolerance)
+    search.bracket(start_per_s, factor)
+    if not search.low:
+        return HighestRate(rate_per_s=0.0, above_rate_per_s=_MIN_RATE, tried=search.tried)
+    while search.low * (1 + tolerance) < search.high < math.inf:
+        search.holds(search.between())
+    above = None if search.high == math.inf else search.high
+    return HighestRate(rate_per_s=search.low, above_rate_per_s=above, tried=search.tried)
 
 
-def _around(holds: Callable[[float], bool], start: float, factor: float) -> tuple[float, float]:
-    """Return a rate that holds, 0 if none does, and one that does not, infinity if all do."""
-    if holds(start):
-        low = start
-        while low * factor <= _MAX_RATE:
-            if not holds(low * factor):
-                return low, low * factor
-            low, factor = low * factor, min(_DOUBLING, factor * factor)
-        return low, math.inf
-    high = start
-    while factor < _DOUBLING:  # near a good guess: a load of next to nothing is tried only where this fails
-        if holds(high / factor):
-            return high / factor, high
-        high, factor = high / factor, min(_DOUBLING, factor * factor)
-    if not holds(_MIN_RATE):
-        return 0.0, _MIN_RATE
-    while high / factor > _MIN_RATE:
-        if holds(high / factor):
-            return high / factor, high
-        high /= factor
-    return _MIN_RATE, high
-
-
-def broken_by(metrics: Metrics, limits: Iterable[Limit]) -> list[str]:
-    """Name what a run broke: its limits, and `SERVED_RATE` where its queue grew as long as requests came.
-
-    A queue grows where it takes in more than 1/0.97 of what is served. Of few requests, whose number in a time varies
-    by its square root, only a growth beyond that is one.
+class _Search:
+    """Rates tried, the highest that held and the lowest that did not.
 
     Args:
-        metrics: of the run.
-        limits: what must hold beside.
+        pressure: see `highest_rate`.
+        tolerance: likewise.
     """
-    grows = metrics.queue_growth > max(1 / _KEPT_UP - 1, 1 / math.sqrt(max(1, metrics.requests)))
-    return [str(limit) for limit in limits if not metrics.kept(limit)] + [SERVED_RATE] * grows
+
+    def __init__(self, pressure: Callable[[float], float], tolerance: float) -> None:
+        self._pressure, self._tolerance = pressure, tolerance
+        self.low, self.high, self.tried = 0.0, math.inf, 0
+        self._known: dict[float, float] = {}  # logarithms of pressures by those of rates
+        self._row = 0  # rates tried one after the other that all held (above 0) or all broke
+
+    def holds(self, rate: float) -> bool:
+        """Try a rate."""
+        self.tried += 1
+        pressure = self._pressure(rate)
+        if 0 < pressure < math.inf:
+            self._known[math.log(rate)] = math.log(pressure)
+        if pressure <= 1:
+            self.low, self._row = max(self.low, rate), max(self._row, 0) + 1
+        else:
+            self.high, self._row = min(self.high, rate), min(self._row, 0) - 1
+        return pressure <= 1
+
+    def bracket(self, start: float, factor: float) -> None:
+        """Try rates until one holds and one does not, or the last that are tried all do the same."""
+        if self.holds(start):
+            while self.low * factor <= _MAX_RATE and self.holds(self._up(factor)):
+                factor = min(_DOUBLING, factor * factor)
+            return
+        while factor < _DOUBLING:  # near a good guess: a load of next to nothing is tried only where this fails
+            if self.holds(self.high / factor):
+                return
+            factor = min(_DOUBLING, factor * factor)
+        if not self.holds(_MIN_RATE):
+            return
+        while self.high / factor > _MIN_RATE and not self.holds(self.high / factor):
+            pass
+
+    def _up(self, factor: float) -> float:
+        """Return the next higher rate: where the line through the last two crosses the limit, but near."""
+        line = self._crossing()
+        return self.low * factor if line is None else min(self.low * _DOUBLING, max(line, self.low * self._least))
+
+    @property
+    def _least(self) -> float:
+        """The least factor between two rates that are told apart."""
+        return 1 + 0.99 * self._tolerance
+
+    def between(self) -> float:
+        """Return the next rate between the highest that held and the lowest that did not."""
+        line, ratio = self._crossing(), self.high / self.low
+        if line is None or abs(self._row) > 1:  # one side alone moves: halve
+            return math.sqrt(self.low * self.high)
+        inside = max(self._least, ratio**_INSIDE)
+        if ratio <= inside * inside:
+            return math.sqrt(self.low * self.high)
+        return float(min(self.high / inside, max(line, self.low * inside)))
+
+    def _crossing(self) -> float | None:
+        """Return the rate at which the line through the two nearest known pressures is 1."""
+        nearest = sorted(sorted(self._known, key=lambda rate: abs(self._known[rate]))[:2])
+        if len(nearest) < 2:  # noqa: PLR2004
+            return None
+        one, two = nearest
+        rise = self._known[two] - self._known[one]
+        if rise <= 0:
+            return None
+        place = two - self._known[two] * (two - one) / rise
+        return math.exp(place) if abs(place) < math.log(_MAX_RATE) else None
+
+
+class StationaryRuns:
+    """Runs of one load on one server at any rate, each as long as a stationary run needs.
+
+    A load with a length of its own (a trace, requests that are counted) is served whole.
+
+    Args:
+        make_run: makes a run that has served nothing; takes the rate.
+        load: the requests.
+        limits: what must hold.
+        bodies: returns so many of its requests, or all with none; made anew for each run where left out.
+        factor: times the usual number of requests.
+    """
+
+    def __init__(
+        self,
+        make_run: Callable[[], ServingRun],
+        load: Load,
+        limits: Sequence[Limit],
+        *,
+        bodies: Callable[[int | None], Sequence[Request]] | None = None,
+        factor: float = 1.0,
+    ) -> None:
+        self._make_run, self._load, self._limits, self._bodies = make_run, load, limits, bodies
+        self._factor = factor
+        own = load.trace is not None or load.requests is not None
+        self.length: RunLength | None = None if own else run_length(factor=factor)
+        self.last: ServingRun | None = None
+
+    def measured(self, rate: float) -> Measured | str:
+        """Serve the load at a rate; where a limit is sure to break, its name is all there is."""
+        while True:
+            try:
+                found = self._once(rate)
+            except BrokenOffError as ended:
+                return ended.broken
+            if self.length is None or found.broken:
+                return found
+            needed = run_length(found.running, factor=self._factor)
+            if needed.requests <= self.length.requests:
+                return found
+            self.length = needed
+
+    def _once(self, rate: float) -> Measured:
+        load, length = self._load.at_rate(rate), self.length
+        if length is not None:
+            load = replace(load, requests=length.requests).at_mean_rate(rate)
+        independent = load.turns is None and load.process in ("poisson", "gamma", "constant")
+        part = StationaryPart(self._limits, length=length, rate_per_s=rate if independent else None)
+        run = self.last = self._make_run()
+        bodies = None if self._bodies is None else self._bodies(None if length is None else length.requests)
+        run.serve(load.source(bodies), (part,))
+        return part.measured(run.metrics)
 
 
 def find_capacity(
@@ -144,20 +237,26 @@ def find_capacity(
     """
     if slo is None:
         raise InputError("a search for the capacity needs limits", hint="give --slo ttft_p95=1s,tpot_p95=50ms")
-    bodies = None if load.turns is not None else load.kept_bodies()
-    limits, broken = parse_slo(slo), [""]
+    kept: dict[int | None, tuple[Request, ...]] = {}
 
-    def holds(rate: float) -> bool:
-        run = make_run()
-        run.serve(load.at_rate(rate).source(bodies), ())
-        wrong = broken_by(run.metrics, limits)
-        if wrong:
-            broken.append(wrong[0])
+    def bodies(requests: int | None) -> tuple[Request, ...]:
+        if requests not in kept:
+            kept[requests] = (load if requests is None else replace(load, requests=requests)).kept_bodies()
+        return kept[requests]
+
+    made = None if load.turns is not None else bodies
+    runs = StationaryRuns(make_run, load, parse_slo(slo), bodies=made, factor=_THOROUGH)
+    broken = [""]
+
+    def pressure(rate: float) -> float:
+        found = runs.measured(rate)
+        wrong = [found] if isinstance(found, str) else list(found.broken)
+        broken.extend(wrong[:1])
         if progress is not None:
             progress(rate, not wrong)
-        return not wrong
+        return math.inf if isinstance(found, str) else found.pressure
 
-    highest = highest_rate(holds, start_per_s=load.rate or 1.0, tolerance=tolerance)
+    highest = highest_rate(pressure, start_per_s=load.rate or 1.0, tolerance=tolerance)
     return Capacity(
         slo=slo,
         requests_per_s=highest.rate_per_s,
@@ -165,4 +264,5 @@ def find_capacity(
         tolerance_share=tolerance,
         runs=highest.tried,
         broken=broken[-1],
+        requests=None if runs.length is None else runs.length.requests,
     )

@@ -214,6 +214,19 @@ class Load:
         last = None if self.last_rate is None or not self.rate else self.last_rate * rate / self.rate
         return replace(self, rate=rate, last_rate=last)
 
+    def at_mean_rate(self, rate: float) -> Self:
+        """Return the same load at the rate at which its requests come at another one on average over their number.
+
+        Of a Poisson process n requests take 1/sqrt(n) more or less than n/rate: 1.4 % of 5,000, which near the capacity
+        is much. Without that chance fewer requests tell as much.
+        """
+        if self.process not in ("poisson", "gamma") or self.turns is not None:
+            return self.at_rate(rate)
+        process: Any = self.process
+        arrivals = Arrivals(process=process, rate_per_s=1.0, variation=self.variation)
+        *_, last_s = islice(arrival_times(arrivals, seed=self.seed), self._many)
+        return self.at_rate(rate * last_s / self._many)
+
     def bodies(self, times: Iterable[float] | None = None) -> Iterator[Request]:
         """Yield the requests with the trace's times, or with others; synthetic ones without others come at time 0."""
         if self.trace is None:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.observers import Run, Served
 
-__all__ = ["LATENCIES", "Limit", "Metrics", "latencies", "parse_slo"]
+__all__ = ["LATENCIES", "SHARES", "Limit", "Metrics", "latencies", "parse_slo"]
 
 # Latencies by name, and those that a request has, in the order of `latencies`.
 LATENCIES = ("ttft", "tpot", "inter_token", "e2e", "queue")
 _OF_REQUEST = ("ttft", "tpot", "e2e", "queue")
-_SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-_STATISTICS = (*_SHARES, "mean")
+# Quantiles by name.
+SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+_STATISTICS = (*SHARES, "mean")
 _SLO_HINT = (
     f"for example ttft_p95=1s,tpot_p95=50ms; latencies: {', '.join(LATENCIES)}; statistics: {', '.join(_STATISTICS)}"
 )
@@ -114,10 +115,8 @@ class Metrics(Observer):
         self.attained = self.refusals = self._gaps = 0
         self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
         self.first_s, self.last_s = math.inf, 0.0
-        self._began_s = 0.0
         self._busy_s = self._running_s = self._block_s = self._held_s = 0.0
         self._limiters: dict[str, float] = {}
-        self._after_s = self._after_squared = self._queued_s = self._after_queued = 0.0
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps."""
@@ -200,13 +199,6 @@ class Metrics(Observer):
         self.prompt_tokens += request.prompt_tokens
         self.output_tokens += served.output_tokens
         self.hit_tokens += served.cached_tokens
-        if self.first_s == math.inf:
-            self._began_s = request.arrival_s
-        after_s = request.arrival_s - self._began_s
-        self._after_s += after_s
-        self._after_squared += after_s * after_s
-        self._queued_s += queue_s
-        self._after_queued += after_s * queue_s
         self.first_s = min(self.first_s, request.arrival_s)
         self.last_s = max(self.last_s, served.finish_s)
 
@@ -218,21 +210,7 @@ class Metrics(Observer):
     def statistics(self, latency: str) -> dict[str, float]:
         """Return a latency's quantiles and mean by name."""
         values = self.of[latency]
-        return dict(zip(_SHARES, values.quantiles(tuple(_SHARES.values())), strict=True)) | {"mean": values.mean}
-
-    @property
-    def queue_growth(self) -> float:
-        """Return the seconds by which the time in the queue grows in each second of arrivals: the least-squares slope.
-
-        A server that finishes a share of what is offered makes each request wait longer than the one before: of 0.9,
-        by 1/0.9 - 1 seconds a second.
-        """
-        if not self.requests:
-            return 0.0
-        mean_s, queued_s = self._after_s / self.requests, self._queued_s / self.requests
-        return _ratio(
-            self._after_queued / self.requests - mean_s * queued_s, self._after_squared / self.requests - mean_s**2
-        )
+        return dict(zip(SHARES, values.quantiles(tuple(SHARES.values())), strict=True)) | {"mean": values.mean}
 
     def kept(self, limit: Limit) -> bool:
         """Whether a latency is within a limit; one that no request has is."""

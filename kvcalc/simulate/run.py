@@ -23,6 +23,7 @@ from kvcalc.simulate.scheduler import MAX_WAITING
 from kvcalc.simulate.series import Series
 from kvcalc.simulate.serving import Drafting
 from kvcalc.simulate.setup import serving_setup
+from kvcalc.simulate.stationary import run_length
 from kvcalc.simulate.timer import ConstantTimer
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ class ServingRun:
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
             capacity=capacity,
             notes=(
-                *(() if capacity is None else (_capacity_note(capacity),)),
+                *(() if capacity is None else _capacity_notes(capacity, metrics)),
                 *self.refusals.notes(),
                 *self.setup.notes,
                 *self._prefix_notes(),
@@ -347,10 +348,20 @@ def _with_draft(deployment: Deployment, serving: Serving, draft: Deployment | No
     return with_drafter(deployment, draft, gamma=serving.gamma, method=method)
 
 
-def _capacity_note(capacity: Capacity) -> str:
+def _capacity_notes(capacity: Capacity, metrics: Metrics) -> tuple[str, ...]:
     """Note the basis of a search's result."""
     if not capacity.requests_per_s:
-        return f"no load keeps {capacity.broken}: requests served one at a time break it"
+        return (f"no load keeps {capacity.broken}: requests served one at a time break it",)
     if capacity.above_requests_per_s is None:
-        return "the limits held at every rate tried: the load is too short to find where they break"
-    return "a limit that breaks at one rate is taken to break at every higher one"
+        return ("the limits held at every rate tried: the load is too short to find where they break",)
+    notes = ["a limit that breaks at one rate is taken to break at every higher one"]
+    if capacity.requests is not None:
+        notes.append(
+            f"each run has {capacity.requests:,} requests, the first of which fill the server and do not count"
+        )
+    elif metrics.requests < run_length().requests:
+        short = (
+            f"{metrics.requests:,} requests are too few for a stationary run, and a longer one breaks limits earlier"
+        )
+        notes.append(f"{short}: --requests {run_length().requests}, or none")
+    return tuple(notes)

@@ -194,6 +194,7 @@ class Capacity:
         tolerance_share: what the two may differ by, as a share of the first.
         runs: simulations made.
         broken: the limit that breaks first above it; ``served_rate`` where requests come faster than they are served.
+        requests: requests of each run, a sixth of them warm-up; none where the load has a length of its own.
     """
 
     slo: str
@@ -202,6 +203,7 @@ class Capacity:
     tolerance_share: float
     runs: int
     broken: str
+    requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -11,7 +11,7 @@ from kvcalc.core.reports.simulate import SERVED_RATE
 from kvcalc.core.requests import Segment
 from kvcalc.plan.deployment import started
 from kvcalc.plan.room import room
-from kvcalc.simulate.capacity import broken_by, highest_rate
+from kvcalc.simulate.capacity import StationaryRuns, highest_rate
 from kvcalc.simulate.run import Serving, ServingRun
 
 if TYPE_CHECKING:
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.simulate import ServingSummary
     from kvcalc.core.requests import Request
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.capacity import HighestRate
     from kvcalc.simulate.load import Load
+    from kvcalc.simulate.metrics import Limit
     from kvcalc.simulate.planner.ranked import Candidate, Demand
+    from kvcalc.simulate.stationary import Measured
     from kvcalc.simulate.timer import AffineRun, StepTimer
 
 __all__ = ["Bodies", "Confirmed", "confirm", "confirm_apart"]
@@ -29,15 +32,13 @@ __all__ = ["Bodies", "Confirmed", "confirm", "confirm_apart"]
 # The load, so many times, beyond which the capacity of a replica is not searched for.
 _ENOUGH = 3.0
 # How close the capacity of a replica is searched, as a share, and the first step of the search.
-_TOLERANCE = 0.06
-_FACTOR = 1.15
-# Requests of a run: enough that those at its beginning and end, where fewer run, are few.
-_MIN_REQUESTS = 600
-_PER_RUNNING = 6
-_MAX_REQUESTS = 5_000
-_MAX_CLUSTER_REQUESTS = 12_000
-# Percent of them in the runs of a search, whose end the longer runs confirm.
-_SEARCHED = 60
+_TOLERANCE = 0.04
+_FACTOR = 1.1
+# Arrivals of the search are others than those of the load that is confirmed.
+_SEARCH_SEED = 1
+# Times the usual requests of a run at the load, which is below the capacity, and of one with slower steps.
+_AT_LOAD = 0.5
+_SLOWER = 0.3
 # Further replicas that are tried where the simulated load breaks a limit.
 _MAX_MORE = 3
 # The tokens of a block where another engine than vLLM keeps the cache.
@@ -114,58 +115,83 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
     Raises:
         KvcalcError: what the simulator does not model.
     """
-    runs = _Runs(candidate, bodies, slo=slo)
-    broken = [candidate.binds]
+    runs = _Runs(candidate, bodies, demand.limits, slo=slo)
     rate = demand.traffic.rate_per_s
     enough = _ENOUGH * rate / demand.load_share
-
-    def holds(rate: float) -> bool:
-        if rate > enough:
-            return False  # a capacity many times the load is not searched for
-        run = runs.served(rate, copies=1, searching=True)
-        wrong = broken_by(run.metrics, demand.limits)
-        broken.extend(wrong[:1])
-        return not wrong
-
-    highest = highest_rate(
-        holds, start_per_s=min(candidate.state.rate_per_s, enough), tolerance=_TOLERANCE, factor=_FACTOR
-    )
+    search = runs.at(copies=1, seed=_SEARCH_SEED)
+    highest, binds = _capacity(search, start=candidate.state.rate_per_s, enough=enough, binds=candidate.binds)
     capacity = highest.rate_per_s * candidate.copies
     if not capacity:
         return None
     needed = max(1, math.ceil(rate / (capacity * demand.load_share)))
-    run = None
     for replicas in range(needed, needed + _MAX_MORE + 1):
         if (replicas + demand.spare) * candidate.deployment.parallel.gpus > demand.max_gpus:
-            break
-        tried = [runs.served(rate, copies=replicas * candidate.copies, seed=seed) for seed in (0, 1)]
-        needed, run = replicas, tried[0]
-        if not any(broken_by(each.metrics, demand.limits) for each in tried):
-            break
-    else:
-        return None
-    if run is None:
-        return None
-    held = not broken_by(run.metrics, demand.limits)
-    memory = candidate.deployment.memory_bytes * candidate.deployment.parallel.gpus * needed
-    return Confirmed(
-        candidate=candidate,
-        capacity_per_s=capacity,
-        replicas=needed + demand.spare,
-        binds="" if highest.above_rate_per_s is None or highest.above_rate_per_s > enough else broken[-1],
-        summary=run.metrics.summary(gpus=candidate.deployment.parallel.gpus * needed, memory_bytes=memory),
-        holds=held,
-        high_end=_at_high_end(runs, rate, needed, demand),
-        runs=runs.made,
-        notes=runs.notes,
+            return None
+        at_load = runs.at(copies=replicas * candidate.copies, factor=_AT_LOAD)
+        found = at_load.measured(rate)
+        if not isinstance(found, str) and found.likely_pressure <= 1:
+            return Confirmed(
+                candidate=candidate,
+                capacity_per_s=capacity,
+                replicas=replicas + demand.spare,
+                binds=binds,
+                summary=_summary(at_load, found, candidate.deployment, replicas),
+                holds=True,
+                high_end=_at_high_end(runs, rate, replicas),
+                runs=runs.made,
+                notes=runs.notes,
+            )
+    return None
+
+
+def _capacity(search: StationaryRuns, *, start: float, enough: float, binds: str) -> tuple[HighestRate, str]:
+    """Search for the highest rate, no higher than is enough, and name what breaks first above it.
+
+    There the limits hold with what chance may add to them, as at the load: a plan is a promise.
+
+    Args:
+        search: runs of what is searched.
+        start: the first guess.
+        enough: a rate beyond which the search ends, with nothing named.
+        binds: what is named where no run says more.
+    """
+    broken = [binds]
+
+    def pressure(rate: float) -> float:
+        if rate > enough:
+            return math.inf  # a capacity many times the load is not searched for
+        found = search.measured(rate)
+        if isinstance(found, str):
+            broken.append(found)
+            return math.inf
+        broken.extend([found.tightest] * (found.likely_pressure > 1))
+        return found.likely_pressure
+
+    highest = highest_rate(pressure, start_per_s=min(start, enough), tolerance=_TOLERANCE, factor=_FACTOR)
+    beyond = highest.above_rate_per_s is None or highest.above_rate_per_s > enough
+    return highest, "" if beyond else broken[-1]
+
+
+def _summary(runs: StationaryRuns, found: Measured, deployment: Deployment, replicas: int) -> ServingSummary:
+    """Return the figures of the last run, with the latencies of its stationary part."""
+    assert runs.last is not None
+    gpus = deployment.parallel.gpus * replicas
+    whole = runs.last.metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)
+    latencies = found.latencies_s
+    return replace(
+        whole,
+        ttft_s=latencies["ttft"],
+        tpot_s=latencies["tpot"],
+        e2e_s=latencies["e2e"],
+        queue_s=latencies["queue"],
     )
 
 
 def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -> Confirmed | None:
     """Serve the load with prefill and decode on replicas of their own; none where a few more do not keep the limits.
 
-    The first numbers of replicas follow from the times of a prompt alone and of a step that only decodes. The load is
-    served at its rate over the share that a plan may be loaded to, which then is the capacity.
+    The first numbers of replicas follow from the times of a prompt alone and of a step that only decodes; there are
+    more where these do not carry the load over the share that a plan may be loaded to. The capacity is that of all.
 
     Args:
         candidate: the layout of both.
@@ -176,7 +202,7 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
     Raises:
         KvcalcError: what the simulator does not model.
     """
-    runs = _Runs(candidate, bodies, slo=slo)
+    runs = _Runs(candidate, bodies, demand.limits, slo=slo)
     traffic, gpus = demand.traffic, candidate.deployment.parallel.gpus
     full = traffic.rate_per_s / demand.load_share
     prefills = max(1, math.ceil(full * candidate.state.prefill_s))
@@ -185,24 +211,27 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
     for _ in range(2 * _MAX_MORE):
         if (prefills + decodes + 2 * demand.spare) * gpus > demand.max_gpus:
             return None
-        tried = [runs.served(full, copies=decodes, seed=seed, prefills=prefills) for seed in (0, 1)]
-        wrong = [name for run in tried for name in broken_by(run.metrics, demand.limits)]
-        if not wrong:
+        found = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD, seed=_SEARCH_SEED).measured(full)
+        if not isinstance(found, str) and found.likely_pressure <= 1:
             break
-        broken = wrong[0]
+        broken = found if isinstance(found, str) else found.tightest
         waits = broken.startswith(("ttft", "queue", SERVED_RATE))
         prefills, decodes = prefills + waits, decodes + (not waits)
     else:
         return None
-    run = runs.served(traffic.rate_per_s, copies=decodes, prefills=prefills)
-    memory = candidate.deployment.memory_bytes * gpus * (prefills + decodes)
+    search = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD, seed=_SEARCH_SEED)
+    highest, binds = _capacity(search, start=full, enough=_ENOUGH * full, binds=broken)
+    at_load = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD)
+    found = at_load.measured(traffic.rate_per_s)
+    if isinstance(found, str) or found.likely_pressure > 1 or not highest.rate_per_s:
+        return None
     return Confirmed(
         candidate=candidate,
-        capacity_per_s=full / decodes,
+        capacity_per_s=highest.rate_per_s / decodes,
         replicas=decodes + demand.spare,
-        binds=broken,
-        summary=run.metrics.summary(gpus=gpus * (prefills + decodes), memory_bytes=memory),
-        holds=not broken_by(run.metrics, demand.limits),
+        binds=binds,
+        summary=_summary(at_load, found, candidate.deployment, prefills + decodes),
+        holds=True,
         high_end=None,
         runs=runs.made,
         notes=runs.notes,
@@ -210,41 +239,42 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
     )
 
 
-def _at_high_end(runs: _Runs, rate: float, replicas: int, demand: Demand) -> bool | None:
+def _at_high_end(runs: _Runs, rate: float, replicas: int) -> bool | None:
     """Return whether the limits hold if every step takes as long as the high end of the interval says."""
-    calibration = runs.candidate.variant.calibration
+    candidate = runs.candidate
+    calibration = candidate.variant.calibration
     if calibration is None:
         return None
-    mixture = runs.candidate.deployment.model.is_mixture
+    mixture = candidate.deployment.model.is_mixture
     share = tuple(calibration.of_phase(phase, is_mixture=mixture).high for phase in ("decode", "prefill"))
-    run = runs.served(rate, copies=replicas * runs.candidate.copies, slower=share)
-    return not broken_by(run.metrics, demand.limits)
+    found = runs.at(copies=replicas * candidate.copies, slower=share, factor=_SLOWER).measured(rate)
+    return not isinstance(found, str) and found.pressure <= 1
 
 
 class _Runs:
     """Simulations of one candidate."""
 
-    def __init__(self, candidate: Candidate, bodies: Bodies, *, slo: str) -> None:
+    def __init__(self, candidate: Candidate, bodies: Bodies, limits: Sequence[Limit], *, slo: str) -> None:
         self.candidate, self.made = candidate, 0
-        self._bodies, self._slo = bodies, slo
+        self._bodies, self._limits, self._slo = bodies, limits, slo
         deployment = candidate.deployment
         self._timer = candidate.variant.timer(deployment)
         self._draft = candidate.variant.draft_on(deployment.parallel)
         self._draft_timer = None if self._draft is None else candidate.variant.timer(self._draft)
         self._served, self._blocks, self.notes = _as_vllm(candidate)
 
-    def served(
-        self,
-        rate: float,
-        *,
-        copies: int,
-        seed: int = 0,
-        slower: tuple[float, ...] = (),
-        prefills: int = 0,
-        searching: bool = False,
-    ) -> ServingRun:
-        """Return a run of so many copies at a rate, beside others that only prefill; one of a search is shorter."""
-        self.made += 1
+    def at(
+        self, *, copies: int, prefills: int = 0, slower: tuple[float, ...] = (), seed: int = 0, factor: float = 1.0
+    ) -> StationaryRuns:
+        """Return runs of so many copies at any rate.
+
+        Args:
+            copies: engines.
+            prefills: engines beside them that only prefill.
+            slower: times that steps take so many times as long: those that decode, and those with a prompt.
+            seed: of the arrivals, beside the load's own.
+            factor: times the usual number of requests.
+        """
         drafting = self.candidate.variant.drafting
         timer = Slowed(self._timer, decode=slower[0], prefill=slower[1]) if slower else self._timer
         serving = Serving(
@@ -257,24 +287,13 @@ class _Runs:
             gamma=0 if drafting is None else drafting.gamma,
             accepted_length=None if drafting is None else drafting.tokens_per_pass,
         )
-        run = ServingRun(
-            self._served,
-            serving,
-            timer=timer,
-            draft=self._draft,
-            draft_timer=self._draft_timer,
-        )
-        requests = self._requests(copies)
-        bodies = self._bodies.first(requests * _SEARCHED // 100 if searching else requests)
-        load = replace(self._bodies.load.at_rate(rate), seed=self._bodies.load.seed + seed)
-        run.serve(load.source(bodies), ())
-        return run
 
-    def _requests(self, copies: int) -> int:
-        """Count the requests that make a run long enough for so many copies."""
-        running = self.candidate.state.running
-        each = max(_MIN_REQUESTS, min(_MAX_REQUESTS, _PER_RUNNING * running))
-        return min(_MAX_CLUSTER_REQUESTS, max(each, _PER_RUNNING * running * copies // 2))
+        def make_run() -> ServingRun:
+            self.made += 1
+            return ServingRun(self._served, serving, timer=timer, draft=self._draft, draft_timer=self._draft_timer)
+
+        load = replace(self._bodies.load, seed=self._bodies.load.seed + seed)
+        return StationaryRuns(make_run, load, self._limits, bodies=self._bodies.first, factor=factor)
 
 
 def _as_vllm(candidate: Candidate) -> tuple[Deployment, int | None, tuple[str, ...]]:

@@ -1,5 +1,7 @@
 """The search for the highest rate: within its tolerance, from any first guess, and never without an end."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,20 +14,35 @@ from kvcalc.simulate.capacity import highest_rate
 RATES = st.floats(1e-4, 1e4)
 
 
+def told(held):
+    """The pressure of a rate of which nothing is known but whether it held."""
+    return 0.0 if held else math.inf
+
+
 @given(limit=RATES, start=RATES, tolerance=st.sampled_from([0.3, 0.01, 0.001]))
 def test_the_rate_is_found_within_the_tolerance(limit, start, tolerance):
-    found = highest_rate(lambda rate: rate <= limit, start_per_s=start, tolerance=tolerance)
+    found = highest_rate(lambda rate: told(rate <= limit), start_per_s=start, tolerance=tolerance)
     assert found.rate_per_s <= limit < found.above_rate_per_s
     assert found.above_rate_per_s <= found.rate_per_s * (1 + tolerance)
 
 
+@given(limit=RATES, start=RATES, power=st.sampled_from([0.1, 1.0, 8.0, 30.0]), tolerance=st.sampled_from([0.3, 0.01]))
+def test_a_pressure_that_is_known_leads_to_the_same_rate_sooner(limit, start, power, tolerance):
+    found = highest_rate(lambda rate: (rate / limit) ** power, start_per_s=start, tolerance=tolerance)
+    assert found.rate_per_s <= limit * (1 + 1e-9)
+    assert limit < found.above_rate_per_s * (1 + 1e-9)
+    assert found.above_rate_per_s <= found.rate_per_s * (1 + tolerance) * (1 + 1e-9)
+    blind = highest_rate(lambda rate: told(rate <= limit), start_per_s=start, tolerance=tolerance)
+    assert found.tried <= blind.tried + 3
+
+
 def test_limits_that_nothing_keeps_are_told_at_once():
-    found = highest_rate(lambda _: False, start_per_s=5.0, tolerance=0.01)
+    found = highest_rate(lambda _: math.inf, start_per_s=5.0, tolerance=0.01)
     assert (found.rate_per_s, found.tried) == (0.0, 2)
 
 
 def test_limits_that_always_hold_end_the_search():
-    found = highest_rate(lambda _: True, start_per_s=5.0, tolerance=0.01)
+    found = highest_rate(lambda _: 0.0, start_per_s=5.0, tolerance=0.01)
     assert found.above_rate_per_s is None
     assert found.tried < 30
 
@@ -35,7 +52,7 @@ def test_limits_that_always_hold_end_the_search():
 )
 def test_a_search_that_cannot_be_is_refused(start, tolerance):
     with pytest.raises(InputError):
-        highest_rate(lambda _: True, start_per_s=start, tolerance=tolerance)
+        highest_rate(lambda _: 0.0, start_per_s=start, tolerance=tolerance)
 
 
 @given(limit=RATES, start=RATES)
@@ -45,7 +62,7 @@ def test_no_rate_is_tried_that_is_more_than_twice_too_high_or_too_low(limit, sta
 
     def holds(rate):
         tried.append(rate)
-        return rate <= limit
+        return told(rate <= limit)
 
     highest_rate(holds, start_per_s=start, tolerance=0.1)
     assert max(tried) <= max(start, 2 * limit)

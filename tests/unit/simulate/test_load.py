@@ -145,3 +145,11 @@ def test_a_run_says_how_it_was_served() -> None:
     assert (report.gpus, report.summary.requests) == (5, 8)
     alone = simulate_serving(kvcalc.deployment("llama3.1-8b", gpu="h100-sxm"), load).setup
     assert (alone.replicas, alone.prefill_replicas, alone.routing) == (1, 0, "")
+
+
+def test_a_mean_rate_is_that_of_the_requests_themselves() -> None:
+    load = kvcalc.Load(prompt="10", output_tokens="5", rate=3.0, requests=500, seed=4)
+    *_, last = load.at_mean_rate(8.0).source()
+    assert last.arrival_s == pytest.approx(500 / 8.0)
+    *_, chance = load.at_rate(8.0).source()
+    assert chance.arrival_s != pytest.approx(500 / 8.0, rel=1e-3)
