@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvcalc.engines.commands import needed_checkpoint
 from kvcalc.files import write_whole
 from kvcalc.plan.planner.space import domain_gpus
 from kvcalc.render.manifests import Started, manifest_files
@@ -29,6 +30,7 @@ def write_plan(folder: str, confirmed: Confirmed) -> tuple[str, ...]:
     deployment = confirmed.candidate.deployment
     hardware = deployment.hardware
     assert hardware is not None
+    file = needed_checkpoint(deployment.served_by, deployment.model, deployment.asked.weights)
     letters = "".join(letter if letter.isalnum() else "-" for letter in deployment.model.name.lower())
     started = [
         Started(
@@ -39,6 +41,8 @@ def write_plan(folder: str, confirmed: Confirmed) -> tuple[str, ...]:
             gpus=deployment.parallel.gpus,
             vendor=hardware.vendor,
             gpu=hardware.name,
+            local=file.name if file.is_local else "",
+            note=file.note,
         )
         for role, replicas in _roles(confirmed)
     ]
