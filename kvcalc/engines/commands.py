@@ -5,10 +5,12 @@ One room for every question that prints one: vLLM's, SGLang's and llama.cpp's na
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.formats import parse_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import Formats, Parallel
     from kvcalc.engines.options import EngineOptions
 
-__all__ = ["COMMAND_ENGINES", "PORT", "checkpoint_name", "command_text", "start_command"]
+__all__ = [
+    "COMMAND_ENGINES",
+    "PORT",
+    "Checkpoint",
+    "checkpoint_name",
+    "command_text",
+    "needed_checkpoint",
+    "start_command",
+]
 
 COMMAND_ENGINES = ("vllm", "sglang", "llama.cpp")
 PORT = 8000
@@ -26,6 +36,8 @@ _VLLM_CACHE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "auto"}
 _SGLANG_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
 # Names of --weights that an engine makes itself of a 16-bit checkpoint as it loads it.
 _ONLINE = {"fp8": "fp8", "fp8-dynamic": "fp8"}
+# Names of --weights that it casts such a checkpoint to, and what ``--dtype`` calls them.
+_CAST = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def start_command(
@@ -79,6 +91,63 @@ def checkpoint_name(model: ModelProfile) -> str:
     return next((name for name in model.aliases if "/" in name), model.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that a command names.
+
+    Args:
+        name: what the command loads: an id on Hugging Face, or a file or folder of one's own.
+        is_local: whether it is such a file or folder, which has to be put there.
+        note: which one it must be; empty for the model's own.
+    """
+
+    name: str
+    is_local: bool = False
+    note: str = ""
+
+
+def needed_checkpoint(engine: str, model: ModelProfile, weights: str | None) -> Checkpoint:
+    """Return the checkpoint that a command loads: never the model's own where others are planned.
+
+    Weights that the engine does not make itself while it loads are in a checkpoint of their own, whose id is not known:
+    a path stands for it, which no engine looks up.
+
+    Args:
+        engine: one of `COMMAND_ENGINES`.
+        model: the model.
+        weights: the weights that were asked for; none for the checkpoint's own.
+    """
+    own = checkpoint_name(model)
+    word = None if weights is None else weights.strip().lower()
+    if engine == "llama.cpp":
+        name = f"{model.name if word is None else f'{model.name}-{word.upper()}'}.gguf"
+        if model.is_gguf:
+            return Checkpoint(name=name, is_local=True, note="" if word is None else f"{name} is {own} in {word}")
+        made = f"convert_hf_to_gguf.py of {own}" + ("" if word is None else f", then llama-quantize to {word.upper()}")
+        return Checkpoint(
+            name=name, is_local=True, note=f"put the file there as {name}: {made}, or one of the same kind"
+        )
+    if word is None or (_is_plain(model) and (word in _CAST or word in _ONLINE)):
+        return Checkpoint(name=own)
+    path = f"./{model.name}-{word.replace('/', '-')}"
+    asked = f"{path} stands for a checkpoint of {own} in {word}, which {engine} does not make itself"
+    note = f"{asked}: put it there, or write its id in its place"
+    if not _is_plain(model):
+        note += "; without --weights the plan is for the checkpoint's own formats"
+    return Checkpoint(name=path, is_local=True, note=note)
+
+
+def _is_plain(model: ModelProfile) -> bool:
+    """Whether a checkpoint's matrices are floats of 16 or 32 bits, which engines cast and quantise as they load."""
+    return not model.weight_formats and parse_format(model.dtype).bytes_per_element >= 2  # noqa: PLR2004
+
+
+def _dtype(model: ModelProfile, weights: str | None) -> str | None:
+    """Return the format that a plain checkpoint is cast to, where it is another than its own."""
+    word = None if weights is None else weights.strip().lower()
+    return _CAST.get(word) if word is not None and _is_plain(model) and word != model.dtype else None
+
+
 def _flags(pairs: list[tuple[str, object]]) -> list[str]:
     """Return the options that are given: a flag alone where its value is true."""
     words: list[str] = []
@@ -93,8 +162,9 @@ def _size(count: int) -> int | None:
     return count if count > 1 else None
 
 
-def _online(weights: str | None) -> str | None:
-    return None if weights is None else _ONLINE.get(weights.strip().lower())
+def _online(model: ModelProfile, weights: str | None) -> str | None:
+    """Return how an engine quantises a plain checkpoint as it loads it."""
+    return _ONLINE.get(weights.strip().lower()) if weights is not None and _is_plain(model) else None
 
 
 def _vllm(
@@ -119,18 +189,19 @@ def _vllm(
         "kv_role": {"prefill": "kv_producer", "decode": "kv_consumer"}.get(role),
     }
     return (
-        "vllm", "serve", checkpoint_name(model),
+        "vllm", "serve", needed_checkpoint("vllm", model, weights).name,
         *_flags([
             ("--tensor-parallel-size", _size(parallel.tensor)),
             ("--pipeline-parallel-size", _size(parallel.pipeline)),
             ("--data-parallel-size", _size(parallel.data)),
             ("--enable-expert-parallel", parallel.expert > 1),
+            ("--dtype", _dtype(model, weights)),
             ("--max-model-len", options.max_model_len),
             ("--max-num-seqs", options.max_num_seqs),
             ("--max-num-batched-tokens", options.max_num_batched_tokens),
             ("--block-size", options.block_size),
             ("--kv-cache-dtype", None if own else _VLLM_CACHE.get(cache, cache)),
-            ("--quantization", _online(weights)),
+            ("--quantization", _online(model, weights)),
             ("--gpu-memory-utilization", options.utilization),
             ("--enable-prefix-caching", caching is True),
             ("--no-enable-prefix-caching", caching is False),
@@ -155,19 +226,21 @@ def _sglang(
     """
     cache = formats.key.name
     return (
-        "python", "-m", "sglang.launch_server", "--model-path", checkpoint_name(model),
+        "python", "-m", "sglang.launch_server", "--model-path",
+        needed_checkpoint("sglang", model, weights).name,
         *_flags([
             ("--tp-size", _size(parallel.tensor * parallel.data)),
             ("--pp-size", _size(parallel.pipeline)),
             ("--dp-size", _size(parallel.data)),
             ("--enable-dp-attention", parallel.data > 1),
             ("--ep-size", _size(parallel.expert)),
+            ("--dtype", _dtype(model, weights)),
             ("--context-length", options.max_model_len),
             ("--max-running-requests", options.max_num_seqs),
             ("--chunked-prefill-size", options.max_num_batched_tokens),
             ("--page-size", options.block_size),
             ("--kv-cache-dtype", None if cache == formats.hidden.name else _SGLANG_CACHE.get(cache, cache)),
-            ("--quantization", _online(weights)),
+            ("--quantization", _online(model, weights)),
             ("--mem-fraction-static", options.utilization),
             ("--disable-radix-cache", options.prefix_caching is False),
             ("--disaggregation-mode", role or None),
@@ -185,9 +258,8 @@ def _llama_cpp(model: ModelProfile, parallel: Parallel, options: EngineOptions, 
     slots = options.parallel
     length = options.max_model_len
     context = options.ctx_size or (None if length is None else slots * length)
-    file = model.name if weights is None else f"{model.name}-{weights.upper()}"
     return (
-        "llama-server", "--model", f"{file}.gguf",
+        "llama-server", "--model", needed_checkpoint("llama.cpp", model, weights).name,
         *_flags([
             ("--ctx-size", context),
             ("--parallel", slots),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.reports.plan import Interval, PlanOption, Role, TokenPrices
-from kvcalc.engines.commands import checkpoint_name, command_text, start_command
+from kvcalc.core.units import usd_text
+from kvcalc.engines.commands import checkpoint_name, command_text, needed_checkpoint, start_command
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.planner.prices import HOURS_PER_MONTH, break_even_rate, usd_per_million
 
@@ -31,6 +32,8 @@ _OPTIONS = (
     "cache_type_k",
     "cache_type_v",
 )
+# Times the plan's replicas that a break-even with an API is looked for.
+_MAX_TIMES = 64
 _STATISTICS = ("p50", "p95", "p99", "mean")
 
 
@@ -74,6 +77,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
     calibration = candidate.variant.calibration
     drafting = candidate.variant.drafting
     power = deployment.power_w
+    break_even, dear = _break_even(confirmed, demand, api_usd_per_million_tokens)
     return PlanOption(
         rank=0,
         gpu=deployment.hardware.name if deployment.hardware is not None else "",
@@ -95,13 +99,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         usd_per_million_output_tokens=None if usd is None else _per_output(usd, demand),
         usd_per_million_tokens=None if usd is None else _shared_out(usd, confirmed, demand, working),
         joules_per_output_token=None if power is None else power * gpus / (traffic.rate_per_s * traffic.output_tokens),
-        cheaper_than_api_from_requests_per_s=None
-        if usd is None or api_usd_per_million_tokens is None
-        else break_even_rate(
-            usd_per_hour=usd,
-            usd_per_million_tokens=api_usd_per_million_tokens,
-            tokens=traffic.prompt_tokens + traffic.output_tokens,
-        ),
+        cheaper_than_api_from_requests_per_s=break_even,
         ttft_s=_chosen(summary.ttft_s),
         tpot_s=_chosen(summary.tpot_s),
         e2e_s=_chosen(summary.e2e_s),
@@ -126,8 +124,29 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         pareto=True,
         calibration="" if calibration is None else calibration.name,
         command=command_text(words_of(candidate, role="decode" if confirmed.prefill_replicas else "")),
-        notes=_notes(confirmed),
+        notes=(*_notes(confirmed), *dear),
     )
+
+
+def _break_even(confirmed: Confirmed, demand: Demand, api_usd: float | None) -> tuple[float | None, tuple[str, ...]]:
+    """Return the load from which an option costs less than an API, and a note where there is none.
+
+    More replicas than the plan's are counted where its own do not carry that load.
+    """
+    candidate, traffic = confirmed.candidate, demand.traffic
+    if candidate.variant.price is None or api_usd is None:
+        return None, ()
+    tokens = traffic.prompt_tokens + traffic.output_tokens
+    working, apart = confirmed.replicas - demand.spare, confirmed.prefill_replicas
+    for times in range(1, _MAX_TIMES + 1):
+        usd, _ = candidate.cost(times * working + demand.spare + times * apart)
+        rate = break_even_rate(usd_per_hour=usd, usd_per_million_tokens=api_usd, tokens=tokens)
+        carried = times * working * confirmed.capacity_per_s * demand.load_share
+        if rate <= carried:
+            return rate, ()
+    least = usd_per_million(usd_per_hour=usd, tokens_per_s=carried * tokens)
+    full = f"at {demand.load_share:.0%} of their capacity the replicas cost {usd_text(least)} per million tokens"
+    return None, (f"the API is cheaper at every load: {full}, the API {usd_text(api_usd)}",)
 
 
 def _prefill(confirmed: Confirmed) -> Role | None:
@@ -169,12 +188,13 @@ def _per_output(usd: float, demand: Demand) -> float:
 
 
 def _shared_out(usd: float, confirmed: Confirmed, demand: Demand, working: int) -> TokenPrices:
-    """Share the price out by the time that prompts add to steps and the time that decoding takes.
+    """Share the price out by the time that prompts add to steps and the time that decoding takes, at the load.
 
     Found tokens cost what attending to them adds to the prompt's own steps.
     """
-    traffic, state = demand.traffic, confirmed.candidate.state
+    traffic = demand.traffic
     rate = traffic.rate_per_s / (working * confirmed.candidate.copies)
+    state = confirmed.candidate.state_at(rate)
     added, decoded = rate * state.added_s, rate * traffic.output_tokens * state.decode_s / max(state.running, 1)
     share = added / (added + decoded)
     found = state.found_s / state.added_s if state.added_s else 0.0
@@ -195,6 +215,8 @@ def _notes(confirmed: Confirmed) -> tuple[str, ...]:
     if candidate.variant.calibration is None and hardware is not None:
         told = "its times are bounds without overlap, and a real run needs more"
         notes.append(f"no calibration of {engine} on {hardware.name}: {told}")
+    file = needed_checkpoint(engine, candidate.deployment.model, candidate.deployment.asked.weights)
+    notes += [file.note] * bool(file.note)
     if candidate.deployment.parallel.pipeline > 1:
         notes.append("pipeline stages are simulated one batch at a time: a real run has several under way")
     return tuple(notes)

@@ -126,6 +126,7 @@ class Candidate:
         replicas: replicas that the load needs.
         binds: the limit that breaks first.
         alone_s: time per output token of a request that runs alone.
+        steady: the steady states of a copy.
     """
 
     variant: Variant
@@ -136,6 +137,11 @@ class Candidate:
     replicas: int
     binds: str
     alone_s: float
+    steady: Steady = field(repr=False, compare=False)
+
+    def state_at(self, rate_per_s: float) -> State:
+        """Return the steady state of a copy at a load: the busiest at one beyond it."""
+        return self.steady.at_rate(rate_per_s, most=self.state)
 
     @property
     def copies(self) -> int:
@@ -370,6 +376,7 @@ class _Layout:
                 replicas=replicas,
                 binds=steady.breaks(state, demand.limits, slots=slots),
                 alone_s=_alone(steady, state),
+                steady=steady,
             )
         return best
 

@@ -273,6 +273,15 @@ class Steady:
             low, high = (middle, high) if self._holds(_GRID[middle], limits, slots) else (low, middle)
         return self.state(_GRID[low])
 
+    def at_rate(self, rate_per_s: float, *, most: State) -> State:
+        """Return the least busy steady state that serves a rate, and no busier one than the most."""
+        low, high = 0, _place(most.running)
+        while low < high:
+            middle = (low + high) // 2
+            state = self.state(_GRID[middle])
+            low, high = (low, middle) if state is None or state.rate_per_s >= rate_per_s else (middle + 1, high)
+        return self.state(_GRID[low]) or most
+
     def _holds(self, running: int, limits: Sequence[Limit], slots: int) -> bool:
         state = self.state(running)
         if state is None:

@@ -7,7 +7,7 @@ import pytest
 
 from kvcalc import api
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.engines.commands import command_text, start_command
+from kvcalc.engines.commands import command_text, needed_checkpoint, start_command
 from kvcalc.engines.options import EngineOptions
 
 
@@ -52,6 +52,29 @@ def test_llama_cpp_makes_its_context_for_all_slots():
     made = words("llama.cpp", options=options, weights="q4_k_m")
     assert made[made.index("--ctx-size") + 1] == "8192"
     assert made[made.index("--model") + 1] == "llama3.1-8b-Q4_K_M.gguf"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("model", "weights"), [("llama3.1-8b", "int4-g128"), ("llama3.1-8b", "nvfp4"), ("gpt-oss-120b", "bf16")]
+)
+def test_a_command_never_loads_other_weights_than_planned(engine, model, weights):
+    made = words(engine, model, gpu="b200", weights=weights)
+    file = needed_checkpoint(engine, api.deployment(model).model, weights)
+    assert file.name in made
+    assert file.name.startswith("./")  # no id that could be looked up
+    assert file.is_local
+    assert weights in file.note
+    assert not any("/" in word and word != file.name for word in made[:6])
+
+
+def test_weights_that_an_engine_makes_itself_need_no_other_checkpoint():
+    for weights, flag in (("fp8", "--quantization"), ("fp16", "--dtype")):
+        made = words("vllm", weights=weights)
+        assert "meta-llama/Meta-Llama-3.1-8B" in made
+        assert flag in made
+    assert "--dtype" not in words("vllm", weights="bf16")
+    assert needed_checkpoint("vllm", api.deployment("llama3.1-8b").model, "fp8").note == ""
 
 
 def test_an_engine_whose_command_is_not_described_is_refused():

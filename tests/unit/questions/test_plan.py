@@ -145,6 +145,31 @@ def test_files_that_start_it_are_written(capsys, tmp_path):
     assert sorted(report["files"]) == sorted(str(tmp_path / "out" / name) for name in files)
 
 
+def test_weights_of_another_checkpoint_are_never_those_of_the_model(tmp_path):
+    asked = {**ASKED, "confirm": "1", "weights": "nvfp4", "gpu": "b200", "write": str(tmp_path)}
+    option = ask("plan", asked).options[0]
+    assert "meta-llama" not in option.command
+    assert "./llama3.1-8b-nvfp4" in option.command
+    assert any("stands for a checkpoint of meta-llama/Meta-Llama-3.1-8B in nvfp4" in note for note in option.notes)
+    assert "'/models/llama3.1-8b-nvfp4'" in (tmp_path / "compose.yaml").read_text()
+
+
+def test_tokens_cost_by_the_time_they_take_at_the_load():
+    # at a tenth of the load steps hold a tenth of the requests, and a generated token is dearer beside a prompt's
+    busy = ask("plan", {**ASKED, "confirm": "1", "price": "h100-sxm=2"}).options[0].usd_per_million_tokens
+    idle = ask("plan", {**ASKED, "confirm": "1", "price": "h100-sxm=2", "rate": "3"}).options[0].usd_per_million_tokens
+    assert idle.output_usd / idle.input_usd > 1.5 * busy.output_usd / busy.input_usd
+
+
+def test_a_break_even_is_a_load_that_the_replicas_carry():
+    asked = {**ASKED, "confirm": "1", "price": "h100-sxm=2", "rate": "5"}
+    dear = ask("plan", {**asked, "api_price": "50"}).options[0]
+    assert 0 < dear.cheaper_than_api_from_requests_per_s < 0.8 * dear.capacity_requests_per_s
+    cheap = ask("plan", {**asked, "api_price": "0.001"}).options[0]
+    assert cheap.cheaper_than_api_from_requests_per_s is None
+    assert any(note.startswith("the API is cheaper at every load") for note in cheap.notes)
+
+
 def test_a_day_is_served_by_the_hour(tmp_path):
     day = tmp_path / "day.csv"
     day.write_text("start,rate\n00:00,10\n12:00,200\n")
@@ -204,7 +229,7 @@ def test_prefill_and_decode_apart_are_a_pair_of_commands():
     assert '"kv_consumer"' in pair.command
     assert '"kv_producer"' in pair.prefill.command
     assert pair.ttft_p95_s <= 0.5
-    assert pair.margin == pytest.approx(0.2)
+    assert 0.2 <= pair.margin < 1
 
 
 def test_what_a_plan_carries_is_served_as_fast_as_it_comes():
