@@ -20,6 +20,7 @@ _ROWS = {
     "kvcalc.bench": "rows",
     "kvcalc.crosscheck": "rows",
     "kvcalc.decode": "rows",
+    "kvcalc.plan": "options",
     "kvcalc.prefill": "rows",
     "kvcalc.roofline": "points",
     "kvcalc.reconcile": "rows",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.readers import counts, flag, names, numbers, whole, whole_numbers
+from kvcalc.core.readers import counts, flag, names, number, numbers, whole, whole_numbers
 from kvcalc.questions.declared import Answer, param
 from kvcalc.questions.groups import ENGINE_NAMES, Run
 from kvcalc.questions.simulate import LoadOptions, ServingOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvcalc.questions.sweep.inputs import Sweep
 
 __all__ = ["Swept"]
@@ -103,6 +105,10 @@ class Swept(ServingOptions, LoadOptions):
     slo: str | None = param(
         "--slo", help="Service-level objectives; the best point that meets them is named: tpot_p95=50ms,ttft_p95=1s."
     )
+    price: str | None = param(
+        "--price",
+        help="Dollars per GPU-hour: 2.5, or by card: h100-sxm=2.5,h200=3.2; --slo then names the cheapest tokens.",
+    )
     workers: int | None = param(
         "--workers", help="Worker processes.", read=whole, otherwise="1; for simulations, the number of cores"
     )
@@ -154,6 +160,8 @@ class Swept(ServingOptions, LoadOptions):
             axes |= self._axes(*_CELLS) | ({} if prompts is None else {"prompt": prompts})
         fixed = {name: getattr(self, name) for name in ("weights", "activations", "memory_bytes", "towers")}
         deployment = {name: value for name, value in fixed.items() if value is not None}
+        if self.price is not None:
+            deployment["prices"] = _prices(self.price, axes.get("gpu", ()))
         return Sweep(
             report=self.report, axes=axes, deployment={**deployment, "settings": self.settings}, options=options
         )
@@ -173,3 +181,23 @@ class Swept(ServingOptions, LoadOptions):
             option = self.params[name].name
             raise InputError(f"--{option} is an option of {owner}, not of {self.report}",
                              hint=f"add --report {owner}", parameter=option)  # fmt: skip
+
+
+def _prices(text: str, cards: Sequence[Any]) -> tuple[tuple[str, float], ...]:
+    """Return dollars a GPU-hour by card, or under no name for all of them.
+
+    Raises:
+        InputError: prices that cannot be read, a card without one, or a price of none of them.
+    """
+    from kvcalc.plan.planner.prices import Price, parse_prices
+
+    if "=" not in text:
+        return (("", Price(usd_per_hour=number(text, "price")).usd_per_hour),)
+    prices = {name.lower(): price.usd_per_hour for name, price in parse_prices(text).items()}
+    named = [str(card).lower() for card in cards]
+    for name, what in [*((card, "no price of {} is given") for card in named if card not in prices),
+                       *((name, "{} is priced and not swept") for name in prices if name not in named)]:  # fmt: skip
+        raise InputError(
+            what.format(name), hint="name each card of --gpu once: --price h100-sxm=2.5", parameter="price"
+        )
+    return tuple(sorted(prices.items()))

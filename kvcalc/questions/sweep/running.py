@@ -226,7 +226,9 @@ def _front_rows(report: str, rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _best_row(report: str, rows: Sequence[Row], slo: str) -> Row | None:
-    """Return the row with the most tokens/s of an accelerator among those within limits; none where none is.
+    """Return the row with the cheapest tokens among those within limits; none where none is.
+
+    Without prices these are the most tokens/s of an accelerator.
 
     Args:
         report: the report of the rows.
@@ -235,7 +237,18 @@ def _best_row(report: str, rows: Sequence[Row], slo: str) -> Row | None:
     """
     limits = parse_slo(slo)
     kept = [(speeds, row) for row in rows if (speeds := _speeds(report, row)) and _within(report, row, limits)]
-    return max(kept, key=lambda pair: (pair[0][1], pair[0][0]))[1] if kept else None
+    if not kept:
+        return None
+    costs = [row.get(_COSTS[report]) for _, row in kept]
+    priced = all(cost is not None for cost in costs)
+    order = [
+        (-(cost or 0.0) if priced else 0.0, speeds[1], speeds[0]) for cost, (speeds, _) in zip(costs, kept, strict=True)
+    ]
+    return kept[max(range(len(kept)), key=lambda place: order[place])][1]
+
+
+# Dollars for a million tokens, by report.
+_COSTS = {"decode": "usd_per_million_tokens", "simulate": "summary.usd_per_million_output_tokens"}
 
 
 def _speeds(report: str, row: Row) -> tuple[float, float] | None:

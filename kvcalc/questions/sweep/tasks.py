@@ -90,6 +90,9 @@ def _deployed(given: tuple[tuple[str, Any], ...], digests: tuple[tuple[str, str]
 
 def _deployment(work: Work, task: SweepTask) -> Deployment:
     given = {**work.swept.deployment, **{name: value for name, value in task.point.items() if name in PLACES}}
+    prices = dict(given.pop("prices", ()))
+    if prices:
+        given["price_per_hour_usd"] = prices.get("", prices.get(str(given.get("gpu")).lower()))
     given["settings"] = tuple(given.get("settings", ()))
     called = [f"{kind} {given[kind]}" for kind in ("model", "gpu") if kind in given]
     digests = tuple((name, work.digests[name]) for name in called if name in work.digests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.units import bytes_text, counted, number_text, seconds_text
+from kvcalc.core.units import bytes_text, counted, number_text, seconds_text, usd_text
 from kvcalc.render.tables import grid, note_lines
 
 if TYPE_CHECKING:
@@ -21,9 +21,11 @@ _SHOWN = (
     "model", "gpu", "engine", "gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel",
     "kv_dtype", "draft", "method", "gamma", "acceptance", "accepted_length", "draft_rate",
     "replicas", "routing", "rate", "seed", "max_num_seqs", "max_num_batched_tokens", "batch", "context", "prompt",
-    "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_s_per_sequence", "ideal_s", "limiter", "fits", "max_batch",
-    "max_context", "kv.total_bytes", "weights.total_bytes", "summary.ttft_s.p95", "summary.tpot_s.p95",
-    "summary.output_tokens_per_s", "summary.cache_used_share", "summary.preemptions", "error",
+    "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_s_per_sequence", "usd_per_million_tokens", "ideal_s",
+    "limiter", "fits", "max_batch", "max_context", "kv.total_bytes", "weights.total_bytes",
+    "summary.ttft_s.p95", "summary.tpot_s.p95", "summary.output_tokens_per_s",
+    "summary.usd_per_million_output_tokens", "summary.cache_used_share",
+    "summary.preemptions", "error",
 )  # fmt: skip
 # Of these, what is varied, not answered.
 _AXES = _SHOWN[: _SHOWN.index("prompt") + 1]
@@ -37,6 +39,8 @@ _NAMES = {
     "summary.output_tokens_per_s": "tokens/s",
     "summary.cache_used_share": "cache",
     "summary.preemptions": "preempted",
+    "usd_per_million_tokens": "$/M",
+    "summary.usd_per_million_output_tokens": "$/M out",
     "tokens_per_s": "tokens/s",
     "tokens_per_s_per_gpu": "per GPU",
     "tokens_per_s_per_sequence": "per seq.",
@@ -125,4 +129,6 @@ def _text(name: str, value: Any) -> str:
         return f"{value:.1%}"
     if name.endswith("_bytes"):
         return bytes_text(value)
+    if "usd_per" in name:
+        return usd_text(value)
     return seconds_text(value) if "_s." in name or name.endswith("ideal_s") else number_text(value)

@@ -39,6 +39,8 @@ _SEARCH_SEED = 1
 # Times the usual requests of a run at the load, which is below the capacity, and of one with slower steps.
 _AT_LOAD = 0.5
 _SLOWER = 0.3
+# The same with speculative decoding, whose every verification is a step of its own.
+_DRAFTED = 0.4
 # Further replicas that are tried where the simulated load breaks a limit.
 _MAX_MORE = 3
 # The tokens of a block where another engine than vLLM keeps the cache.
@@ -118,7 +120,7 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
     runs = _Runs(candidate, bodies, demand.limits, slo=slo)
     rate = demand.traffic.rate_per_s
     enough = _ENOUGH * rate / demand.load_share
-    search = runs.at(copies=1, seed=_SEARCH_SEED)
+    search = runs.at(copies=1, seed=_SEARCH_SEED, tries_short=candidate.state.rate_per_s >= enough)
     highest, binds = _capacity(search, start=candidate.state.rate_per_s, enough=enough, binds=candidate.binds)
     capacity = highest.rate_per_s * candidate.copies
     if not capacity:
@@ -264,7 +266,14 @@ class _Runs:
         self._served, self._blocks, self.notes = _as_vllm(candidate)
 
     def at(
-        self, *, copies: int, prefills: int = 0, slower: tuple[float, ...] = (), seed: int = 0, factor: float = 1.0
+        self,
+        *,
+        copies: int,
+        prefills: int = 0,
+        slower: tuple[float, ...] = (),
+        seed: int = 0,
+        factor: float = 1.0,
+        tries_short: bool = False,
     ) -> StationaryRuns:
         """Return runs of so many copies at any rate.
 
@@ -274,6 +283,7 @@ class _Runs:
             slower: times that steps take so many times as long: those that decode, and those with a prompt.
             seed: of the arrivals, beside the load's own.
             factor: times the usual number of requests.
+            tries_short: whether a shorter run may do, far below the limits.
         """
         drafting = self.candidate.variant.drafting
         timer = Slowed(self._timer, decode=slower[0], prefill=slower[1]) if slower else self._timer
@@ -293,7 +303,10 @@ class _Runs:
             return ServingRun(self._served, serving, timer=timer, draft=self._draft, draft_timer=self._draft_timer)
 
         load = replace(self._bodies.load, seed=self._bodies.load.seed + seed)
-        return StationaryRuns(make_run, load, self._limits, bodies=self._bodies.first, factor=factor)
+        factor *= 1.0 if drafting is None else _DRAFTED
+        return StationaryRuns(
+            make_run, load, self._limits, bodies=self._bodies.first, factor=factor, tries_short=tries_short
+        )
 
 
 def _as_vllm(candidate: Candidate) -> tuple[Deployment, int | None, tuple[str, ...]]:
