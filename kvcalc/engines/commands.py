@@ -163,7 +163,7 @@ def _size(count: int) -> int | None:
 
 
 def _online(model: ModelProfile, weights: str | None) -> str | None:
-    """Return how an engine quantises a plain checkpoint as it loads it."""
+    """Return the quantisation that an engine applies to a plain checkpoint while loading."""
     return _ONLINE.get(weights.strip().lower()) if weights is not None and _is_plain(model) else None
 
 

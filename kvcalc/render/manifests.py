@@ -103,7 +103,7 @@ def _places(each: Started) -> range:
 
 
 def _apart_comment(started: Sequence[Started]) -> str:
-    """Say what is missing between engines that prefill and engines that decode."""
+    """Name the missing proxy between engines that prefill and engines that decode."""
     if len(started) == 1:
         return ""
     return (
