@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import StepCost
     from kvcalc.evidence.cases import Case, FirstToken, Pass
 
-__all__ = ["CaseEstimate", "estimate_case", "estimated_passes", "predict_case"]
+__all__ = ["CaseEstimate", "case_seconds", "estimate_case", "estimated_passes", "own_or_near",
+           "predict_case"]  # fmt: skip
 
 
 # Where nothing was measured of an engine on such accelerators: what another engine reaches there, or reaches elsewhere.
@@ -63,14 +64,20 @@ def predict_case(case: Case) -> CaseEstimate:
     own = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
     if own is not None:
         return _estimated(case, own)
-    near = best_calibration(_calibrations(), case.hardware, engines=_ANY)
-    found = near or next(each for each in _calibrations() if each.name == _ELSEWHERE)
+    found = own_or_near(case)
     wide = replace(found, memory_interval=_BORROWED, compute_interval=_BORROWED, intervals={})
     return replace(_estimated(case, wide), fitted=False, borrowed=True)
 
 
+def own_or_near(case: Case) -> Calibration:
+    """Return the calibration of a case's engine on its accelerator, else that of another engine or accelerator."""
+    own = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
+    near = own or best_calibration(_calibrations(), case.hardware, engines=_ANY)
+    return near or next(each for each in _calibrations() if each.name == _ELSEWHERE)
+
+
 def _estimated(case: Case, found: Calibration) -> CaseEstimate:
-    seconds = _first_token_s(case.first, case, found) if case.first is not None else _steps_s(case, found)
+    seconds = case_seconds(case, found)
     is_compute = step_time(case.passes[0].cost, case.hardware).limiter == "compute"
     spread = found.spread(served_kind(case), is_compute=is_compute)
     if case.first is None and not case.likely:
@@ -83,6 +90,11 @@ def _estimated(case: Case, found: Calibration) -> CaseEstimate:
         calibration=found.name,
         fitted=not known.isdisjoint(found.measured.trained_on) or book_of(case.record) == "fitted",
     )
+
+
+def case_seconds(case: Case, calibration: Calibration) -> float:
+    """Return the estimated time of a case with a calibration: of its passes, or of a request's first token."""
+    return _steps_s(case, calibration) if case.first is None else _first_token_s(case.first, case, calibration)
 
 
 def _pass_s(cost: StepCost, case: Case, calibration: Calibration) -> float:

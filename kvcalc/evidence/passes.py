@@ -52,13 +52,19 @@ def _step(record: Record, setup: Setup) -> Case:
     return _STEPS.get(record.phase, _unknown)(record, setup)
 
 
-def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile) -> Case:
+def case_in(record: Record, deployment: Deployment, hardware: HardwareProfile, *, limited: bool = False) -> Case:
     """Return a record as passes of a deployment that is known.
+
+    Args:
+        record: the record.
+        deployment: the deployment that it was measured on.
+        hardware: its accelerator.
+        limited: whether no more sequences decode at once than the memory holds.
 
     Raises:
         InputError: a phase that is not known, or a record without what it takes.
     """
-    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True, limited=False)
+    setup = Setup(deployment=deployment, variants=(hardware,), assumed=(), weights_known=True, limited=limited)
     return _STEPS.get(record.phase, _unknown)(record, setup)
 
 

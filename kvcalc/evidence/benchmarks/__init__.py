@@ -1,0 +1,1 @@
+"""Files of benchmark tools and servers' metrics, as records."""
