@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kvcalc.demo.speculation import demo_speculate
     from kvcalc.questions import ask
     from kvcalc.questions.bench import bench, write_profile
+    from kvcalc.questions.calibrate import calibrate
     from kvcalc.questions.catalogue import catalogue_table
     from kvcalc.questions.check import check_files, check_measured, check_schema
     from kvcalc.questions.choices import parameter_choices
@@ -64,6 +65,7 @@ __all__ = [
     "Sweep",
     "ask",
     "bench",
+    "calibrate",
     "catalogue",
     "catalogue_hardware",
     "catalogue_model",
@@ -153,6 +155,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "demo.speculation": ("demo_speculate",),
     "questions": ("ask",),
     "questions.bench": ("bench", "write_profile"),
+    "questions.calibrate": ("calibrate",),
     "questions.catalogue": ("catalogue_table",),
     "questions.check": ("check_files", "check_measured", "check_schema"),
     "questions.choices": ("parameter_choices",),

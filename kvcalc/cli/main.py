@@ -47,6 +47,7 @@ PANELS = {
     "Trust": {
         "check": "Assertions for CI from a YAML file, or whether a measured speed is possible.",
         "validate": "Predictions against published measurements: no measurement may beat its bound.",
+        "calibrate": "A calibration from your own benchmark files, with its errors before and after.",
         "bench": "Measure this machine: bandwidth, matrix multiplication, attention, overheads. Needs PyTorch.",
         "crosscheck": "Predictions against a real decode loop on this machine. Needs PyTorch.",
     },

@@ -35,6 +35,7 @@ QUESTIONS = {
     "sweep": "Swept",
     "reconcile": "Reconcile",
     "validate": "Validate",
+    "calibrate": "Calibrate",
     "check": "Checks",
     "devices": "Devices",
     "bench": "Bench",

@@ -31,7 +31,7 @@ __all__ = ["ASSERTED", "CHECKS_FILE", "Checks", "check_files", "check_measured",
 
 CHECKS_FILE = Path("kvcalc.checks.yaml")
 # Questions whose figures can be asserted; the others print something else than figures of a setup.
-_WITHOUT_FIGURES = ("compare", "check", "sweep", "reconcile", "validate", "demo")
+_WITHOUT_FIGURES = ("compare", "check", "sweep", "reconcile", "validate", "demo", "calibrate")
 ASSERTED = tuple(name for name in QUESTIONS if name.partition(" ")[0] not in _WITHOUT_FIGURES)
 # Whose fields need no report before them: the first that has one counts.
 _OWNERS = {"fit": FitReport, "size": SizeReport, "decode": DecodeRow, "prefill": PrefillRow}

@@ -115,6 +115,8 @@ WITHOUT_UNIT = {
     # the unit stands in the quantity beside them
     "CompareRow.differences",
     "CompareRow.ratios",
+    "CalibrateReport.before",
+    "CalibrateReport.after",
     "CompareRow.best",
     # the quantity and its unit stand beside them
     "SolveConstraint.target",

@@ -37,7 +37,7 @@ _COUNTERS = {"flop": "estimated_flops_per_gpu_total", "read_bytes": "estimated_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """What a server counted since its start.
+    """Counts and means of a server since its start.
 
     Args:
         engine: the engine.

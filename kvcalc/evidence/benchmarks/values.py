@@ -67,7 +67,7 @@ def word(data: Any, *paths: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run of a benchmark prints besides its times; what is not printed is empty.
+    """The setting of a run of a benchmark, as it prints it; empty where it does not.
 
     Args:
         name: what it is called.

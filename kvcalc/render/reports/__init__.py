@@ -18,6 +18,7 @@ __all__ = ["shown_by"]
 # The module of each report and, where a module prints several, the word before its functions' names.
 _MODULES = {
     "kvcalc.bench": "bench",
+    "kvcalc.calibrate": "calibrate",
     "kvcalc.check": "check",
     "kvcalc.check_measured": "check.measured",
     "kvcalc.compare": "compare",
