@@ -298,13 +298,21 @@ def _read_model(source: str | Path, weights: str | None) -> ModelProfile:
         if name.strip() and _exists(folder / "config.json"):
             _note_path("model", name, folder)
             return _read_model_file(folder)
+        error = _unlisted(name, unknown)
         if not _is_hub_id(name):
-            raise
+            raise error from None
         from kvcalc.importers.hub import fetch_config
 
-        config = fetch_config(name, unknown)
+        config = fetch_config(name, error)
         note_origin("model", name, f"https://huggingface.co/{name}")
         return _read_as(config, _profile_name(Path(name) / "config.json"))
+
+
+def _unlisted(name: str, unknown: UnknownNameError) -> UnknownNameError:
+    from kvcalc.importers.named import unlisted
+    from kvcalc.profiles.name_index import spellings
+
+    return unlisted(name, unknown, (each.alias for each in spellings("model").values()))
 
 
 def _read_address(address: str) -> ModelProfile:

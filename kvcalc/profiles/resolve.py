@@ -9,7 +9,7 @@ from kvcalc.core.errors import UnknownNameError
 from kvcalc.core.records import dataclass
 from kvcalc.core.units import label_bytes, parse_bytes
 from kvcalc.profiles.catalog import file_beside, lookup
-from kvcalc.profiles.name_index import key_of, own_names, profile_names, spellings
+from kvcalc.profiles.name_index import is_other_version, key_of, own_names, profile_names, spellings
 from kvcalc.profiles.spellings import Reading, card_words, readings, words
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ __all__ = ["Match", "find", "resolve"]
 
 _SIZE = re.compile(r" (?:e )?(\d+(?:\.\d+)?)(?:x(\d+))?([bmt])\b")
 _DIGIT = re.compile(r"\d")
+_WHOLE = re.compile(r" \d+$")
+# What people leave out before the number of a card.
+_SERIES = ("rtx", "gtx", "rx")
 _TYPED_MEMORY = re.compile(r" (\d+)gb$")
 # What tells variants of a card apart: memory, form, and how many cores of its GPU are enabled.
 _VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
@@ -78,8 +81,17 @@ def resolve(name: str, kind: Kind) -> Match | None:
 
 
 def _card(name: str, entry: Entry | None) -> Match | None:
-    """Return the card that a name means: in any spelling, with a memory it is sold with, or the largest variant."""
-    key, memory_gb = card_words(name), None
+    """Return the card that a name means: in any spelling, with a memory it is sold with, or the largest variant.
+
+    A name that begins with a number, as 5090 laptop does, may lack the name of its series.
+    """
+    key = card_words(name)
+    keys = [key, *(f"{series} {key}" for series in _SERIES if _DIGIT.match(key))]
+    return next(filter(None, (_card_of(each, entry) for each in keys)), None)
+
+
+def _card_of(key: str, entry: Entry | None) -> Match | None:
+    memory_gb = None
     keys, variants = spellings("hardware"), _variants(key)
     card = entry.path.stem if entry is not None else keys[key].name if key in keys else None
     typed = _TYPED_MEMORY.search(key)
@@ -146,7 +158,12 @@ def _other_generations(key: str) -> list[str]:
 
 def _family(key: str, kind: Kind) -> list[str]:
     """Return the profiles whose names go on where these words end: with a size where any does, smallest first."""
-    longer = {own: words_of[len(key) :] for words_of, own in own_names(kind).items() if words_of.startswith(f"{key} ")}
+    own_words = own_names(kind).items()
+    further = (" ", "t") if kind == "hardware" else (" ",)  # TPU 8t is of TPU 8; its t is read as a unit
+    starts = tuple(f"{key}{each}" for each in further)
+    longer = {own: words_of[len(key) :] for words_of, own in own_words if words_of.startswith(starts)}
+    if not longer and _WHOLE.search(key):  # Granite 4 is Granite 4.0
+        return _family(f"{key}.0", kind)
     sized = [own for own, rest in longer.items() if _SIZE.match(rest)]
     shown = sized if len(sized) > 1 else longer
     return sorted(shown, key=lambda own: _size(longer[own]))[:_MAX_NAMED] if key else []
@@ -192,7 +209,8 @@ def _close(key: str, kind: Kind, same: Callable[[str, str], bool]) -> list[str]:
 
 
 def _as_offered(spelling: Spelling, kind: Kind) -> str:
-    """Return the name to offer for a spelling: the profile's own, or the alias where that is another family's."""
+    """Return the name to offer for a spelling: the profile's own, or an alias of another family or version."""
     alias = spelling.alias.rpartition("/")[2]
     family, own = (key_of(each, kind).partition(" ")[0] for each in (alias, spelling.name))
-    return spelling.name if family == own else alias
+    is_other = kind == "model" and is_other_version(alias, spelling.name)
+    return spelling.name if family == own and not is_other else alias

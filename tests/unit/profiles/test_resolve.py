@@ -82,6 +82,7 @@ def test_a_card_that_is_not_there_is_no_other_card(other: str) -> None:
         ("gpt-oss:latest", ["gpt-oss-20b", "gpt-oss-120b"]),
         ("llama3.1", ["llama3.1-8b", "llama3.1-70b", "llama3.1-405b"]),
         ("mixtral", ["mixtral-8x7b", "mixtral-8x22b"]),
+        ("Granite 4", ["granite-4.0-h-small", "granite-4.0-h-tiny", "granite-4.0-micro"]),
     ],
 )
 def test_a_family_lists_its_sizes(family: str, sizes: list[str]) -> None:
@@ -117,6 +118,7 @@ def test_a_hint_offers_no_other_version(name: str, kind: str, never: str) -> Non
         ("deepseek-r1:8b", "did you mean DeepSeek-R1-0528-Qwen3-8B or deepseek-r1-distill-llama-8b?"),
         ("codellama:13b", "did you mean codellama-7b?"),
         ("qwen3.5:35b", "did you mean qwen3.5-35b-a3b?"),
+        ("MiMo-V2.6", "did you mean MiMo-V2.6-Flash-RL?"),
     ],
 )
 def test_a_hint_offers_names_of_the_family(name: str, start: str) -> None:
@@ -136,6 +138,44 @@ def test_a_number_that_is_given_again_is_no_other_generations_card(name: str) ->
     assert caught.value.hint.startswith(
         f"cards of that number are of other generations: rtx-{number}-ada, rtx-a{number}, "
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type"),
+    [
+        ("LLaDA2", "llada2_moe"),
+        ("inclusionAI/LLaDA2.0-mini", "llada2_moe"),
+        ("JetNemotron", "jet_nemotron"),
+        ("MiniCPM-SALA", "minicpm_sala"),
+        ("granite_docling", "granite_docling"),
+        ("GigaChat3.5-432B-A28B", "gigachat3_5"),
+        ("Inkling", "inkling"),
+    ],
+)
+def test_a_model_of_a_type_that_is_read_is_told_from_what_is_spelled_alike(name: str, model_type: str) -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="unknown model") as caught:
+        kvcalc.load_model(name)
+    assert f"read as model_type '{model_type}'" in caught.value.hint
+    assert "did you mean" not in caught.value.hint
+
+
+def test_a_generation_of_chips_lists_them() -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="names a family") as caught:
+        kvcalc.load_hardware("TPU v8")
+    assert caught.value.hint.startswith("name one of tpu-v8i, tpu-v8t ")
+
+
+def test_a_model_of_a_type_that_is_refused_is_told_why() -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="unknown model 'Step-5'") as caught:
+        kvcalc.load_model("Step-5")
+    assert "model_type 'step5' is refused: it chooses its keys by summaries" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["Hunyuan", "LongCat", "voxtral", "gemma4", "Qwen3-8B-Chatt", "yi-34c"])
+def test_a_family_of_the_catalogue_keeps_the_hint_that_names_its_models(name: str) -> None:
+    with pytest.raises(kvcalc.UnknownNameError) as caught:
+        kvcalc.load_model(name)
+    assert caught.value.hint.startswith(("did you mean ", "name one of "))
 
 
 def test_a_hint_mends_letters() -> None:
