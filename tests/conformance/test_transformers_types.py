@@ -30,6 +30,12 @@ FULL = Path(os.environ["KVCALC_TRUTH"]) / "transformers_types" if os.environ.get
 FILES = sorted((FULL / "configs").glob("*.json")) if FULL else []
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md"])
+def test_the_documents_count_these_types(page: str) -> None:
+    text = " ".join((Path(__file__).parents[2] / page).read_text(encoding="utf-8").split())
+    assert f"small models of {len(CASES)} of the 330" in text
+
+
 def _check(model: kvcalc.ModelProfile, case: dict[str, Any]) -> None:
     deployment = kvcalc.deployment(model, kv_dtype="bf16")
     weights = kvcalc.size(deployment).weights
