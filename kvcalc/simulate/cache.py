@@ -59,8 +59,8 @@ class CountingCache(Cache, Protocol):
     def missing(self, sequence: Any, *, tokens: int) -> int:
         """Return the blocks that a sequence lacks, less those it needs no more."""
 
-    def give(self, sequence: Any, blocks: int) -> None:
-        """Give a sequence blocks, or take some back where the number is negative."""
+    def give(self, sequence: Any, blocks: int, *, beside: int = 0) -> None:
+        """Give a sequence blocks, or take some back where the number is negative; `take` others beside."""
 
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later; a negative number gives some back."""
@@ -237,9 +237,9 @@ class GroupedCache:
         """Take back the blocks that a sequence needs no more, and give it those it lacks."""
         self.give(sequence, self.missing(sequence, tokens=tokens))
 
-    def give(self, sequence: ServedSequence, blocks: int) -> None:
-        """Give a sequence blocks, or take some back where the number is negative."""
-        self.free -= blocks
+    def give(self, sequence: ServedSequence, blocks: int, *, beside: int = 0) -> None:
+        """Give a sequence blocks, or take some back where the number is negative; take others beside."""
+        self.free -= blocks + beside
         self._held[sequence] += blocks
 
     def take(self, blocks: int) -> None:

@@ -21,7 +21,7 @@ from kvcalc.simulate.scheduler import check_waiting
 from kvcalc.simulate.timer import NEVER, ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kvcalc.core.requests import Request
     from kvcalc.simulate.observers import Run, Served
@@ -101,12 +101,23 @@ class Cluster:
 
     def advance(self, end: int) -> None:
         """Run the steps that begin before a tick, in the order of time; what nobody sees may be put off."""
-        while (tick := self.next_tick) < end:
-            number = heapq.heappop(self._events)[1]
-            # as long as no other replica has its turn
-            until = min(end, self._events[0][0]) if self._events else end
-            self.replicas[number].advance(max(until, tick + 1))
-            self._note(number)
+        events, current, replicas, loads = self._events, self._ticks, self.replicas, self._loads
+        while events:
+            tick, number = events[0]
+            if tick != current[number]:
+                heapq.heappop(events)
+                continue
+            if tick >= end:
+                return
+            heapq.heappop(events)
+            replica = replicas[number]
+            # as long as no other replica has its turn, but one step at least
+            until = events[0][0] if events and events[0][0] < end else end
+            replica.advance(until if until > tick else tick + 1)
+            loads[number] = replica.outstanding
+            tick = current[number] = replica.next_tick
+            if tick < NEVER:
+                heapq.heappush(events, (tick, number))
 
     def step(self) -> None:
         """Run the step that begins next and that others may see something of."""
@@ -331,6 +342,12 @@ class Pending(Observer):
         """Whether requests may follow answers."""
         return self._source is not None
 
+    def __iter__(self) -> Iterator[Request]:
+        """Yield the requests that wait for nobody, where none follows an answer."""
+        while self._coming:
+            yield self._coming.pop()[-1]
+            self._take_start()
+
     @property
     def due(self) -> int:
         """The tick of the next known request; `NEVER` where there is none."""
@@ -374,8 +391,8 @@ def serve(server: Server, pending: Pending) -> None:
         pending: the requests; where they follow answers, it must be among the observers of the server.
     """
     if not pending.follows:
-        while pending.due < NEVER:
-            server.submit(pending.take())
+        for request in pending:
+            server.submit(request)
         server.drain()
         return
     # a request that follows may come before any other replica's next step: no replica may run ahead

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.observers import Run, Served
 
-__all__ = ["LATENCIES", "SHARES", "Limit", "Metrics", "latencies", "parse_slo"]
+__all__ = ["LATENCIES", "SHARES", "Limit", "Metrics", "ReplicaTotals", "latencies", "parse_slo"]
 
 # Latencies by name, and those that a request has, in the order of `latencies`.
 LATENCIES = ("ttft", "tpot", "inter_token", "e2e", "queue")
@@ -269,6 +269,57 @@ class Metrics(Observer):
 
     def _limiter_shares(self) -> Mapping[str, float]:
         return {name: _ratio(taken_s, self._busy_s) for name, taken_s in sorted(self._limiters.items())}
+
+
+class ReplicaTotals(Observer):
+    """An observer of one of several replicas: its share of the work, without latencies.
+
+    Args:
+        usable_blocks: blocks of its cache that can have an owner.
+    """
+
+    def __init__(self, *, usable_blocks: int) -> None:
+        self._blocks = usable_blocks
+        self.requests = self.preemptions = self.output_tokens = 0
+        self._prompt_tokens = self._hit_tokens = 0
+        self._busy_s = self._block_s = 0.0
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Take in some runs of steps."""
+        busy_s = block_s = 0.0
+        tokens = 0
+        for start_s, end_s, steps, _, _, _, _, output, _, _, blocks, end, _, _ in runs:
+            taken_s = end_s - start_s
+            busy_s += taken_s
+            block_s += taken_s * (blocks + end)
+            tokens += steps * output
+        self._busy_s += busy_s
+        self._block_s += block_s / 2
+        self.output_tokens += tokens
+
+    def preempted(self, request: Request, at_s: float) -> None:
+        """Count a preemption."""
+        del request, at_s
+        self.preemptions += 1
+
+    def finished(self, served: Served) -> None:
+        """Count a request that was answered."""
+        self.requests += 1
+        self._prompt_tokens += served.request.prompt_tokens
+        self._hit_tokens += served.cached_tokens
+
+    @property
+    def prefix_hit_ratio(self) -> float:
+        """The share of its prompt tokens that were found in its cache."""
+        return _ratio(self._hit_tokens, self._prompt_tokens)
+
+    def cache_used_share(self, makespan_s: float) -> float:
+        """Return the share of its blocks that have an owner, mean over a time."""
+        return _ratio(self._block_s, makespan_s * self._blocks)
+
+    def busy_share(self, makespan_s: float) -> float:
+        """Return the share of a time in which it runs steps."""
+        return _ratio(self._busy_s, makespan_s)
 
 
 def _ratio(one: float, other: float) -> float:

@@ -16,7 +16,7 @@ from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
 from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
 from kvcalc.simulate.fast.forward import replica
-from kvcalc.simulate.metrics import LATENCIES, Metrics, parse_slo
+from kvcalc.simulate.metrics import LATENCIES, Metrics, ReplicaTotals, parse_slo
 from kvcalc.simulate.observers import CompositeObserver, Observer, Refusals
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.scheduler import MAX_WAITING
@@ -188,16 +188,13 @@ class ServingRun:
         )
         self.limits: tuple[Limit, ...] = () if serving.slo is None else parse_slo(serving.slo)
         self.usable = self.setup.num_blocks - 1
-        self.metrics = self._metrics(engines)
-        self.each = [self._metrics(1) for _ in range(engines)] if engines > 1 else []
+        groups = self.setup.groups
+        block_size = groups[0].block_size if len(groups) == 1 and groups[0].grows else None
+        self.metrics = Metrics(usable_blocks=self.usable, block_size=block_size, replicas=engines, slo=self.limits)
+        self.each = [ReplicaTotals(usable_blocks=self.usable) for _ in range(engines)] if engines > 1 else []
         self.series = Series(usable_blocks=self.usable * engines)
         self.refusals = Refusals()
         self._observers: Sequence[Observer] = ()
-
-    def _metrics(self, replicas: int) -> Metrics:
-        groups = self.setup.groups
-        block_size = groups[0].block_size if len(groups) == 1 and groups[0].grows else None
-        return Metrics(usable_blocks=self.usable, block_size=block_size, replicas=replicas, slo=self.limits)
 
     def serve(self, source: Iterable[Request] | FollowUps, observers: Sequence[Observer]) -> None:
         """Serve a load."""
@@ -283,7 +280,7 @@ class ServingRun:
             summary=self._priced(
                 self._known(metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)), gpus
             ),
-            replicas=tuple(self._row(number, each) for number, each in enumerate(self.each)),
+            replicas=tuple(self._row(number, totals) for number, totals in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
             capacity=capacity,
@@ -316,20 +313,17 @@ class ServingRun:
         note = "hits of the prefix cache are not modelled for windows and states: every prompt is computed whole here"
         return (f"{note}, where vLLM would find up to floor(shared tokens / {block:,}) x {block:,} of it",)
 
-    def _row(self, number: int, metrics: Metrics) -> ReplicaRow:
-        summary = self._known(metrics.summary(gpus=1, memory_bytes=0))
-        # a replica's own makespan is not the run's: what is spread over time counts over the run's
-        share = metrics.makespan_s / self.metrics.makespan_s if self.metrics.makespan_s else 0.0
-        prefills = self.serving.prefill_replicas
+    def _row(self, number: int, totals: ReplicaTotals) -> ReplicaRow:
+        prefills, makespan_s = self.serving.prefill_replicas, self.metrics.makespan_s
         return ReplicaRow(
             replica=number,
             role="" if not prefills else "prefill" if number < prefills else "decode",
-            requests=summary.requests,
-            output_tokens=metrics.generated_tokens,
-            preemptions=summary.preemptions,
-            prefix_hit_ratio=summary.prefix_hit_ratio,
-            cache_used_share=summary.cache_used_share * share,
-            busy_share=summary.busy_share * share,
+            requests=totals.requests,
+            output_tokens=totals.output_tokens,
+            preemptions=totals.preemptions,
+            prefix_hit_ratio=None if self.setup.unmodelled_prefix_tokens else totals.prefix_hit_ratio,
+            cache_used_share=totals.cache_used_share(makespan_s),
+            busy_share=totals.busy_share(makespan_s),
         )
 
 

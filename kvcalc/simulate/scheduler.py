@@ -127,7 +127,8 @@ class Scheduler(Generic[S]):
             InputError: more wait than may.
         """
         self.waiting.add(sequence)
-        check_waiting(len(self.waiting), self.limits)
+        if len(self.waiting) > self.limits.max_waiting:
+            check_waiting(len(self.waiting), self.limits)
 
     def schedule(self) -> Step[S]:
         """Choose the tokens of the next step and give out the blocks they need."""

@@ -40,34 +40,25 @@ class Series(Waits):
 
     def runs(self, runs: Sequence[Run]) -> None:
         """Take in some runs of steps; what happens in one is spread evenly over its time."""
-        for run in runs:
-            start_s, end_s, steps, _, _, decodes, _, output, running, _, blocks, end_blocks, _, _ = run
+        for start_s, end_s, steps, _, _, decodes, _, output, running, _, blocks, end_blocks, _, _ in runs:
             if end_s > self._end_s:
                 self._reach(end_s)
-            index = int(start_s / self._slice_s)
-            if end_s > (index + 1) * self._slice_s:
-                self._spread(run)
-                continue
-            taken_s = end_s - start_s
-            sums = self._slices[index]
-            sums[_RUNNING] += taken_s * running
-            sums[_BLOCKS] += taken_s * (blocks + end_blocks) / 2
-            sums[_TOKENS] += steps * output
-            sums[_GAPS] += steps * decodes
-            sums[_GAP_S] += taken_s * decodes
-
-    def _spread(self, run: Run) -> None:
-        """Take in a run that lies in several slices, a part of it in each."""
-        first, last = int(run.start_s / self._slice_s), int(run.end_s / self._slice_s)
-        taken_s = run.end_s - run.start_s
-        for index in range(first, min(last, len(self._slices) - 1) + 1):
-            inside_s = min(run.end_s, (index + 1) * self._slice_s) - max(run.start_s, index * self._slice_s)
-            steps, sums = run.steps * inside_s / taken_s, self._slices[index]
-            sums[_RUNNING] += inside_s * run.running
-            sums[_BLOCKS] += inside_s * (run.blocks + run.end_blocks) / 2
-            sums[_TOKENS] += steps * run.output_tokens
-            sums[_GAPS] += steps * run.decodes
-            sums[_GAP_S] += inside_s * run.decodes
+            slice_s, slices = self._slice_s, self._slices
+            index, begin_s, share = int(start_s / slice_s), start_s, float(steps)
+            while True:
+                edge_s = (index + 1) * slice_s
+                inside_s = min(end_s, edge_s) - begin_s
+                if inside_s < end_s - start_s:
+                    share = steps * inside_s / (end_s - start_s)
+                sums = slices[index]
+                sums[_RUNNING] += inside_s * running
+                sums[_BLOCKS] += inside_s * (blocks + end_blocks) / 2
+                sums[_TOKENS] += share * output
+                sums[_GAPS] += share * decodes
+                sums[_GAP_S] += inside_s * decodes
+                if end_s <= edge_s:
+                    break
+                index, begin_s = index + 1, edge_s
 
     def waited(self, start_s: float, end_s: float) -> None:
         """Take in a time in the queue, in the slices in which it lies."""

@@ -74,11 +74,6 @@ class BatchedReplica(Replica):
             for other in self._writers.of(job):
                 self.cache.hash_blocks(other, tokens=other.base + self._clock + self._ahead)
 
-    def _receive(self, job: Job) -> None:
-        super()._receive(job)
-        if not self._in_line:
-            self._blocked = False
-
     def _longest(self) -> int:
         """Return the tokens of one prompt in a step at most."""
         limits = self.limits

@@ -28,12 +28,12 @@ class _Table:
     Attributes:
         blocks: how many.
         findable: blocks at its beginning that others could ask for; the rest are its own.
-        registered: those of the findable ones that are registered for later.
+        registered: those of the findable ones that are registered for later; nothing where there are none.
     """
 
     __slots__ = ("blocks", "findable", "registered")
 
-    def __init__(self, registered: Reading, blocks: int, findable: int) -> None:
+    def __init__(self, registered: Reading | None, blocks: int, findable: int) -> None:
         self.registered = registered
         self.blocks = blocks
         self.findable = findable
@@ -94,7 +94,7 @@ class PrefixCache:
             self._take_up(sequence, hit)
         findable = sequence.findable(self._size) if sequence.content else 0
         blocks = -(-tokens // self._size)
-        registered = Reading(sequence.runs(self._size) if findable else (), hit.parts)
+        registered = Reading(sequence.runs(self._size), hit.parts) if findable else None
         self._tables[sequence] = _Table(registered, blocks, findable)
         self.take(blocks - hit.blocks - hit.own)
 
@@ -127,10 +127,10 @@ class PrefixCache:
         """Give a sequence the blocks it lacks."""
         self.give(sequence, self.missing(sequence, tokens=tokens))
 
-    def give(self, sequence: Job, blocks: int) -> None:
-        """Give a sequence blocks."""
+    def give(self, sequence: Job, blocks: int, *, beside: int = 0) -> None:
+        """Give a sequence blocks; take others beside."""
         self._tables[sequence].blocks += blocks
-        self.take(blocks)
+        self.take(blocks + beside)
 
     def take(self, blocks: int) -> None:
         """Take blocks for sequences that are caught up later: those that hold nothing, then those kept longest."""
@@ -159,20 +159,20 @@ class PrefixCache:
     def hash_blocks(self, sequence: Job, *, tokens: int) -> None:
         """Keep the full blocks among its first tokens for later prompts, those that others could ask for."""
         table = self._tables[sequence]
-        if table.registered.blocks < table.findable:
+        if table.registered is not None and table.registered.blocks < table.findable:
             self._tree.register(table.registered, min(tokens // self._size, table.findable))
 
     def deallocate(self, sequence: Job) -> None:
         """Take all its blocks, the last one first, and keep those that it has filled."""
         table = self._tables.pop(sequence)
-        registered = table.registered.blocks
+        registered = 0 if table.registered is None else table.registered.blocks
         others = table.blocks - registered
         own = max(sequence.computed // self._size - registered, 0)
         self._fresh += others - own
         self.free += others
         if own:
             self._keep(sequence, own)
-        if registered:
+        if table.registered is not None:
             left, freed = self._tree.release(table.registered)
             if freed:
                 self._kept[left] = self._last = None

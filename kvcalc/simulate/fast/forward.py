@@ -7,8 +7,9 @@ preemption, several unfinished prompts that compete) are left to the scheduler.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcalc.simulate.fast.batched import BatchedReplica
 from kvcalc.simulate.fast.sums import steps_before
@@ -18,11 +19,17 @@ from kvcalc.simulate.serving import Replica
 from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvcalc.core.requests import Request
     from kvcalc.simulate.observers import Observer
     from kvcalc.simulate.sequences import Job
     from kvcalc.simulate.serving import ServingSetup
 
 __all__ = ["FastForwardReplica", "replica"]
+
+# What `Run._make` does, at half of its time.
+_run: Callable[[tuple[Any, ...]], Run] = partial(tuple.__new__, Run)
 
 
 class Stretch(NamedTuple):
@@ -47,6 +54,9 @@ class Stretch(NamedTuple):
     last_tick: int
 
 
+_stretch: Callable[[tuple[Any, ...]], Stretch] = partial(tuple.__new__, Stretch)
+
+
 class FastForwardReplica(BatchedReplica):
     """A replica that takes the same decisions at the same ticks as one that is stepped.
 
@@ -63,21 +73,40 @@ class FastForwardReplica(BatchedReplica):
     @property
     def next_tick(self) -> int:
         """The tick at which a step begins that others may see something of; `NEVER` where there is nothing to do."""
-        held = self._held
-        if held is None:
-            return super().next_tick
-        if self._waits_in_line:
-            return held.last_tick
-        return min(held.last_tick, max(self.now, self._next_arrival))
+        held, arrives = self._held, self._next_arrival
+        if held is not None:
+            last_tick = held.last_tick
+            if arrives >= last_tick or (self._blocked and self._in_line):
+                return last_tick
+        elif self.running or self.scheduler.waiting:
+            return self.now
+        return arrives if arrives > self.now else self.now  # noqa: FURB136  asked for at every event
+
+    def submit(self, request: Request, *, computed_tokens: int = 0) -> None:
+        """Hand over a request, as `Replica.submit` does, and run what was put off up to its arrival."""
+        super().submit(request, computed_tokens=computed_tokens)
+        if self._arrivals and not self._waits_in_line:
+            self._run_held(self._next_arrival)
 
     def catch_up(self, end: int) -> None:
         """Run the steps that begin before a tick, those that were put off too."""
         self.advance(end)
+        self._run_held(end)
+        self.advance(end)
+
+    def _run_held(self, end: int) -> None:
+        """Run those of the steps put off that begin before a tick."""
         held = self._held
         if held is not None and self.now < end:
             self._held = None
             self._run_stretch(held, steps_before(end - self.now, held.first, held.slope, held.steps))
-            self.advance(end)
+
+    def _look_ahead(self) -> None:
+        """Hold the next stretch already, where the next step begins one."""
+        if self._held is None and not (
+            self._passed_over or self._prefilling or (self.scheduler.waiting and not self._head_waits())
+        ):
+            self._held = self._next_stretch(0)
 
     def _move(self, end: int) -> bool:
         """Run one step, or as many as begin before a tick and leave nothing to decide; or put them off."""
@@ -101,7 +130,9 @@ class FastForwardReplica(BatchedReplica):
 
     def _receive(self, job: Job) -> None:
         super()._receive(job)
-        if not self._waits_in_line:
+        if not self._in_line:
+            self._blocked = False
+        if not self._blocked:
             self._held = None
 
     @property
@@ -132,7 +163,7 @@ class FastForwardReplica(BatchedReplica):
             return None
         last = steps - 1
         last_tick = self.now + first * last + slope * (last * (last - 1) // 2)
-        return Stretch(first, slope, steps, limiter, first_taken, taken, last_tick)
+        return _stretch((first, slope, steps, limiter, first_taken, taken, last_tick))
 
     def _go_on_or_hold(self, stretch: Stretch, end: int) -> bool:
         """Run a stretch if it ends before a tick, or up to an arrival before that; return whether it did.
@@ -165,7 +196,7 @@ class FastForwardReplica(BatchedReplica):
         self._clock = clock + steps
         count = contexts.count
         self._log(
-            Run._make((
+            _run((
                 start * SECONDS_PER_TICK, now * SECONDS_PER_TICK, steps, first * SECONDS_PER_TICK,
                 slope * SECONDS_PER_TICK, count, 0, count, count, len(self.scheduler.waiting), owned + first_taken,
                 owned + taken, contexts.computed(clock) + count, limiter,
@@ -219,8 +250,7 @@ class FastForwardReplica(BatchedReplica):
             needed, missing = blocks.needed(clock), cache.missing(job, tokens=computed)
             if needed + missing > cache.free:
                 return moved
-            cache.take(needed)
-            cache.give(job, missing)
+            cache.give(job, missing, beside=needed)
             if job.content:
                 self._register_published(job)
                 cache.hash_blocks(job, tokens=computed)
@@ -258,10 +288,13 @@ class FastForwardReplica(BatchedReplica):
         limiter: str,
     ) -> None:
         """Log a step with prompts that has ended."""
-        end_s, taken_s = self.now * SECONDS_PER_TICK, taken * SECONDS_PER_TICK
-        start_s = (self.now - taken) * SECONDS_PER_TICK
-        of_step = (count, prompt_tokens, logits, running, waiting, owned, owned, held_tokens, limiter)
-        self._log(Run._make((start_s, end_s, 1, taken_s, 0.0, *of_step)))
+        start = self.now - taken
+        self._log(
+            _run((
+                start * SECONDS_PER_TICK, self.now * SECONDS_PER_TICK, 1, taken * SECONDS_PER_TICK, 0.0,
+                count, prompt_tokens, logits, running, waiting, owned, owned, held_tokens, limiter,
+            ))
+        )  # fmt: skip
 
     def _mixed_step(self) -> bool:
         """Run one step with prompts; return whether it can be done without the policy."""

@@ -254,9 +254,12 @@ class BlockClock:
         for phases in self._takes:
             size, of = phases.size, phases.of
             start = clock % size
+            whole, rest = divmod(steps, size)
+            end = start + rest
             first += of[start]
-            end = start + steps
-            taken += sum(of[start:end]) if end <= size else phases.total(clock, steps)
+            taken += whole * phases.blocks + sum(of[start:end])
+            if end > size:
+                taken += sum(of[: end - size])
         while steps and taken > free:
             steps -= 1
             taken -= self.needed(clock + steps)
