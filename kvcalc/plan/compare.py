@@ -19,6 +19,7 @@ from kvcalc.plan.size import size_report
 from kvcalc.plan.steps import hardware_notes
 
 if TYPE_CHECKING:
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.compare import CompareValue
     from kvcalc.plan.deployment import Deployment
 
@@ -40,14 +41,19 @@ _QUANTITIES = (
     "decode.tokens_per_s_per_sequence",
     "decode.tokens_per_s_per_gib",
     "decode.ideal_s",
+    "decode.estimate_s",
+    "decode.estimate_tokens_per_s",
     "decode.limiter",
     "decode.intensity_flop_per_byte",
     "prefill.ideal_s",
+    "prefill.estimate_s",
     "prefill.limiter",
     "decode.joules_per_token",
     "decode.usd_per_million_tokens",
 )
 # Quantities of a deployment in memory: those of one that does not fit are no best.
+# Quantities of a side with a calibration.
+_ESTIMATED = ("decode.estimate_s", "decode.estimate_tokens_per_s", "prefill.estimate_s")
 _IN_MEMORY = ("decode.", "prefill.", "fit.")
 # Why a side does not fit: said of the side, no quantity to compare.
 _MISFIT = "fit.reason"
@@ -64,12 +70,16 @@ class Side:
         subject: a model as it is run, or an accelerator alone.
         context: tokens attended, and tokens of the prompt; 4,096 or the model's limit where left out.
         batch: sequences.
+        calibration: what its times are estimated with beside the bounds; none for the bounds alone.
+        notes: on the calibration.
     """
 
     label: str
     subject: Deployment | HardwareProfile
     context: int | None = None
     batch: int = 1
+    calibration: Calibration | None = None
+    notes: tuple[str, ...] = ()
 
 
 def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> CompareReport:
@@ -174,19 +184,17 @@ def _quantities(side: Side, engine: str | None, notes: dict[str, None]) -> dict[
     }
     if subject.hardware is None:
         return found
-    notes |= dict.fromkeys(hardware_notes(subject))
-    return found | _speeds(subject, context, side.batch) | _room(subject, context, side.batch, notes)
+    notes |= dict.fromkeys((*hardware_notes(subject), *side.notes))
+    return found | _speeds(subject, context, side) | _room(subject, context, side.batch, notes)
 
 
-def _speeds(deployment: Deployment, context: int, batch: int) -> dict[str, CompareValue]:
-    step = decode_row(deployment, batch=batch, context=context)
-    first = prefill_row(deployment, batch=1, prompt=context)
-    wanted = [name.removeprefix("decode.") for name in _QUANTITIES if name.startswith("decode.")]
-    return {
-        **{f"decode.{name}": getattr(step, name) for name in wanted},
-        "prefill.ideal_s": first.ideal_s,
-        "prefill.limiter": first.limiter,
-    }
+def _speeds(deployment: Deployment, context: int, side: Side) -> dict[str, CompareValue]:
+    step = decode_row(deployment, batch=side.batch, context=context, calibration=side.calibration)
+    first = prefill_row(deployment, batch=1, prompt=context, calibration=side.calibration)
+    rows = {"decode": step, "prefill": first}
+    wanted = [name for name in _QUANTITIES if name.partition(".")[0] in rows]
+    shown = [name for name in wanted if name not in _ESTIMATED or side.calibration is not None]
+    return {name: getattr(rows[name.partition(".")[0]], name.partition(".")[2]) for name in shown}
 
 
 def _room(deployment: Deployment, context: int, batch: int, notes: dict[str, None]) -> dict[str, CompareValue]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,19 @@ from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.ranges import check_combinations
 from kvcalc.core.readers import counts, names, texts
 from kvcalc.questions.declared import Answer, param
-from kvcalc.questions.groups import BATCH, CONTEXT, ENGINE, GPU_OR_NONE, MODEL, Costs, Engine, Run
+from kvcalc.questions.explaining import used_calibration
+from kvcalc.questions.groups import (
+    BATCH,
+    CALIBRATION,
+    CONTEXT,
+    ENGINE,
+    ESTIMATE,
+    GPU_OR_NONE,
+    MODEL,
+    Costs,
+    Engine,
+    Run,
+)
 from kvcalc.sources import load_hardware, load_model
 
 if TYPE_CHECKING:
@@ -57,6 +70,8 @@ class Compare(Engine):
     price: str | None = param("--price", help="USD per GPU-hour, as a list.")
     memory: str | None = param("--memory", help=Run.params["memory_bytes"].help)
     engine: str | None = ENGINE
+    estimate: bool = ESTIMATE
+    calibration: str | None = CALIBRATION
     towers: bool | None = Run.params["towers"]  # type: ignore[assignment]
     settings: tuple[str, ...] = Run.params["settings"]  # type: ignore[assignment]
 
@@ -75,9 +90,8 @@ class Compare(Engine):
         shared = self.given(Engine)
         given = {_RENAMED.get(name, name): value for name, value in given.items()}
         if "model" in given:
-            return OneSide(engine=self.engine, towers=self.towers, settings=self.settings, **shared, **given).side(
-                label
-            )
+            made = OneSide(engine=self.engine, towers=self.towers, settings=self.settings, **shared, **given)
+            return made.side(label, calibration=self.calibration, estimate=self.estimate)
         if "gpu" not in given:
             raise InputError("nothing to compare", hint="name models or accelerators: kvcalc compare h100-sxm h200")
         if shared:
@@ -96,9 +110,13 @@ class OneSide(Costs, Engine, Run):
     batch: int = BATCH
     engine: str | None = ENGINE
 
-    def side(self, label: str) -> Side:
-        """Return the side, by what tells it from the others."""
-        return side(label, self.deployment(), context=self.context, batch=self.batch)
+    def side(self, label: str, *, calibration: str | None = None, estimate: bool = False) -> Side:
+        """Return the side, by what tells it from the others, with the calibration that it is estimated with."""
+        deployment = self.deployment()
+        made = side(label, deployment, context=self.context, batch=self.batch)
+        wanted = estimate and deployment.hardware is not None
+        found, notes = used_calibration(deployment, calibration, wanted=wanted)
+        return replace(made, calibration=found, notes=notes)
 
 
 def _listed(name: str, text: str) -> list[str]:

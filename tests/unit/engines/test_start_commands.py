@@ -1,6 +1,9 @@
 """Command lines that start engines: they say what the deployment is, and nothing that is the engine's default."""
 
 import argparse
+import os
+import shutil
+import subprocess
 from itertools import pairwise
 
 import pytest
@@ -113,3 +116,23 @@ def test_the_parser_of_sglang_takes_its_commands(model, asked):
     arguments.ServerArgs.add_cli_args(parser)
     parsed = parser.parse_args(list(words("sglang", model, gpu="h200", options=LIMITS, **asked)[3:]))
     assert parsed.max_running_requests == LIMITS.max_num_seqs
+
+
+SERVER = shutil.which("llama-server") or os.environ.get("KVCALC_LLAMA_SERVER", "")
+
+
+@pytest.mark.skipif(not SERVER, reason="llama-server is not built: put it in PATH, or name it in KVCALC_LLAMA_SERVER")
+@pytest.mark.parametrize(
+    ("model", "asked", "options"),
+    [
+        ("llama3.1-8b", {"weights": "q4_k_m"}, EngineOptions(parallel=4, max_model_len=2048)),
+        ("gpt-oss-20b", {"pipeline_parallel": 2}, EngineOptions(parallel=16, max_model_len=8192, kv_unified=True)),
+        ("gemma-3-27b", {}, EngineOptions(cache_type_k="q8_0", cache_type_v="q8_0", swa_full=True, ubatch=256)),
+    ],
+)
+def test_the_parser_of_llama_cpp_takes_its_commands(model, asked, options):
+    made = words("llama.cpp", model, options=options, **asked)
+    parsed = subprocess.run([SERVER, *made[1:], "--help"], capture_output=True, check=False, timeout=60)
+    assert parsed.returncode == 0, parsed.stderr[-300:]
+    wrong = subprocess.run([SERVER, "--no-such-option", "--help"], capture_output=True, check=False, timeout=60)
+    assert wrong.returncode != 0
