@@ -37,7 +37,7 @@ PANELS = {
         "speculate": "Does speculative decoding pay: speed-up, break-even acceptance, best draft length and batch.",
     },
     "Why": {
-        "reconcile": "An engine's start-up log against the prediction, or why it did not start (also called why).",
+        "reconcile": "A log or measured speed against the prediction, or why an engine did not start (also: why).",
         "roofline": "Roofline of an accelerator: ceilings and ridge points, with models placed under it.",
         "traffic": "Bytes read to generate tokens: weights at every step, a cache that grows.",
         "layers": "A pass by kinds of layers: bytes, FLOP, intensity and the place of each on the roofline.",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnknownNameError
-from kvcalc.core.readers import flag
+from kvcalc.core.readers import count, flag, whole
 from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.groups import Run
 from kvcalc.questions.profiles import profile_names
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.calibrate import MeasuredReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.engines.logs import StartUp
 
@@ -28,20 +29,24 @@ _MAX_BYTES = 32 * 2**20
 
 # Drivers and their versions differ by less in what they leave of the same memory.
 _SAME_MEMORY = 0.1
+# Options of files of measurements alone, and the heading they stand under.
+_OF_SPEED = ("weights", "tensor_parallel", "batch", "prompt", "output_tokens", "calibration")
+_SPEED = "Measured speed"
 
 
 class Reconcile(Question):
-    """An engine's start-up log against the prediction, or why it did not start (also called why).
+    """A log or measured speed against the prediction, or why an engine did not start (also: why).
 
     Every number in the log is recomputed with that version's rules. If the engine did not start, the answer gives the
-    reason, what used the memory, and one line of flags that would start it, checked by the same rules.
+    reason, what used the memory, and one line of flags that would start it, checked by the same rules. Benchmark files
+    (those that kvcalc calibrate reads) and /metrics of a server on this machine are held against bound and estimate.
 
     Example: kvcalc reconcile docs/examples/vllm-llama31-8b.log
     """
 
     log: str = param(
         "LOG",
-        help="Start-up log of the engine, or - for standard input.",
+        help="Start-up log, - for standard input, a benchmark's file, or the address of /metrics on this machine.",
         is_argument=True,
         is_required=True,
         metavar="LOG",
@@ -58,11 +63,69 @@ class Reconcile(Question):
         "--strict", help="Exit code 1 if a number disagrees or none was computed.", read=flag, default=False
     )
 
+    weights: str | None = param("--weights", help="Format of the weights, if the file does not say it.", heading=_SPEED)
+    tensor_parallel: int | None = param(
+        "--tensor-parallel", "--tp", help="Tensor-parallel size, likewise.", read=whole, heading=_SPEED
+    )
+    batch: int | None = param("--batch", help="Requests at once, likewise.", read=count, heading=_SPEED)
+    prompt: int | None = param("--prompt", help="Tokens of a prompt, likewise.", read=count, heading=_SPEED)
+    output_tokens: int | None = param(
+        "--output-tokens", help="Tokens of an answer, likewise.", read=count, heading=_SPEED
+    )
+    calibration: str | None = param(
+        "--calibration", help="Estimate with this calibration.", heading=_SPEED, on_page=False
+    )
+
     def answer(self) -> Answer:
         """Return the numbers, or why there are none."""
+        measured = self._measured()
+        if measured is not None:
+            return Answer(measured)
         text = read_log_file(self.log)
         report = reconcile(text, model=self.model, engine=self.engine, gpu=self.gpu, settings=self.settings)
         return Answer(report, passed=not self.strict or (report.agrees and report.complete))
+
+    def _measured(self) -> MeasuredReport | None:
+        """Return measured times against the prediction; none where the file is a log."""
+        from kvcalc.evidence.benchmarks.read import benchmark_of, is_benchmark
+        from kvcalc.questions.gaps import is_address, measured_gaps, scraped
+
+        counted = None
+        if is_address(self.log):
+            before, text, seconds = scraped(self.log)
+            counted, name = _counted(before, text, seconds), "metrics"
+        elif self.log == "-":
+            return None
+        else:
+            text, name = read_log_file(self.log), Path(self.log).name
+            if not is_benchmark(text):
+                self._refuse_speed()
+                return None
+        formats = {"weights": self.weights, "tensor_parallel": self.tensor_parallel, "settings": self.settings}
+        return measured_gaps(
+            [benchmark_of(text, name)],
+            {each: value for each, value in formats.items() if value},
+            calibration=self.calibration,
+            counted=counted,
+            model=self.model,
+            gpu=self.gpu,
+            engine=self.engine,
+            lengths={"batch": self.batch, "prompt": self.prompt, "output": self.output_tokens},
+        )
+
+    def _refuse_speed(self) -> None:
+        """Refuse options of measured speeds where there is a log."""
+        idle = next((each for each in _OF_SPEED if getattr(self, each) is not None), None)
+        if idle is not None:
+            raise InputError(f"--{idle.replace('_', '-')} is for files of measurements, and this is a log")
+
+
+def _counted(before: str, after: str, seconds: float) -> tuple[dict[str, float], float]:
+    """Return the growth of the engine's own counters between two readings."""
+    from kvcalc.evidence.benchmarks.prometheus import read_metrics
+
+    first, last = read_metrics(before).counted, read_metrics(after).counted
+    return {name: value - first.get(name, 0.0) for name, value in last.items()}, seconds
 
 
 def read_log_file(name: str) -> str:

@@ -36,6 +36,7 @@ _MODULES = {
     "kvcalc.prefill": "speed",
     "kvcalc.quants": "size.quants",
     "kvcalc.reconcile": "reconcile",
+    "kvcalc.reconcile_measured": "calibrate.measured",
     "kvcalc.roofline": "roofline",
     "kvcalc.simulate": "simulate",
     "kvcalc.size": "size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import counted, number_text, seconds_text
@@ -9,13 +10,22 @@ from kvcalc.render.layout import Text
 from kvcalc.render.tables import facts, grid, heading, note_lines
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.calibrate import CalibratedPoint, CalibrateReport, MeasuredDeployment
+    from kvcalc.core.reports.calibrate import (
+        CalibratedPoint,
+        CalibrateReport,
+        MeasuredDeployment,
+        MeasuredPoint,
+        MeasuredReport,
+    )
     from kvcalc.render.layout import Part
 
-__all__ = ["deployment_text", "parts", "sentence", "share_text"]
+__all__ = ["deployment_text", "measured_parts", "measured_sentence", "parts", "sentence", "share_text"]
 
 _MOST_ROWS = 40
+# Below this, a share is told with a digit more.
 _SMALL = 0.1
+# Terms of less than this share of the time are not named.
+_SHOWN = 0.05
 
 
 def share_text(share: float) -> str:
@@ -75,3 +85,76 @@ def _cells(each: CalibratedPoint, file: str) -> list[str]:
     return [name, each.quantity, *("" if size is None else number_text(size) for size in sizes),
             seconds_text(each.measured_s), seconds_text(each.bound_s), against(each.before_s), against(each.after_s),
             against(each.left_out_s)]  # fmt: skip
+
+
+def measured_sentence(report: MeasuredReport) -> str:
+    """Return the median multiples of bound and estimate."""
+    bound = median(each.measured_s / each.bound_s for each in report.rows)
+    estimate = median(each.measured_s / each.estimate_s for each in report.rows)
+    times = "time takes" if len(report.rows) == 1 else "times take"
+    return (
+        f"The measured {times} {bound:.2f} times the bound and {estimate:.2f} times the estimate"
+        f"{'' if len(report.rows) == 1 else ' in the median'}."
+    )
+
+
+def measured_parts(report: MeasuredReport) -> list[Part]:
+    """Return the measured times with bound, estimate and rates reached, and where the estimated time goes."""
+    file = next(iter(report.files)) if len(report.files) == 1 else ""
+    shown = report.rows[:_MOST_ROWS]
+    rows = [_measured_cells(each, file) for each in shown]
+    columns = ["row", "time", "batch", "prompt", "measured", "bound", "estimate", "80% interval", "MBU", "MFU"]
+    table = grid(columns, rows, left=2, ranks={"prompt": 2, "bound": 1})
+    goes = grid(["row", "time", "where the estimate goes"], [_goes_cells(each, file) for each in shown], left=3)
+    said = dict.fromkeys(f"{each.quantity}: {each.reason}" for each in shown)
+    advice = dict.fromkeys(
+        f"{each.quantity} goes most into {TERMS_TEXT[next(iter(each.terms_s))]}: {each.advice}" for each in shown
+    )
+    counters = []
+    if report.engine_mbu_share is not None and report.engine_mfu_share is not None:
+        reached = f"MBU {share_text(report.engine_mbu_share)}, MFU {share_text(report.engine_mfu_share)}"
+        counters.append(("engine's counters", f"{reached} while it was asked"))
+    return [
+        heading("Measured against bound and estimate"),
+        facts([("taken for", deployment_text(report.deployment)), ("estimates by", report.calibration),
+               ("files", ", ".join(f"{name} ({form})" for name, form in report.files.items())), *counters]),
+        Text(),
+        table,
+        Text(),
+        goes,
+        Text(),
+        *(Text(f"- {each}") for each in (*said, *advice)),
+        *note_lines((*(f"assumed: {each}" for each in report.assumed), *report.notes)),
+    ]  # fmt: skip
+
+
+# The terms of an estimate in a few words.
+TERMS_TEXT = {
+    "matrix": "matrices",
+    "experts": "experts",
+    "attention": "attention",
+    "launches": "calls and layers",
+    "step": "the pass itself",
+    "tokens": "sampling",
+    "collectives": "collectives",
+    "links": "links",
+    "prompts": "prompts of others",
+    "request": "the request itself",
+    "steps_before": "steps of others before it",
+    "queue": "prompts before it",
+}
+
+
+def _measured_cells(each: MeasuredPoint, file: str) -> list[str]:
+    name = each.id.removeprefix(file).strip() or each.id
+    sizes = ("" if size is None else number_text(size) for size in (each.batch, each.prompt_tokens))
+    times = (seconds_text(size) for size in (each.measured_s, each.bound_s, each.estimate_s))
+    interval = f"{seconds_text(each.low_s)} to {seconds_text(each.high_s)}"
+    return [name, each.quantity, *sizes, *times, interval, share_text(each.mbu_share), share_text(each.mfu_share)]
+
+
+def _goes_cells(each: MeasuredPoint, file: str) -> list[str]:
+    name = each.id.removeprefix(file).strip() or each.id
+    whole = sum(each.terms_s.values())
+    most = [(term, seconds / whole) for term, seconds in each.terms_s.items() if seconds >= _SHOWN * whole]
+    return [name, each.quantity, ", ".join(f"{TERMS_TEXT[term]} {share:.0%}" for term, share in most)]
