@@ -26,6 +26,7 @@ __all__ = [
     "check_formats",
     "check_split",
     "default_engine",
+    "engine_named",
     "has_gguf_formats",
     "has_mxfp4_experts",
     "run_dtype",
@@ -173,7 +174,37 @@ FRONTS = {"ollama": "llama.cpp", "lm-studio": "llama.cpp"}
 _MISSING = {
     "tensorrt-llm": "it divides the memory that is left once the engine is built and loaded, which no public log shows"
     " term by term",
+    **dict.fromkeys(
+        ("tgi", "exllama", "exllamav2", "exllamav3", "ktransformers", "lmdeploy", "deepspeed", "vllm-ascend"),
+        "none of its rules are described",
+    ),
 }
+# Other names of engines, without case, blanks and underscores.
+_ALSO = {
+    "huggingface": "transformers",
+    "hf": "transformers",
+    "llama-cpp": "llama.cpp",
+    "llama-server": "llama.cpp",
+    "llamacpp": "llama.cpp",
+    "lmstudio": "lm-studio",
+    "mlx-lm": "mlx",
+    "tensorrt": "tensorrt-llm",
+    "tensorrtllm": "tensorrt-llm",
+    "text-generation-inference": "tgi",
+    "trt-llm": "tensorrt-llm",
+    "trtllm": "tensorrt-llm",
+}
+
+
+def engine_named(name: str) -> str:
+    """Return an engine's own name for one that people write; one that is not known stays as it is.
+
+    >>> engine_named("vLLM"), engine_named("llama_cpp"), engine_named("TRT LLM"), engine_named("slabs")
+    ('vllm', 'llama.cpp', 'tensorrt-llm', 'slabs')
+    """
+    plain = "-".join(name.lower().replace("_", " ").split())
+    known = _ALSO.get(plain, plain)
+    return known if known in (*ENGINES, *FRONTS, *_MISSING) else name
 
 
 def check_engine(name: str) -> None:

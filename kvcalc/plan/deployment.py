@@ -311,7 +311,8 @@ def deploy(
     if engine in FRONTS:
         options, engine = _of_front(engine, options), FRONTS[engine]
     if engine == "llama.cpp":
-        key, value = options.cache_type_k or kv or _LLAMA_CPP_CACHE, options.cache_type_v or kv or _LLAMA_CPP_CACHE
+        keys, pair, values = (kv or _LLAMA_CPP_CACHE).partition("/")
+        key, value = options.cache_type_k or keys, options.cache_type_v or (values if pair else keys)
         options = replace(_with_length(options, model), cache_type_k=key, cache_type_v=value)
     recipe = asked_recipe(model, weights, engine=engine)
     model = loaded_model("llama.cpp" if recipe is not None and engine is None else engine, model, options)

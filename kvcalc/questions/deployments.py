@@ -62,6 +62,7 @@ def deployment(
     Raises:
         KvcalcError: what cannot be found, read or combined.
     """
+    from kvcalc.engines.checkpoint import engine_named
     from kvcalc.plan.arrangements import spread
     from kvcalc.plan.deployment import deploy
     from kvcalc.plan.economics import with_costs
@@ -75,6 +76,7 @@ def deployment(
     for what, given in (("weights", weights), ("kv-dtype", kv_dtype), ("activations", activations), ("engine", engine)):
         if given is not None and not isinstance(given, str):
             raise InputError(f"{what} takes one text, not {given!r:.60}", parameter=what)
+    engine = None if engine is None else engine_named(engine)
     weights, kv_dtype, activations = (None if each == AUTO else each for each in (weights, kv_dtype, activations))
     if memory_bytes is not None and gpu is None:
         raise InputError("a memory size needs an accelerator, and none is given", hint="give --gpu")

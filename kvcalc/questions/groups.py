@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kvcalc.core.errors import InputError, about
 from kvcalc.core.readers import count, count_from_zero, counts, flag, memory, number, text_unless_auto, texts, whole
 from kvcalc.questions.declared import Question, param
+from kvcalc.questions.engine_names import engine_name
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
@@ -50,7 +51,7 @@ CONTEXTS: Any = param(
 )
 BATCH: Any = param("--batch", help="Batch size (sequences).", read=count, default="1")
 CONTEXT: Any = param("--context", help="Context length in tokens, per sequence.", read=count)
-ENGINE: Any = param("--engine", help=f"{ENGINE_NAMES}.")
+ENGINE: Any = param("--engine", help=f"{ENGINE_NAMES}.", read=engine_name)
 ESTIMATE: Any = param("--estimate", help="Also estimate the time, with a calibration.", read=flag, default=False)
 CALIBRATION: Any = param("--calibration", help="Estimate with this calibration: catalogue name or file.", on_page=False)
 WITH: Any = param("--with", help="Levers on the KV cache, in order: gqa,fp8,window=4096.", default="")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import count, duration, flag, names, names_each, number, rate, share, whole
 from kvcalc.questions.declared import Answer, Question, param
+from kvcalc.questions.engine_names import engine_names
 from kvcalc.questions.groups import MODEL, Acceptance
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class Plan(Traffic, Acceptance):
     api_price: float | None = param(
         "--api-price", help="Dollars per million tokens of an API to compare with.", read=number
     )
-    engine: tuple[str, ...] | None = param("--engine", help="Engines, as a list: vllm,sglang,llama.cpp.", read=names)
+    engine: tuple[str, ...] | None = param(
+        "--engine", help="Engines, as a list: vllm,sglang,llama.cpp.", read=engine_names
+    )
     weights: str | None = param("--weights", help="Weight formats, as a list: bf16,fp8.", otherwise="the checkpoint's")
     kv_dtype: str | None = param("--kv-dtype", help="Cache formats, as a list: bf16,fp8.", otherwise="the engine's")
     prefix_share: float = param(

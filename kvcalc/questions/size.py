@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.readers import count_from_zero
 from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.engine_names import engine_name
 from kvcalc.questions.explaining import explain
 from kvcalc.questions.groups import BATCH, ENGINE_NAMES, MODEL, Engine, Run
 from kvcalc.questions.local import Local
@@ -35,7 +36,7 @@ class Size(Local, Engine, Run):
     batch: int = BATCH
     gpu: str | None = param("--gpu", help="With --engine: the accelerator that sets its defaults.")
     engine: str | None = param(
-        "--engine", help=f"Also show what this engine reserves: {ENGINE_NAMES}.", otherwise="none"
+        "--engine", help=f"Also show what this engine reserves: {ENGINE_NAMES}.", read=engine_name, otherwise="none"
     )
     explains = True
 

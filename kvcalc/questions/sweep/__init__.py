@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import counts, flag, names, number, numbers, whole, whole_numbers
 from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.engine_names import engine_names
 from kvcalc.questions.groups import ENGINE_NAMES, Run
 from kvcalc.questions.simulate import LoadOptions, ServingOptions
 
@@ -65,7 +66,7 @@ class Swept(ServingOptions, LoadOptions):
     weights: str | None = param("--weights", help="Weight format, with exceptions: bf16,experts=mxfp4.")
     activations: str | None = param("--activations", help="Format of the matrix multiplications.")
     engine: tuple[str, ...] | None = param(
-        "--engine", help=f"Engines, separated by commas: {ENGINE_NAMES}.", read=names
+        "--engine", help=f"Engines, separated by commas: {ENGINE_NAMES}.", read=engine_names
     )
     memory_bytes: Any = Run.params["memory_bytes"]
     towers: Any = Run.params["towers"]
