@@ -106,7 +106,13 @@ class App {
     const view = this.view;
     main.setAttribute("aria-busy", "true");
     try {
-      const answers = await view.load(this.state, stop.signal);
+      // what is answered first is shown first; the rest follows
+      const early = (show) => {
+        if (stop.signal.aborted) return;
+        view.element.classList.remove("empty");
+        show();
+      };
+      const answers = await view.load(this.state, stop.signal, early);
       if (stop.signal.aborted) return;
       clearMistakes(form);
       this.alert.hidden = true;

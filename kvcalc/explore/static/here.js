@@ -52,6 +52,9 @@ function keepForNextVisit() {
   kept?.then(() => { document.documentElement.dataset.kept = "true"; }).catch(() => {});
 }
 
+// Python loads while the page does.
+if (typeof WebAssembly !== "undefined") started();
+
 // Demonstrations that need NumPy are carried as answers.
 async function carried(asked) {
   if (!asked.startsWith("demo/")) return null;

@@ -52,10 +52,12 @@ export class View {
       section("By engine", this.engines), this.comparison.element, this.foot);
   }
 
-  async load(state, signal) {
+  async load(state, signal, early) {
     const asked = run(state, "context", "batch");
+    const sized = ask("size", asked, signal);
+    sized.then((size) => early(() => { this.showSize(size, asked); this.verdict.classList.add("waiting"); })).catch(() => {});
     const [size, found, engines] = await Promise.all([
-      ask("size", asked, signal),
+      sized,
       state.gpu ? ask("fit", run(state, "gpu", "context", "batch", "engine", ...ENGINE), signal).catch((mistake) => refused(mistake, signal)) : null,
       state.gpu ? ask("engines", run(state, "gpu", "context", "batch", ...ENGINE), signal) : null,
     ]);
@@ -69,7 +71,7 @@ export class View {
     return { size, chosen, engines, grid, asked, mistake: found?.mistake };
   }
 
-  show({ size, chosen, engines, grid, asked }, state) {
+  showSize(size, asked) {
     const explained = (quantity) => ({ report: "size", fields: asked, quantity });
     const { kv, weights, per_gpu: each } = size;
     fill(this.figures,
@@ -79,6 +81,11 @@ export class View {
       figure("Weights", bytes(weights.total_bytes), weights.total_bytes, explained("weights.total_bytes"), `${number(weights.parameters / 1e9)} billion parameters`),
       figure("Cache on the fullest GPU", bytes(each.kv_bytes), each.kv_bytes, explained("per_gpu.kv_bytes")),
       figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
+  }
+
+  show({ size, chosen, engines, grid, asked }, state) {
+    this.showSize(size, asked);
+    const { kv, weights } = size;
     this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
     const better = chosen && !chosen.fits ? [chosen.practical, chosen.smallest].filter(Boolean).map(layout) : [];
     fill(this.verdict, chosen ? (chosen.fits
