@@ -216,7 +216,7 @@ QUESTIONS: dict[str, Question] = {
     "layers": _declared("layers"),
     "levers": _declared("levers"),
     "traffic": _declared("traffic"),
-    "plan": _declared("plan", views=(), slow=True),
+    "plan": _declared("plan", slow=True),
     "simulate": _declared("simulate", slow=True),
     "demo/kv-cache": _declared("demo kv-cache"),
     "demo/speculate": _declared("demo speculate"),

@@ -713,6 +713,10 @@ def test_a_plan_is_made_in_the_browser(browser, address):
     page.page.locator(".verdict.good").wait_for()
     assert page.page.locator(".verdict").inner_text().startswith("Rent ")
     assert page.page.get_by_text("vllm serve").count() == 1
+    page.drawn("plan")
+    assert page.page.locator(".layout .replica").count() >= 1
+    gpus = page.page.locator(".layout .gpu").count()
+    assert f"{gpus} × h100-sxm" in page.page.inner_text("tbody")  # noqa: RUF001
     page.context.close()
 
 

@@ -23,6 +23,9 @@ SHOTS = {
     "speed-middle": (f"view=speed&{RUN}", MIDDLE, "dark"),
     "speculate-middle": (f"view=speculate&method=&draft=llama3.1-8b&{RUN}", MIDDLE, "light"),
     "serve-wide": ("view=serve&model=llama3.1-8b&gpu=h100-sxm&rate=8&requests=500", WIDE, "dark"),
+    "network-wide": ("view=network&model=qwen3-next-80b-a3b&gpu=h200&gpus=2&batch=16&context=32768", WIDE, "light"),
+    "plan-wide": ("view=plan&model=llama3.1-70b&cards=h100-sxm,h200&price=h100-sxm=2.5,h200=3.2&rate=4", WIDE, "light"),
+    "learn-wide": ("view=learn&demo-context=128", WIDE, "light"),
     "learn-narrow": ("view=learn&demo=speculate", NARROW, "dark"),
 }
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -34,7 +37,7 @@ def take(browser, address, name, query, size, scheme):
     page.goto(f"{address}?{query}")
     page.wait_for_selector("[data-chart][data-drawn] svg", timeout=60_000)
     page.wait_for_timeout(1500)
-    if width < WIDE[0]:  # what is narrow has its results below the controls
+    if NARROW[0] < width < WIDE[0]:  # the results stand below the controls
         page.evaluate("document.querySelector('main').scrollIntoView()")
     page.screenshot(path=FOLDER / f"{name}.png")
     page.close()

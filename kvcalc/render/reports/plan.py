@@ -1,10 +1,11 @@
-"""The table of ``kvcalc plan``."""
+"""The table of ``kvcalc plan``, and its chart on a page."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.units import number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import facts, grid, heading, note_lines
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kvcalc.core.reports.plan import DaySavings, Interval, PlanOption, PlanReport
+    from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Grid, Part
 
-__all__ = ["parts", "sentence"]
+__all__ = ["parts", "sentence", "spec"]
 
 _LEFT = 5
 # Formats and dollars are told where options differ in them.
@@ -160,3 +162,33 @@ def _day(day: DaySavings) -> list[Part]:
         f"{seconds_text(day.cold_start_s)}"
     )
     return [heading(saved), grid(("from", "requests/s", "replicas", "GPUs"), rows, left=1)]
+
+
+def spec(report: PlanReport) -> Spec:
+    """Return a point for each option over its price, or its accelerators where none is given, and its time per token.
+
+    Raises:
+        InputError: a plan without an option.
+    """
+    from kvcalc.render.charts import Axis, chart, point_layer
+
+    if not report.options:
+        raise InputError("without an option there is nothing to draw")
+    priced = all(option.usd_per_hour is not None for option in report.options)
+    x = Axis(field="usd_per_hour", title="$/h") if priced else Axis(field="gpus", title="GPUs", whole=True)
+    y = Axis(field="tpot_p95_ms", title="TPOT p95, ms")
+    rows = [
+        {
+            x.field: option.usd_per_hour if priced else option.gpus,
+            y.field: 1000 * option.tpot_p95_s,
+            "option": f"{option.gpus} x {option.gpu}, TP {option.tensor_parallel}",
+            "TTFT p95, ms": round(1000 * option.ttft_p95_s, 1),
+            "carries, requests/s": round(option.capacity_requests_per_s, 2),
+            "binds": option.binds or "nothing found",
+            "front": "no other is better in all" if option.pareto else "another is better in all",
+        }
+        for option in report.options
+    ]
+    layer = point_layer(rows, x=x, y=y, series="front", title="price, TTFT and TPOT", size=120)
+    subtitle = [f"limits: {report.slo}", f"source: kvcalc plan, profile {report.model}"]
+    return chart([layer], title=f"Ways to serve {report.model}", subtitle=subtitle, height=260)
