@@ -14,6 +14,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.explore.answers import Asked, reply_to
 from kvcalc.explore.carried import carried_demos
 from kvcalc.explore.runtime import runtime_files
+from kvcalc.explore.snapshot import snapshot_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,16 +51,21 @@ def export(folder: Path, runtime: Path | None = None) -> list[Path]:
         InputError: the folder holds other things or cannot be written, or the runtime is not to be had.
     """
     _check_folder(folder)
-    written = {f"static/python/{name}": body for name, body in runtime_files(runtime).items()}
+    python, package = runtime_files(runtime), package_files()
+    snapshot = snapshot_files(python, package)
+    written = {f"static/python/{name}": body for name, body in python.items()}
+    written |= {f"static/{name}": body for name, body in snapshot.items()}
     static = dict(_tree(files("kvcalc.explore") / "static"))
     worker_of_visits = static.pop("visits.js").decode()
     index = static.pop("index.html").decode().replace(_MARK, _head())
     written |= {f"static/{name}": body for name, body in static.items()}
     written["static/vega.js"] = api.chart_runtime().encode()
-    written[f"static/{CODE}"] = _zipped(package_files())
+    written[f"static/{CODE}"] = _zipped(package)
     written["static/catalogue.json"] = reply_to(Asked("catalogue")).body
     written["static/demos.json"] = carried_demos()
-    written["static/carried.json"] = json.dumps([name for name in written if name.endswith(".whl")]).encode()
+    written["static/carried.json"] = json.dumps(
+        [*(name for name in written if name.endswith(".whl")), *snapshot]
+    ).encode()
     written["index.html"] = index.encode()
     listed = sorted(written)
     version = sha256(b"".join(sha256(written[name]).digest() for name in listed)).hexdigest()[:16]

@@ -237,6 +237,15 @@ def test_serve_runs_a_simulation_and_plays_it(page, printed):
     assert "--rate 2" in page.commands()[0]
 
 
+def test_serve_plays_the_first_requests_while_the_rest_is_computed(page, printed):
+    page.page.goto(f"{page.address}?view=serve&requests=400&output-tokens=50&{RUN}")
+    page.until("document.querySelector('.verdict').textContent.startsWith('The first 50 of 400 requests')")
+    page.until("document.getElementById('play').textContent === 'Pause'")
+    page.ready()
+    assert "400 requests answered" in page.page.inner_text(".verdict")
+    assert page.value("ttft_s.p95") == printed(page.commands()[0])["summary"]["ttft_s"]["p95"]
+
+
 @pytest.mark.parametrize("demo", ["kv-cache", "speculate", "paging", "batching"])
 def test_learn_goes_through_its_steps(page, printed, demo):
     page.open(f"view=learn&demo={demo}")

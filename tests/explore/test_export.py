@@ -17,7 +17,7 @@ import pytest
 from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
 from kvcalc.explore import export as exporting
-from kvcalc.explore import here, runtime
+from kvcalc.explore import here, runtime, snapshot
 from kvcalc.explore.here import answered
 
 QUESTIONS = [
@@ -99,6 +99,13 @@ def test_demonstrations_that_need_numpy_are_carried_along_each_control(site):
     }
     assert starts == {"demo-prompt": "3", "demo-output": "16", "demo-gamma": "4", "seed": "0"}
     assert len([address for address in carried if address.startswith("demo/speculate")]) == 1 + 9 + 10 + 7 + 1
+
+
+def test_without_node_or_with_a_runtime_that_does_not_run_a_page_starts_from_nothing(site, monkeypatch):
+    assert not (site / "static" / snapshot.SNAPSHOT).exists()
+    assert json.loads((site / "static" / "carried.json").read_text()) == []
+    monkeypatch.setenv("PATH", "")
+    assert snapshot.snapshot_files({}, {}) == {}
 
 
 def test_answers_are_what_the_command_line_prints(capsys):

@@ -128,6 +128,15 @@ def test_every_model_is_answered_as_on_the_command_line(site):
     assert [question for question, (here, there) in zip(asked, pairs, strict=True) if not alike(here, there)] == []
 
 
+def test_python_resumes_from_a_snapshot_and_answers_what_was_never_asked_before_it(site):
+    carried = json.loads((site / "static" / "carried.json").read_text())
+    assert {"snapshot.bin", "kvcalc.bin"} <= set(carried)
+    asked = [("fit", "model=qwen3-8b&gpu=h200"), ("size", "model=gemma-3-27b&context=8192"), ("size", "model=nonesuch")]
+    command = ["node", str(ROOT / "tests" / "tools" / "page_answers.mjs"), str(site), "resumed"]
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [list(answered(*question)) for question in asked]
+
+
 def test_each_view_computes_in_the_browser_and_asks_its_own_host_alone(page, address):
     for view in ("size", "speed", "speculate", "serve"):
         page.goto(f"{address}?view={view}&model=llama3.1-8b&gpu=h100-sxm&requests=20")
@@ -164,7 +173,7 @@ def test_the_second_visit_needs_no_network(page, address):
     page.locator("html[data-kept]").wait_for(state="attached")
     page.context.set_offline(True)
     page.goto(f"{address}?model=llama2-70b")
-    page.locator(".figure").first.wait_for()
+    page.locator(".verdict.good, .verdict.bad").wait_for()
     assert "llama2-70b" in page.locator(".verdict").first.inner_text()
 
 

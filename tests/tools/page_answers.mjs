@@ -1,15 +1,31 @@
-// Answers questions as the static page does: node page_answers.mjs SITE < questions.json > answers.json
+// Answers questions as the static page does: node page_answers.mjs SITE [resumed] < questions.json > answers.json
 // A question is [name, query, text]; an answer [status, text].
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { gunzipSync } from "node:zlib";
 
 const site = resolve(process.argv[2], "static");
 const { loadPyodide } = await import(pathToFileURL(`${site}/python/pyodide.mjs`));
-const python = await loadPyodide({ indexURL: `${site}/python/` });
-python.unpackArchive(new Uint8Array(readFileSync(`${site}/kvcalc.zip`)), "zip", { extractDir: "/kvcalc" });
-python.runPython('import sys; sys.path.insert(0, "/kvcalc"); from kvcalc.explore.here import answered');
+
+async function fromNothing() {
+  const python = await loadPyodide({ indexURL: `${site}/python/` });
+  python.unpackArchive(new Uint8Array(readFileSync(`${site}/kvcalc.zip`)), "zip", { extractDir: "/kvcalc" });
+  python.runPython('import sys; sys.path.insert(0, "/kvcalc"); from kvcalc.explore.here import answered');
+  return python;
+}
+
+async function resumed() {
+  const python = await loadPyodide({ indexURL: `${site}/python/`, _loadSnapshot: gunzipSync(readFileSync(`${site}/snapshot.bin`)) });
+  for (const [name, text] of Object.entries(JSON.parse(gunzipSync(readFileSync(`${site}/kvcalc.bin`))))) {
+    python.FS.mkdirTree(name.slice(0, name.lastIndexOf("/")));
+    python.FS.writeFile(name, text);
+  }
+  return python;
+}
+
+const python = await (process.argv[3] === "resumed" ? resumed() : fromNothing());
 const answered = python.globals.get("answered");
 const questions = JSON.parse(readFileSync(0, "utf8"));
 process.stdout.write(JSON.stringify(questions.map(([name, query, text = ""]) => answered(name, query, text).toJs())));

@@ -10,15 +10,42 @@ from kvcalc.explore.here import answered
 
 const tell = (stage) => self.postMessage({ stage });
 
-async function start() {
-  tell("Loading Python, about 14 MB on the first visit …");
-  const code = fetch(new URL("kvcalc.zip", import.meta.url)).then((response) => response.arrayBuffer());
-  const carried = fetch(new URL("carried.json", import.meta.url)).then((response) => response.json());
-  const python = await loadPyodide({ indexURL: new URL("python/", import.meta.url).href });
-  if ((await carried).length) await python.loadPackage("numpy");
+const at = (name) => new URL(name, import.meta.url);
+
+async function inflated(name) {
+  const response = await fetch(at(name));
+  return new Response(response.body.pipeThrough(new DecompressionStream("gzip")));
+}
+
+// From a snapshot of Python with kvcalc loaded: only the files are missing in it.
+async function resumed() {
+  const files = inflated("kvcalc.bin").then((response) => response.json());
+  const memory = inflated("snapshot.bin").then((response) => response.arrayBuffer());
+  const python = await loadPyodide({ indexURL: at("python/").href, _loadSnapshot: memory });
+  const made = new Set();
+  for (const [name, text] of Object.entries(await files)) {
+    const folder = name.slice(0, name.lastIndexOf("/"));
+    if (!made.has(folder)) { python.FS.mkdirTree(folder); made.add(folder); }
+    python.FS.writeFile(name, text);
+  }
+  return python;
+}
+
+async function fromNothing(carried) {
+  const code = fetch(at("kvcalc.zip")).then((response) => response.arrayBuffer());
+  const python = await loadPyodide({ indexURL: at("python/").href });
+  if (carried.some((name) => name.endsWith(".whl"))) await python.loadPackage("numpy");
   tell("Loading kvcalc …");
   python.unpackArchive(await code, "zip", { extractDir: "/kvcalc" });
   python.runPython(START);
+  return python;
+}
+
+async function start() {
+  tell("Loading Python, about 20 MB on the first visit …");
+  const carried = await fetch(at("carried.json")).then((response) => response.json());
+  const whole = carried.includes("snapshot.bin") && typeof DecompressionStream !== "undefined" && !carried.some((name) => name.endsWith(".whl"));
+  const python = await (whole ? resumed().catch(() => fromNothing(carried)) : fromNothing(carried));
   tell("Computing …");
   return python.globals.get("answered");
 }

@@ -14,6 +14,8 @@ export const fields = ["model", "gpu", "gpus", "rate", "requests", "prompt", "ou
 
 const LATENCIES = { ttft_s: "time to first token", tpot_s: "time per output token", inter_token_s: "between tokens", e2e_s: "to the last token", queue_s: "waiting" };
 const PLAY_MS = 60;
+const WORTH_PIECES = 50;
+const PIECES = 8;
 
 export class View {
   constructor(app) {
@@ -38,19 +40,36 @@ export class View {
     this.element.classList.add("stale");
   }
 
-  async load(state, signal) {
+  // The first requests are served, shown and played while the whole run is computed: the same arrivals, cut short.
+  async load(state, signal, early) {
     this.button.disabled = true;
     this.button.textContent = "Simulating …";
+    const asked = run(state, "gpu", "rate", "requests", "prompt", "output-tokens", "step-times", "slo", "seed", "utilization", "max-model-len");
+    const whole = Number(state.requests);
     try {
-      return await ask("simulate", run(state, "gpu", "rate", "requests", "prompt", "output-tokens", "step-times", "slo", "seed", "utilization", "max-model-len"), signal);
+      if (whole >= WORTH_PIECES) {
+        const first = await ask("simulate", { ...asked, requests: Math.ceil(whole / PIECES) }, signal);
+        early(() => this.showPiece(first, whole));
+      }
+      return await ask("simulate", asked, signal);
     } finally {
       this.button.disabled = false;
       this.button.textContent = "Run the simulation";
     }
   }
 
+  showPiece(report, whole) {
+    this.element.classList.remove("stale");
+    this.show(report);
+    this.verdict.className = "verdict waiting";
+    this.verdict.textContent = `The first ${count(report.summary.requests)} of ${count(whole)} requests, while the rest is computed.`;
+    this.at(0);
+    this.toggle();
+  }
+
   show(report) {
     const { summary } = report;
+    const playing = this.timer ? this.series[Number(this.time.value)]?.start_s ?? 0 : null;
     this.stop();
     this.series = report.series;
     this.verdict.className = `verdict ${summary.slo_share === null ? "" : summary.slo_share >= 0.95 ? "good" : "bad"}`;
@@ -70,7 +89,9 @@ export class View {
     fill(this.foot, notes(report), commands([report.command]));
     this.time.max = Math.max(0, this.series.length - 1);
     this.most = { running: Math.max(1, ...this.series.map((row) => row.running_requests)), waiting: Math.max(1, ...this.series.map((row) => row.waiting_requests)) };
-    this.at(Math.floor(this.series.length / 2));
+    if (playing === null) { this.at(Math.floor(this.series.length / 2)); return; }
+    this.at(Math.max(0, this.series.findLastIndex((row) => row.start_s <= playing)));
+    this.toggle();
   }
 
   at(place) {
