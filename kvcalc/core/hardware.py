@@ -177,14 +177,15 @@ class HardwareProfile:
         """Return the accelerator with another amount of memory, as unified memories and laptops have.
 
         Args:
-            memory_bytes: memory as the driver reports it; what the runtime keeps of it stays the same.
+            memory_bytes: memory as the driver reports it; what the runtime keeps of it stays the same, and no program
+                sees more than that.
 
         Raises:
             InputError: no memory, or less than the runtime keeps.
         """
         seen = self.runtime_memory_bytes
         if seen is not None:
-            seen += memory_bytes - self.driver_memory_bytes
+            seen = min(memory_bytes, seen + memory_bytes - self.driver_memory_bytes)
         if memory_bytes <= 0 or (seen is not None and seen <= 0):
             raise InputError(f"memory must be more than {self.name} keeps for itself, not {bytes_text(memory_bytes)}")
         return replace(

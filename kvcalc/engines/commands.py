@@ -5,7 +5,7 @@ One room for every question that prints one: vLLM's, SGLang's and llama.cpp's na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,7 @@ def start_command(
     if engine == "sglang":
         return _sglang(model, formats, parallel, options, weights, role)
     if engine == "llama.cpp":
-        return _llama_cpp(model, parallel, options, weights)
+        return _llama_cpp(model, formats, parallel, options, weights)
     raise UnsupportedError(
         f"the command that starts {engine} is not described", hint=f"one of {', '.join(COMMAND_ENGINES)}"
     )
@@ -250,28 +250,20 @@ def _sglang(
     )  # fmt: skip
 
 
-def _llama_cpp(model: ModelProfile, parallel: Parallel, options: EngineOptions, weights: str | None) -> tuple[str, ...]:
-    """Return llama.cpp's command: its context is that of all slots.
+def _llama_cpp(
+    model: ModelProfile, formats: Formats, parallel: Parallel, options: EngineOptions, weights: str | None
+) -> tuple[str, ...]:
+    """Return llama.cpp's command: its context is that of all slots, every layer is on GPUs."""
+    from kvcalc.engines.llama_cpp.command import server_words
+    from kvcalc.engines.llama_cpp.options import asked_options
 
-    Source: llama.cpp, ``common/arg.cpp``, ``common_params_parser_init``.
-    """
-    slots = options.parallel
-    length = options.max_model_len
-    context = options.ctx_size or (None if length is None else slots * length)
+    length = options.ctx_size or options.parallel * (options.max_model_len or 0)
+    file = needed_checkpoint("llama.cpp", model, weights).name
     return (
-        "llama-server", "--model", needed_checkpoint("llama.cpp", model, weights).name,
+        *server_words(file, replace(asked_options(formats, options), context=length)),
         *_flags([
-            ("--ctx-size", context),
-            ("--parallel", slots),
-            ("--batch-size", options.batch_size),
-            ("--ubatch-size", options.ubatch),
-            ("--cache-type-k", options.cache_type_k),
-            ("--cache-type-v", options.cache_type_v),
-            ("--flash-attn", "on"),
-            ("--kv-unified", options.kv_unified),
-            ("--swa-full", options.swa_full),
-            ("--gpu-layers", "all" if parallel.gpus >= 1 else None),
-            ("--split-mode", "layer" if parallel.pipeline > 1 else None),
+            ("-ngl", "all"),
+            ("-sm", "layer" if parallel.pipeline > 1 else None),
             ("--host", "0.0.0.0"),  # noqa: S104  as above
             ("--port", PORT),
         ]),

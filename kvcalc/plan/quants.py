@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.reports.quants import QuantRow, QuantsReport
 from kvcalc.core.search import largest
+from kvcalc.core.units import bytes_text
+from kvcalc.engines.llama_cpp import LlamaCppOptions, layout
+from kvcalc.engines.llama_cpp.backends import MEMORY
+from kvcalc.engines.llama_cpp.compute import compute_bytes
+from kvcalc.engines.llama_cpp.devices import place_context
+from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.quantised import quantised_file
 from kvcalc.engines.llama_cpp.recipes import RECIPES
-from kvcalc.plan.deployment import check_context, default_context, deploy
+from kvcalc.engines.llama_cpp.weights import all_layers, model_weights, place_weights
+from kvcalc.plan.deployment import check_context, default_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kvcalc.core.model import ModelProfile
     from kvcalc.engines.llama_cpp.quantised import QuantisedFile
 
@@ -20,6 +26,8 @@ __all__ = ["quants_report"]
 
 # Beyond what any model was made for; reached where the cache does not grow.
 _LONGEST = 2**24
+# Cells that a cache grows by.
+_CELLS = 256
 
 
 def quants_report(
@@ -41,13 +49,12 @@ def quants_report(
     tokens = default_context(model) if context is None else context
     notes = check_context(model, tokens)
     files = {recipe: quantised_file(model, recipe, imatrix=imatrix) for recipe in RECIPES}
-    cache = None if memory_bytes is None else _cache(model)
-    rows = [
-        _row(recipe, file, cache, memory_bytes=memory_bytes, tokens=tokens, limit=model.context_limit)
-        for recipe, file in files.items()
-    ]
-    if memory_bytes is not None:
-        notes += ("the memory holds weights and cache; compute buffers take some hundred MiB more",)
+    device = None if memory_bytes is None else _Device(model, memory_bytes, imatrix=imatrix)
+    rows = [_row(recipe, file, device, tokens=tokens, limit=model.context_limit) for recipe, file in files.items()]
+    if device is not None:
+        buffers = device.buffer(tokens)
+        said = f"compute buffers of {bytes_text(buffers)}" if buffers else "no compute buffers, which are not described"
+        notes += (f"all on one device, as kvcalc fit --device has it: cache, {said}, the token table on the host",)
     return QuantsReport(
         model=model.name,
         context=tokens,
@@ -57,26 +64,78 @@ def quants_report(
     )
 
 
-def _cache(model: ModelProfile) -> Callable[[int], int]:
-    """Return the bytes that llama.cpp sets aside for the cache of one sequence of so many tokens."""
-    pool = deploy(model, engine="llama.cpp").start().pool
-    return lambda tokens: pool.reserved(context=tokens, batch=1).total_bytes
+class _Device:
+    """A memory that holds a whole model, as ``fit --device`` counts it: table on the host, compute buffers beside.
+
+    Args:
+        model: the model.
+        memory_bytes: the memory.
+        imatrix: whether files are made with an importance matrix.
+    """
+
+    def __init__(self, model: ModelProfile, memory_bytes: int, *, imatrix: bool) -> None:
+        self.model, self.memory_bytes, self.imatrix = model, memory_bytes, imatrix
+        self.placement = place(PlacementOptions(), layers=all_layers(model), free_bytes=[memory_bytes])
+        # buffers of a model that is on one device as a whole are those of any recipe
+        self.any_weights = model_weights(model, next(iter(RECIPES)), imatrix=imatrix)
+        self.buffers: dict[int, int] = {}
+
+    def left(self, recipe: str) -> int:
+        """Return the bytes that weights by a recipe leave."""
+        weights = model_weights(self.model, recipe, imatrix=self.imatrix)
+        return self.memory_bytes - (place_weights(self.model, weights, self.placement, [MEMORY]).by_place[0] or 0)
+
+    def cache(self, tokens: int) -> int:
+        """Return the bytes of the cache of one sequence of so many tokens."""
+        return place_context(layout(self.model, LlamaCppOptions(context=tokens)), self.placement, [MEMORY])[0]
+
+    def buffer(self, tokens: int) -> int:
+        """Return the bytes of compute buffers for one sequence of so many tokens; none where they are not described."""
+        tokens = max(1, tokens)
+        if tokens not in self.buffers:
+            options = LlamaCppOptions(context=tokens)
+            try:
+                found = compute_bytes(
+                    self.model, self.placement, options, weights=self.any_weights, backends=[MEMORY]
+                ).devices[0]
+            except UnsupportedError:
+                found = 0
+            self.buffers[tokens] = found
+        return self.buffers[tokens]
+
+    def holds(self, left: int, tokens: int) -> bool:
+        """Whether what weights leave holds cache and buffers of so many tokens."""
+        return self.cache(tokens) + self.buffer(tokens) <= left
+
+    def longest(self, left: int, limit: int) -> int:
+        """Return the most tokens of one sequence, in steps of the cache's cells where it is less than the limit.
+
+        Buffers are replayed for few lengths: the search takes them as linear, and its end is looked at again.
+        """
+        if left <= 0 or not self.holds(left, min(_CELLS, limit)):
+            return 0
+        if self.holds(left, limit):
+            return limit
+        least, most = self.buffer(1), self.buffer(limit)
+
+        def nearly(tokens: int) -> bool:
+            return self.cache(tokens) + least + (most - least) * tokens // limit <= left
+
+        found = largest(nearly, limit)
+        found = max(_CELLS, found - found % _CELLS)
+        while found > _CELLS and not self.holds(left, found):
+            found -= _CELLS
+        while found + _CELLS < limit and self.holds(left, found + _CELLS):
+            found += _CELLS
+        return found
 
 
-def _row(
-    recipe: str,
-    file: QuantisedFile,
-    cache: Callable[[int], int] | None,
-    *,
-    memory_bytes: int | None,
-    tokens: int,
-    limit: int | None,
-) -> QuantRow:
+def _row(recipe: str, file: QuantisedFile, device: _Device | None, *, tokens: int, limit: int | None) -> QuantRow:
     fits, longest = None, None
-    if cache is not None and memory_bytes is not None:
-        left = memory_bytes - file.total_bytes
-        fits = cache(tokens) <= left
-        longest = largest(lambda count: cache(count) <= left, limit or _LONGEST)
+    if device is not None:
+        left = device.left(recipe)
+        fits = device.holds(left, tokens)
+        longest = device.longest(left, limit or _LONGEST)
     return QuantRow(
         recipe=recipe,
         total_bytes=file.total_bytes,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.readers import count_from_zero, memory
 from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.explaining import explain
 from kvcalc.questions.groups import BATCH, ENGINE, GPU_OR_NONE, KV_MEMORY, MODEL, Drafting, Engine, Run
 from kvcalc.questions.local import Local
 
@@ -38,13 +39,13 @@ class Fit(Local, Drafting, Engine, Run):
     overhead_memory: int | None = param(
         "--overhead-memory", heading="Engine", help="CUDA context, buffers and graphs, if known.", read=memory
     )
-    has_chart = is_started = True
+    has_chart = is_started = explains = True
 
     def answer(self) -> Answer:
         """Return whether it fits."""
         if self.is_local:
             deployment = self.local_deployment()
-            return Answer(self.placed_report(deployment, context=self.context, batch=self.batch))
+            return self.placed_answer(deployment, context=self.context, batch=self.batch)
         deployment = self.drafted(self.deployment(), self.kv_dtype)
         report = fit(
             deployment,
@@ -54,7 +55,11 @@ class Fit(Local, Drafting, Engine, Run):
             activation_bytes=self.activation_memory,
             overhead_bytes=self.overhead_memory,
         )
-        return Answer(report, hardware=deployment.hardware)
+        return Answer(
+            report,
+            lambda: explain("size", deployment, context=report.context, batch=self.batch),
+            hardware=deployment.hardware,
+        )
 
 
 def fit(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvcalc.core.errors import InputError, about
 from kvcalc.core.readers import flag, memory, names_each, rate, text, texts, whole
-from kvcalc.questions.declared import Question, param
+from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.groups import Engine, Run
 
 if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports.local import LocalReport
+    from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.engines.llama_cpp.options import LlamaCppOptions
     from kvcalc.engines.llama_cpp.placement import PlacementOptions
     from kvcalc.plan.deployment import Deployment
@@ -151,21 +151,21 @@ class Local(Question):
             )
         return deployment
 
-    def placed_report(
+    def placed_answer(
         self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False
-    ) -> LocalReport:
-        """Return the bytes of a deployment on each of the devices and the host.
+    ) -> Answer:
+        """Return the bytes of a deployment on each device and the host, its speed, and the formulas behind them.
 
         Args:
             deployment: the model as llama.cpp runs it.
             context: tokens of each sequence; the usual default where left out.
             batch: sequences.
-            together: whether the context is that of all sequences.
+            together: whether the context is that of all sequences, and bytes alone are asked for.
 
         Raises:
             KvcalcError: devices that are not known, options that llama.cpp refuses, a model that is not described.
         """
-        from kvcalc.plan.local.answer import OnMachine, local_answer
+        from kvcalc.plan.local.answer import OnMachine, local_answer, taken_placement
         from kvcalc.plan.local.memory import local_report
 
         setup = self.setup(deployment, context=context, batch=batch, together=together)
@@ -185,11 +185,22 @@ class Local(Question):
             asked = options if found is None else found.options
             on = replace(on, setup=replace(setup, notes=(*setup.notes, fit_note(front))))
         if not together:
-            return local_answer(on, asked)
-        return local_report(on.setup, asked or (on.chosen() if setup.devices else options))
+            report = local_answer(on, asked)
+        else:
+            report = local_report(on.setup, asked or (on.chosen() if setup.devices else options))
+
+        def explained() -> tuple[ExplainedStep, ...]:
+            from kvcalc.plan.local.explained import explain_places, explain_speed
+
+            steps = explain_places(report)
+            if report.speed is None:
+                return steps
+            return *steps, *explain_speed(on.setup, on.course(taken_placement(on, asked)))
+
+        return Answer(report, explained)
 
     def setup(self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False) -> LocalSetup:
-        """Return the model, its context and the machine; arguments and errors as `placed_report`."""
+        """Return the model, its context and the machine; arguments and errors as `placed_answer`."""
         from kvcalc.engines.llama_cpp.weights import model_weights
         from kvcalc.plan.deployment import check_context
         from kvcalc.plan.local.fronts import started_on

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.core.reports.size import SizeReport
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
@@ -46,11 +47,16 @@ class Size(Local, Engine, Run):
             from kvcalc.plan.local.memory import with_places
 
             deployment = self.local_deployment()
-            placed = self.placed_report(deployment, context=self.context, batch=self.batch, together=True)
-            context = self.context
+            answer = self.placed_answer(deployment, context=self.context, batch=self.batch, together=True)
+            placed, context = answer.report, self.context
             if context is None and deployment.options.front:
                 context = placed.context * placed.parallel
-            return Answer(with_places(size(deployment, context=context, batch=self.batch), placed))
+
+            def explained() -> tuple[ExplainedStep, ...]:
+                steps = () if answer.explained is None else answer.explained()
+                return *explain("size", deployment, context=context, batch=self.batch), *steps
+
+            return Answer(with_places(size(deployment, context=context, batch=self.batch), placed), explained)
         if self.engine is None and self.context is None and self.ctx_size:
             self.context, self.ctx_size = self.ctx_size, None  # no engine: all names of a context mean the same
         deployment = self.deployment()

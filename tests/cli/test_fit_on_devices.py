@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_lines import answer, run
 
 import kvcalc
-from kvcalc.cli.main import main
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.machine import FoundDevice, FoundHost, MachineReport
 from kvcalc.plan.local.answer import SPARE_BYTES
@@ -23,19 +21,6 @@ from gguf_files import llama_tensors, write_gguf
 
 LLAMA = "--model llama3.1-8b --weights q4_k_m"
 MIXTURE = "--model qwen3-30b-a3b --weights q4_k_m"
-
-
-def run(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main(shlex.split(line))
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, err
-
-
-def answer(capsys: pytest.CaptureFixture[str], line: str) -> Any:
-    code, out, err = run(capsys, f"{line} --json")
-    assert code == 0, err
-    return json.loads(out)
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command_lines import answer
 
 from kvcalc.cli.main import main
 
@@ -16,17 +16,8 @@ _MODEL = "-m qwen3-8b --weights q4_k_m"
 _MOE = "-m qwen3-30b-a3b --weights q4_k_m"
 
 
-def _answer(capsys: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as stopped:
-        main([*line.split(), "--json"])
-    printed = capsys.readouterr()
-    assert stopped.value.code in (0, None), printed.err
-    answer: dict[str, Any] = json.loads(printed.out)
-    return answer
-
-
-def _layers(answer: dict[str, Any]) -> dict[str, int]:
-    return {each["name"]: each["layers"] for each in answer["devices"]}
+def _layers(report: dict[str, Any]) -> dict[str, int]:
+    return {each["name"]: each["layers"] for each in report["devices"]}
 
 
 @pytest.mark.parametrize(
@@ -42,9 +33,9 @@ def _layers(answer: dict[str, Any]) -> dict[str, int]:
 def test_ollama_takes_the_context_of_all_devices_memory(
     capsys: pytest.CaptureFixture[str], devices: str, context: int, batch: int
 ) -> None:
-    answer = _answer(capsys, f"fit {_MODEL} --engine ollama {devices}")
-    assert answer["context"] == context
-    assert (f" -ub {batch}" in answer["command"]) == (batch != 512)
+    report = answer(capsys, f"fit {_MODEL} --engine ollama {devices}")
+    assert report["context"] == context
+    assert (f" -ub {batch}" in report["command"]) == (batch != 512)
 
 
 @pytest.mark.parametrize(
@@ -62,50 +53,50 @@ def test_ollama_takes_the_context_of_all_devices_memory(
 def test_ollama_takes_one_gpu_where_that_holds_the_model(
     capsys: pytest.CaptureFixture[str], line: str, names: Sequence[str]
 ) -> None:
-    answer = _answer(capsys, f"fit {line} --engine ollama")
-    assert [each["name"] for each in answer["devices"]] == names
+    report = answer(capsys, f"fit {line} --engine ollama")
+    assert [each["name"] for each in report["devices"]] == names
 
 
 @pytest.mark.parametrize("engine", ["ollama", "lm-studio"])
 def test_the_placement_is_that_of_the_engines_own_fit(capsys: pytest.CaptureFixture[str], engine: str) -> None:
     on = f"fit {_MOE} --context 8192 --device 8GiB"
-    answer = _answer(capsys, f"{on} --engine {engine} --ubatch 512")
-    fit = _answer(capsys, f"{on} --engine llama.cpp")["engine_fit"]
+    report = answer(capsys, f"{on} --engine {engine} --ubatch 512")
+    fit = answer(capsys, f"{on} --engine llama.cpp")["engine_fit"]
     if engine == "ollama":
-        assert answer["placement"]["overrides"] == [f"{each['pattern']}={each['place']}" for each in fit["overrides"]]
-    assert not answer["chosen"]
-    assert any("--fit" in note for note in answer["notes"])
+        assert report["placement"]["overrides"] == [f"{each['pattern']}={each['place']}" for each in fit["overrides"]]
+    assert not report["chosen"]
+    assert any("--fit" in note for note in report["notes"])
 
 
 def test_layers_that_were_asked_for_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = _answer(capsys, f"fit {_MODEL} --engine ollama --device 8GiB --gpu-layers 10")
-    assert _layers(answer) == {"8GiB": 10}
-    assert not any("--fit" in note for note in answer["notes"])
+    report = answer(capsys, f"fit {_MODEL} --engine ollama --device 8GiB --gpu-layers 10")
+    assert _layers(report) == {"8GiB": 10}
+    assert not any("--fit" in note for note in report["notes"])
 
 
 def test_the_main_gpu_of_ollama_is_the_only_one(capsys: pytest.CaptureFixture[str]) -> None:
     line = f"fit {_MODEL} --engine ollama --context 4096 --device 6GiB --device 6GiB --main-gpu 1"
-    assert "-sm none -mg 1" in _answer(capsys, line)["command"]
+    assert "-sm none -mg 1" in answer(capsys, line)["command"]
 
 
 def test_lm_studios_sequences_share_one_context(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = _answer(capsys, f"fit {_MODEL} --engine lm-studio --device 12GiB")
-    assert "-c 4096 -np 4 -kvu" in answer["command"]
-    assert answer["context"] == 4096
+    report = answer(capsys, f"fit {_MODEL} --engine lm-studio --device 12GiB")
+    assert "-c 4096 -np 4 -kvu" in report["command"]
+    assert report["context"] == 4096
 
 
 def test_requests_of_ollama_have_a_context_each(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = _answer(capsys, f"fit {_MODEL} --engine ollama --parallel 2 --device 12GiB")
-    assert "-c 8192 -np 2" in answer["command"]
-    assert answer["context"] == 4096
+    report = answer(capsys, f"fit {_MODEL} --engine ollama --parallel 2 --device 12GiB")
+    assert "-c 8192 -np 2" in report["command"]
+    assert report["context"] == 4096
 
 
 @pytest.mark.parametrize(("given", "context"), [("", 32768), (" --context 2048", 2048)])
 def test_size_counts_the_same_context_by_device(capsys: pytest.CaptureFixture[str], given: str, context: int) -> None:
-    answer = _answer(capsys, f"size {_MODEL} --engine ollama --device 24GiB{given}")
-    assert answer["context"] == context
-    assert f"-c {context} " in answer["command"]
-    assert sum(each["context_bytes"] for each in (*answer["devices"], answer["host"])) == 147_456 * context
+    report = answer(capsys, f"size {_MODEL} --engine ollama --device 24GiB{given}")
+    assert report["context"] == context
+    assert f"-c {context} " in report["command"]
+    assert sum(each["context_bytes"] for each in (*report["devices"], report["host"])) == 147_456 * context
 
 
 @pytest.mark.parametrize(

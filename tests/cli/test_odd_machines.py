@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from command_lines import answer, run
 
-from kvcalc.cli.main import main
 from kvcalc.plan.local.hosts import FASTEST_BYTES_PER_S, FASTEST_DESKTOP_BYTES_PER_S
 
 LLAMA = "--model llama3.1-8b --weights q4_k_m"
-
-
-def run(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stopped:
-        main(shlex.split(line))
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, err
-
-
-def answer(capsys: pytest.CaptureFixture[str], line: str) -> Any:
-    code, out, err = run(capsys, f"{line} --json")
-    assert code == 0, err
-    return json.loads(out)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ class MovedTensors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSpeed:
-    """The speed of one sequence on a machine.
+    """The speed of one sequence on a machine, and of all that decode together.
 
     Args:
         context: tokens attended by the decoded token.
@@ -30,6 +30,13 @@ class LocalSpeed:
         micro_batch: tokens of a prompt that are computed at once.
         prefill_tokens_per_s: tokens of a prompt a second at most, in its first micro-batch; none where the host
             computes, whose FLOP/s are not known.
+        micro_batches_together: micro-batches that pass through the devices at the same time: more than one where
+            devices overlap (pipeline parallelism); the bound is then that of the slowest.
+        prefill_estimated_tokens_per_s: the same by measured efficiencies; none where matrices of the host take part.
+        prefill_estimate_low_tokens_per_s: one measurement of ten is slower.
+        prefill_estimate_high_tokens_per_s: one measurement of ten is faster.
+        sequences: sequences that decode together.
+        all_tokens_per_s: tokens a second of all of them at most, each at that context: they share a step's weights.
         host_bytes_per_s: bandwidth that the host's memory was taken to have.
         calibrations: names of the calibrations of the estimate, devices first.
     """
@@ -45,6 +52,12 @@ class LocalSpeed:
     estimate_high_s: float | None = None
     estimated_tokens_per_s: float | None = None
     calibrations: tuple[str, ...] = ()
+    micro_batches_together: int = 1
+    prefill_estimated_tokens_per_s: float | None = None
+    prefill_estimate_low_tokens_per_s: float | None = None
+    prefill_estimate_high_tokens_per_s: float | None = None
+    sequences: int = 1
+    all_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Attention
+from kvcalc.core.model import Attention, Shared
 from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import architecture_key, find_architecture
@@ -25,7 +25,7 @@ from kvcalc.engines.llama_cpp.layout import layout
 from kvcalc.engines.llama_cpp.options import context_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from kvcalc.core.model import ModelProfile
     from kvcalc.engines.llama_cpp.backends import Backend
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.placement import Placement
     from kvcalc.engines.llama_cpp.weights import Weight
 
-__all__ = ["ComputeBytes", "compute_bytes"]
+    _Four = tuple[int, int, int, int]
+
+__all__ = ["ComputeBytes", "compute_bytes", "layer_places"]
 
 # Tokens below which norms are fixed to their layers.
 _LARGE_BATCH = 32
@@ -92,6 +94,27 @@ def compute_bytes(
     return _compute_bytes(Same(model), placement, options, Same(weights), tuple(backends), outputs)
 
 
+def layer_places(
+    model: ModelProfile,
+    placement: Placement,
+    options: LlamaCppOptions,
+    *,
+    weights: tuple[Weight, ...],
+    backends: Sequence[Backend],
+) -> Hashable:
+    """Return the kinds of layers and their places in order, however many are alike in a row.
+
+    Compute buffers of placements that share them are the same, or nearly so: the largest layer makes the peak.
+
+    Raises:
+        UnsupportedError: a model whose graph cannot be described.
+    """
+    types = _types(Same(weights))
+    places = Places(placement, types, tuple(backends))
+    plan = _plan(Same(model), options, types, options.batch)
+    return places.signature(plan.kinds, range(len(plan.layers)), once=True)
+
+
 @lru_cache(maxsize=1024)
 def _compute_bytes(
     same: Same[ModelProfile],
@@ -105,7 +128,7 @@ def _compute_bytes(
     places = Places(placement, types, backends)
     plan = _plan(same, options, types, outputs or options.batch)
     if options.flash_attn == "auto" and not _stays_fused(plan, places):
-        plan = replace(plan, batch=replace(plan.batch, flash=False))
+        plan = _unfused(Same(plan))
     peaks = _peaks(plan, places)
     at = places.numbers
     return ComputeBytes(
@@ -132,18 +155,47 @@ def _peaks(plan: Plan, places: Places) -> list[int]:
 
 
 def _asked(plan: Plan, places: Places, runs: Sequence[Run]) -> tuple[Requests, list[Rounds]]:
-    graph = build(plan, places.homes(), kept_layers(len(plan.layers), runs))
+    """Return the requests to the allocator, and the rounds among them; computed once for layers that stand alike."""
+    order = kept_layers(len(plan.layers), runs)
+    known, key = _known_requests(Same(plan)), (_signature(plan, places, order), _shape(order, runs))
+    if key not in known:
+        known[key] = _requested(plan, places, runs, order)
+    asked, begins = known[key]
+    rounds = [Rounds(*four, run.times - ROUNDS) for four, run in zip(begins, runs, strict=True)]
+    return replace(asked, sizes=list(asked.sizes)), rounds
+
+
+def _signature(plan: Plan, places: Places, order: Sequence[int]) -> Hashable:
+    """Return what the graph of the layers that are built depends on; of models that share caches, all their places."""
+    shares = any(isinstance(mixer, Shared) for mixer in plan.model.mixers)
+    return places.signature(plan.kinds, order), places.placement.layers if shares else ()
+
+
+@lru_cache(maxsize=16)
+def _known_requests(plan: Same[Plan]) -> dict[Hashable, tuple[Requests, list[_Four]]]:
+    """Return the requests of a plan that are known: by the places of the layers that are built."""
+    del plan
+    return {}
+
+
+def _shape(order: Sequence[int], runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
+    """Return where among the layers that are built runs begin, and the lengths of their rounds."""
+    return tuple((order.index(run.first), run.length) for run in runs)
+
+
+def _requested(plan: Plan, places: Places, runs: Sequence[Run], order: Sequence[int]) -> tuple[Requests, list[_Four]]:
+    graph = build(plan, places.homes(), order)
     split = schedule(graph, places.all)
     asked = requests(split, backends=places.backends)
 
     def begin(layer: int) -> int:
         return asked.begins[split.places[graph.begins[layer]]]
 
-    rounds = []
+    begins = []
     for run in runs:
         first, second, third, fourth = (begin(run.first + number * run.length) for number in range(ROUNDS))
-        rounds.append(Rounds(first, second, third, fourth, run.times - ROUNDS))
-    return asked, rounds
+        begins.append((first, second, third, fourth))
+    return asked, begins
 
 
 def _stays_fused(plan: Plan, places: Places) -> bool:
@@ -156,10 +208,24 @@ def _stays_fused(plan: Plan, places: Places) -> bool:
     placement = places.placement
     if placement.kv_offload and None not in placement.layers:
         return True
+    order = kept_layers(len(plan.layers), places.runs(plan.kinds))
+    known, key = _known_fused(Same(plan)), _signature(plan, places, order)
+    if key not in known:
+        known[key] = _is_fused(plan, places, order)
+    return known[key]
+
+
+@lru_cache(maxsize=16)
+def _known_fused(plan: Same[Plan]) -> dict[Hashable, bool]:
+    """Return for places of the layers that are built whether attention stays fused, where that is known."""
+    del plan
+    return {}
+
+
+def _is_fused(plan: Plan, places: Places, order: Sequence[int]) -> bool:
     count = plan.batch.sequences
     probe = replace(plan, batch=replace(plan.batch, tokens=count, outputs=count))
-    fixed = count < _LARGE_BATCH or placement.gpu_layers > len(placement.layers)
-    order = kept_layers(len(plan.layers), places.runs(plan.kinds))
+    fixed = count < _LARGE_BATCH or places.placement.gpu_layers > len(places.placement.layers)
     graph = build(probe, places.homes(fixed=fixed), order)
     fused = [node for node in graph.nodes if node.op == "flash_attn_ext"]
     schedule(graph, places.all)
@@ -174,6 +240,12 @@ def _runs_fused(plan: Plan, backend: Backend) -> bool:
     kinds = {plan.batch.key.name, plan.batch.value.name}
     widths = {(layer.entry.head_dim, layer.entry.value_dim) for layer in plan.layers if layer.entry is not None}
     return "iq4_nl" not in kinds and all(key in _FUSED_WIDTHS or value == 0 for key, value in widths)
+
+
+@lru_cache(maxsize=16)
+def _unfused(plan: Same[Plan]) -> Plan:
+    """Return a plan without flash attention."""
+    return replace(plan.it, batch=replace(plan.it.batch, flash=False))
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError, UnsupportedError
@@ -28,6 +29,8 @@ _SPLIT_MODES = ("none", "layer", "row", "tensor")
 HOST = None
 # The tensors of routed experts: ``LLM_FFN_EXPS_REGEX`` of ``common/common.h``.
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+# The beginning of a pattern that is found in the tensors of one layer alone.
+_ONE_LAYER = re.compile(r"blk\\\.(\d+)\\\.(?=[a-z])[^|()]*(\([^()]*\)[^|()]*)*$")
 # Copies of each split's inputs with pipeline parallelism: ``GGML_SCHED_MAX_COPIES``.
 MAX_COPIES = 4
 
@@ -168,13 +171,19 @@ class _Overrides:
     """Overrides as compiled patterns, and the answers for the names that were asked for."""
 
     def __init__(self, overrides: tuple[Override, ...]) -> None:
-        self.each = [(re.compile(override.pattern), override) for override in overrides]
         self.known: dict[str, Override | None] = {}
+        self.anywhere: list[tuple[int, Override]] = []
+        self.of_layer: dict[str, list[tuple[int, Override]]] = {}
+        for order, override in enumerate(overrides):
+            one = _ONE_LAYER.match(override.pattern)
+            (self.of_layer.setdefault(one[1], []) if one else self.anywhere).append((order, override))
 
     def override(self, name: str) -> Override | None:
         """Return the first override whose pattern is found in a name."""
         if name not in self.known:
-            self.known[name] = next((override for pattern, override in self.each if pattern.search(name)), None)
+            mine = self.of_layer.get(name.split(".", 2)[1], ()) if name.startswith("blk.") else ()
+            tried = sorted((*mine, *self.anywhere), key=itemgetter(0))
+            self.known[name] = next((each for _, each in tried if re.search(each.pattern, name)), None)
         return self.known[name]
 
 

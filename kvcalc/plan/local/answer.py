@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
 from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed, MovedTensors
 from kvcalc.core.units import GIB, MIB, rate_text
-from kvcalc.core.workload import decode_step, prefill_pass
-from kvcalc.cost.estimate import estimate_stages
-from kvcalc.cost.roofline import stages_time
+from kvcalc.core.workload import decode_step
 from kvcalc.engines.checkpoint import as_multiplied
 from kvcalc.engines.llama_cpp import layout
 from kvcalc.engines.llama_cpp.devices import place_context
-from kvcalc.engines.llama_cpp.fitting import FitQuestion, Use, fitted
+from kvcalc.engines.llama_cpp.fitting import FitQuestion, fitted
 from kvcalc.engines.llama_cpp.options import context_sizes
 from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.local.command import buffer_name
-from kvcalc.plan.local.hosts import beyond_note, slowed
-from kvcalc.plan.local.machine import Machine, host_profile, pass_stages
+from kvcalc.plan.local.hosts import beyond_note
+from kvcalc.plan.local.machine import Machine, host_profile
 from kvcalc.plan.local.memory import LocalMemory, local_memory, local_report
 from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
 from kvcalc.plan.local.sections import layer_formats, placed_model
+from kvcalc.plan.local.speed import Course, machine_speed
+from kvcalc.plan.local.trials import Trials
 from kvcalc.plan.local.words import headline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
-    from kvcalc.core.cost_types import PlacedStage
     from kvcalc.core.reports.local import LocalReport
     from kvcalc.core.workload import Formats, TokenGroup
     from kvcalc.engines.llama_cpp.fitting import Trial
-    from kvcalc.plan.local.sections import PlacedModel
     from kvcalc.plan.local.setup import LocalSetup
 
-__all__ = ["SPARE_BYTES", "OnMachine", "local_answer"]
+__all__ = ["SPARE_BYTES", "OnMachine", "local_answer", "taken_placement"]
 
 # Memory that our own placement leaves free on each device beside what is counted: CUDA takes some while it runs.
 SPARE_BYTES = 256 * MIB
@@ -154,54 +152,22 @@ class OnMachine:
         return Tried(options=options, placement=memory.placement, device_bytes=totals)
 
     def speed(self, placement: Placement) -> LocalSpeed | None:
-        """Return the speed of one sequence; none where the rates of a device that is used are not known."""
+        """Return the speed; none where the rates of a device that is used are not known."""
+        return machine_speed(self.course(placement), self.calibrations)
+
+    def course(self, placement: Placement) -> Course:
+        """Return what passes of the model run through with a placement."""
         used = {*placement.layers, placement.output} - {HOST}
-        if any(self.setup.devices[device].hardware is None for device in used if device is not None):
-            return None
-        placed = placed_model(self.setup.model, self.by_layer, placement, outer=self.run)
-        decode = pass_stages(placed, (decode_step(batch=1, context=self.context),), self.machine)
-        step_s = stages_time(decode).latency_s
         sizes = context_sizes(self.setup.context, trained=self.setup.model.context_limit)
-        prompt = min(sizes.n_ubatch, self.context)
-        prefill = pass_stages(placed, (prefill_pass(batch=1, prompt=prompt),), self.machine)
-        return LocalSpeed(
+        return Course(
+            placed=placed_model(self.setup.model, self.by_layer, placement, outer=self.run),
+            machine=self.machine,
             context=self.context,
-            decode_ideal_s=step_s,
-            tokens_per_s=1 / step_s,
-            micro_batch=prompt,
-            prefill_tokens_per_s=None if _computes(prefill) else prompt / stages_time(prefill).latency_s,
-            host_bytes_per_s=self.machine.host.memory_bandwidth_bytes_per_s,
-            **self._estimated(placed, decode),
+            sequences=self.sequences or self.setup.context.parallel,
+            micro_batch=min(sizes.n_ubatch, self.context),
+            batch=min(self.setup.context.batch, self.context),
+            is_known=all(self.setup.devices[device].hardware is not None for device in used if device is not None),
         )
-
-    def _estimated(self, placed: PlacedModel, stages: Sequence[PlacedStage]) -> dict[str, Any]:
-        """Return the fields of an estimate; none where a place has no calibration.
-
-        A host that is faster than all that were measured may be as slow as the fastest of them.
-        """
-        known = [self._calibration(stage) for stage in stages]
-        found = [each for each in known if each is not None]
-        if len(found) < len(known) or not found:
-            return {}
-        estimate = estimate_stages(stages, found)
-        slower, high_s = slowed(self.machine.host), estimate.high_s
-        if slower is not None:
-            machine = replace(self.machine, host=slower)
-            same = pass_stages(placed, (decode_step(batch=1, context=self.context),), machine)
-            high_s = max(high_s, estimate_stages(same, found).high_s)
-        return {
-            "estimate_s": estimate.estimate_s,
-            "estimate_low_s": estimate.low_s,
-            "estimate_high_s": high_s,
-            "estimated_tokens_per_s": 1 / estimate.estimate_s,
-            "calibrations": tuple(dict.fromkeys(each.name for each in found)),
-        }
-
-    def _calibration(self, stage: PlacedStage) -> Calibration | None:
-        """Return the measured efficiencies of a stage; what crosses links to the host is in the host's."""
-        own = self.calibrations.get(stage.place)
-        crosses = all(op.part == "interconnect" for op in stage.ops)
-        return self.calibrations.get(HOST, own) if crosses else own
 
     @property
     def _free_bytes(self) -> tuple[int, ...]:
@@ -219,7 +185,7 @@ class OnMachine:
             streams=1 if asked.kv_unified else asked.parallel,
         )
         try:
-            return fitted(question, self._used)
+            return fitted(question, self._trials(question).used)
         except ZeroDivisionError:
             return None
 
@@ -247,9 +213,12 @@ class OnMachine:
             tokens_per_s=None if speed is None else speed.tokens_per_s,
         )
 
-    def _used(self, trial: Trial) -> list[Use]:
-        memory = self.memory(trial.options, context=trial.context)
-        return [Use(memory.weights[index], memory.total(index)) for index in range(len(self.setup.devices))]
+    def _trials(self, question: FitQuestion) -> Trials:
+        """Return the trials of a search, with the buffers of all placements that were replayed before."""
+        trials = Trials(self.setup, question, lambda trial: self.memory(trial.options, context=trial.context))
+        for (context, _), memory in self._memories.items():
+            trials.learn(context, memory)
+        return trials
 
     def headline(self, placement: Placement, speed: LocalSpeed | None) -> str:
         """Return the answer in one line."""
@@ -262,12 +231,6 @@ class OnMachine:
             parallel=self.sequences or self.setup.context.parallel,
             speed=speed,
         )
-
-
-def _computes(stages: Sequence[PlacedStage]) -> bool:
-    """Whether the host multiplies with matrices: how fast it does is not known."""
-    host = next((stage for stage in stages if stage.place is HOST), None)
-    return host is not None and any(op.flop and op.part != "cache" for op in host.ops)
 
 
 def _layer_bytes(setup: LocalSetup) -> list[LayerBytes]:
@@ -295,9 +258,9 @@ def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport
         UnsupportedError: a model whose memory is not described.
     """
     chosen = options is None and bool(on.setup.devices)
-    taken = on.chosen() if options is None and on.setup.devices else options or PlacementOptions()
+    taken = _taken(on, options)
     report = local_report(on.setup, taken, memory=on.memory(taken))
-    placement = place(taken, layers=on.setup.layers, free_bytes=[device.free_bytes for device in on.setup.devices])
+    placement = _placed(on, taken)
     speed = on.speed(placement)
     compared = chosen and report.compute and on.setup.draft is None
     return replace(
@@ -310,6 +273,19 @@ def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport
         engine_fit=on.engine_fit(context=on.setup.context.context) if compared else None,
         notes=(*report.notes, *_speed_notes(on, placement, speed)),
     )
+
+
+def taken_placement(on: OnMachine, options: PlacementOptions | None) -> Placement:
+    """Return the placement that `local_answer` is about; arguments as there."""
+    return _placed(on, _taken(on, options))
+
+
+def _taken(on: OnMachine, options: PlacementOptions | None) -> PlacementOptions:
+    return on.chosen() if options is None and on.setup.devices else options or PlacementOptions()
+
+
+def _placed(on: OnMachine, options: PlacementOptions) -> Placement:
+    return place(options, layers=on.setup.layers, free_bytes=[device.free_bytes for device in on.setup.devices])
 
 
 def _speed_notes(on: OnMachine, placement: Placement, speed: LocalSpeed | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from kvcalc.engines.llama_cpp.options import LlamaCppOptions
+from kvcalc.engines.llama_cpp.command import server_words
 from kvcalc.engines.llama_cpp.placement import HOST
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kvcalc.plan.local.setup import LocalSetup
 
 __all__ = ["buffer_name", "override_texts", "server_command"]
-
-_DEFAULTS = LlamaCppOptions()
 
 
 def server_command(setup: LocalSetup, options: PlacementOptions, placement: Placement) -> str:
@@ -31,29 +29,13 @@ def server_command(setup: LocalSetup, options: PlacementOptions, placement: Plac
         options: the options of the placement.
         placement: the placement.
     """
-    words = ["llama-server", "-m", setup.file, *_context(setup.context), *_placement(setup, options, placement)]
+    words = [*server_words(setup.file, setup.context), *_placement(setup, options, placement)]
     if setup.draft is not None:
         words += ["-md", setup.draft.file]
         words += [] if setup.draft.tokens is None else ["--spec-draft-n-max", str(setup.draft.tokens)]
     if setup.projector:
         words += ["--mmproj", setup.projector]
     return shlex.join(words)
-
-
-def _context(context: LlamaCppOptions) -> Iterator[str]:
-    yield from ("-c", str(context.context), "-np", str(context.parallel))
-    yield "-kvu" if context.kv_unified else "--no-kv-unified"
-    for flag, name in (("-ctk", "cache_type_k"), ("-ctv", "cache_type_v"), ("-fa", "flash_attn"), ("-b", "batch"),
-                       ("-ub", "ubatch")):  # fmt: skip
-        value = getattr(context, name)
-        if value != getattr(_DEFAULTS, name):
-            yield from (flag, _TYPES.get(value, str(value)))
-    if context.swa_full:
-        yield "--swa-full"
-
-
-# kvcalc's names of cache types, as llama.cpp spells them.
-_TYPES = {"fp32": "f32", "fp16": "f16"}
 
 
 def _placement(setup: LocalSetup, options: PlacementOptions, placement: Placement) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.weights import Weight
     from kvcalc.plan.local.setup import LocalSetup
 
-__all__ = ["LocalMemory", "local_memory", "local_report", "with_places"]
+__all__ = ["LocalMemory", "kept_memory", "local_memory", "local_report", "with_places"]
 
 _EXACT, _ESTIMATE = "exact", "estimate"
 
@@ -88,24 +88,45 @@ def _of_model(
     context: LlamaCppOptions,
     options: PlacementOptions,
 ) -> LocalMemory:
+    kept = kept_memory(setup, model, weights, context, options)
+    backends = [device.backend for device in setup.devices]
+    try:
+        buffers = compute_bytes(model, kept.placement, context, weights=weights, backends=backends)
+    except UnsupportedError:
+        return kept
+    compute: dict[int | None, int] = {**dict(enumerate(buffers.devices)), HOST: buffers.host}
+    return replace(kept, compute=compute, is_exact=buffers.exact)
+
+
+def kept_memory(
+    setup: LocalSetup,
+    model: ModelProfile,
+    weights: tuple[Weight, ...],
+    context: LlamaCppOptions,
+    options: PlacementOptions,
+) -> LocalMemory:
+    """Return the bytes of weights and context of one model by place, without compute buffers.
+
+    Args:
+        setup: the machine.
+        model: the model.
+        weights: its tensors.
+        context: the options of its context.
+        options: the options of the placement.
+
+    Raises:
+        InputError: options that llama.cpp refuses.
+        UnsupportedError: a model whose memory is not described.
+    """
     free = [device.free_bytes for device in setup.devices]
     backends = [device.backend for device in setup.devices]
     placement = place(options, layers=all_layers(model), free_bytes=free)
     placed = place_weights(model, weights, placement, backends)
-    try:
-        buffers = compute_bytes(model, placement, context, weights=weights, backends=backends)
-    except UnsupportedError:
-        buffers = None
-    compute: dict[int | None, int] | None = None
-    if buffers is not None:
-        compute = {**dict(enumerate(buffers.devices)), HOST: buffers.host}
     return LocalMemory(
         placement=placement,
         weights=placed.by_place,
         context=place_context(layout(model, context), placement, backends),
-        compute=compute,
         repacked_bytes=placed.repacked_bytes,
-        is_exact=buffers is not None and buffers.exact,
     )
 
 
@@ -124,14 +145,7 @@ def _together(first: LocalMemory, second: LocalMemory) -> LocalMemory:
 
 
 def _with_weights(memory: LocalMemory, home: int | None, size: int) -> LocalMemory:
-    return LocalMemory(
-        placement=memory.placement,
-        weights={place: held + (size if place == home else 0) for place, held in memory.weights.items()},
-        context=memory.context,
-        compute=memory.compute,
-        repacked_bytes=memory.repacked_bytes,
-        is_exact=memory.is_exact,
-    )
+    return replace(memory, weights={**memory.weights, home: memory.weights[home] + size})
 
 
 def local_report(setup: LocalSetup, options: PlacementOptions, *, memory: LocalMemory | None = None) -> LocalReport:

@@ -10,7 +10,7 @@ from kvcalc.render.tables import grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
-    from kvcalc.core.reports.local_speed import EngineFit
+    from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed
     from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Grid, Part
@@ -53,17 +53,27 @@ def speed_lines(report: LocalReport) -> list[Part]:
     lines: list[Part] = []
     speed, other = report.speed, report.engine_fit
     if speed is not None:
-        bound = f"decode: at most {_rate(speed.tokens_per_s)} tokens/s at {number_text(speed.context)} tokens"
-        if speed.estimate_low_s and speed.estimate_high_s:
-            low, high = 1 / speed.estimate_high_s, 1 / speed.estimate_low_s
-            bound += f", estimated {_rate(low)} to {_rate(high)}"
-        if speed.prefill_tokens_per_s is not None:
-            bound += f"; prefill: at most {_rate(speed.prefill_tokens_per_s)} in batches of {speed.micro_batch}"
-        lines += [Text(), Text(bound)]
+        lines += [Text(), Text(_speed_words(speed))]
     if other is not None:
         rate = "" if other.tokens_per_s is None else f": at most {_rate(other.tokens_per_s)} tokens/s"
         lines.append(Text(f"llama.cpp's own --fit takes {_fit_words(other)}{rate}"))
     return lines
+
+
+def _speed_words(speed: LocalSpeed) -> str:
+    """Return bounds and estimates of decode and prefill, in one line."""
+    words = f"decode: at most {_rate(speed.tokens_per_s)} tokens/s at {number_text(speed.context)} tokens"
+    if speed.estimate_low_s and speed.estimate_high_s:
+        words += f", estimated {_rate(1 / speed.estimate_high_s)} to {_rate(1 / speed.estimate_low_s)}"
+    if speed.sequences > 1 and speed.all_tokens_per_s is not None:
+        words += f" ({speed.sequences} sequences together at most {_rate(speed.all_tokens_per_s)})"
+    if speed.prefill_tokens_per_s is None:
+        return words
+    words += f"; prefill: at most {_rate(speed.prefill_tokens_per_s)} in batches of {speed.micro_batch}"
+    if speed.micro_batches_together > 1:
+        words += f", {speed.micro_batches_together} of them on their way together"
+    low, high = speed.prefill_estimate_low_tokens_per_s, speed.prefill_estimate_high_tokens_per_s
+    return words if low is None or high is None else f"{words}, estimated {_rate(low)} to {_rate(high)}"
 
 
 def _rate(tokens_per_s: float) -> str:

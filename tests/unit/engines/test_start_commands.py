@@ -53,8 +53,15 @@ def test_experts_shared_by_copies_of_the_attention():
 def test_llama_cpp_makes_its_context_for_all_slots():
     options = EngineOptions(parallel=4, max_model_len=2048)
     made = words("llama.cpp", options=options, weights="q4_k_m")
-    assert made[made.index("--ctx-size") + 1] == "8192"
-    assert made[made.index("--model") + 1] == "llama3.1-8b-Q4_K_M.gguf"
+    assert made[made.index("-c") + 1] == "8192"
+    assert made[made.index("-m") + 1] == "llama3.1-8b-Q4_K_M.gguf"
+    assert made[made.index("-np") + 1] == "4"
+
+
+def test_llama_cpp_is_told_types_of_its_cache_and_takes_the_trained_context_where_none_is_asked_for():
+    made = words("llama.cpp", options=EngineOptions(cache_type_k="q8_0", cache_type_v="q8_0", ubatch=1024))
+    told = dict(pairwise(made))
+    assert (told["-c"], told["-ctk"], told["-ctv"], told["-ub"], told["-ngl"]) == ("0", "q8_0", "q8_0", "1024", "all")
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -109,8 +109,11 @@ def _bytes_of(row: QuantRow) -> int:
     return _bytes(weights=row.recipe, engine="llama.cpp")
 
 
-def test_a_memory_holds_what_weights_and_cache_leave_it() -> None:
-    exact = 4_912_898_304 + 8192 * 131_072
+def test_a_memory_holds_weights_cache_and_compute_buffers_but_not_the_token_table() -> None:
+    asked = {"model": "llama3.1-8b", "weights": "q4_k_m", "devices": ["24GiB"], "gpu_layers": "all", "ctx_size": "8192"}
+    (device,) = kvcalc.ask("fit", asked).devices
+    exact = device.reserved_bytes
+    assert 0 < exact - (device.compute_bytes or 0) < 4_912_898_304 + 8192 * 131_072
     rows = _rows(memory_bytes=exact, context=8192)
     assert rows["q4_k_m"].fits
     assert rows["q4_k_m"].max_context == 8192

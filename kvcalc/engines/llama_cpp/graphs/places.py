@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import parse_format
@@ -16,7 +17,7 @@ from kvcalc.engines.llama_cpp.placement import HOST
 from kvcalc.engines.llama_cpp.weights import FIRST_LAYER_TENSORS, INPUT_TENSORS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from kvcalc.engines.llama_cpp.backends import Backend
     from kvcalc.engines.llama_cpp.graphs.repeats import Run
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Places", "stored_type"]
 
-_TABLE = "token_embd"
+_TABLE, _LAYER = "token_embd", "blk."
 # Matrices that no recipe quantises, and that a model's tensors stand for together.
 _HALVES = frozenset({"altup_proj", "altup_router", "altup_unembd_proj", "laurel_l", "laurel_r", "per_layer_model_proj"})
 
@@ -48,7 +49,7 @@ def _names_by_layer(weights: Same[Mapping[str, Weight]]) -> Mapping[int, tuple[t
     """Return names and types of each layer's tensors."""
     found: dict[int, list[tuple[str, str]]] = {}
     for name, weight in weights.it.items():
-        if name.startswith("blk."):
+        if name.startswith(_LAYER):
             _, number, rest = name.split(".", 2)
             found.setdefault(int(number), []).append((rest, weight.kind))
     return {number: tuple(sorted(tensors)) for number, tensors in found.items()}
@@ -89,6 +90,26 @@ class Places:
         """Return the runs of layers that repeat, given what sort each is; the last layer is in none."""
         names = _names_by_layer(self.weights)
         return find_runs([(kind, *self._kind(number, names)) for number, kind in enumerate(kinds[:-1])])
+
+    def signature(self, kinds: Sequence[Hashable], layers: Sequence[int], *, once: bool = False) -> Hashable:
+        """Return what a graph of some layers depends on beside its plan: placements that share it have alike graphs.
+
+        Args:
+            kinds: the sort of each layer.
+            layers: the layers of the graph.
+            once: whether layers that are alike in a row count as one.
+        """
+        names, placed = _names_by_layer(self.weights), self.placement
+        outside: tuple[int | None, ...] = ()
+        if placed.overrides:
+            outside = tuple(placed.of_tensor(name, HOST) for name in self.weights.it if not name.startswith(_LAYER))
+        alike: Iterable[Hashable] = ((kinds[number], self._kind(number, names)) for number in layers)
+        return (
+            tuple(each for each, _ in groupby(alike)) if once else tuple(alike),
+            (placed.layers[0], placed.output, outside),
+            (self.all, tuple(self.backends), self.repacks),
+            placed.gpu_layers > len(placed.layers),
+        )
 
     def _kind(self, number: int, names: Mapping[int, tuple[tuple[str, str], ...]]) -> tuple[Hashable, ...]:
         """Return a layer's places and, where the host has some of its tensors, their types."""
