@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kvcalc.core.errors import InputError, about
+from kvcalc.core.errors import InputError, UnsupportedError, about
 from kvcalc.core.readers import flag, memory, names_each, rate, text, texts, whole
 from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.groups import Engine, Run
@@ -216,6 +216,7 @@ class Local(Question):
             host_memory=self.host_memory,
             host_bandwidth=self.host_bandwidth,
         )
+        _check_listed(deployment.model)
         started = started_on(deployment, devices, context=context, batch=batch, together=together)
         deployment = started.deployment
         model, recipe, said = _weights_of(deployment)
@@ -295,6 +296,22 @@ class Local(Question):
 
         size = sum(int(parse_format("fp16").bytes(tower.parameters)) for tower in towers)
         return size, f"mmproj-{deployment.model.name}-f16.gguf"
+
+
+def _check_listed(model: ModelProfile) -> None:
+    """Refuse a model whose tensors are not known: without their names and sizes they cannot be placed.
+
+    Raises:
+        UnsupportedError: it is one, and was read from no GGUF file.
+    """
+    from kvcalc.engines.llama_cpp.tensors import unlisted
+
+    why = None if model.file_tensors else unlisted(model.text_only())
+    if why is not None:
+        raise UnsupportedError(
+            f"{why}, so that they cannot be placed on devices",
+            hint="--gpu in place of --device counts the model as a whole; a .gguf file is read as it is",
+        )
 
 
 def _is_own_mxfp4(deployment: Deployment) -> bool:

@@ -121,3 +121,10 @@ def test_hosts_faster_than_those_measured_are_said_to_be(capsys):
 def test_a_unified_device_has_no_more_memory_than_its_host(capsys):
     report = answer(capsys, f"fit {LLAMA} --device dgx-spark --host-memory 64GiB")
     assert report["devices"][0]["memory_bytes"] <= report["host"]["memory_bytes"] == 64 * 2**30
+
+
+def test_a_model_whose_tensors_are_not_known_cannot_be_placed(capsys):
+    code, out, err = run(capsys, "fit --model flan-t5-xl --weights q8_0,head=q6_k --device 24GiB")
+    assert (code, out) == (2, "")
+    assert "cannot be placed on devices" in err
+    assert "--gpu" in err

@@ -41,6 +41,7 @@ class LocalMemory:
         compute: compute buffers; none where they are not known.
         repacked_bytes: weights on the host that the CPU repacks into a buffer of its own.
         is_exact: whether compute buffers are those of the engine to the byte.
+        unknown: why they are not known.
     """
 
     placement: Placement
@@ -49,6 +50,7 @@ class LocalMemory:
     compute: Mapping[int | None, int] | None = None
     repacked_bytes: int = 0
     is_exact: bool = False
+    unknown: str = ""
 
     def total(self, home: int | None) -> int:
         """Return all bytes of a device or the host."""
@@ -92,8 +94,8 @@ def _of_model(
     backends = [device.backend for device in setup.devices]
     try:
         buffers = compute_bytes(model, kept.placement, context, weights=weights, backends=backends)
-    except UnsupportedError:
-        return kept
+    except UnsupportedError as unknown:
+        return replace(kept, unknown=unknown.what)
     compute: dict[int | None, int] = {**dict(enumerate(buffers.devices)), HOST: buffers.host}
     return replace(kept, compute=compute, is_exact=buffers.exact)
 
@@ -141,6 +143,7 @@ def _together(first: LocalMemory, second: LocalMemory) -> LocalMemory:
         compute=compute,
         repacked_bytes=first.repacked_bytes + second.repacked_bytes,
         is_exact=first.is_exact and second.is_exact,
+        unknown=first.unknown or second.unknown,
     )
 
 
@@ -288,7 +291,7 @@ def _idle_notes(setup: LocalSetup, options: PlacementOptions) -> list[str]:
 def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str]:
     notes = []
     if memory.compute is None:
-        notes.append("compute buffers of this architecture are not known: usually some hundred MiB on each device")
+        notes.append(f"{memory.unknown}; they are not counted, and usually take some hundred MiB on each device")
     elif not memory.is_exact:
         notes.append("compute buffers are estimated: the graph of this architecture is not described")
     if memory.placement.pipeline_parallel:

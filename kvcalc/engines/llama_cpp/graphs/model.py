@@ -104,12 +104,28 @@ def check_described(model: ModelProfile) -> None:
     Raises:
         UnsupportedError: layers that no described architecture has.
     """
+    why = _undescribed(model)
+    if why:
+        named = f"the compute buffers of {model.architecture[:60]} in llama.cpp are not described"
+        raise UnsupportedError(f"{named}: {why}")
+
+
+def _undescribed(model: ModelProfile) -> str:
+    """Say why no graph can be built of a model's layers; nothing where one can."""
     key = architecture_key(model.architecture)
+    if model.encoder is not None:
+        return "its encoder runs in a graph of its own"
     kinds = (*_PLAIN, State, Latent) if key in FAMILIES else _PLAIN
-    plain = all(isinstance(mixer, kinds) or (key in _SHARING and isinstance(mixer, Shared)) for mixer in model.mixers)
-    alone = not all(block.mixers for block in model.block_counts) and not key.startswith("nemotronh")
-    if not plain or model.encoder is not None or alone:
-        raise UnsupportedError(f"the compute buffers of {model.architecture[:60]} in llama.cpp are not described")
+    others = {
+        mixer.kind
+        for mixer in model.mixers
+        if not isinstance(mixer, kinds) and not (key in _SHARING and isinstance(mixer, Shared))
+    }
+    if others:
+        return f"its layers of kind {' and '.join(sorted(others))} are not those of a described graph"
+    if not all(block.mixers for block in model.block_counts) and not key.startswith("nemotronh"):
+        return "it has layers without attention or states"
+    return ""
 
 
 def is_described(model: ModelProfile) -> bool:
