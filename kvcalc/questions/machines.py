@@ -166,8 +166,8 @@ def _device(given: Any, memory_bytes: int | None) -> LocalDevice:
     """Return one device."""
     from kvcalc.plan.local.setup import LocalDevice
 
-    if isinstance(given, str) and is_amount(given):
-        size = memory(given, "device")
+    if isinstance(given, str) and is_amount(given.strip().removeprefix("-")):
+        size = 0 if given.strip().startswith("-") else memory(given, "device")
         if not size:
             raise InputError("a device of no memory holds nothing", hint="--device cpu runs on the host alone")
         return LocalDevice(name=given.strip(), memory_bytes=size)

@@ -25,6 +25,8 @@ LLAMA = "--model llama3.1-8b --weights q4_k_m"
         ("--device 24GiB --host ddr5-5600x9999999", "kind-transfers x channels"),
         ("--device 24GiB --host ddr5-5600x2 --host-bandwidth 80GB/s", "two bandwidths"),
         ("--device 24GiB --used 30GiB", "is more than the 24.00 GiB"),
+        ("--device 0GiB", "a device of no memory"),
+        ("--device=-5GiB", "a device of no memory"),
         ("--device rtx-4090 --device cpu", "stands for no device"),
         ("--device m3-max-40 --device m3-max-40", "are no one machine"),
         ("--device m3-max-40 --device rtx-4090", "are no one machine"),
