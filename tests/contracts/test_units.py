@@ -87,7 +87,7 @@ def test_a_limit_or_a_list_is_not_taken_for_a_prefix(text):
 # Numbers that count things, in the words of the command line, and ratios that have no unit.
 COUNT = re.compile(
     r"(.+_)?(batch|context|prompt|gpus|parameters|layers|ranks|heads|requests|projections|steps|calls|blocks|intervals"
-    r"|channels|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records|models"
+    r"|channels|sequences|micro_batches|concurrency|headroom|failures|regressions|preemptions|replicas|replica|points|runs|seqs|threads|experts|records|models"
     r"|violations|slots)|held|scored|fitted|excluded|explained|without_(profile|calibration)"
     r"|max_model_len|block_size|tensor|pipeline|expert|data|utilization|(tensor|pipeline|expert|data)_parallel"
     r"|candidates|refused|pruned|ranked|simulated|context_limit|logits|of"

@@ -30,7 +30,7 @@ class LocalSpeed:
         micro_batch: tokens of a prompt that are computed at once.
         prefill_tokens_per_s: tokens of a prompt a second at most, in its first micro-batch; none where the host
             computes, whose FLOP/s are not known.
-        micro_batches_together: micro-batches that pass through the devices at the same time: more than one where
+        overlapping_micro_batches: micro-batches that pass through the devices at the same time: more than one where
             devices overlap (pipeline parallelism); the bound is then that of the slowest.
         prefill_estimated_tokens_per_s: the same by measured efficiencies; none where matrices of the host take part.
         prefill_estimate_low_tokens_per_s: one measurement of ten is slower.
@@ -52,7 +52,7 @@ class LocalSpeed:
     estimate_high_s: float | None = None
     estimated_tokens_per_s: float | None = None
     calibrations: tuple[str, ...] = ()
-    micro_batches_together: int = 1
+    overlapping_micro_batches: int = 1
     prefill_estimated_tokens_per_s: float | None = None
     prefill_estimate_low_tokens_per_s: float | None = None
     prefill_estimate_high_tokens_per_s: float | None = None

@@ -125,7 +125,7 @@ def _prefill(course: Course, calibrations: Mapping[int | None, Calibration]) -> 
     time = stages_time(stages)
     # many micro-batches on their way: the slowest device alone sets the pace
     bound_s = time.latency_s if course.micro_batches == 1 else time.ideal_s
-    fields = {"prefill_tokens_per_s": tokens / bound_s, "micro_batches_together": course.micro_batches}
+    fields = {"prefill_tokens_per_s": tokens / bound_s, "overlapping_micro_batches": course.micro_batches}
     found = _of_stages(stages, calibrations)
     if found is None or HOST in course.placed.placement.layers or course.placed.placement.overrides:
         return fields

@@ -70,8 +70,8 @@ def _speed_words(speed: LocalSpeed) -> str:
     if speed.prefill_tokens_per_s is None:
         return words
     words += f"; prefill: at most {_rate(speed.prefill_tokens_per_s)} in batches of {speed.micro_batch}"
-    if speed.micro_batches_together > 1:
-        words += f", {speed.micro_batches_together} of them on their way together"
+    if speed.overlapping_micro_batches > 1:
+        words += f", {speed.overlapping_micro_batches} of them on their way together"
     low, high = speed.prefill_estimate_low_tokens_per_s, speed.prefill_estimate_high_tokens_per_s
     return words if low is None or high is None else f"{words}, estimated {_rate(low)} to {_rate(high)}"
 

@@ -18,7 +18,7 @@ def _speed(**asked):
 
 def test_devices_that_overlap_are_bound_by_the_slowest_of_them():
     one, eight = _speed(devices=A100), _speed(devices=A100 * 8)
-    assert (one.micro_batches_together, eight.micro_batches_together) == (1, 4)
+    assert (one.overlapping_micro_batches, eight.overlapping_micro_batches) == (1, 4)
     assert eight.prefill_tokens_per_s > 4 * one.prefill_tokens_per_s
     assert eight.prefill_tokens_per_s > max(EIGHT_CARDS)
     # as many micro-batches as fill the devices in part: less than eight times as fast
@@ -28,7 +28,7 @@ def test_devices_that_overlap_are_bound_by_the_slowest_of_them():
 
 @pytest.mark.parametrize("placed", [{"gpu_layers": "20"}, {"kv_offload": False}, {"batch_size": "512"}])
 def test_a_prompt_passes_one_device_after_another_where_llama_cpp_does_not_overlap_them(placed):
-    assert _speed(devices=A100 * 2, **placed).micro_batches_together == 1
+    assert _speed(devices=A100 * 2, **placed).overlapping_micro_batches == 1
 
 
 def test_sequences_share_the_weights_of_a_step():
