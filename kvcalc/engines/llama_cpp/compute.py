@@ -166,7 +166,7 @@ def _asked(plan: Plan, places: Places, runs: Sequence[Run]) -> tuple[Requests, l
 
 
 def _signature(plan: Plan, places: Places, order: Sequence[int]) -> Hashable:
-    """Return what the graph of the layers that are built depends on; of models that share caches, all their places."""
+    """Return a key of the graph of the layers that are built; for models that share caches with all their places."""
     shares = any(isinstance(mixer, Shared) for mixer in plan.model.mixers)
     return places.signature(plan.kinds, order), places.placement.layers if shares else ()
 
@@ -179,7 +179,7 @@ def _known_requests(plan: Same[Plan]) -> dict[Hashable, tuple[Requests, list[_Fo
 
 
 def _shape(order: Sequence[int], runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
-    """Return where among the layers that are built runs begin, and the lengths of their rounds."""
+    """Return the beginnings of runs among the layers that are built, and the lengths of their rounds."""
     return tuple((order.index(run.first), run.length) for run in runs)
 
 

@@ -156,7 +156,7 @@ class OnMachine:
         return machine_speed(self.course(placement), self.calibrations)
 
     def course(self, placement: Placement) -> Course:
-        """Return what passes of the model run through with a placement."""
+        """Return the stages that passes of the model run through with a placement."""
         used = {*placement.layers, placement.output} - {HOST}
         sizes = context_sizes(self.setup.context, trained=self.setup.model.context_limit)
         return Course(

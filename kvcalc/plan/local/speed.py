@@ -28,7 +28,7 @@ __all__ = ["Course", "machine_speed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What passes of a placed model run through.
+    """Stages that passes of a placed model run through.
 
     Args:
         placed: the model and its places.

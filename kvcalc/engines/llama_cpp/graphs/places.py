@@ -92,7 +92,7 @@ class Places:
         return find_runs([(kind, *self._kind(number, names)) for number, kind in enumerate(kinds[:-1])])
 
     def signature(self, kinds: Sequence[Hashable], layers: Sequence[int], *, once: bool = False) -> Hashable:
-        """Return what a graph of some layers depends on beside its plan: placements that share it have alike graphs.
+        """Return a key of the graph of some layers: placements with the same key have alike graphs.
 
         Args:
             kinds: the sort of each layer.
