@@ -253,7 +253,6 @@ spec:
   ports:
     - name: http
       port: {PORT}
-      targetPort: http
 """
     return [
         _deployment(each),

@@ -1,5 +1,7 @@
 """Files that start a plan: images and devices of each vendor, several replicas behind a router, files of one's own."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -79,3 +81,61 @@ def test_the_router_asks_the_namespace_it_runs_in():
     assert "server m-replicas.${POD_NAMESPACE}.svc.cluster.local:8000 resolve;" in text
     selectors = {each["metadata"]["name"]: each["spec"].get("selector") for each in objects(replicas=2) if each["kind"] == "Service"}  # fmt: skip
     assert selectors == {"m-replicas": {"app": "m"}, "m": {"app": "m-router"}}
+
+
+FIELDS = yaml.safe_load((Path(__file__).parent / "kubernetes_fields.yaml").read_text())
+TYPES = {"integer": int, "string": str, "boolean": bool, "integer or string": int | str}
+
+
+def wrong(value, kind, where):
+    """Yield what the published schema of a kind does not allow."""
+    if kind == "any":
+        return
+    if kind == {}:
+        yield from (f"{where}.{key}" for key, text in value.items() if not isinstance(text, str))
+    elif isinstance(kind, list):
+        for place, each in enumerate(value):
+            yield from wrong(each, kind[0], f"{where}[{place}]")
+    elif kind in TYPES:
+        if not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+            yield f"{where}: {value!r} is no {kind}"
+    else:
+        allowed = FIELDS[kind]
+        yield from (f"{where}.{name} is missing" for name in allowed["required"] if name not in value)
+        yield from (f"{where}.{name} is no field" for name in value if name not in allowed["fields"])
+        for name in value:
+            yield from wrong(value[name], allowed["fields"].get(name, "any"), f"{where}.{name}")
+
+
+def wrong_in(documents):
+    for each in documents:
+        spec = each.get("spec")
+        if each["kind"] == "Service":
+            yield from wrong(spec, "ServiceSpec", "Service")
+        elif each["kind"] == "Deployment":
+            yield from wrong(spec, "DeploymentSpec", "Deployment")
+            pod = spec["template"]["spec"]
+            for container in pod["containers"]:
+                yield from wrong(container, "Container", "container")
+            for volume in pod["volumes"]:
+                yield from wrong(volume.get("emptyDir", {}), "EmptyDirVolumeSource", "emptyDir")
+            # the selector must match the template's labels
+            assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("asked", [{}, {"replicas": 3}, {"vendor": "amd", "local": "./x"}, {"role": "both"}])
+def test_kubernetes_files_have_the_fields_of_the_published_schemas(asked):
+    documents = objects(**asked)
+    assert list(wrong_in(documents)) == []
+    for each in documents:
+        if each["kind"] == "Service" and each["spec"].get("clusterIP") == "None":
+            # such a service has no port of its own: targetPort is left out, or the same
+            assert all("targetPort" not in port for port in each["spec"]["ports"])
+
+
+def test_a_field_that_kubernetes_does_not_know_is_noticed():
+    (deployment, _) = objects()
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["httpGet"].pop("port")
+    deployment["spec"]["replica"] = 2
+    deployment["spec"]["replicas"] = "2"
+    assert len(list(wrong_in([deployment]))) == 3
