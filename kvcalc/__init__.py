@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.compare import Side
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.policies import SchedulingPolicy
 
 __all__ = [
     "BatchingReport",
@@ -120,6 +121,7 @@ __all__ = [
     "ReconcileReport",
     "Report",
     "RooflineReport",
+    "SchedulingPolicy",
     "Serving",
     "Side",
     "SimulateReport",
@@ -175,6 +177,7 @@ _HOME = {
     "engines.options": ("EngineOptions",),
     "plan.deployment": ("Deployment",),
     "plan.compare": ("Side",),
+    "simulate.policies": ("SchedulingPolicy",),
     "demo.speculation": ("SpeculationReport",),
     "demo.paging": ("PagingReport",),
     "demo.kv_cache": ("KvCacheReport",),

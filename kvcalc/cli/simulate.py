@@ -17,7 +17,10 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
     from kvcalc.cli.shared import draw, emit, progress, tell_gpu, tell_rates
     from kvcalc.files import check_writable
 
-    question: Any = asked(**given)
+    policy = given.get("policy")
+    is_file = isinstance(policy, str) and policy.endswith(".py")
+    question: Any = asked(**{name: value for name, value in given.items() if not (is_file and name == "policy")})
+    question.policy_file = policy if is_file else None
     question.named += tuple(kind for kind, path in charts.items() if path is not None)
     check_writable((question.save_requests, question.save_trace))
     with tell_rates() as tried, progress("requests") as told:

@@ -63,7 +63,9 @@ class ServingOptions(Acceptance):
     heading = "Serving"
 
     kv_memory_bytes: int | None = param("--kv-memory", help="KV-cache memory per GPU; skips the budget.", read=memory)
-    policy: str | None = param("--policy", otherwise="fcfs", help="Scheduling policy: fcfs or priority.")
+    policy: str | None = param(
+        "--policy", otherwise="fcfs", help="Scheduling policy: fcfs, priority, or a Python file of your own."
+    )
     preemption: str | None = param("--preemption", otherwise="recompute", help="recompute, or swap to host memory.")
     host_bytes_per_s: float | None = param(
         "--host-rate", help="swap: bandwidth to host memory per GPU: 50GB/s.", read=rate
@@ -148,6 +150,8 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
     heading = "Serving"
     engines = ("vllm",)
 
+    # a file of Python that decides; the command line alone names one, since it is run
+    policy_file: str | None = None
     # how long the simulation itself may take, and what is told of each rate that is tried
     within_s: float | None = None
     tried: Callable[[float, bool], None] | None = None
@@ -195,7 +199,12 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
         if self.engine != "vllm":
             what = f"the scheduler of engine {self.engine!r} is not modelled"
             raise InputError(what, hint="leave out --engine: it is vllm", parameter="engine")
-        return Serving(options=engine_options(self.engine, self.given(Engine)), **self.given(ServingOptions))
+        given = self.given(ServingOptions)
+        if self.policy_file is not None:
+            from kvcalc.questions.policies import load_policy
+
+            given["policy"] = load_policy(self.policy_file)
+        return Serving(options=engine_options(self.engine, self.given(Engine)), **given)
 
     def _replayed(self, path: str) -> Answer:
         from kvcalc.questions.replay import replay_steps

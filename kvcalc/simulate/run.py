@@ -58,7 +58,7 @@ class Serving:
         options: the engine's options.
         kv_memory_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out (see `kvcalc.fit`).
         num_blocks: blocks of a replica's cache, the null block included, whatever the memory.
-        policy: ``fcfs`` or ``priority``.
+        policy: ``fcfs`` or ``priority``, or a class derived from `kvcalc.SchedulingPolicy`.
         preemption: ``recompute``, or ``swap``: blocks go to the host's memory and come back.
         host_bytes_per_s: rate at which they do, of each GPU.
         gamma: draft tokens of each verification; with it, decoding is speculative.
@@ -270,7 +270,7 @@ class ServingRun:
                 max_num_seqs=limits.max_num_seqs,
                 max_model_len=limits.max_model_len,
                 prefix_caching=limits.prefix_caching,
-                policy=limits.policy,
+                policy=limits.policy if self.setup.decisions is None else self.setup.decisions.__name__,
                 preemption=limits.preemption,
                 gamma=limits.speculative_tokens,
                 acceptance=serving.read_acceptance().constant_rate(chain(serving.gamma)) if serving.gamma else None,

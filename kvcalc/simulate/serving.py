@@ -13,6 +13,7 @@ from kvcalc.core.requests import Segment
 from kvcalc.core.units import counted
 from kvcalc.simulate.cache import GroupedCache, PagedCache
 from kvcalc.simulate.observers import Observer, Run, Served
+from kvcalc.simulate.policies import PolicyScheduler
 from kvcalc.simulate.scheduler import Limits, Scheduler
 from kvcalc.simulate.sequences import Job
 from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, sums_of, ticks
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.plan.speculative import Acceptance
     from kvcalc.simulate.cache import BlockGroup, Cache
+    from kvcalc.simulate.policies import SchedulingPolicy
     from kvcalc.simulate.scheduler import Step
     from kvcalc.simulate.timer import StepTimer
 
@@ -65,6 +67,7 @@ class ServingSetup:
         unmodelled_prefix_tokens: tokens of the blocks in which the engine would find prefixes, where it keeps them and
             that is not modelled; 0 where it is, or where it keeps none.
         notes: what was taken for granted of the engine and its longest sequence.
+        decisions: a class that decides in place of the engine's policy, where one is given.
     """
 
     limits: Limits
@@ -75,6 +78,7 @@ class ServingSetup:
     drafting: Drafting | None = None
     unmodelled_prefix_tokens: int = 0
     notes: tuple[str, ...] = ()
+    decisions: type[SchedulingPolicy] | None = None
 
     def __post_init__(self) -> None:
         if self.limits.prefix_caching and (len(self.groups) > 1 or not self.groups[0].grows):
@@ -104,6 +108,8 @@ class Replica:
         self.observer = observer
         self.cache = self._make_cache()
         self.scheduler: Scheduler[Job] = Scheduler(self.limits, self.cache)
+        if setup.decisions is not None:
+            self.scheduler = PolicyScheduler(self.limits, self.cache, setup.decisions())
         self.running = self.scheduler.running
         self.now = 0
         self._swap_ticks = ticks(setup.swap_s_per_block)

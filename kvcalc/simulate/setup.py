@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.start import EngineStart
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.policies import SchedulingPolicy
     from kvcalc.simulate.scheduler import Policy, Preemption
     from kvcalc.simulate.timer import StepTimer
 
@@ -34,7 +35,7 @@ def serving_setup(
     options: EngineOptions | None = None,
     kv_bytes: int | None = None,
     num_blocks: int | None = None,
-    policy: Policy = "fcfs",
+    policy: Policy | type[SchedulingPolicy] = "fcfs",
     preemption: Preemption = "recompute",
     host_bytes_per_s: float | None = None,
     long_prefill_token_threshold: int = 0,
@@ -51,7 +52,7 @@ def serving_setup(
         options: the engine's options.
         kv_bytes: memory of each GPU's cache; as the engine's budget leaves it where left out.
         num_blocks: blocks of the cache, the null block included, whatever the memory.
-        policy: who is admitted first, and who loses its blocks.
+        policy: who is admitted first, and who loses its blocks; a class of one's own decides that too.
         preemption: whether a preempted sequence computes its tokens again or finds them in the host's memory.
         host_bytes_per_s: rate at which blocks move to the host's memory and back.
         long_prefill_token_threshold: tokens of a prompt in one step at most, where others run too.
@@ -94,7 +95,7 @@ def serving_setup(
         max_num_batched_tokens=step_tokens,
         max_num_seqs=start.pass_sequences,
         max_model_len=longest,
-        policy=policy,
+        policy="fcfs" if isinstance(policy, type) else policy,
         preemption=preemption,
         prefix_caching=layout.prefix_caching and shares_prefixes(layout),
         long_prefill_token_threshold=long_prefill_token_threshold,
@@ -111,6 +112,7 @@ def serving_setup(
         drafting=drafting,
         unmodelled_prefix_tokens=_unmodelled_prefix_tokens(layout),
         notes=notes,
+        decisions=policy if isinstance(policy, type) else None,
     )
 
 

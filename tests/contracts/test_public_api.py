@@ -38,6 +38,7 @@ PUBLIC = [
     "ReconcileReport",
     "Report",
     "RooflineReport",
+    "SchedulingPolicy",
     "Serving",
     "Side",
     "SimulateReport",

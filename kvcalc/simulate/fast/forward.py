@@ -401,5 +401,5 @@ class FastForwardReplica(BatchedReplica):
 
 def replica(setup: ServingSetup, observer: Observer, *, exact_steps: bool = False) -> Replica:
     """Return a replica; one that jumps, unless every step is asked for or speculation makes every step a decision."""
-    stepped = exact_steps or setup.limits.speculative_tokens > 0
+    stepped = exact_steps or setup.limits.speculative_tokens > 0 or setup.decisions is not None
     return (Replica if stepped else FastForwardReplica)(setup, observer)
