@@ -291,7 +291,8 @@ def test_sequences_share_a_context(capsys):
     ("--device 24GiB --model-draft nope", "unknown model 'nope'", ""),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_a_hint(capsys, line, says, hint):
-    code, out, err = run(capsys, f"fit {LLAMA} {line}")
+    model = LLAMA.partition(" --weights")[0] if "--weights" in line else LLAMA
+    code, out, err = run(capsys, f"fit {model} {line}")
     assert (code, out) == (2, "")
     error, *rest = err.splitlines()
     assert says in error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, counted, number_text
 from kvcalc.render.layout import Text
-from kvcalc.render.tables import grid, heading, note_lines
+from kvcalc.render.tables import engine_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
@@ -40,7 +40,7 @@ def sentence(report: LocalReport) -> str:
 def parts(report: LocalReport) -> list[Part]:
     """Return the places, the speed and the command."""
     return [
-        heading(f"{report.model}, {report.weights}, {report.engine}"),
+        heading(f"{report.model}, {report.weights}, {engine_text(report.engine)}"),
         places_grid(report),
         *speed_lines(report),
         *(command_lines(report.command) if report.fits else [Text()]),
@@ -167,7 +167,7 @@ def spec(report: LocalReport) -> Spec:
     bars["encoding"]["y"] = {"field": "place_name", "type": "nominal", "title": None, "sort": None}
     verdict = "fits" if report.fits else "does not fit"
     subtitle = [
-        f"{report.engine}; {report.weights}; {report.parallel:,} x {report.context:,} tokens",
+        f"{engine_text(report.engine)}; {report.weights}; {report.parallel:,} x {report.context:,} tokens",
         "source: kvcalc fit",
     ]
     title = f"{report.model} on {counted(len(report.devices), 'device')} and the host: {verdict}"
