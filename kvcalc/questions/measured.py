@@ -219,6 +219,9 @@ def _cases(records: Sequence[Record], deployment: Deployment) -> tuple[list[Case
     assert deployment.hardware is not None
     found, refused = [], Counter[str]()
     for record in records:
+        if record.phase == "tpot" and not record.prompt_tokens:
+            refused["the length of the prompts is not told"] += 1
+            continue
         try:
             case = case_in(record, deployment, deployment.hardware, limited=True)
         except KvcalcError as error:

@@ -52,6 +52,14 @@ def test_a_file_that_names_no_card_asks_for_it(capsys):
     assert err == "error: the file does not name the GPU\nhint: give --gpu\n"
 
 
+def test_lengths_that_a_file_does_not_say_are_asked_for(capsys):
+    file = SERVED / "inferencemax_agg.json"
+    code, _, err = run(capsys, "calibrate", file)
+    assert code == 2
+    assert "--prompt" in err
+    assert run(capsys, "calibrate", file, "--prompt", "256", "--output-tokens", "32")[0] == 0
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\xfe\x00bad", b"not,a,table\n1,2,3\n", b'{"model_id": "m"', b"\x00" * 1000]
 )

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.evidence.cases import Unusable
 from kvcalc.evidence.estimates import case_seconds, estimated_passes, own_or_near
+from kvcalc.evidence.own.calibrating import calibrated
 from kvcalc.evidence.own.fitting import factors_of
 from kvcalc.evidence.own.terms import slowed, timed
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import read_records
+from kvcalc.evidence.serving import served_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -96,3 +98,16 @@ def judged(whole: Mapping[tuple[object, ...], Sequence[Point]], seeds: Iterable[
 def figures(errors: Sequence[float]) -> tuple[float, float]:
     """Return the median and the error that one of ten exceeds."""
     return median(errors), quantiles(errors, n=10)[-1]
+
+
+def covered(whole: Mapping[tuple[object, ...], Sequence[Point]], seed: int) -> float:
+    """Return the share of the rest of all groups that lies in the interval of a calibration from five points."""
+    inside: list[bool] = []
+    for points in whole.values():
+        chosen = set(random.Random(seed).sample(range(len(points)), POINTS))  # noqa: S311  a draw, not a secret
+        found = calibrated(points[0].start, [points[place].case for place in sorted(chosen)]).calibration
+        for place, point in enumerate(points):
+            if place not in chosen:
+                spread = found.spread(served_kind(point.case), is_compute=False)
+                inside.append(spread.low <= point.case.measured_s / case_seconds(point.case, found) <= spread.high)
+    return sum(inside) / len(inside)

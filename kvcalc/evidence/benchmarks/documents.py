@@ -115,11 +115,11 @@ def _sglang(data: Any, name: str) -> Iterator[Record]:
 
 def _aiperf(data: Any, name: str) -> Iterator[Record]:
     """Yield TTFT and TPOT of AIPerf or genai-perf; both call the latter inter-token latency."""
-    asked = count(data, "input_config.phases.0.concurrency", "input_config.loadgen.concurrency",
+    asked = count(data, "input_config.phases.0.concurrency",
                   "input_config.perf_analyzer.stimulus.concurrency")  # fmt: skip
     run = Run(
         name=name,
-        model=word(data, "input_config.models.items.0.name", "input_config.endpoint.model_names.0",
+        model=word(data, "input_config.models.items.0.name",
                    "input_config.model_names.0"),
         batch=asked or count(data, "effective_concurrency.avg"),
         prompt=count(data, "input_sequence_length.avg"),
@@ -146,11 +146,12 @@ def _guidellm(data: Any, name: str) -> Iterator[Record]:
         def mean(field: str, metrics: Any = metrics) -> float | None:
             return positive(metrics, f"{field}.successful.mean")
 
-        streams = mean("request_concurrency")
+        streams = positive(one, "config.strategy.streams", "config.strategy.max_concurrency") or mean(
+            "request_concurrency"
+        )
         run = Run(
             name=f"{name} load {place}",
-            model=word(one, "config.requests.model", "config.backend.model", "benchmarker.backend.model")
-            or word(data, "args.model", "args.backend_kwargs.model"),
+            model=word(one, "config.backend.model") or word(data, "config.spec.backend.model"),
             batch=None if streams is None else max(1, round(streams)),
             prompt=_rounded(mean("prompt_token_count")),
             output=_rounded(mean("output_token_count")),
@@ -166,18 +167,18 @@ def _rounded(value: float | None) -> int | None:
 def _inferencemax(data: Any, name: str) -> Iterator[Record]:
     """Yield TTFT and TPOT, in seconds, of a row of InferenceMAX."""
     metrics = at(data, "metrics") or data
-    tensor, conc = count(data, "tp", "decode_tp"), count(data, "conc")
+    tensor, conc = count(data, "tp"), count(data, "conc")
     run = Run(
         name=f"{name} concurrency {conc}",
         model=word(data, "model"),
-        hardware=word(data, "hw", "hardware"),
+        hardware=word(data, "hw"),
         engine=word(data, "framework"),
         weights=word(data, "precision"),
         tensor=tensor,
         batch=conc,
         prompt=count(data, "isl"),
         output=count(data, "osl"),
-        note="with multi-token prediction" if word(data, "mtp", "spec_decoding") in ("on", "mtp", "true") else "",
+        note="with multi-token prediction" if word(data, "mtp") in ("on", "mtp", "true") else "",
     )
     yield from run.records({"ttft": positive(metrics, "mean_ttft"), "tpot": positive(metrics, "mean_tpot")})
 

@@ -1,6 +1,7 @@
 """Files that the benchmark tools themselves wrote, against a stub or on a CPU, and files that are none.
 
-`tests/tools/benchmark_stub.py` is the stub; vLLM 0.33, AIPerf 0.13 and llama-bench of llama.cpp 0c1e57098bba wrote the files.
+`tests/tools/benchmark_stub.py` is the stub; vLLM 0.33, AIPerf 0.13, GuideLLM 0.8 and llama-bench of llama.cpp 0c1e57098bba wrote
+the files; InferenceMAX's is vLLM's after the arithmetic of its `utils/process_result.py`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,27 @@ def test_aiperf_calls_the_time_of_a_token_inter_token_latency():
     raw = json.loads((FILES / "aiperf.json").read_text())
     assert (found["tpot"].batch, found["tpot"].prompt_tokens, found["tpot"].output_tokens) == (4, 256, 32)
     assert found["tpot"].value == pytest.approx(raw["inter_token_latency"]["avg"] / 1e3)
+
+
+def test_guidellm_says_streams_and_means_of_requests_that_succeeded():
+    found = records("guidellm.json")
+    metrics = json.loads((FILES / "guidellm.json").read_text())["benchmarks"][0]["metrics"]
+    assert (found["tpot"].model, found["tpot"].batch) == ("meta-llama/Llama-3.1-8B-Instruct", 4)
+    assert found["tpot"].output_tokens == metrics["output_token_count"]["successful"]["mean"]
+    assert found["tpot"].value == pytest.approx(metrics["inter_token_latency_ms"]["successful"]["mean"] / 1e3)
+    assert found["ttft"].value == pytest.approx(metrics["time_to_first_token_ms"]["successful"]["mean"] / 1e3)
+
+
+def test_inferencemax_prints_seconds():
+    found = records("inferencemax_agg.json")
+    served = records("vllm_serve_c8.json")
+    assert (found["tpot"].hardware, found["tpot"].engine, found["tpot"].weights, found["tpot"].batch) == (
+        "h100",
+        "vllm",
+        "bf16",
+        8,
+    )
+    assert all(found[phase].value == pytest.approx(served[phase].value) for phase in ("ttft", "tpot"))
 
 
 @pytest.mark.parametrize("name", ["llama_bench.md", "llama_bench.csv", "llama_bench.jsonl", "llama_bench.sql"])
