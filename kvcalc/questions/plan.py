@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import count, duration, flag, names, names_each, number, rate, share, whole
+from kvcalc.core.units import number_text
 from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.engine_names import engine_names
 from kvcalc.questions.groups import MODEL, Acceptance
@@ -14,8 +15,8 @@ from kvcalc.questions.groups import MODEL, Acceptance
 if TYPE_CHECKING:
     from kvcalc.core.reports.plan import DaySavings, PlanOption, PlanReport
     from kvcalc.questions.serving import Load
+    from kvcalc.simulate.planner.candidates import Demand, Drafting, Variant
     from kvcalc.simulate.planner.planned import Planned
-    from kvcalc.simulate.planner.ranked import Demand, Drafting, Variant
 
 __all__ = ["Plan", "Traffic", "plan_serving"]
 
@@ -163,7 +164,7 @@ class Plan(Traffic, Acceptance):
         from kvcalc.questions.planning import ENGINES, named_prices, own_rate, priced_cards, variants_of
         from kvcalc.questions.serving import Load
         from kvcalc.simulate.metrics import parse_slo
-        from kvcalc.simulate.planner.ranked import Demand
+        from kvcalc.simulate.planner.candidates import Demand
         from kvcalc.sources import load_model
 
         limits = parse_slo(self.slo)
@@ -222,7 +223,7 @@ class Plan(Traffic, Acceptance):
         from kvcalc.core.speculation import chain
         from kvcalc.plan.speculative import read_acceptance
         from kvcalc.questions.deployments import deployment
-        from kvcalc.simulate.planner.ranked import Drafting
+        from kvcalc.simulate.planner.candidates import Drafting
 
         given = self.given(Acceptance)
         if not given:
@@ -244,6 +245,7 @@ class Plan(Traffic, Acceptance):
         from kvcalc.simulate.planner.told import answer_text, plan_notes, why_lines
 
         first = found.options[0] if found.options else None
+        day = None if self.day is None or first is None else self._day(first, demand)
         return PlanReport(
             model=variants[0].deployment.model.name,
             workload=replace(load, rate=demand.traffic.rate_per_s).text,
@@ -253,8 +255,13 @@ class Plan(Traffic, Acceptance):
             options=found.options,
             reasons=tuple(f"{card}: {reason}" for card, reason in found.reasons.items()),
             why=() if self.why is None else why_lines(self.why, found),
-            day=None if self.day is None or first is None else self._day(first, demand),
-            notes=(*plan_notes(variants, demand, found), *refused, *variants[0].deployment.notes),
+            day=day,
+            notes=(
+                *plan_notes(variants, demand, found),
+                *_day_notes(day, demand),
+                *refused,
+                *variants[0].deployment.notes,
+            ),
         )
 
     def _day(self, option: PlanOption, demand: Demand) -> DaySavings:
@@ -265,10 +272,19 @@ class Plan(Traffic, Acceptance):
         return day_savings(
             day_rates(self.day or ""),
             capacity_per_s=option.capacity_requests_per_s / working * demand.load_share,
-            gpus=option.gpus // option.replicas,
+            gpus=-(-option.gpus // option.replicas),  # of one that decodes, with its share of those that prefill
             spare=demand.spare,
             cold_start_s=self.cold_start,
         )
+
+
+def _day_notes(day: DaySavings | None, demand: Demand) -> tuple[str, ...]:
+    """Note a day that is busier than the load that was planned for."""
+    busiest = 0.0 if day is None else max(row.requests_per_s for row in day.rows)
+    if busiest <= demand.traffic.rate_per_s:
+        return ()
+    planned = f"{number_text(demand.traffic.rate_per_s)} requests/s that are planned for"
+    return (f"the day's peak of {number_text(busiest)} requests/s is above the {planned}: raise --rate to confirm it",)
 
 
 def _formats(text: str | None) -> tuple[str | None, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
     from kvcalc.questions.serving import Load
-    from kvcalc.simulate.planner.ranked import Drafting, Variant
+    from kvcalc.simulate.planner.candidates import Drafting, Variant
 
 __all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "variants_of"]
 
@@ -94,7 +94,7 @@ def variants_of(
     Raises:
         KvcalcError: an engine that is not known, or nothing that runs.
     """
-    from kvcalc.simulate.planner.ranked import Variant
+    from kvcalc.simulate.planner.candidates import Variant
 
     made, refused = [], []
     given = None if calibration is None else load_calibration(calibration)

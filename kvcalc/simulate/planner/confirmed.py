@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.simulate.capacity import HighestRate
     from kvcalc.simulate.load import Load
     from kvcalc.simulate.metrics import Limit
-    from kvcalc.simulate.planner.ranked import Candidate, Demand
+    from kvcalc.simulate.planner.candidates import Candidate, Demand
     from kvcalc.simulate.stationary import Measured
     from kvcalc.simulate.timer import AffineRun, StepTimer
 

@@ -8,8 +8,8 @@ from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
 
 if TYPE_CHECKING:
+    from kvcalc.simulate.planner.candidates import Demand
     from kvcalc.simulate.planner.confirmed import Confirmed
-    from kvcalc.simulate.planner.ranked import Demand
 
 __all__ = ["explain_plan"]
 

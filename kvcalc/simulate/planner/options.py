@@ -15,8 +15,8 @@ from kvcalc.plan.planner.prices import HOURS_PER_MONTH, break_even_rate, usd_per
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kvcalc.simulate.planner.candidates import Candidate, Demand
     from kvcalc.simulate.planner.confirmed import Confirmed
-    from kvcalc.simulate.planner.ranked import Candidate, Demand
 
 __all__ = ["option_of", "ranked_options", "words_of"]
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvcalc.core.reports.plan import PlanOption
+    from kvcalc.simulate.planner.candidates import Candidate, Demand, Ranking, Variant
     from kvcalc.simulate.planner.confirmed import Bodies, Confirmed
-    from kvcalc.simulate.planner.ranked import Candidate, Demand, Ranking, Variant
 
 __all__ = ["MAX_SIMULATED", "Planned", "planned"]
 

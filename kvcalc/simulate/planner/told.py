@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.reports.plan import PlanOption
+    from kvcalc.simulate.planner.candidates import Demand, Variant
     from kvcalc.simulate.planner.planned import Planned
-    from kvcalc.simulate.planner.ranked import Demand, Variant
 
 __all__ = ["answer_text", "layout_text", "plan_notes", "why_lines"]
 

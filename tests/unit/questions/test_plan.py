@@ -71,7 +71,7 @@ def test_a_plan_keeps_its_limits_with_other_requests(report):
         options = kvcalc.api.engine_options("vllm", option.options)
         serving = kvcalc.Serving(options=options, replicas=option.replicas, routing="least-loaded",
                                  step_times="estimate", slo=ASKED["slo"])  # fmt: skip
-        load = kvcalc.Load(rate=30, prompt="512", output_tokens="100", requests=1500, seed=11)
+        load = kvcalc.Load(rate=30, prompt="512", output_tokens="100", requests=5000, seed=11)
         summary = kvcalc.simulate_serving(deployment, load, serving=serving).summary
         assert summary.ttft_s["p95"] <= 0.5
         assert summary.tpot_s["p95"] <= 0.03
@@ -178,6 +178,13 @@ def test_a_day_is_served_by_the_hour(tmp_path):
     assert first.replicas < peak.replicas
     assert found.day.peak_gpus == peak.gpus
     assert 0 < found.day.saved_share < 1
+    assert not any("the day's peak" in note for note in found.notes)
+    beyond = ask("plan", {**ASKED, "confirm": "1", "rate": "50", "day": str(day), "cold_start": "10min"})
+    assert any("the day's peak of 200 requests/s is above the 50" in note for note in beyond.notes)
+    # twelve hours of each, and the start of those that come at noon
+    hours = 12 * (beyond.day.rows[0].gpus + beyond.day.rows[1].gpus)
+    started = beyond.day.rows[1].gpus - beyond.day.rows[0].gpus
+    assert beyond.day.gpu_hours == pytest.approx(hours + started * 600 / 3600)
 
 
 def test_why_a_card_is_not_the_first_is_said():
