@@ -97,7 +97,9 @@ class Cluster:
         chosen.submit(request, computed_tokens=computed_tokens)
         self._note(number)
         self._dealt += 1
-        check_waiting(self._loads[number] - len(chosen.running), chosen.limits)
+        waiting = self._loads[number] - len(chosen.running)
+        if waiting > chosen.limits.max_waiting:
+            check_waiting(waiting, chosen.limits)
 
     def advance(self, end: int) -> None:
         """Run the steps that begin before a tick, in the order of time; what nobody sees may be put off."""
@@ -343,10 +345,12 @@ class Pending(Observer):
         return self._source is not None
 
     def __iter__(self) -> Iterator[Request]:
-        """Yield the requests that wait for nobody, where none follows an answer."""
-        while self._coming:
+        """Yield the requests, where none follows an answer."""
+        if self._coming:
             yield self._coming.pop()[-1]
-            self._take_start()
+        for request in self._starts:
+            self._check_order(request)
+            yield request
 
     @property
     def due(self) -> int:
@@ -368,15 +372,17 @@ class Pending(Observer):
 
     def _take_start(self) -> None:
         request = next(self._starts, None)
-        if request is None:
-            return
+        if request is not None:
+            self._check_order(request)
+            self._put(request, is_start=True)
+
+    def _check_order(self, request: Request) -> None:
         if not request.arrival_s >= self._last_s:
             raise InputError(
                 f"request {request.name} comes at {request.arrival_s} s, before the one ahead of it",
                 hint="requests are served in the order of their arrival, from 0 s on",
             )
         self._last_s = request.arrival_s
-        self._put(request, is_start=True)
 
     def _put(self, request: Request, *, is_start: bool) -> None:
         self._number += 1

@@ -110,7 +110,7 @@ class Metrics(Observer):
             (_OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in _OF_REQUEST
         ]
         self.of = {name: Quantiles() for name in LATENCIES}
-        self._adds = [self.of[name].add for name in _OF_REQUEST]
+        self._adds = [self.of[name].adder for name in _OF_REQUEST]
         self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
         self.attained = self.refusals = self._gaps = 0
         self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
@@ -157,6 +157,8 @@ class Metrics(Observer):
             if running > most_running:  # noqa: PLR1730
                 most_running = running
         self.of["inter_token"].add_lines(lines)
+        for values in self.of.values():
+            values.settle()
         self.steps += steps_run
         self.computed_tokens += computed
         self.generated_tokens += generated

@@ -134,8 +134,11 @@ class CompositeObserver(Observer):
     """Several observers as one; what none of them takes in costs nothing."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
+        self.parts: list[Observer] = []
+        for each in observers:
+            self.parts += each.parts if isinstance(each, CompositeObserver) else [each]
         for name in ("runs", "admitted", "preempted", "gap", "finished", "refused"):
-            methods = [getattr(each, name) for each in observers]
+            methods = [getattr(each, name) for each in self.parts]
             overridden = [each for each in methods if getattr(each, "__func__", None) is not getattr(Observer, name)]
             setattr(self, name, overridden[0] if len(overridden) == 1 else partial(_call_all, overridden))
 

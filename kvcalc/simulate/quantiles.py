@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["RELATIVE_ERROR", "Quantiles"]
 
@@ -68,6 +68,15 @@ class Quantiles:
     def add(self, value: float) -> None:
         """Take in a value of 0 or more."""
         self._values.append(value)
+        self.settle()
+
+    @property
+    def adder(self) -> Callable[[float], None]:
+        """The function that takes in a value of 0 or more, and nothing else: `settle` is to be called now and then."""
+        return self._values.append
+
+    def settle(self) -> None:
+        """Count values in buckets where they have become too many."""
         if len(self._values) > self._most_exact:
             self._fill_buckets()
 

@@ -206,7 +206,8 @@ class ServingRun:
             self._replica(0, watching).serve(source)
             return
         pending = Pending(source)
-        watching = CompositeObserver([self.metrics, self.series, self.refusals, *observers, pending])
+        follows = [pending] if pending.follows else []
+        watching = CompositeObserver([self.metrics, self.series, self.refusals, *observers, *follows])
         if serving.prefill_replicas:
             server: Server = Disaggregated(
                 self._replica,
