@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.calibration import MIN_SUM_SHARE, Calibration, kind_of
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.model import Attention, Cross, Mixture, counted
+from kvcalc.core.model import Mixture, counted
 from kvcalc.core.workload import TokenGroup
-from kvcalc.cost.attention import causal_pairs, mixer_work
+from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.collectives import expert_spread
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.linear import experts_touched
 from kvcalc.cost.sharding import stage_blocks
 from kvcalc.plan.steps import required_hardware
+from kvcalc.simulate.mixer_work import BYTES, FLOP, MOVED, MixerWork, knees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,107 +31,11 @@ if TYPE_CHECKING:
     from kvcalc.core.cost_types import OpCost
     from kvcalc.core.model import Block, Mixer
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.mixer_work import Work
 
-__all__ = ["AffineTerm", "Counts", "MixerWork", "StepTerms", "step_terms"]
+__all__ = ["AffineTerm", "StepTerms", "step_terms"]
 
-# Quantities of an operator, in the order in which works give the first three.
-_FLOP, _BYTES, _MOVED = range(3)
-Work = tuple[float, float, float]
-Counts = tuple[int, int, int]
 Affine = tuple[float, float, float]
-
-
-class MixerWork:
-    """Work of one mixer for one sequence: FLOP, compulsory bytes, bytes moved when it runs on its own.
-
-    Args:
-        mixer: the mixer.
-        of: its work for a group of tokens.
-        caps: all knees that the model has.
-        periods: all periods that the model has.
-
-    Attributes:
-        decode: for each of the three, what goes with each of a step's sums over sequences with one new token.
-        chunk: three numbers of a chunk of some tokens after a past.
-        of_chunk: for each of the three kinds of work, what goes with each of these numbers.
-    """
-
-    def __init__(
-        self, mixer: Mixer, of: Callable[[TokenGroup], Work], *, caps: Sequence[int], periods: Sequence[int]
-    ) -> None:
-        self._of = of
-        self._known: dict[tuple[int, int], Counts] = {}
-        self.decode = tuple(zip(*self._decode_coefficients(mixer, caps, periods), strict=True))
-        self.chunk: Callable[[int, int], Counts] = self._look_up
-        self.of_chunk: tuple[Work, Work, Work] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
-        if isinstance(mixer, Attention) and mixer.indexer is None and mixer.bends.restart is None:
-            self.chunk, self.of_chunk = _counts(mixer.span), self._count_coefficients(mixer.span)
-
-    def chunks(self, chunks: Sequence[tuple[int, int]]) -> Counts:
-        """Return the sums of the three numbers over some chunks."""
-        one = two = three = 0
-        for tokens, past in chunks:
-            more = self.chunk(tokens, past)
-            one, two, three = one + more[0], two + more[1], three + more[2]
-        return one, two, three
-
-    def _decode_coefficients(self, mixer: Mixer, caps: Sequence[int], periods: Sequence[int]) -> list[list[float]]:
-        """Return, for each of a step's sums, the work that goes with it: read off at the knees and between them."""
-        coefficients = [[0.0] * 3 for _ in range(2 + len(caps) + len(periods))]
-        own = sorted(_knees(mixer))
-        if mixer.bends.restart is not None:
-            first, second = self._at(1), self._at(2)
-            slope = [after - before for before, after in zip(first, second, strict=True)]
-            coefficients[2 + len(caps) + periods.index(mixer.bends.restart)] = slope
-            coefficients[0] = [value - rise for value, rise in zip(first, slope, strict=True)]
-            return coefficients
-        points = [1, *own, (own[-1] if own else 1) + 1]
-        values = [self._at(point) for point in points]
-        for quantity in range(3):
-            slopes = [
-                (values[index + 1][quantity] - values[index][quantity]) / (points[index + 1] - points[index])
-                for index in range(len(points) - 1)
-            ]
-            coefficients[1][quantity] = slopes[-1]
-            coefficients[0][quantity] = values[0][quantity] - slopes[0]
-            for index, cap in enumerate(own):
-                coefficients[2 + caps.index(cap)][quantity] = slopes[index] - slopes[index + 1]
-        return coefficients
-
-    def _at(self, context: int) -> Work:
-        return self._of(TokenGroup(sequences=1, query_tokens=1, past_tokens=context - 1))
-
-    def _look_up(self, tokens: int, past: int) -> Counts:
-        cost = self._known.get((tokens, past))
-        if cost is None:
-            flop, compulsory, moved = self._of(TokenGroup(sequences=1, query_tokens=tokens, past_tokens=past))
-            # whole numbers, so that sums do not depend on their order
-            cost = round(flop), round(compulsory), round(moved)
-            self._known[tokens, past] = cost
-        return cost
-
-    def _count_coefficients(self, window: int | None) -> tuple[Work, Work, Work]:
-        """Return the work for each of `_counts`: scores go with pairs, reads with the past, writes with the tokens."""
-        flop = self._at(1)[_FLOP]
-        _, written, _ = self._of(TokenGroup(sequences=1, query_tokens=2))
-        _, both, moved = self._of(TokenGroup(sequences=1, query_tokens=2, past_tokens=1))
-        write, read, reread = written / min(2, window or 2), both - written, moved - both
-        return (flop, 0, 0), (0, read, write), (0, read + reread, write)
-
-
-def _counts(window: int | None) -> Callable[[int, int], Counts]:
-    """Return a function that counts a chunk's pairs, the past tokens it reads and the tokens it writes."""
-    if window is None:
-        return lambda tokens, past: (tokens * past + tokens * (tokens + 1) // 2, past, tokens)
-    return lambda tokens, past: (causal_pairs(tokens, past, window), min(past, window - 1), min(tokens, window))
-
-
-def _knees(mixer: Mixer) -> set[int]:
-    """Return the contexts at which what a decode step costs in a layer changes its slope."""
-    bends = mixer.bends
-    if isinstance(mixer, Cross) or bends.group > 1 or bends.pool > 1:
-        raise UnsupportedError(f"serving with {mixer.kind} attention of this kind is not modelled")
-    return {knee for knee in bends.knees if knee > 1}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -258,7 +163,7 @@ class _Reader:
         self._hardware = required_hardware(deployment)
         self._link = self._hardware.link(deployment.parallel.exchange_gpus)
         mixers = model.mixers
-        self.caps = tuple(sorted(set().union(*map(_knees, mixers))))
+        self.caps = tuple(sorted(set().union(*map(knees, mixers))))
         self.periods = tuple(sorted({restart for mixer in mixers if (restart := mixer.bends.restart) is not None}))
         self._places = {mixer: index for index, mixer in enumerate(mixers)}
         self.works = tuple(
@@ -272,8 +177,8 @@ class _Reader:
         for operators in self._stages:
             compute, memory, wire = (self._term(limiter) for limiter in ("compute", "memory", "interconnect"))
             for operator in operators:
-                self._add(compute, operator, _FLOP, 1 / self._hardware.peak(operator.cost.unit))
-                self._add(memory, operator, _BYTES, 1 / bandwidth)
+                self._add(compute, operator, FLOP, 1 / self._hardware.peak(operator.cost.unit))
+                self._add(memory, operator, BYTES, 1 / bandwidth)
                 if self._link is not None:
                     _add_affine(wire, operator, lambda op: op.link_bytes, 1 / self._link.bytes_per_s)
             yield (compute, memory, wire) if self._link is not None else (compute, memory)
@@ -283,8 +188,8 @@ class _Reader:
         bandwidth, link = self._hardware.memory_bandwidth_bytes_per_s, self._link
         for operator in (operator for stage in self._stages for operator in stage):
             compute, memory = self._term("compute"), self._term("memory")
-            self._add(compute, operator, _FLOP, 1 / self._hardware.peak(operator.cost.unit))
-            self._add(memory, operator, _MOVED, 1 / bandwidth)
+            self._add(compute, operator, FLOP, 1 / self._hardware.peak(operator.cost.unit))
+            self._add(memory, operator, MOVED, 1 / bandwidth)
             yield compute, memory
             if link is not None and operator.cost.collective_steps:
                 wire = self._term("interconnect")
@@ -322,7 +227,7 @@ class _Reader:
         per_flop = compute / (self._hardware.peak(operator.cost.unit) * reach.flop_share)
         per_byte = memory / (self._hardware.memory_bandwidth_bytes_per_s * reach.bandwidth_share)
         if compute:
-            self._add(term, operator, _FLOP, per_flop)
+            self._add(term, operator, FLOP, per_flop)
             padding = per_flop * reach.padding_rows
             if padding and operator.mixture is not None:
                 touched = _touched(operator.mixture, expert_spread(self._deployment.parallel))
@@ -330,7 +235,7 @@ class _Reader:
             elif padding:
                 _add_affine(term, operator, lambda op: op.row_flop, padding)
         if memory:
-            self._add(term, operator, _MOVED, per_byte)
+            self._add(term, operator, MOVED, per_byte)
             if reach.activation_share is not None and operator.mixer is None:
                 slower = per_byte * (reach.bandwidth_share / reach.activation_share - 1)
                 _add_affine(term, operator, lambda op: op.activation_bytes, slower)
@@ -347,7 +252,7 @@ class _Reader:
             term.chunks.append((kind, [value * scale for value in self.works[kind].of_chunk[quantity]]))
             return
         _add_affine(term, operator, _VALUES[quantity], seconds)
-        if operator.mixture is not None and quantity != _FLOP:
+        if operator.mixture is not None and quantity != FLOP:
             touched = _touched(operator.mixture, expert_spread(self._deployment.parallel))
             term.experts.append((touched, operator.cost.weight_bytes / touched(_FEW[0]) * seconds))
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.simulate.step_terms import AffineTerm, Counts
+    from kvcalc.simulate.mixer_work import Counts
+    from kvcalc.simulate.step_terms import AffineTerm
 
 __all__ = [
     "NEVER",
@@ -196,7 +197,7 @@ class _Straight:
 
     def __init__(self, terms: Sequence[_Term]) -> None:
         self._terms = terms
-        self._decoding: dict[int, list[tuple[int, int, int, str]]] = {}
+        self._decoding: dict[int, tuple[list[tuple[int, int, int, str]], int]] = {}
         self._mixed: dict[tuple[int, int], list[tuple[int, int, _Term]]] = {}
 
     def line(self, count: int, contexts: int) -> AffineRun:
@@ -204,18 +205,21 @@ class _Straight:
         known = self._decoding.get(count)
         if known is None:
             bases = _firsts(self._terms, count, count, (count, 0), ())
-            known = [
+            rows = [
                 (base, term.per_context, count * term.per_context, term.limiter)
                 for base, term in zip(bases, self._terms, strict=True)
             ]
-            self._decoding[count] = known
+            known = self._decoding[count] = rows, max(row[2] for row in rows)
+        terms, steepest = known
         first, slope, limiter = -1, 0, ""
-        for base, per_context, rise, name in known:
+        for base, per_context, rise, name in terms:
             ticks_now = base + contexts * per_context
             if ticks_now > first:
                 first, slope, limiter = ticks_now, rise, name
         steps = _ALWAYS
-        for base, per_context, rise, _ in known:
+        if slope == steepest:
+            return first, slope, steps, limiter
+        for base, per_context, rise, _ in terms:
             if rise > slope:
                 steps = min(steps, (first - base - contexts * per_context) // (rise - slope) + 1)
         return first, slope, steps, limiter
