@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Trials"]
 
-# How far the buffers of a trial may be from those taken for it, as a part of these: of alike layers at alike places, of
-# a trial with weights at the same places, and of any other.
-_ALIKE, _SAME_PLACES, _OTHER = 1 / 16, 1, 8
+# How far the buffers of a trial may be from those taken for it: those of alike layers at alike places by a part of
+# them, those of other layers at the same places by as much again but no more than this, any others by a multiple.
+_ALIKE_PART, _MOST_OTHERWISE_BYTES, _OTHER_TIMES = 16, 512 * MIB, 8
 _SLACK_BYTES = 32 * MIB
 
 
@@ -68,10 +68,10 @@ class Trials:
         places, holds = self._places(trial.context, kept), _holds(kept)
         lacking, slack = [], []
         for device, target in zip(self.devices, self.question.targets, strict=True):
-            buffer, part = _taken(known, places, holds, device)
+            buffer, near = _taken(known, places, holds, device)
             lacking.append(kept.total(device) + buffer - target)
-            slack.append(int(part * buffer) + _SLACK_BYTES)
-        if any(abs(over) <= near for over, near in zip(lacking, slack, strict=True)) or abs(sum(lacking)) <= sum(slack):
+            slack.append(near + _SLACK_BYTES)
+        if any(abs(over) <= most for over, most in zip(lacking, slack, strict=True)) or abs(sum(lacking)) <= sum(slack):
             return self._exact(trial)
         uses = zip(self.devices, lacking, self.question.targets, strict=True)
         return [Use(kept.weights[device], over + target) for device, over, target in uses]
@@ -107,12 +107,13 @@ def _holds(memory: LocalMemory) -> Hashable:
     return homes, frozenset(override.device for override in placement.overrides)
 
 
-def _taken(known: Sequence[_Known], places: Hashable, holds: Hashable, device: int) -> tuple[int, float]:
-    """Return the buffer that is taken for a device, and how far the true one may be from it, as a part of it."""
+def _taken(known: Sequence[_Known], places: Hashable, holds: Hashable, device: int) -> tuple[int, int]:
+    """Return the buffer that is taken for a device, and how far the true one may be from it, in bytes."""
     for each in known:
         if each.places == places:
-            return each.buffers[device], _ALIKE
+            return each.buffers[device], each.buffers[device] // _ALIKE_PART
     for each in known:
         if each.holds == holds:
-            return each.buffers[device], _SAME_PLACES
-    return max(each.buffers[device] for each in known), _OTHER
+            return each.buffers[device], min(each.buffers[device], _MOST_OTHERWISE_BYTES)
+    largest = max(each.buffers[device] for each in known)
+    return largest, _OTHER_TIMES * largest
