@@ -18,7 +18,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.same import Same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["EXPERTS", "HOST", "MAX_COPIES", "Override", "Placement", "PlacementOptions", "SplitMode", "place"]
 
@@ -161,10 +161,17 @@ class Placement:
             name: its name in the GGUF file.
             home: the place of its layer.
         """
-        if not self.overrides:
-            return home
-        found = _overriding(Same(self.overrides)).override(name)
-        return home if found is None else found.device
+        return self.mover(name, home)
+
+    @property
+    def mover(self) -> Callable[[str, int | None], int | None]:
+        """A function that returns the place of a tensor as `of_tensor` does, for many tensors in a row."""
+        return _overriding(Same(self.overrides)).place if self.overrides else _stays
+
+
+def _stays(name: str, home: int | None) -> int | None:
+    del name
+    return home
 
 
 class _Overrides:
@@ -177,6 +184,11 @@ class _Overrides:
         for order, override in enumerate(overrides):
             one = _ONE_LAYER.match(override.pattern)
             (self.of_layer.setdefault(one[1], []) if one else self.anywhere).append((order, override))
+
+    def place(self, name: str, home: int | None) -> int | None:
+        """Return the place of a tensor: where its layer is, unless an override moves it."""
+        found = self.override(name)
+        return home if found is None else found.device
 
     def override(self, name: str) -> Override | None:
         """Return the first override whose pattern is found in a name."""

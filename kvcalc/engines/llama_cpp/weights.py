@@ -174,8 +174,12 @@ def place_weights(
     sizes: dict[int | None, tuple[int, ...]] = {
         home: _stored(same, backend) for home, backend in [(HOST, CPU), *enumerate(backends)]
     }
+    moved = placement.mover
     for number, each in enumerate(listed):
-        homes = _homes(model, each, placement, tied=tied)
+        if 0 <= each.layer < model.layers:
+            homes: tuple[int | None, ...] = (moved(each.name, placement.layers[each.layer]),)
+        else:
+            homes = _homes(model, each, placement, tied=tied)
         for index, home in enumerate(homes):
             size = sizes[home][number]
             if home is HOST and repacks and each.is_repacked and (index or each.name not in INPUT_TENSORS):
@@ -212,12 +216,10 @@ def _stored(same: Same[Sequence[Weight]], backend: Backend) -> tuple[int, ...]:
 
 
 def _homes(model: ModelProfile, tensor: _Listed, placement: Placement, *, tied: bool) -> tuple[int | None, ...]:
-    """Return the places of a tensor: none for one that is not loaded, several for one that is copied."""
-    name, layer = tensor.name, tensor.layer
-    if layer >= model.layers:
+    """Return the places of a tensor of no layer: none for one that is not loaded, several for one that is copied."""
+    name = tensor.name
+    if tensor.layer >= 0:
         return ()
-    if layer >= 0:
-        return (placement.of_tensor(name, placement.layers[layer]),)
     if name in INPUT_TENSORS:
         table = placement.of_tensor(name, HOST)
         return (table, placement.of_tensor(name, placement.output)) if name == _TABLE and tied else (table,)

@@ -65,7 +65,7 @@ class Places:
     """
 
     def __init__(self, placement: Placement, weights: Same[Mapping[str, Weight]], backends: Sequence[Backend]) -> None:
-        self.placement = placement
+        self.placement, self.moved = placement, placement.mover
         self.weights = weights
         self.numbers = {device: number for number, device in enumerate(placement.used)}
         self.host = len(self.numbers)
@@ -116,7 +116,7 @@ class Places:
         home, stored = self.placement.layers[number], names.get(number, ())
         places: tuple[int | None, ...] = ()
         if self.placement.overrides:
-            places = tuple(self.placement.of_tensor(f"blk.{number}.{name}", home) for name, _ in stored)
+            places = tuple(self.moved(f"blk.{number}.{name}", home) for name, _ in stored)
         types = stored if HOST in (home, *places) else ()
         return home, self.placement.of_cache(number), places, types
 
@@ -150,7 +150,7 @@ class Places:
             home = self.placement.layers[0]
         elif name == "output" and stored not in self.weights.it:
             stored = f"{_TABLE}.weight"
-        return self.placement.of_tensor(stored, home), self.weights.it.get(stored)
+        return self.moved(stored, home), self.weights.it.get(stored)
 
     def _number(self, home: int | None) -> int:
         return self.host if home is HOST else self.numbers[home]
