@@ -34,7 +34,7 @@ MEASURED = ("check", "--measured", "9tok/s", "--model", "llama2-70b", "--gpu", "
         ((*SIZE, "-fitt", "1024"), "there is no option -fitt", "--help"),
         ((*SIZE, "--mmproj", "tower.gguf"), "--mmproj takes no file", "--mmproj-file tower.gguf"),
         (("models", "fit", "zzzz", "--device", "24GiB"), "no model matches 'zzzz'", "kvcalc models lists all"),
-        (("models", "fit", "llama", "--device", "cpu"), "how much memory the host has", "--host-memory"),
+        (("models", "fit", "llama", "--device", "cpu"), "the host's memory is missing", "--host-memory"),
         (("fit", "--model", "deepseek-v3", "--device", "24GiB"), "a mixture of fp8", "--weights q4_k_m"),
         ((*DECODE, "--cost", "2"), "--cost", "--price"),
         ((*SIZE, "--quant", "fp8"), "--quant", "--weights"),
