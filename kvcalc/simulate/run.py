@@ -14,7 +14,8 @@ from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.economics import usd_per_million_tokens
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
-from kvcalc.simulate.cluster import Cluster, Disaggregated, Pending, Transfer, serve
+from kvcalc.simulate.cluster import Cluster, Pending, serve
+from kvcalc.simulate.disaggregated import Disaggregated, Transfer
 from kvcalc.simulate.fast.forward import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, ReplicaTotals, parse_slo
 from kvcalc.simulate.observers import CompositeObserver, Observer, Refusals

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcalc.simulate.cluster import ROUTINGS, Cluster, Disaggregated, Pending, Transfer, serve
+from kvcalc.simulate.cluster import ROUTINGS, Cluster, Pending, serve
+from kvcalc.simulate.disaggregated import Disaggregated, Transfer
 from kvcalc.simulate.fast.forward import FastForwardReplica
 from kvcalc.simulate.observers import CompositeObserver, Observer
 from kvcalc.simulate.scheduler import Limits

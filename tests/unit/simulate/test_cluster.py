@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Request, Segment
 from kvcalc.simulate.cache import BlockGroup
-from kvcalc.simulate.cluster import ROUTINGS, Cluster, Disaggregated, Pending, Transfer, serve
+from kvcalc.simulate.cluster import ROUTINGS, Cluster, Pending, serve
+from kvcalc.simulate.disaggregated import Disaggregated, Transfer
 from kvcalc.simulate.fast.forward import FastForwardReplica
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
