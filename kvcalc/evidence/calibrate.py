@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from kvcalc.core.calibration import Interval
 from kvcalc.core.errors import InputError
-from kvcalc.cost.estimate import pass_terms
+from kvcalc.cost.estimate import pass_kind, pass_terms
 from kvcalc.cost.roofline import step_time
+from kvcalc.evidence.books import group_of
 from kvcalc.evidence.campaigns import campaign, engine_of
 from kvcalc.evidence.estimates import estimated_passes
 from kvcalc.evidence.families import FAMILIES
-from kvcalc.evidence.fit import Sample, fit, interval, left_out, sample_seconds
+from kvcalc.evidence.fit import Sample, even_interval, fit, interval, left_out, sample_seconds
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.serving import fit_serving, left_out_groups, served_base
 from kvcalc.plan.estimates import best_calibration
@@ -25,15 +28,50 @@ if TYPE_CHECKING:
     from kvcalc.evidence.families import Family
     from kvcalc.evidence.kernel_reach import KernelTime
 
-__all__ = ["Judged", "cross_validated", "family_of", "fit_families", "usable_cases"]
+__all__ = ["Fits", "Judged", "Unseen", "cross_validated", "family_of", "fit_families", "usable_cases"]
 
+# Parts that a campaign with most of a family's records is left out in.
+_PARTS = 8
+# Passes that are timed by serving: those of questions about a step or a prompt.
+_PHASES = {
+    f"{timed}, {layers}": f"{phase}, {layers}"
+    for timed, phase in (("served", "decode"), ("first token", "prefill"))
+    for layers in ("dense", "mixture")
+}
 # Records that an interval of their own needs: held-out ones, and any.
 _ENOUGH, _FEWEST = 20, 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """A record against a fit that has not seen it, nor what was measured with it.
+
+    Args:
+        family: the calibration's name.
+        engine: its engine.
+        kind: the kind of time that intervals are kept by.
+        ratio: measured / estimate.
+        is_compute: whether its passes are limited by FLOP/s.
+    """
+
+    family: str
+    engine: str
+    kind: str
+    ratio: float
+    is_compute: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fits:
+    """Calibrations, and the records that their intervals come from."""
+
+    calibrations: tuple[Calibration, ...]
+    unseen: tuple[Unseen, ...]
+
+
 def fit_families(
     cases: Sequence[Case], families: Sequence[Family] = FAMILIES, *, kernels: Sequence[KernelTime] = ()
-) -> tuple[Calibration, ...]:
+) -> Fits:
     """Return the calibrations of the families, fitted to the cases that are not held out.
 
     A case belongs to the family that would estimate it; those that beat their bound are left out.
@@ -47,12 +85,68 @@ def fit_families(
         InputError: a family without a record to fit to.
     """
     fitted: dict[str, Calibration] = {}
+    unseen: list[Unseen] = []
     for family, own in _shared_out(cases, families):
         if family.kernels_of:
-            fitted[family.name] = fit_serving(family, own, kernels)
+            fitted[family.name], served = fit_serving(family, own, kernels)
+            unseen += [_unseen(family, each.kind, each.ratio) for each in served]
         else:
-            fitted[family.name] = _fit(family, family.start(fitted), own, fitted.get(family.near))
-    return tuple(fitted.values())
+            start = family.start(fitted)
+            fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
+            unseen += _judging(family, start, fitted[family.name], own)
+    return Fits(calibrations=tuple(_by_kind(fitted, unseen)), unseen=tuple(unseen))
+
+
+def _unseen(family: Family, kind: str, ratio: float, *, is_compute: bool = False) -> Unseen:
+    return Unseen(family=family.name, engine=family.engine, kind=kind, ratio=ratio, is_compute=is_compute)
+
+
+def _judging(family: Family, start: Calibration, found: Calibration, cases: Sequence[Case]) -> list[Unseen]:
+    """Return the records of an engine against fits that have not seen them.
+
+    Held-out ones are judged by the fit itself, others by one without their campaign; of a campaign with more than half
+    of all records, by one without an eighth of its groups, theirs among them: what is left without such a campaign
+    gives no such fit.
+    """
+    if family.engine == "kernels":
+        return []
+    training = [_sample(case) for case in cases if not family.judges(campaign(case.record))]
+    counts = Counter(sample.campaign for sample in training)
+    held = [_sample(case) for case in cases if family.judges(campaign(case.record))]
+
+    def part(sample: Sample) -> str:
+        few = 2 * counts[sample.campaign] <= len(training)
+        return sample.campaign if few else f"{sample.campaign} {_part_of(sample.group)}"
+
+    pairs = [(sample, sample.measured_s / sample_seconds(sample, found)) for sample in held]
+    pairs += left_out(start, training, family.free, part=part)
+    return [_unseen(family, sample.kind, ratio, is_compute=sample.limiter == "compute") for sample, ratio in pairs]
+
+
+def _part_of(group: str) -> int:
+    return int(sha256(group.encode()).hexdigest(), 16) % _PARTS
+
+
+def _by_kind(fitted: Mapping[str, Calibration], unseen: Sequence[Unseen]) -> Iterator[Calibration]:
+    """Yield the calibrations with an interval for each kind of time that has enough records.
+
+    A family with too few, but some, takes that of the families of its engine with too few, else that of all families of
+    its engine, if these have enough together.
+    """
+    cells: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for one in unseen:
+        cells.setdefault((one.engine, one.kind), {}).setdefault(one.family, []).append(one.ratio)
+    for name, calibration in fitted.items():
+        found = {}
+        for (engine, kind), families in sorted(cells.items()):
+            few = [ratio for ratios in families.values() if len(ratios) < _ENOUGH for ratio in ratios]
+            every = [ratio for ratios in families.values() for ratio in ratios]
+            own = families.get(name, [])
+            taken = next((each for each in (own, few, every) if len(each) >= _ENOUGH), None)
+            if engine == calibration.engine and taken is not None and len(own) >= _FEWEST:
+                found[kind] = even_interval(taken)
+        found |= {_PHASES[kind]: spread for kind, spread in found.items() if kind in _PHASES}
+        yield replace(calibration, intervals=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +189,7 @@ def cross_validated(
     fitted: dict[str, Calibration] = {}
     for family, own in _shared_out(cases, families):
         if family.kernels_of:
-            fitted[family.name] = fit_serving(family, own, kernels)
+            fitted[family.name], _ = fit_serving(family, own, kernels)
             if not only or family.name in only:
                 yield from _served(family, own, kernels)
             continue
@@ -170,7 +264,7 @@ def _fit(
     judged = [(sample, sample.measured_s / sample_seconds(sample, found)) for sample in judging]
     others = left_out(found if alone else start, samples, family.free)
     compute, memory = (_spread(judged, others, compute=compute) for compute in (True, False))
-    if neighbour is not None and len(samples) < _FEWEST:
+    if neighbour is not None and len(samples) < _ENOUGH:
         compute = _widened(compute, neighbour.compute_interval)
         memory = _widened(memory, neighbour.memory_interval)
     measured = replace(
@@ -218,11 +312,13 @@ def _spread(
     else:
         taken = [[*judged, *others]]
     found = [interval([(sample.campaign, ratio) for sample, ratio in pairs]) for pairs in taken]
-    return Interval(low=min(1, *(one.low for one in found)), high=max(1, *(one.high for one in found)))
+    return Interval(
+        low=min(1, *(one.low for one in found)), high=max(1, *(one.high for one in found)), records=max(map(len, taken))
+    )
 
 
 def _widened(interval: Interval, other: Interval) -> Interval:
-    return Interval(low=min(interval.low, other.low), high=max(interval.high, other.high))
+    return replace(interval, low=min(interval.low, other.low), high=max(interval.high, other.high))
 
 
 def _versions(cases: Sequence[Case]) -> dict[str, list[str]]:
@@ -246,4 +342,6 @@ def _sample(case: Case) -> Sample:
         measured_s=case.measured_s,
         passes=tuple(passes),
         limiter=max(shares, key=shares.__getitem__),
+        kind="" if case.deployment is None else pass_kind(case.passes[0].cost),
+        group="" if case.deployment is None else group_of(case.record),
     )

@@ -13,12 +13,12 @@ from kvcalc.cost.estimate import reached_seconds
 from kvcalc.evidence.together import TimedPasses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration
     from kvcalc.cost.estimate import PassTerms
 
-__all__ = ["Sample", "beginning_at", "fit", "interval", "left_out", "sample_seconds"]
+__all__ = ["Sample", "beginning_at", "even_interval", "fit", "interval", "left_out", "sample_seconds"]
 
 _MIN_SHARE, _MAX_SHARE, _MIN_SECONDS = 0.01, 0.95, 1e-9
 # What a parameter must earn to move: this much of the mean error for each factor of e from where it began, and as much
@@ -38,12 +38,16 @@ class Sample:
         measured_s: the measured time.
         passes: what it was spent on: the terms of a pass, its bound and how many of them.
         limiter: what limits them for most of their bound.
+        kind: the kind of its passes, as calibrations keep their intervals by.
+        group: model, accelerator and engine.
     """
 
     campaign: str
     measured_s: float
     passes: tuple[tuple[PassTerms, float, float], ...]
     limiter: str
+    kind: str = ""
+    group: str = ""
 
 
 def sample_seconds(sample: Sample, calibration: Calibration) -> float:
@@ -122,20 +126,34 @@ def beginning_at(calibration: Calibration, neighbour: Calibration, free: Iterabl
     return _with(calibration, values)
 
 
-def left_out(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> list[tuple[Sample, float]]:
+def _campaign(sample: Sample) -> str:
+    return sample.campaign
+
+
+def left_out(
+    start: Calibration,
+    samples: Sequence[Sample],
+    free: Iterable[str],
+    *,
+    part: Callable[[Sample], str] = _campaign,
+) -> list[tuple[Sample, float]]:
     """Return each sample with the ratio measured / estimate of a fit that has not seen its campaign.
 
     With one campaign alone, that is where the search starts.
+
+    Args:
+        start: where the search begins.
+        samples: the measurements.
+        free: names of parameters.
+        part: what is left out together with a sample, if not its campaign.
     """
     names = tuple(free)
     found = []
-    for campaign in sorted({sample.campaign for sample in samples}):
-        others = [sample for sample in samples if sample.campaign != campaign]
+    for left in sorted(set(map(part, samples))):
+        others = [sample for sample in samples if part(sample) != left]
         fitted = fit(start, others, names) if others else start
         found += [
-            (sample, sample.measured_s / sample_seconds(sample, fitted))
-            for sample in samples
-            if sample.campaign == campaign
+            (sample, sample.measured_s / sample_seconds(sample, fitted)) for sample in samples if part(sample) == left
         ]
     return found
 
@@ -151,6 +169,25 @@ def interval(ratios: Sequence[tuple[str, float]]) -> Interval:
     ordered = sorted(zip((ratio for _, ratio in ratios), _weights([name for name, _ in ratios]), strict=True))
     low, high = (_quantile(ordered, share) for share in (_TAIL, 1 - _TAIL))
     return Interval(low=_rounded(low), high=_rounded(high))
+
+
+def even_interval(ratios: Sequence[float]) -> Interval:
+    """Return the interval that holds four of five ratios measured / estimate, each counted alike, and the estimate.
+
+    A tenth lies on either side; a fifth on one, where the estimate is beyond the tenth on the other.
+
+    >>> even_interval([0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7])
+    Interval(low=0.8, high=1.6, records=10)
+    >>> even_interval([1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0])
+    Interval(low=1.0, high=1.8, records=10)
+    """
+    ordered = [(ratio, 1 / len(ratios)) for ratio in sorted(ratios)]
+    low, high = (_rounded(_quantile(ordered, share)) for share in (_TAIL, 1 - _TAIL))
+    if low > 1:
+        low, high = 1.0, _rounded(_quantile(ordered, 1 - 2 * _TAIL))
+    elif high < 1:
+        low, high = _rounded(_quantile(ordered, 2 * _TAIL)), 1.0
+    return Interval(low=min(1.0, low), high=max(1.0, high), records=len(ratios))
 
 
 def _quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.cost.estimate import pass_kind, pass_terms
 from kvcalc.evidence.books import group_of, judges, setting_of
-from kvcalc.evidence.fit import interval
+from kvcalc.evidence.fit import even_interval
 from kvcalc.evidence.kernel_reach import collective_reach, kernel_reach
 from kvcalc.evidence.served import (
     ServedSample,
@@ -40,8 +40,7 @@ _UNITS = ("bf16", "fp8", "fp4")
 # Users up to which a first token hardly waits for others' prompts.
 FEW_USERS = 4
 _MOST_USERS = 64
-# Measurements that an interval of its own needs; others get the one that all kinds of the engine give, widened.
-ENOUGH = 20
+_WIDE = Interval(low=0.5, high=3, records=0)
 
 
 def served_kind(case: Case) -> str:
@@ -159,8 +158,10 @@ def left_out_groups(base: Calibration, cases: Iterable[Case]) -> list[Judgement]
     return found
 
 
-def fit_serving(family: Family, cases: Sequence[Case], kernels: Sequence[KernelTime]) -> Calibration:
-    """Return the calibration of an engine that serves many requests, and the intervals that groups left out show.
+def fit_serving(
+    family: Family, cases: Sequence[Case], kernels: Sequence[KernelTime]
+) -> tuple[Calibration, list[Judgement]]:
+    """Return the calibration of an engine that serves many requests, and the records that its intervals come from.
 
     Args:
         family: the engine and accelerators.
@@ -170,40 +171,21 @@ def fit_serving(family: Family, cases: Sequence[Case], kernels: Sequence[KernelT
     base = served_base(family, kernels)
     samples = _samples(cases)
     found = _fitted(base, samples, lambda group: not judges(group))
-    spreads = _spreads(left_out_groups(base, cases))
+    unseen = left_out_groups(base, cases)
     training = [case for case, sample in samples if not judges(sample.group)]
-    return replace(
+    calibration = replace(
         found,
-        memory_interval=spreads["served"],
-        compute_interval=spreads["first token"],
-        intervals={kind: spread for kind, spread in spreads.items() if ", " in kind},
+        memory_interval=_spread(unseen, "served"),
+        compute_interval=_spread(unseen, "first token"),
         measured=_measured(training, [case for case, sample in samples if judges(sample.group)], kernels, base),
     )
+    return calibration, unseen
 
 
-def _spreads(judged: Sequence[Judgement]) -> dict[str, Interval]:
-    """Return intervals by kind where they have enough measurements, and of all steps and first tokens."""
-    found: dict[str, Interval] = {}
-    for timed, passes in (("served", "decode"), ("first token", "prefill"), ("queued first token", "")):
-        every = [each for each in judged if each.kind.startswith(timed)]
-        if every:
-            found[timed] = _spread(every)
-        for layers in ("dense", "mixture"):
-            own = [each for each in every if each.kind == f"{timed}, {layers}"]
-            if len(own) >= ENOUGH:
-                found[f"{timed}, {layers}"] = _spread(own)
-                if passes:
-                    found[f"{passes}, {layers}"] = found[f"{timed}, {layers}"]
-    found.setdefault("served", Interval(low=0.5, high=2, records=0))
-    found.setdefault("first token", Interval(low=0.5, high=3, records=0))
-    return found
-
-
-def _spread(judged: Sequence[Judgement]) -> Interval:
-    """Return the interval that holds four of five; groups count by their records, as those of a user's question may."""
-    even = [(str(place), each.ratio) for place, each in enumerate(judged)]
-    spread = interval(even)
-    return Interval(low=min(1.0, spread.low), high=max(1.0, spread.high), records=len(judged))
+def _spread(judged: Sequence[Judgement], timed: str) -> Interval:
+    """Return the interval of all steps, or of all first tokens that hardly wait; a wide one without any."""
+    ratios = [each.ratio for each in judged if each.kind.startswith(timed)]
+    return even_interval(ratios) if ratios else _WIDE
 
 
 def _measured(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from kvcalc.core.model import Mixture
 from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
 from kvcalc.engines.checkpoint import default_engine
@@ -97,8 +98,10 @@ def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
     )
 
 
-def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> tuple[str, ...]:
-    """Return a note where no calibration applies, one that does not apply is used, or one of kernels alone."""
+def estimate_notes(
+    calibration: Calibration | None, deployment: Deployment, phase: Literal["decode", "prefill"] | None = None
+) -> tuple[str, ...]:
+    """Return notes on a calibration: none applies, it does not, it is of kernels, or it has too few measurements."""
     hardware = deployment.hardware
     if hardware is None:
         return ()
@@ -111,7 +114,19 @@ def estimate_notes(calibration: Calibration | None, deployment: Deployment) -> t
     if calibration.engine == "kernels":
         told = "overheads per step and layer are left out"
         return (f"the calibration {calibration.name} covers kernels only: {told}",)
-    return _wide_activations(calibration, deployment)
+    return (*_wide_activations(calibration, deployment), *_few_measurements(calibration, deployment, phase))
+
+
+def _few_measurements(
+    calibration: Calibration, deployment: Deployment, phase: Literal["decode", "prefill"] | None
+) -> tuple[str, ...]:
+    """Return a note where a fitted calibration has no interval of the phase and the model's kind of layers."""
+    layers = "mixture" if any(isinstance(block.mlp, Mixture) for block in deployment.model.blocks) else "dense"
+    if phase is None or f"{phase}, {layers}" in calibration.intervals or calibration.memory_interval.records is None:
+        return ()
+    models = "mixtures of experts" if layers == "mixture" else "dense models"
+    few = f"too few measurements of {phase} of {models} in {calibration.name} for an 80% interval"
+    return (f"{few}: the one printed is that of all its passes",)
 
 
 def _wide_activations(calibration: Calibration, deployment: Deployment) -> tuple[str, ...]:

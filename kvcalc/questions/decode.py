@@ -83,7 +83,7 @@ def decode(
     from kvcalc.questions.arguments import deployed, several, several_or_none
 
     deployment = deployed(deployment)
-    found, notes = used_calibration(deployment, calibration, wanted=estimate)
+    found, notes = used_calibration(deployment, calibration, wanted=estimate, phase="decode")
     report = decode_report(
         deployment,
         batches=several(batch, "batch", batches),

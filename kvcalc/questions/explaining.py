@@ -18,7 +18,11 @@ __all__ = ["explain", "used_calibration"]
 
 
 def used_calibration(
-    deployment: Deployment, asked: str | Path | Calibration | None, *, wanted: bool
+    deployment: Deployment,
+    asked: str | Path | Calibration | None,
+    *,
+    wanted: bool,
+    phase: Literal["decode", "prefill"] | None = None,
 ) -> tuple[Calibration | None, tuple[str, ...]]:
     """Return the calibration to estimate with, and the notes that its use asks for."""
     if asked is None and not wanted:
@@ -26,7 +30,7 @@ def used_calibration(
     from kvcalc.plan.estimates import estimate_notes
 
     calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
-    return calibration, estimate_notes(calibration, deployment)
+    return calibration, estimate_notes(calibration, deployment, phase)
 
 
 @overload

@@ -72,7 +72,7 @@ def prefill(
     from kvcalc.questions.arguments import deployed, several, several_or_none
 
     deployment = deployed(deployment)
-    found, notes = used_calibration(deployment, calibration, wanted=estimate)
+    found, notes = used_calibration(deployment, calibration, wanted=estimate, phase="prefill")
     report = prefill_report(
         deployment,
         batches=several(batch, "batch", batches),

@@ -86,6 +86,18 @@ def test_dense_groups_that_judged_before_mixtures_were_fitted_are_estimated_as_w
     assert median(errors) <= 0.10
 
 
+def test_intervals_hold_four_of_five_unseen_records_of_each_engine_phase_and_kind_of_layers() -> None:
+    fits = tool("write_calibrations").fits(TRUTH)
+    calibrations = {found.name: found for found in fits.calibrations}
+    cells: dict[tuple[str, str], list[bool]] = {}
+    for one in fits.unseen:
+        spread = calibrations[one.family].spread(one.kind, is_compute=one.is_compute)
+        cells.setdefault((one.engine, one.kind), []).append(spread.low <= one.ratio <= spread.high)
+    enough = {cell: sum(inside) / len(inside) for cell, inside in cells.items() if len(inside) >= 20}
+    assert len(enough) >= 16
+    assert {cell: share for cell, share in enough.items() if not 0.75 <= share <= 0.85} == {}
+
+
 def test_most_held_out_records_lie_in_their_interval() -> None:
     assert 0.75 <= sum(bool(outcome.covered) for outcome in judged()) / len(judged()) <= 0.85
 

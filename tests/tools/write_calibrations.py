@@ -7,6 +7,7 @@ same files give the same calibrations.
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcalc.core.calibration import Calibration
+    from kvcalc.evidence.calibrate import Fits
 
 FILES = ("speeds.yaml", "gemm.csv", "attention.csv", "serving.csv", "silicon.csv")
 KERNELS = Path(__file__).parents[1] / "evidence" / "serving_kernels.csv"
@@ -40,11 +42,12 @@ def files(folder: Path) -> list[Path]:
     return [*(folder / name for name in FILES), *(shipped / name for name in SHIPPED_ALONE)]
 
 
-def cases(folder: Path) -> list[Case]:
+@cache
+def cases(folder: Path) -> tuple[Case, ...]:
     """Return the records that can be held against a prediction."""
     records = [record for path in files(folder) for record in read_records(path)]
     found = (kernel_case(record) if record.suite == "kernels" else case_of(record) for record in records)
-    return [case for case in found if isinstance(case, Case)]
+    return tuple(case for case in found if isinstance(case, Case))
 
 
 def fitted(found: Sequence[Calibration], known: Sequence[Case]) -> str:
@@ -58,10 +61,15 @@ def fitted(found: Sequence[Calibration], known: Sequence[Case]) -> str:
     return fitted_lines(own)
 
 
+@cache
+def fits(folder: Path) -> Fits:
+    """Return all calibrations, and the records that their intervals come from."""
+    return fit_families(cases(folder), kernels=read_kernels(KERNELS))
+
+
 def calibration_texts(folder: Path) -> dict[str, str]:
     """Return the text of each calibration's file, by name, and of the measurements they were fitted to."""
-    known = cases(folder)
-    found = fit_families(known, kernels=read_kernels(KERNELS))
+    known, found = cases(folder), fits(folder).calibrations
     return {each.name: profile_yaml(each) for each in found} | {FITTED: fitted(found, known)}
 
 

@@ -95,8 +95,7 @@ Engines that serve many requests (vLLM, TensorRT-LLM, SGLang) start from their k
 routed experts and sums over ranks of `tests/evidence/serving_kernels.csv`. Served steps then say what a step, a sampled token, a layer
 and a collective take besides, and how much longer each kind's calls and work take in the engine. A parameter stays near its start unless
 the mean error falls by 0.0015 for a factor of e, and more where groups are few; errors beyond a factor of e count no more. Runs across
-nodes are not fitted to. Their intervals hold four of five records, each of a fit that has not seen its group; of fewer than 20 there is
-none by kind, but that of all steps.
+nodes are not fitted to.
 
 The others are fitted so: the mean over records of abs(log(estimate / measured)) is made least; all records of a campaign together weigh as
 much as the square root of their number. The fit multiplies one parameter at a time by a factor, then by smaller ones, and a parameter that
@@ -105,10 +104,13 @@ the records say little of stays near where it began: at a common value, or at a 
 have five records and one. No share that is fitted so may exceed 0.95, a little above what kernels that stream large operands reach of
 their bandwidth (0.938, matrix-vector products on an L40S). The same records give the same bytes (`tests/tools/write_calibrations.py`).
 
-Their interval is that of 20 or more held-out records with the same limiter; where they are fewer it is widened to that of all records, each
-of the training as a fit without its campaign has it (where there is one campaign, as the neighbour's parameters have it). With fewer than
-five records it is as wide as the neighbour's at least. On held-out records its coverage is therefore near four fifths by construction; on
-records of other sources it is a prediction.
+The 80 % intervals are kept by what is timed and by the layers (decode or prefill, dense or mixture of experts; of served requests, first
+tokens with and without a queue). Each holds four of five records, every one against a fit that has not seen it: of served engines a fit
+without its group, of the others one without its campaign, or, of a campaign with more than half of a family's records, without an eighth of
+its groups. Held-out records are judged by the shipped fit. A calibration with 5 to 19 such records of a kind takes the interval of its
+engine's calibrations with as few, or of all of its engine. With fewer than 5, or where these too have fewer than 20, the answer says "too
+few measurements" and prints the interval of all passes with the same limiter, which is as wide as the neighbour's at least where the
+calibration has fewer than 20 records. The coverage is 80 % by construction; on records of other sources it is a prediction.
 
 A request whose prompts and steps cannot have been computed in the time it took (their bound is longer) was served from a prefix cache and
 is not scored.

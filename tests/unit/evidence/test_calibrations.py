@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -151,6 +151,25 @@ def test_an_estimate_in_16_bits_of_weights_in_fp8_says_how_checkpoints_were_meas
     assert any("--activations fp8" in note for note in estimate_notes(SHIPPED["vllm-hopper"], deployment)) is noted
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "engine", "phase", "noted"),
+    [
+        ("llama3.1-8b", "h200", "sglang", "decode", True),
+        ("deepseek-v3", "h200", "sglang", "decode", False),
+        ("llama3.1-8b", "h200", "vllm", "prefill", False),
+        ("llama3.1-8b", "rx-7900-xtx", "llama.cpp", "decode", True),
+    ],
+)
+def test_an_interval_of_too_few_measurements_is_said_to_be_of_all_passes(
+    model: str, gpu: str, engine: str, phase: Literal["decode", "prefill"], *, noted: bool
+) -> None:
+    deployment = kvcalc.deployment(model, gpu=gpu, tensor_parallel=1, engine=engine)
+    calibration = find_calibration(deployment)
+    assert calibration is not None
+    notes = estimate_notes(calibration, deployment, phase)
+    assert any(note.startswith("too few measurements of decode of dense models") for note in notes) is noted
+
+
 def test_a_borrowed_estimate_is_no_reason_for_a_slow_step() -> None:
     (found,) = outcomes("decode", [RECORDS["gptfast-014"]])
     assert (found.scored, found.reason) == (False, "")
@@ -217,6 +236,6 @@ def test_prompts_that_cannot_have_been_read_are_not_estimated() -> None:
 def test_a_fit_of_shipped_records_is_the_same_twice() -> None:
     cases = [_case(record) for record in RECORDS.values() if "dgx-spark" in record.source and record.phase == "decode"]
     family = [one for one in FAMILIES if one.name == "llama.cpp-dgx-spark"]
-    first, second = (fit_families(cases, family) for _ in range(2))
+    first, second = (fit_families(cases, family).calibrations for _ in range(2))
     assert first == second
     assert first[0].reach["matrix:int8"].bandwidth_share > 0.6
