@@ -84,7 +84,7 @@ def _with_intervals(calibration: Calibration, cases: Sequence[Case], left: Seque
     """Return a calibration with the intervals that rows left out show, for the kinds of times that were measured."""
     errors: dict[str, list[float]] = {}
     for case, seconds in zip(cases, left, strict=True):
-        for kind in {served_kind(case), pass_kind(case.passes[0].cost)}:
+        for kind in dict.fromkeys((pass_kind(case.passes[0].cost), served_kind(case))):
             own = errors.setdefault(kind, [])
             if seconds is not None:
                 own.append(math.log(case.measured_s / seconds))
