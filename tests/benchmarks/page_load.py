@@ -1,7 +1,7 @@
 """How long the page takes: to its first number on a first and on a second visit, and to a new number after a change.
 
-The static folder is served at 10 MB/s in all, uncompressed, to Chromium; the local server as it is. Needs npm, chromium and
-`pip install 'kvcalc[explore,browser-test]'`; say nothing of a machine that does other things meanwhile.
+The static folder is served to Chromium at 10 MB/s in all, scripts and WebAssembly compressed as hosts of static files do; the local
+server as it is. Needs npm, chromium and `pip install 'kvcalc[explore,browser-test]'`, and a machine that does nothing else.
 
     python tests/benchmarks/page_load.py [--visits 3] [--keys 20]
 """
@@ -9,6 +9,7 @@ The static folder is served at 10 MB/s in all, uncompressed, to Chromium; the lo
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import shutil
 import statistics
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).parents[2]
 BYTES_PER_S = 10e6
 PIECE = 65_536
+COMPRESSED = {".html", ".css", ".js", ".mjs", ".json", ".wasm"}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 FIRST_NUMBER = "!!document.querySelector('main > :not(.empty) .figure .number')"
 # Time from a key on a slider to another number, in the page's own clock.
@@ -59,10 +61,31 @@ class Throttled(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def copyfile(self, source, outputfile) -> None:
-        while piece := source.read(PIECE):
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        path = path / "index.html" if path.is_dir() else path
+        if not path.is_file():
+            self.send_error(404)
+            return
+        body = sent(path)
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "max-age=600")
+        if path.suffix in COMPRESSED:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        for start in range(0, len(body), PIECE):
+            piece = body[start : start + PIECE]
             self.line.wait(len(piece))
-            outputfile.write(piece)
+            self.wfile.write(piece)
+
+
+@cache
+def sent(path: Path) -> bytes:
+    """Return a file as hosts of static files send it."""
+    body = path.read_bytes()
+    return gzip.compress(body) if path.suffix in COMPRESSED else body
 
 
 def first_number_s(page, address: str) -> float:
@@ -88,6 +111,9 @@ def static_page(browser, visits: int, keys: int) -> dict[str, object]:
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Throttled, directory=folder))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}/"
+        for path in Path(folder).rglob("*"):
+            if path.is_file():
+                sent(path)
         cold, warm, changes = [], [], []
         for _ in range(visits):
             context = browser.new_context(viewport={"width": 1440, "height": 900}, bypass_csp=True)

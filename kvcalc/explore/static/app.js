@@ -18,7 +18,7 @@ import * as speculate from "./views/speculate.js";
 import * as speed from "./views/speed.js";
 
 const VIEWS = { size, local, speed, network, speculate, serve, plan, learn };
-const WAIT_MS = 120;
+const WAIT_MS = 40;
 
 const form = document.getElementById("controls");
 const main = document.getElementById("view");

@@ -3,7 +3,7 @@
 import { pasteConfig, pastedConfig, reconcile } from "./ask.js";
 import { commands } from "./command.js";
 import { fill, h, say, table } from "./dom.js";
-import { bytes, count, number, yes } from "./units.js";
+import { bytes, count, yes } from "./units.js";
 
 const MOST = 8388608;
 
@@ -12,8 +12,9 @@ function predicted(row) {
   return [...new Set([row.predicted_least, row.predicted_most].map(printed))].join(" to ");
 }
 
+// With the two decimals that engines print.
 function printed(value) {
-  return Number.isInteger(value) ? count(value) : number(value);
+  return Number.isInteger(value) || typeof value !== "number" ? count(value) : value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 }
 
 export class Paste {
