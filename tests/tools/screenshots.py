@@ -24,7 +24,6 @@ SHOTS = {
     "speculate-middle": (f"view=speculate&method=&draft=llama3.1-8b&{RUN}", MIDDLE, "light"),
     "serve-wide": ("view=serve&model=llama3.1-8b&gpu=h100-sxm&rate=8&requests=500", WIDE, "dark"),
     "network-wide": ("view=network&model=qwen3-next-80b-a3b&gpu=h200&gpus=2&batch=16&context=32768", WIDE, "light"),
-    "plan-wide": ("view=plan&model=llama3.1-70b&cards=h100-sxm,h200&price=h100-sxm=2.5,h200=3.2&rate=4", WIDE, "light"),
     "learn-wide": ("view=learn&demo-context=128", WIDE, "light"),
     "learn-narrow": ("view=learn&demo=speculate", NARROW, "dark"),
 }
