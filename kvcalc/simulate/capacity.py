@@ -74,7 +74,7 @@ def highest_rate(
     >>> highest_rate(lambda rate: 0 if rate <= 5 else math.inf, start_per_s=1.0, tolerance=0.5)
     HighestRate(rate_per_s=4.0, above_rate_per_s=5.656854249492381, tried=5)
     >>> highest_rate(lambda rate: (rate / 5) ** 2, start_per_s=4.0, tolerance=0.01).tried
-    4
+    6
     """
     if not _MIN_TOLERANCE <= tolerance < math.inf:
         raise InputError(f"a tolerance of {tolerance:g}", hint=f"a share of {_MIN_TOLERANCE:g} or more")
