@@ -192,7 +192,9 @@ def _measured(
     training: Sequence[Case], judging: Sequence[Case], kernels: Sequence[KernelTime], base: Calibration
 ) -> Measured:
     own = {each.version for each in kernels if each.engine == base.engine}
-    versions = sorted({case.record.engine_version for case in training if case.record.engine_version}, key=_version_key)
+    # among versions with the same numbers the name decides: a set has no order
+    printed = sorted({case.record.engine_version for case in training if case.record.engine_version})
+    versions = sorted(printed, key=_version_key)
     return Measured(
         device=", ".join(sorted({case.hardware.name for case in training})),
         date="2026-12-01",
@@ -207,7 +209,7 @@ def _measured(
 def _version_key(version: str) -> tuple[int, ...]:
     import re
 
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
 
 
 def _operators(case: Case) -> Iterable[str]:
