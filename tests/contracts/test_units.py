@@ -149,6 +149,12 @@ WITHOUT_UNIT = {
     "PlacementChoice.copies",
     "LocalReport.parallel",
     "SharingEvent.tables",
+    # the request in each place of a batch, the places, the steps of each request; the index of a layer
+    "BatchingStep.static",
+    "BatchingStep.continuous",
+    "BatchingReport.places",
+    "BatchingReport.pieces",
+    "LayerRun.first",
     "SpeculationDraft.mean_tokens_per_pass",
     "SpeculationDraft.quality",
     "SpeculationDraft.target_passes",

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.units import number_text, seconds_text, usd_text
+from kvcalc.core.units import MILLISECOND, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import facts, grid, heading, note_lines
 
@@ -180,9 +180,9 @@ def spec(report: PlanReport) -> Spec:
     rows = [
         {
             x.field: option.usd_per_hour if priced else option.gpus,
-            y.field: 1000 * option.tpot_p95_s,
+            y.field: option.tpot_p95_s / MILLISECOND,
             "option": f"{option.gpus} x {option.gpu}, TP {option.tensor_parallel}",
-            "TTFT p95, ms": round(1000 * option.ttft_p95_s, 1),
+            "TTFT p95, ms": round(option.ttft_p95_s / MILLISECOND, 1),
             "carries, requests/s": round(option.capacity_requests_per_s, 2),
             "binds": option.binds or "nothing found",
             "front": "no other is better in all" if option.pareto else "another is better in all",
