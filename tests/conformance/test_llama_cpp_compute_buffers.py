@@ -23,7 +23,8 @@ from kvcalc.engines.llama_cpp.compute import ComputeBytes, compute_bytes
 from kvcalc.engines.llama_cpp.placement import place
 from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
 from kvcalc.importers.gguf import import_gguf
-from tests.conformance.test_llama_cpp_devices import CASES, FULL, GIB, SLIM, config_of, full_only, options_of
+
+from .test_llama_cpp_devices import CASES, FULL, GIB, SLIM, config_of, full_only, options_of
 
 FURTHER: dict[str, Any] = json.loads(Path(__file__).with_name("llama_cpp_compute.json").read_text(encoding="utf-8"))
 SETTINGS: dict[str, Any] = json.loads(

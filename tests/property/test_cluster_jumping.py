@@ -14,7 +14,8 @@ from kvcalc.simulate.observers import CompositeObserver, Observer
 from kvcalc.simulate.scheduler import Limits
 from kvcalc.simulate.serving import Replica, ServingSetup
 from kvcalc.simulate.workload import ClosedLoop, Conversations, Lengths, Talk
-from tests.property.test_jumping import LAYOUTS, TIMERS, Kept, requests
+
+from .test_jumping import LAYOUTS, TIMERS, Kept, requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import kvcalc
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.layers import Attention, Mixer
 from kvcalc.core.model import MIXERS, Chunked, Compressed, Cross, Full, Indexer, Latent, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.traits import STRAIGHT, Bends, Entry, Traits
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.attention import mixer_work
