@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
-from kvcalc.cli.asking import refuse_conflicts
 from kvcalc.cli.commands import question_command
 from kvcalc.cli.main import ALIASES, COMMANDS, overview
 from kvcalc.core.errors import InputError, KvcalcError, did_you_mean
@@ -167,7 +166,6 @@ def run(words: list[str]) -> int:
         KvcalcError: words that spell none, or what the command raises.
         BrokenPipeError: what reads the output has gone.
     """
-    refuse_conflicts(words)
     try:
         with noting_origins():
             code: int | None = get_command(_app)(args=words, prog_name="kvcalc", standalone_mode=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import InputError
 from kvcalc.questions import QUESTIONS, question
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from kvcalc.questions.declared import Question
 
-__all__ = ["CHARTS", "ask_and_print", "ask_plainly", "plain_texts", "refuse_conflicts"]
+__all__ = ["CHARTS", "ask_and_print", "ask_plainly", "plain_texts"]
 
 CHARTS = {
     "svg": "Write the chart as SVG.",
@@ -112,31 +111,6 @@ def plain_texts(asked: type[Question], words: Sequence[str]) -> dict[str, Any] |
     if any(each.is_required and name not in texts for name, each in asked.params.items()):
         return None
     return texts
-
-
-def refuse_conflicts(words: Sequence[str]) -> None:
-    """Refuse a command that gives one option two values; the same value twice is none the worse.
-
-    Raises:
-        InputError: an option is given twice, and not alike.
-    """
-    name = next((name for name in (" ".join(words[:2]), *words[:1]) if name in QUESTIONS), None)
-    if name is None:
-        return
-    asked = question(name)
-    named, given = dict(_spellings(asked)), dict[str, tuple[str, str]]()
-    rest = iter(words[name.count(" ") + 1 :])
-    for word in rest:
-        flag, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        parameter, switched = named.get(flag, ("", None))
-        if not parameter or (parameter in asked.params and asked.params[parameter].repeats):
-            continue
-        shown = flag if switched is not None else f"{flag} {value if has_value else next(rest, '')}"
-        meant = str(switched) if switched is not None else shown.removeprefix(f"{flag} ")
-        other, earlier = given.setdefault(parameter, (shown, meant))
-        if earlier != meant:
-            what = f"{other} and {shown} are given together, and only one can hold"
-            raise InputError(what, hint="leave one of them out", parameter=parameter.replace("_", "-"))
 
 
 def _spellings(asked: type[Question]) -> Iterator[tuple[str, tuple[str, bool | None]]]:

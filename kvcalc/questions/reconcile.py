@@ -14,7 +14,7 @@ from kvcalc.questions.profiles import profile_names
 from kvcalc.sources import catalogue_hardware, catalogue_model, load_hardware, load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
@@ -78,29 +78,26 @@ class Reconcile(Question):
 
     def answer(self) -> Answer:
         """Return the numbers, or why there are none."""
-        measured = self._measured()
-        if measured is not None:
-            return Answer(measured)
+        from kvcalc.evidence.benchmarks.read import is_benchmark
+        from kvcalc.questions.gaps import is_address, scraped
+
+        if is_address(self.log):
+            before, text, seconds = scraped(self.log)
+            return Answer(self._measured(text, "metrics", counted=_counted(before, text, seconds)))
         text = read_log_file(self.log)
+        if is_benchmark(text):
+            return Answer(self._measured(text, "standard input" if self.log == "-" else Path(self.log).name))
+        self._refuse_speed()
         report = reconcile(text, model=self.model, engine=self.engine, gpu=self.gpu, settings=self.settings)
         return Answer(report, passed=not self.strict or (report.agrees and report.complete))
 
-    def _measured(self) -> MeasuredReport | None:
-        """Return measured times against the prediction; none where the file is a log."""
-        from kvcalc.evidence.benchmarks.read import benchmark_of, is_benchmark
-        from kvcalc.questions.gaps import is_address, measured_gaps, scraped
+    def _measured(
+        self, text: str, name: str, *, counted: tuple[Mapping[str, float], float] | None = None
+    ) -> MeasuredReport:
+        """Return measured times against the prediction."""
+        from kvcalc.evidence.benchmarks.read import benchmark_of
+        from kvcalc.questions.gaps import measured_gaps
 
-        counted = None
-        if is_address(self.log):
-            before, text, seconds = scraped(self.log)
-            counted, name = _counted(before, text, seconds), "metrics"
-        elif self.log == "-":
-            return None
-        else:
-            text, name = read_log_file(self.log), Path(self.log).name
-            if not is_benchmark(text):
-                self._refuse_speed()
-                return None
         formats = {"weights": self.weights, "tensor_parallel": self.tensor_parallel, "settings": self.settings}
         return measured_gaps(
             [benchmark_of(text, name)],

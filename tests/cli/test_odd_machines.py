@@ -97,7 +97,7 @@ def test_a_shared_memory_says_what_both_need_and_no_command(capsys):
 
 def test_what_the_context_of_a_card_takes_is_said_to_be_off_its_free_memory(capsys):
     report = answer(capsys, f"fit {LLAMA} --device rtx-4090")
-    assert any("taken off the free memory" in note for note in report["notes"])
+    assert any("already subtracted from the free memory" in note for note in report["notes"])
 
 
 def test_the_engines_own_fit_reads_the_same_in_text_and_json(capsys):
