@@ -37,8 +37,9 @@ _WARM_UP_RESIDENCES = 2
 _WARM_UP_SHARE = 0.2
 # Share of the arrivals that may pile up, beyond what chance piles up of so many.
 _MAX_PILED = 0.01
-# A run in which so large a share piles up is broken off halfway.
+# A run in which so large a share piles up is broken off halfway, once it has lasted several times a request's service.
 _SURELY_PILED = 0.3
+_SETTLED_SERVICES = 3
 # A run is broken off in its warm-up, which sees less of a queue than what follows, where of so many requests at least
 # half break a limit, and many more than may.
 _EARLY = 200
@@ -137,6 +138,7 @@ class StationaryPart(Observer):
         self._limits, self._length = limits, length
         self._rows = array("d")  # arrival, end and the four latencies of each request
         self._served = self._counted = 0
+        self._service_s = 0.0
         self._since_s, self._rate = math.inf, rate_per_s or 0.0
         self._watched: list[tuple[int, float, str, float]] = []
         if length is not None and rate_per_s is not None:
@@ -163,6 +165,7 @@ class StationaryPart(Observer):
         """
         arrival_s, values = served.request.arrival_s, latencies(served)
         self._rows.extend((arrival_s, served.finish_s, *values))
+        self._service_s += served.finish_s - arrival_s - values[_COLUMNS.index("queue")]
         if arrival_s < self._since_s:
             self._served += served.finish_s < self._since_s
             if 2 * arrival_s > self._since_s:
@@ -186,14 +189,16 @@ class StationaryPart(Observer):
                 raise BrokenOffError(name)
 
     def _look(self, now_s: float) -> None:
-        """Break off a run halfway through whose requests pile up fast."""
+        """Break off a run halfway through whose requests pile up fast, beside those that are being served."""
         length = self._length
         if length is None or self._counted % 64:
             return
         all_rows = len(self._rows) // (2 + len(_COLUMNS))
         arrived = min(length.measured, self._rate * (now_s - self._since_s))
-        finished = all_rows - self._served
-        if arrived > length.measured / 2 and arrived - finished > _SURELY_PILED * arrived:
+        finished, service_s = all_rows - self._served, self._service_s / all_rows
+        if arrived <= length.measured / 2 or now_s < _SETTLED_SERVICES * service_s:
+            return
+        if arrived - finished - self._rate * service_s > _SURELY_PILED * arrived:
             raise BrokenOffError(SERVED_RATE)
 
     def measured(self, metrics: Metrics) -> Measured:
@@ -263,11 +268,14 @@ def _upper(rows: Sequence[tuple[float, ...]], limit: Limit, found: dict[str, dic
     above the statistic for a quantile, of the means for a mean.
     """
     value = found[limit.latency][limit.statistic]
-    size = len(rows) // _BATCHES
-    if limit.latency not in _COLUMNS or size < _BATCHES:
+    if limit.latency not in _COLUMNS:
         return value
     column = 2 + _COLUMNS.index(limit.latency)
+    # answers of one token have no time per token
     values = [row[column] for row in rows if not math.isnan(row[column])]
+    size = len(values) // _BATCHES
+    if size < _BATCHES:
+        return value
     batches = [values[place * size : (place + 1) * size] for place in range(_BATCHES)]
     share = SHARES.get(limit.statistic)
     if share is None:

@@ -74,6 +74,23 @@ def test_a_run_that_cannot_keep_its_limit_is_broken_off_and_one_that_can_is_not(
     assert part_of(fine, length=length, rate=1.0).measured(METRICS).broken == ()
 
 
+def test_a_run_shorter_than_its_answers_take_is_not_taken_for_a_queue_that_grows():
+    length = RunLength(warm_up=500, measured=2500)
+    steady = [served(place, place / 400, e2e_s=4.4) for place in range(3000)]  # 400 a second, 1,760 in the server
+    found = part_of(steady, length=length, rate=400.0).measured(METRICS)
+    assert found.broken == ()
+    piled = [served(place, place / 400, queue_s=place / 200, ttft_s=place / 200, e2e_s=place / 200 + 0.4) for place in range(3000)]  # fmt: skip
+    with pytest.raises(BrokenOffError) as ended:
+        part_of(piled, slo="tpot_p95=1s", length=length, rate=400.0)
+    assert ended.value.broken == "served_rate"
+
+
+def test_answers_of_one_token_have_no_time_per_token_to_limit():
+    rows = [served(place, float(place)) for place in range(1000)]
+    single = [row._replace(output_tokens=1) for row in rows]
+    assert part_of(single, slo="tpot_p95=40ms").measured(METRICS).broken == ()
+
+
 def test_the_upper_end_of_a_statistic_is_wider_where_requests_resemble_their_neighbours():
     spread = [0.1 + 0.8 * (place * 7 % 100) / 100 for place in range(2000)]
     bunched = sorted(spread[:1000]) + sorted(spread[1000:])
