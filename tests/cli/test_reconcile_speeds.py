@@ -125,3 +125,20 @@ def test_what_is_neither_log_nor_measurement_is_one_line(capsys, tmp_path, conte
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert len(err.splitlines()) <= 2
+
+
+def test_a_beaten_bound_is_the_first_thing_said(capsys):
+    code, out, _ = run(capsys, "reconcile", SERVED / "vllm_serve_c8.json", "--gpu", "rtx-3060")
+    assert code == 0
+    assert "cannot be of this deployment as it is taken" in out.splitlines()[0]
+    assert "cannot be" not in run(capsys, "reconcile", SERVED / "vllm_serve_c8.json")[1].splitlines()[0]
+
+
+def test_a_benchmark_is_read_from_standard_input(capsys, monkeypatch):
+    file = SERVED / "vllm_serve_c8.json"
+    monkeypatch.setattr("sys.stdin", file.open(encoding="utf-8"))
+    piped = json.loads(run(capsys, "reconcile", "-", "--json")[1])
+    assert (
+        piped["rows"][0]["measured_s"]
+        == json.loads(run(capsys, "reconcile", file, "--json")[1])["rows"][0]["measured_s"]
+    )

@@ -88,12 +88,14 @@ def _cells(each: CalibratedPoint, file: str) -> list[str]:
 
 
 def measured_sentence(report: MeasuredReport) -> str:
-    """Return the median multiples of bound and estimate."""
+    """Return the median multiples of bound and estimate; first of all, whether a bound is beaten."""
     bound = median(each.measured_s / each.bound_s for each in report.rows)
     estimate = median(each.measured_s / each.estimate_s for each in report.rows)
     times = "time takes" if len(report.rows) == 1 else "times take"
+    beaten = sum(each.measured_s < each.bound_s for each in report.rows)
+    impossible = f"{beaten} of {len(report.rows)} measured times cannot be of this deployment as it is taken: below the lower bound. "
     return (
-        f"The measured {times} {bound:.2f} times the bound and {estimate:.2f} times the estimate"
+        f"{impossible if beaten else ''}The measured {times} {bound:.2f} times the bound and {estimate:.2f} times the estimate"
         f"{'' if len(report.rows) == 1 else ' in the median'}."
     )
 
