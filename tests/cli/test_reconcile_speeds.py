@@ -136,9 +136,8 @@ def test_a_beaten_bound_is_the_first_thing_said(capsys):
 
 def test_a_benchmark_is_read_from_standard_input(capsys, monkeypatch):
     file = SERVED / "vllm_serve_c8.json"
-    monkeypatch.setattr("sys.stdin", file.open(encoding="utf-8"))
-    piped = json.loads(run(capsys, "reconcile", "-", "--json")[1])
-    assert (
-        piped["rows"][0]["measured_s"]
-        == json.loads(run(capsys, "reconcile", file, "--json")[1])["rows"][0]["measured_s"]
-    )
+    with file.open(encoding="utf-8") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        piped = json.loads(run(capsys, "reconcile", "-", "--json")[1])
+    alone = json.loads(run(capsys, "reconcile", file, "--json")[1])
+    assert [row["measured_s"] for row in piped["rows"]] == [row["measured_s"] for row in alone["rows"]]

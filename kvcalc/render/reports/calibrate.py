@@ -93,10 +93,12 @@ def measured_sentence(report: MeasuredReport) -> str:
     estimate = median(each.measured_s / each.estimate_s for each in report.rows)
     times = "time takes" if len(report.rows) == 1 else "times take"
     beaten = sum(each.measured_s < each.bound_s for each in report.rows)
-    impossible = f"{beaten} of {len(report.rows)} measured times cannot be of this deployment as it is taken: below the lower bound. "
+    many = len(report.rows)
+    beyond = f"{beaten} of {many} measured times cannot be of this deployment as it is taken: below the bound. "
     return (
-        f"{impossible if beaten else ''}The measured {times} {bound:.2f} times the bound and {estimate:.2f} times the estimate"
-        f"{'' if len(report.rows) == 1 else ' in the median'}."
+        f"{beyond if beaten else ''}"
+        f"The measured {times} {bound:.2f} times the bound and {estimate:.2f} times the estimate"
+        f"{'' if many == 1 else ' in the median'}."
     )
 
 
