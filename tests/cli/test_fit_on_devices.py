@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -341,6 +342,21 @@ def test_a_chosen_placement_leaves_memory_on_every_device(capsys):
     report = answer(capsys, f"fit {MIXTURE} --device 8GiB --device 6GiB --context 4096")
     for device in report["devices"]:
         assert device["reserved_bytes"] <= device["memory_bytes"] - SPARE_BYTES
+
+
+@pytest.mark.parametrize(("machine", "decided"), [("8GiB", False), ("4GiB", True), ("6GiB --device 6GiB", False)])
+def test_memory_left_free_is_said_where_it_decided_the_choice(capsys, machine, decided):
+    report = answer(capsys, f"fit {LLAMA} --device {machine} --context 4096")
+    said = [note for note in report["notes"] if note.startswith("the choice leaves 256.00 MiB")]
+    assert len(said) == decided
+    given = answer(
+        capsys, f"fit {LLAMA} --device {machine} --context 4096 --gpu-layers {report['placement']['gpu_layers']}"
+    )
+    assert not any("the choice leaves" in note for note in given["notes"])
+    if decided:
+        filled = re.search(r"it would be (\d+) of 32 layers", said[0])
+        assert filled is not None
+        assert int(filled[1]) > report["placement"]["gpu_layers"] - 1  # the output is one of those counted
 
 
 def test_the_speed_says_bound_estimate_and_what_was_taken_of_the_host(capsys):

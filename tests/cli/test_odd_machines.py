@@ -130,3 +130,43 @@ def test_a_model_whose_tensors_are_not_known_cannot_be_placed(capsys):
     assert (code, out) == (2, "")
     assert "cannot be placed on devices" in err
     assert "--gpu" in err
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        "m4-pro-16 --memory 24GiB",
+        "strix-halo --host-memory 24GiB --host-bandwidth 500GB/s --used 8GiB",
+        "dgx-spark --host-memory 24GiB --used 8GiB",
+    ],
+)
+def test_a_unified_gpu_holds_all_that_it_can(capsys, machine):
+    line = f"fit --model qwen3-30b-a3b --weights q4_k_m --ctx-size 8192 --device {machine}"
+    report = answer(capsys, line)
+    assert report["placement"]["gpu_layers"] == report["placement"]["all_layers"]
+    moved = report["placement"]["n_cpu_moe"]
+    assert 0 < moved < 10
+    assert report["placement"]["overrides"] == []
+    device = report["devices"][0]
+    spare = device["memory_bytes"] - device["used_bytes"] - device["overhead_bytes"] - device["reserved_bytes"]
+    fewer = answer(capsys, f"{line} --n-cpu-moe {moved - 1}")["devices"][0]
+    assert 256 * 2**20 <= spare < fewer["reserved_bytes"] - device["reserved_bytes"] + 256 * 2**20
+
+
+def test_a_dense_model_leaves_the_fewest_layers_to_the_host_of_a_unified_gpu(capsys):
+    line = "fit --model qwen3-32b --weights q4_k_m --device m4-pro-16 --memory 24GiB"
+    report = answer(capsys, line)
+    layers = report["placement"]["gpu_layers"]
+    assert 0 < layers < report["placement"]["all_layers"]
+    more = answer(capsys, f"{line} --gpu-layers {layers + 1}")["devices"][0]
+    assert more["reserved_bytes"] > more["memory_bytes"] - 256 * 2**20
+
+
+def test_the_cpu_beside_a_unified_gpu_has_no_estimate(capsys):
+    line = f"fit {LLAMA} --device m4-pro-16 --memory 24GiB"
+    alone, both = answer(capsys, line), answer(capsys, f"{line} --gpu-layers 20")
+    assert alone["speed"]["estimate_s"] > alone["speed"]["decode_ideal_s"]
+    assert both["speed"]["estimate_s"] is None
+    assert both["tokens_per_s"] > 0
+    said = [any(note.startswith("no estimate:") for note in each["notes"]) for each in (alone, both)]
+    assert said == [False, True]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
 from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed, MovedTensors
-from kvcalc.core.units import GIB, MIB, rate_text
+from kvcalc.core.units import GIB, MIB, bytes_text, rate_text
 from kvcalc.core.workload import decode_step
 from kvcalc.engines.checkpoint import as_multiplied
 from kvcalc.engines.llama_cpp import layout
@@ -19,13 +19,13 @@ from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placemen
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.local.command import buffer_name
 from kvcalc.plan.local.hosts import beyond_note
-from kvcalc.plan.local.machine import Machine, host_profile
+from kvcalc.plan.local.machine import Machine, host_profile, yielding_host
 from kvcalc.plan.local.memory import LocalMemory, local_memory, local_report
 from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
 from kvcalc.plan.local.sections import layer_formats, placed_model
 from kvcalc.plan.local.speed import Course, machine_speed
 from kvcalc.plan.local.trials import Trials
-from kvcalc.plan.local.words import headline
+from kvcalc.plan.local.words import headline, placement_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,10 +83,20 @@ class OnMachine:
         devices = self.setup.devices
         links = {}
         for index, device in enumerate(devices):
-            link = device.link or (device.hardware.links.get("scale_out") if device.hardware else None)
+            # nothing crosses a link where host and device share a memory: a network is no link between them
+            own = device.hardware.links.get("scale_out") if device.hardware and not device.is_unified else None
+            link = device.link or own
             if link is not None:
                 links[index] = link
         return Machine(devices=tuple(each.hardware or unknown for each in devices), host=host, links=links)
+
+    @cached_property
+    def machine_to_choose_by(self) -> Machine:
+        """The machine where a device of unified memory is preferred to its host, whose memory is the same."""
+        shared = next((each.hardware for each in self.setup.devices if each.is_unified), None)
+        if shared is None:
+            return self.machine
+        return replace(self.machine, host=yielding_host(shared, self.machine.host))
 
     @cached_property
     def run(self) -> Formats:
@@ -119,11 +129,32 @@ class OnMachine:
         return self._memories[key]
 
     def chosen(self) -> PlacementOptions:
-        """Return the fastest placement that all devices hold."""
+        """Return the fastest placement that all devices hold with some memory to spare."""
+        return self._choice(self.spare_bytes)
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that our own placement leaves free on each device."""
         known = self.memory(PlacementOptions()).compute is not None
-        spare = SPARE_BYTES if known else _SPARE_UNKNOWN_BYTES
+        return SPARE_BYTES if known else _SPARE_UNKNOWN_BYTES
+
+    def _choice(self, spare_bytes: int) -> PlacementOptions:
         groups = (decode_step(batch=1, context=self.context),)
-        return choose(self.local(_layer_bytes(self.setup), groups, spare_bytes=spare)).options
+        return choose(self.local(_layer_bytes(self.setup), groups, spare_bytes=spare_bytes)).options
+
+    def spare_note(self, chosen: Placement) -> str:
+        """Return a note on the memory that the choice leaves free; empty where it decided nothing.
+
+        Args:
+            chosen: the placement that was chosen.
+        """
+        filled = _placed(self, self._choice(0))
+        if filled == chosen:
+            return ""
+        names = [device.name for device in self.setup.devices]
+        before, after = (placement_words(self.setup.model, each, names) for each in (chosen, filled))
+        other = f": filled to the last byte it would be {after}" if before != after else ""
+        return f"the choice leaves {bytes_text(self.spare_bytes)} of each device free for what is not counted{other}"
 
     def local(
         self, layer_bytes: Sequence[LayerBytes], groups: Sequence[TokenGroup], *, spare_bytes: int = SPARE_BYTES
@@ -139,7 +170,7 @@ class OnMachine:
             model=self.setup.model,
             by_layer=self.by_layer,
             outer=self.run,
-            machine=self.machine,
+            machine=self.machine_to_choose_by,
             capacity_bytes=tuple(max(0, device.free_bytes - spare_bytes) for device in self.setup.devices),
             layer_bytes=layer_bytes,
             groups=groups,
@@ -153,7 +184,15 @@ class OnMachine:
 
     def speed(self, placement: Placement) -> LocalSpeed | None:
         """Return the speed; none where the rates of a device that is used are not known."""
-        return machine_speed(self.course(placement), self.calibrations)
+        calibrations = self.calibrations
+        if self.host_is_unmeasured and _computes_on_host(placement):
+            calibrations = {place: each for place, each in calibrations.items() if place is not HOST}
+        return machine_speed(self.course(placement), calibrations)
+
+    @property
+    def host_is_unmeasured(self) -> bool:
+        """Whether a device reads the host's memory: no such host was measured beside its device."""
+        return any(device.is_unified for device in self.setup.devices)
 
     def course(self, placement: Placement) -> Course:
         """Return the stages that passes of the model run through with a placement."""
@@ -271,7 +310,7 @@ def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport
         tokens_per_s=None if speed is None else speed.tokens_per_s,
         speed=speed,
         engine_fit=on.engine_fit(context=on.setup.context.context) if compared else None,
-        notes=(*report.notes, *_speed_notes(on, placement, speed)),
+        notes=(*report.notes, *_spare_notes(on, placement, chosen=chosen), *_speed_notes(on, placement, speed)),
     )
 
 
@@ -288,10 +327,20 @@ def _placed(on: OnMachine, options: PlacementOptions) -> Placement:
     return place(options, layers=on.setup.layers, free_bytes=[device.free_bytes for device in on.setup.devices])
 
 
+def _spare_notes(on: OnMachine, placement: Placement, *, chosen: bool) -> list[str]:
+    said = on.spare_note(placement) if chosen else ""
+    return [said] if said else []
+
+
+def _computes_on_host(placement: Placement) -> bool:
+    return HOST in placement.layers or any(override.device is HOST for override in placement.overrides)
+
+
 def _speed_notes(on: OnMachine, placement: Placement, speed: LocalSpeed | None) -> list[str]:
-    uses_host = HOST in placement.layers or any(override.device is HOST for override in placement.overrides)
-    if speed is None or not uses_host:
+    if speed is None or not _computes_on_host(placement):
         return []
+    if on.host_is_unmeasured:
+        return ["no estimate: a CPU that shares the memory of its GPU was not measured beside it"]
     bandwidth = on.machine.host.memory_bandwidth_bytes_per_s
     if on.host_is_assumed:
         rate = rate_text(bandwidth)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.hardware import HardwareProfile
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from kvcalc.core.workload import TokenGroup
     from kvcalc.plan.local.sections import PlacedModel
 
-__all__ = ["OFFLOADED_TOKENS", "Machine", "host_profile", "pass_stages", "pass_time"]
+__all__ = ["OFFLOADED_TOKENS", "Machine", "host_profile", "pass_stages", "pass_time", "yielding_host"]
 
 # New tokens of a pass from which on a device computes with matrices of the host. Source: llama.cpp commit
 # 0c1e57098bba, ``ggml_backend_cuda_device_offload_op`` (``GGML_OP_OFFLOAD_MIN_BATCH``).
 OFFLOADED_TOKENS = 32
+# Share of a device's rates that its host is taken to have where both read one memory.
+_YIELDING = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,27 @@ def host_profile(bandwidth_bytes_per_s: float, *, memory_bytes: int = 0, name: s
         memory_bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         peak_flop_per_s={"fp32": float("inf")},
         memory_bytes=memory_bytes,
+    )
+
+
+def yielding_host(device: HardwareProfile, host: HardwareProfile) -> HardwareProfile:
+    """Return the host of a device that reads the same memory, a hair slower than the device: a tie goes to that.
+
+    Args:
+        device: a device of unified memory.
+        host: its host; as it is where its memory is the slower one.
+
+    >>> yielding_host(host_profile(100e9), host_profile(100e9)).memory_bandwidth_bytes_per_s
+    99999900000.0
+    >>> yielding_host(host_profile(100e9), host_profile(60e9)).memory_bandwidth_bytes_per_s
+    60000000000.0
+    """
+    if host.memory_bandwidth_bytes_per_s < device.memory_bandwidth_bytes_per_s:
+        return host
+    return replace(
+        device,
+        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * _YIELDING,
+        peak_flop_per_s={name: rate * _YIELDING for name, rate in device.peak_flop_per_s.items()},
     )
 
 

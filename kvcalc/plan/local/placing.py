@@ -205,8 +205,9 @@ def _as_options(local: Local, units: Sequence[Unit], fixed: tuple[int, ...]) -> 
     if not found.host_experts:
         return options
     layers = _first_layers(local, units, found, fixed) or found.host_experts
+    # -ncmoe counts from the first layer of all: experts of layers on the host are there anyway
     if len(found.device_units) == 1 and layers == tuple(
-        layer for layer in range(layers[-1] + 1) if _moves(units, layer)
+        layer for layer in range(found.host_units, layers[-1] + 1) if _moves(units, layer)
     ):
         return replace(options, n_cpu_moe=layers[-1] + 1)
     listed = "|".join(map(str, layers))
