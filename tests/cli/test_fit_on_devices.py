@@ -359,6 +359,17 @@ def test_memory_left_free_is_said_where_it_decided_the_choice(capsys, machine, d
         assert int(filled[1]) > report["placement"]["gpu_layers"] - 1  # the output is one of those counted
 
 
+def test_one_card_that_holds_all_layers_computes_one_batch_at_a_time(capsys):
+    line = f"fit {LLAMA} --device rtx-3060 --device rtx-4070"
+    report = answer(capsys, line)
+    assert report["devices"][0]["layers"] == 0
+    assert report["speed"]["overlapping_micro_batches"] == 1
+    assert "on their way together" not in run(capsys, line)[1]
+    both = f"{line} --tensor-split 1,1"
+    assert answer(capsys, both)["speed"]["overlapping_micro_batches"] == 4
+    assert "4 of them on their way together" in run(capsys, both)[1]
+
+
 def test_the_speed_says_bound_estimate_and_what_was_taken_of_the_host(capsys):
     report = answer(capsys, f"fit {LLAMA} --device 4GiB --context 4096")
     assert report["speed"] is None

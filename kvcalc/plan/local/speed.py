@@ -60,11 +60,13 @@ class Course:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches that are on their way together: one after another unless devices overlap.
+        """Micro-batches that are on their way together: one after another unless two devices or more overlap.
 
         Source: llama.cpp commit 0c1e57098bba, ``llama_context`` (pipeline parallelism), pull request 6017.
         """
-        return ceil_div(self.batch, self.micro_batch) if self.placed.placement.pipeline_parallel else 1
+        placement = self.placed.placement
+        overlap = placement.pipeline_parallel and len({*placement.layers, placement.output} - {HOST}) > 1
+        return ceil_div(self.batch, self.micro_batch) if overlap else 1
 
     def decoded_on(self, machine: Machine, *, sequences: int = 1) -> tuple[PlacedStage, ...]:
         """Return the stages of a decode step on a machine; all sequences are of one context."""
