@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,15 @@ def test_a_refusal_ends_with_one_line_of_flags(run):
         assert (code, err) == (0, "")
         assert "did not start: " in out.splitlines()[0]
         assert out.splitlines()[-1] == f"start it with: {flags}"
+
+
+def test_sums_over_all_places_are_not_called_those_of_a_gpu(run):
+    buffers = re.findall(r"(CPU_Mapped|CUDA0) model buffer size = +([\d.]+) MiB", LLAMA_CPP.read_text())
+    assert [place for place, _ in buffers] == ["CPU_Mapped", "CUDA0"]
+    out = run(LLAMA_CPP)[1]
+    assert "Memory of all GPUs and the host" in out
+    assert "Memory per GPU" not in out
+    assert re.search(rf"weights +{sum(float(size) for _, size in buffers) / 1024:.2f} GiB", out)
 
 
 def test_json_has_the_refusal(run):

@@ -45,7 +45,8 @@ def parts(report: ReconcileReport) -> list[Part]:
     shown += [table] if report.rows else []
     if report.memory:
         shown += [Text()] if report.rows else []
-        shown += [heading("Memory per GPU")]
+        # llama.cpp prints its buffers by place: the parts are sums over them, host memory included
+        shown += [heading("Memory of all GPUs and the host" if report.engine == "llama.cpp" else "Memory per GPU")]
         shown.append(facts((part.part, _taken(part)) for part in report.memory))
     if report.advice:
         shown += [Text(), heading("What to change"), *(Text(f"  {line}") for line in report.advice)]
