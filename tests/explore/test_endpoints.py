@@ -26,6 +26,7 @@ ASKED = {
     "roofline": {**RUN, "batch": "1,64", "context": "4096"},
     "speculate": {"model": "llama3.1-70b", "draft": "llama3.1-8b", "gpu": "h200", "gpus": "2", "batch": "8",
                   "gamma": "5", "acceptance": "0.8"},
+    "layers": {**RUN, "batch": "8", "context": "8192", "phase": "prefill"},
     "levers": {"model": "llama2-7b", "context": "4096", "with": "gqa,fp8"},
     "traffic": {"model": "llama2-7b", "prompt": "0", "output-tokens": "4096"},
     "plan": {**RUN, "prompt": "512", "output-tokens": "50", "rate": "2", "slo": "ttft_p95=1s", "price": "h100-sxm=2.5",
@@ -34,6 +35,7 @@ ASKED = {
     "demo/kv-cache": {"prompt": "3", "output-tokens": "8", "heads": "4", "kv-heads": "1"},
     "demo/speculate": {"gamma": "3", "output-tokens": "8"},
     "demo/paging": {"block-size": "32"},
+    "demo/batching": {"places": "3", "requests": "8"},
     "demo/drift": {"trainings": "1", "free-steps": "20"},
 }  # fmt: skip
 SHOWN_BESIDE = {"command", "charts"}
