@@ -70,9 +70,10 @@ def priced_cards(
         hardware = hardware if scale_out is None else with_scale_out(hardware, scale_out)
         if all(hardware.name != other.name for other, _ in cards):
             cards.append((hardware, price))
-    if prices and any(price is None for _, price in cards):
-        without = next(hardware.name for hardware, price in cards if price is None)
-        raise InputError(f"no price of {without} is given", hint=f"add {without}=2.5 to --price", parameter="price")
+    without = [hardware.name for hardware, price in cards if price is None]
+    if prices and without:
+        hint = f"add {','.join(f'{name}=2.5' for name in without)} to --price"
+        raise InputError(f"no price of {', '.join(without)} is given", hint=hint, parameter="price")
     return cards
 
 

@@ -106,7 +106,7 @@ class PlanOption:
         cache_used_share: of the cache's blocks, mean.
         limiter: what most steps are limited by.
         confirmed: whether the simulator served the load within the limits; else all figures are estimates.
-        pareto: whether no other option is better in price, TTFT and TPOT together.
+        pareto: whether no other option is better in price, TTFT and TPOT together, where a bound beats no estimate.
         calibration: what step times are estimated with; empty where they are bounds.
         command: what starts one replica.
         notes: what a user should know of it.

@@ -22,6 +22,9 @@ __all__ = ["parts", "sentence", "spec"]
 _LEFT = 5
 # Formats and dollars are told where options differ in them.
 _WHERE_UNLIKE = (4, 5, 6)
+# Whether times are estimates or bounds is told where some are bounds.
+_TIMES = 12
+_BOUND = "bound"
 
 _COLUMNS = (
     "",
@@ -36,6 +39,7 @@ _COLUMNS = (
     "carries/s",
     "margin",
     "binds",
+    "times",
 )
 
 
@@ -52,7 +56,7 @@ def parts(report: PlanReport) -> list[Part]:
     shown: list[Part] = [
         heading(f"{report.model}, {report.workload}; {report.slo}"),
         _options(report),
-        Text("* no other option is better in price, TTFT and TPOT together"),
+        *_legend(report),
         Text(),
         facts(_facts(first)),
         Text(),
@@ -75,10 +79,26 @@ def parts(report: PlanReport) -> list[Part]:
 def _options(report: PlanReport) -> Grid:
     """Return a row for each option; a column in which all are alike is left out."""
     columns = list(zip(*(_row(option) for option in report.options), strict=True))
-    kept = [place for place, cells in enumerate(columns) if place not in _WHERE_UNLIKE or len(set(cells)) > 1]
+    kept = [place for place, cells in enumerate(columns) if _is_told(place, set(cells))]
     rows = [[columns[place][row] for place in kept] for row in range(len(report.options))]
     left = sum(place < _LEFT for place in kept)
     return grid([_COLUMNS[place] for place in kept], rows, left=left)
+
+
+def _is_told(place: int, cells: set[str]) -> bool:
+    if place == _TIMES:
+        return _BOUND in cells
+    return place not in _WHERE_UNLIKE or len(cells) > 1
+
+
+def _legend(report: PlanReport) -> list[Part]:
+    """Return the meaning of the star, and of a bound where there is one."""
+    star = "* no other option is better in price, TTFT and TPOT together"
+    bounds = [not option.calibration for option in report.options]
+    if not any(bounds):
+        return [Text(star)]
+    alike = "" if all(bounds) else "; a bound is not taken to be better than an estimate"
+    return [Text(f"{star}{alike}"), Text("bound: the card has no calibration, and a real run takes longer")]
 
 
 def _row(option: PlanOption) -> list[str]:
@@ -103,6 +123,7 @@ def _row(option: PlanOption) -> list[str]:
         ("" if option.binds else "at least ") + number_text(option.capacity_requests_per_s),
         f"{option.margin:.0%}",
         option.binds or "-",
+        "estimate" if option.calibration else _BOUND,
     ]
 
 

@@ -159,8 +159,11 @@ class Ranking:
         refused: those that the engine refuses.
         pruned: those that a bound on time or price rules out.
         ranked: those that were estimated.
-        why: for each card, why layouts of it are out, with the number of GPUs of a replica.
-        bounds: for each card the bound of the layout that comes closest to the limits, with its time.
+        why: for each card, why its engine refuses layouts, with the number of GPUs of a replica.
+        bounds: for each card the bound of the layout that comes closest to the limits, with the times that it is of
+            its limit.
+        short: for each card, why layouts that no bound rules out are out, with the number of GPUs that the load needs:
+            infinite where no load keeps the limits.
     """
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -170,7 +173,8 @@ class Ranking:
     ranked: int = 0
     why: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     bounds: dict[str, tuple[float, str]] = field(default_factory=dict)
+    short: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
     def out(self, hardware: str, parallel: Parallel, reason: str) -> None:
-        """Note why a layout is out."""
+        """Note why a layout is refused."""
         self.why.setdefault(hardware, []).append((parallel.gpus, reason))

@@ -249,11 +249,9 @@ def ranked_options(options: Iterable[PlanOption]) -> tuple[PlanOption, ...]:
         replace(
             option,
             rank=place,
-            # a bound promises too much to beat an estimate
+            # a bound promises too much to beat an estimate; an estimate beats a bound, and what it promises less
             pareto=not any(
-                figures(other).beats(figures(option))
-                for other in kept
-                if bool(other.calibration) == bool(option.calibration)
+                figures(other).beats(figures(option)) for other in kept if other.calibration or not option.calibration
             ),
         )
         for place, option in enumerate(kept, 1)

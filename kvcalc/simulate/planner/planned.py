@@ -86,7 +86,7 @@ def planned(
                 failed = error.what
                 continue
             if confirmed is None or not confirmed.holds:
-                failed = f"the simulator's load breaks the limits on the {demand.max_gpus} GPUs of --gpus-at-most"
+                failed = f"the simulator's load breaks the limits on the {demand.max_gpus:,} GPUs of --gpus-at-most"
                 continue
             held += 1
             found.append(confirmed)
@@ -94,7 +94,8 @@ def planned(
             simulated += 1
             found += _apart(found[-held:], demand, bodies, slo)
         if not held:
-            reasons[card] = failed or _reason(card, ranking, demand)
+            unasked = f"none of its layouts was simulated: a plan simulates {MAX_SIMULATED} at most" if own else ""
+            reasons[card] = failed or unasked or _reason(card, ranking, demand)
     options = [option_of(one, demand, api_usd_per_million_tokens=api_usd_per_million_tokens) for one in found]
     ranked = ranked_options(options)
     behind = {_key(option): one for option, one in zip(options, found, strict=True)}
@@ -154,10 +155,16 @@ def _worth_asking(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _reason(card: str, ranking: Ranking, demand: Demand) -> str:
-    """Say why no layout of a card can: the bound of the one that comes closest, or what the most GPUs lack."""
+    """Say why no layout of a card can.
+
+    The fewest GPUs that the load needs come first: a bound is the reason only where it rules every layout out that the
+    engine starts, and what the engine says of the most GPUs only where it starts none.
+    """
+    if card in ranking.short:
+        return min(ranking.short[card])[1]
     if card in ranking.bounds:
         return ranking.bounds[card][1]
     out = ranking.why.get(card, [])
     if not out:
-        return f"no layout of at most {demand.max_gpus} GPUs"
+        return f"no layout of at most {demand.max_gpus:,} GPUs"
     return max(out, key=lambda each: each[0])[1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.search import largest
+from kvcalc.core.units import counted
 from kvcalc.plan.planner.bounds import least_times
 from kvcalc.plan.planner.space import across, layouts, limits_of
 from kvcalc.plan.room import room
@@ -54,7 +55,7 @@ def rank(variants: Sequence[Variant], demand: Demand) -> Ranking:
             candidate = found.best(found.given)
         ranking.ranked += len(found.given)
         if candidate is None:
-            ranking.out(found.card, found.deployment.parallel, found.reason)
+            ranking.short.setdefault(found.card, []).append(found.short())
         else:
             ranking.candidates.append(candidate)
     ranking.candidates.sort(key=_order)
@@ -89,10 +90,10 @@ def _of(variant: Variant, demand: Demand, ranking: Ranking, cheapest: Mapping[st
             ranking.refused += len(given)
             ranking.out(hardware.name, parallel, reason)
             continue
-        least_s, reason = _below_bound(variant, deployment, demand)
+        times, reason = _below_bound(variant, deployment, demand)
         if reason:
             ranking.pruned += len(given)
-            ranking.bounds[hardware.name] = min((least_s, reason), ranking.bounds.get(hardware.name, (least_s, reason)))
+            ranking.bounds[hardware.name] = min((times, reason), ranking.bounds.get(hardware.name, (times, reason)))
             continue
         yield _Layout(variant, deployment, here, given, demand)
 
@@ -139,14 +140,16 @@ def _started(deployment: Deployment, limits: Limits, demand: Demand) -> Room:
 
 
 def _below_bound(variant: Variant, deployment: Deployment, demand: Demand) -> tuple[float, str]:
-    """Name the limit that no run of a layout can meet, with the least time; nothing where each can be met."""
+    """Name the limit that every run of a layout breaks most, and by how many times; nothing where each can be met."""
     gamma = 0 if variant.drafting is None else variant.drafting.gamma
     bound = least_times(deployment, demand.traffic, demand.limits, tokens_per_pass=gamma + 1.0)
-    for limit in demand.limits:
-        reason = bound.broken(limit.latency, limit.statistic, limit.most_s)
-        if reason:
-            return bound.of(limit.latency, limit.statistic), f"{reason} for this model at {_named(deployment.parallel)}"
-    return 0.0, ""
+    at = _named(deployment.parallel)
+    broken = [
+        (bound.of(limit.latency, limit.statistic) / limit.most_s, f"{reason} for this model at {at}")
+        for limit in demand.limits
+        if (reason := bound.broken(limit.latency, limit.statistic, limit.most_s))
+    ]
+    return max(broken, default=(0.0, ""))
 
 
 def _named(parallel: Parallel) -> str:
@@ -184,13 +187,15 @@ class _Layout:
         """The accelerator's name."""
         return self.deployment.hardware.name if self.deployment.hardware is not None else ""
 
-    @property
-    def reason(self) -> str:
-        """Why it is out where no limits do."""
-        if self._fewest_gpus is not None:
-            allowed = f"--gpus-at-most allows {self._demand.max_gpus}"
-            return f"the load needs {self._fewest_gpus} GPUs at {_named(self.deployment.parallel)}, and {allowed}"
-        return f"no load keeps the limits at {_named(self.deployment.parallel)}, by the estimate"
+    def short(self) -> tuple[float, str]:
+        """Return the GPUs that the load needs where these are too many, and why it is out."""
+        most = counted(self._demand.max_gpus, "GPU")
+        by = "bound" if self.variant.calibration is None else "estimate"
+        if self._fewest_gpus is None:
+            return math.inf, f"no layout of at most {most} keeps the limits at any load, by the {by}"
+        needed = f"the load needs at least {counted(self._fewest_gpus, 'GPU')} by the {by}"
+        allowed = f"--gpus-at-most allows {self._demand.max_gpus:,}"
+        return self._fewest_gpus, f"{needed}, at {_named(self.deployment.parallel)}, and {allowed}"
 
     def best(self, given: Sequence[Limits]) -> Candidate | None:
         """Return it with those limits under which it needs the fewest replicas; none where it cannot carry the load."""

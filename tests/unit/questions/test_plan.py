@@ -1,6 +1,7 @@
 """``kvcalc plan``: what it recommends fits, holds and can be started."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.questions import ask, question
+from kvcalc.render.layout import laid_out
+from kvcalc.render.tables import table_parts
+from kvcalc.simulate.planner.options import ranked_options
 
 ASKED = {
     "model": "llama3.1-8b",
@@ -110,6 +114,8 @@ def test_limits_below_the_bound_are_no_plan(capsys):
     ("changed", "said"),
     [
         ({"price": "h200=3"}, "no price of h100-sxm"),
+        ({"gpu": "h100-sxm,h200,l4", "price": "h200=3"}, "no price of h100-sxm, l4 is given"),
+        ({"gpu": "h100-sxm,h200,l4", "price": "h200=3"}, "add h100-sxm=2.5,l4=2.5 to --price"),
         ({"price": "cheap"}, "names no card"),
         ({"availability": "always"}, "availability"),
         ({"margin": "0"}, "margin"),
@@ -272,3 +278,72 @@ def test_one_output_token_has_no_tpot(capsys):
 def test_too_few_gpus_are_named_as_the_cause():
     reasons = ask("plan", {**ASKED, "rate": "500", "gpus_at_most": "2"}).reasons
     assert "--gpus-at-most allows 2" in reasons[0]
+
+
+def test_the_reason_is_the_fewest_gpus_that_the_load_needs():
+    asked = {"model": "llama3.1-8b", "gpu": "h100-sxm", "slo": "tpot_p95=40ms", "prompt": "1k", "output_tokens": "300"}
+    few = ask("plan", {**asked, "rate": "100", "gpus_at_most": "4"})
+    said = r"h100-sxm: the load needs at least (\d+) GPUs by the estimate, at TP 1, and --gpus-at-most allows 4"
+    needed = int(re.fullmatch(said, few.reasons[0])[1])
+    assert needed > 4
+    assert not few.counts.simulated
+    # with so many the estimate leaves a layout for the simulator, with one fewer none
+    assert ask("plan", {**asked, "rate": "100", "gpus_at_most": str(needed), "confirm": "1"}).counts.simulated
+    assert not ask("plan", {**asked, "rate": "100", "gpus_at_most": str(needed - 1), "confirm": "1"}).counts.simulated
+    (reason,) = ask("plan", {**asked, "rate": "100000", "gpus_at_most": "1024"}).reasons
+    assert re.search(r"needs at least \d,\d{3} GPUs by the estimate, at .*, and --gpus-at-most allows 1,024$", reason)
+
+
+def test_a_bound_is_no_reason_where_a_layout_is_not_below_it():
+    asked = {"model": "llama3.3-70b", "gpu": "l40s", "prompt": "2k", "output_tokens": "500", "rate": "5"}
+    found = ask("plan", {**asked, "slo": "ttft_p95=2s,tpot_p95=50ms"})
+    assert found.counts.pruned
+    assert found.counts.ranked
+    assert re.fullmatch(r"l40s: the load needs at least \d+ GPUs by .*, and --gpus-at-most allows 64", found.reasons[0])
+
+
+def test_the_bound_that_is_named_is_that_of_the_closest_layout():
+    # both limits are below the bound of every layout: the one that is missed by more is the reason
+    (reason,) = ask("plan", {**ASKED, "slo": "ttft_p95=1ms,tpot_p95=10us", "gpus_at_most": "2"}).reasons
+    (other,) = ask("plan", {**ASKED, "slo": "tpot_p95=10us", "gpus_at_most": "2"}).reasons
+    assert reason == other
+    assert "TPOT is at least" in reason
+    assert " at TP 2" in reason
+
+
+def test_limits_that_no_load_keeps_are_said_of_every_layout():
+    # above the bound of one request alone, below any estimate
+    bound = ask("plan", {**ASKED, "slo": "tpot_p95=10us", "gpus_at_most": "1"}).reasons[0]
+    least_ms = float(bound.split("at least ")[1].split(" ms")[0])
+    (reason,) = ask("plan", {**ASKED, "slo": f"tpot_p95={least_ms + 0.02:.2f}ms", "gpus_at_most": "1"}).reasons
+    assert reason == "h100-sxm: no layout of at most 1 GPU keeps the limits at any load, by the estimate"
+
+
+def _table(shown):
+    return laid_out(table_parts(shown), width=200, styled=False)
+
+
+def test_bounds_are_marked_beside_estimates_and_beat_none(report):
+    first = report.options[0]
+    faster = replace(first, gpu="mi300x", calibration="", ttft_p95_s=first.ttft_p95_s / 2)
+    slower = replace(first, gpu="mi300x", calibration="", ttft_p95_s=first.ttft_p95_s * 2)
+    ranked = ranked_options([faster, slower, first])
+    assert [bool(option.calibration) for option in ranked] == [True, False, False]
+    assert [option.pareto for option in ranked] == [True, True, False]
+    shown = _table(replace(report, options=ranked))
+    rows = [line for line in shown.splitlines() if line[:1].isdigit()]
+    assert [row.split()[-1] for row in rows] == ["estimate", "bound", "bound"]
+    assert "; a bound is not taken to be better than an estimate" in shown
+    assert "bound: the card has no calibration" in shown
+    alone = _table(replace(report, options=ranked_options([faster, slower]))).split("\nload ")[0]
+    assert "bound: the card has no calibration" in alone
+    assert "estimate" not in alone
+    assert "bound:" not in _table(report)
+    assert "estimate\n" not in _table(report).split("\nload ")[0]
+
+
+def test_a_card_that_is_not_simulated_any_more_is_said_to_be_so(monkeypatch):
+    monkeypatch.setattr("kvcalc.simulate.planner.planned.MAX_SIMULATED", 1)
+    found = ask("plan", {**ASKED, "gpu": "h100-sxm,h200", "confirm": "1"})
+    assert [option.gpu for option in found.options] == ["h100-sxm"]
+    assert found.reasons == ("h200: none of its layouts was simulated: a plan simulates 1 at most",)
