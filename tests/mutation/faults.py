@@ -257,8 +257,8 @@ FAULTS = (
     Fault(
         "an operator at reached rates takes its shorter time",
         "estimate.py",
-        "larger(compute, memory, reach",
-        "larger(min(compute, memory), 0 * reach",
+        "most(compute, memory, reach",
+        "most(min(compute, memory), 0 * reach",
     ),
     Fault(
         "shares of bandwidth and FLOP/s change places",
@@ -307,8 +307,8 @@ FAULTS = (
     Fault(
         "an index that has all it chooses is not noticed",
         "../core/layers.py",
-        "(*knees, group * indexer.top_k)",
-        "(*knees, 2 * group * indexer.top_k)",
+        "(*knees, group * indexer.top_k, *scored)",
+        "(*knees, 2 * group * indexer.top_k, *scored)",
         "tests/property/test_new_mixer_kind.py",
     ),
     Fault(
