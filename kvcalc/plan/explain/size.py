@@ -123,8 +123,8 @@ def _token_step(model: ModelProfile, formats: Formats, context: int, value: int)
             more = held_tokens(mixer, context + 1) - held_tokens(mixer, context)
             if more:
                 terms.append(f"{count} * {more} * {entry_bytes(mixer, formats)}")
-            if mixer.bends.group > 1:
-                after, before = (_beside(mixer, formats, tokens) for tokens in (context + 1, context))
+            after, before = (_beside(mixer, formats, tokens) for tokens in (context + 1, context))
+            if after != before:
                 terms.append(f"{count} * ({after} - {before})")
     return ExplainedStep(
         quantity="kv.bytes_per_token",
@@ -143,8 +143,8 @@ def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: i
             held = held_tokens(mixer, context)
             if held:
                 terms.append(f"{count} * {held} * {entry_bytes(mixer, formats)}")
-            if mixer.bends.group > 1:
-                terms.append(f"{count} * {_beside(mixer, formats, context)}")
+            if beside := _beside(mixer, formats, context):
+                terms.append(f"{count} * {beside}")
             state = mixer_cache_bytes(mixer, context, formats).state
             if state:
                 terms.append(f"{count} * {state}")
