@@ -59,20 +59,8 @@ def has_gguf_formats(formats: Formats) -> bool:
 
 
 def runs_gguf(model: ModelProfile, formats: Formats) -> bool:
-    """Whether weights are stored as in a GGUF file, so that llama.cpp may run them where no engine is asked for.
-
-    Experts in mxfp4 are, since their file keeps them.
-    """
-    return (
-        model.is_gguf
-        or bool(formats.recipe)
-        or any(each.name in _GGUF or _is_mxfp4(each) for each in _weights(formats))
-    )
-
-
-def _is_mxfp4(form: Format) -> bool:
-    """Whether a format is mxfp4, or that and the plain biases beside it."""
-    return form.unit == "fp4" and form.bytes_per_element < FORMATS["nvfp4"].bytes_per_element and "nf4" not in form.name
+    """Whether weights are those of a GGUF file, which llama.cpp runs where no engine is asked for."""
+    return model.is_gguf or bool(formats.recipe) or any(each.name in _GGUF for each in _weights(formats))
 
 
 def has_mxfp4_experts(model: ModelProfile) -> bool:
@@ -83,7 +71,8 @@ def has_mxfp4_experts(model: ModelProfile) -> bool:
     own = model.weight_formats.get("experts")
     if own is None:
         return False
-    return _is_mxfp4(parse_format(own))
+    form = parse_format(own)
+    return form.unit == "fp4" and form.bytes_per_element < FORMATS["nvfp4"].bytes_per_element
 
 
 def _weights(formats: Formats) -> tuple[Format, ...]:
