@@ -165,7 +165,7 @@ class StationaryPart(Observer):
         """
         arrival_s, values = served.request.arrival_s, latencies(served)
         self._rows.extend((arrival_s, served.finish_s, *values))
-        self._service_s += served.finish_s - arrival_s - values[_COLUMNS.index("queue")]
+        self._service_s += served.finish_s - arrival_s - values[-1]
         if arrival_s < self._since_s:
             self._served += served.finish_s < self._since_s
             if 2 * arrival_s > self._since_s:
