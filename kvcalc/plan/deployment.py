@@ -13,7 +13,16 @@ from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
-from kvcalc.engines.checkpoint import FRONTS, check_engine, check_formats, check_split, default_engine, run_dtype
+from kvcalc.engines.checkpoint import (
+    FRONTS,
+    as_multiplied,
+    check_engine,
+    check_formats,
+    check_split,
+    default_engine,
+    has_mxfp4_experts,
+    run_dtype,
+)
 from kvcalc.engines.loaded import loaded_model, recurrent_states
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
@@ -427,10 +436,17 @@ def _dtype_notes(deployment: Deployment) -> tuple[str, ...]:
 
 
 def _engine_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say that no engine that is described runs such weights."""
-    if default_engine(deployment.model, deployment.formats, deployment.hardware) != "ideal":
+    """Say that no engine that is described runs such weights, or that one multiplies in narrower numbers."""
+    if default_engine(deployment.model, deployment.formats, deployment.hardware) == "ideal":
+        return ("no engine described here runs ExLlama weights; --engine ideal counts weights and KV cache",)
+    card, own, asked = deployment.hardware, deployment.formats, deployment.asked
+    if deployment.engine not in (None, "ideal") or card is None or asked.weights or asked.activations:
         return ()
-    return ("no engine described here runs ExLlama weights; --engine ideal counts weights and KV cache",)
+    narrow = as_multiplied("llama.cpp", own, (card,)).activations
+    if not has_mxfp4_experts(deployment.model) or card.peak(narrow.unit) <= card.peak(own.activations.unit):
+        return ()
+    usual = f"experts in mxfp4 are multiplied in {own.activations.name}, as the checkpoint says"
+    return (f"{usual}; llama.cpp multiplies them in {narrow.name}: --engine llama.cpp bounds that",)
 
 
 def _version_notes(deployment: Deployment) -> tuple[str, ...]:
