@@ -129,36 +129,6 @@ def _root(ctx: typer.Context, version: Version = False) -> None:
         sys.stdout.write(ctx.get_help() + "\n")
 
 
-def _as_input_error(error: typer.TyperException, words: list[str]) -> InputError:
-    """Turn an error of the library into one of ours, with a hint."""
-    context: Any = getattr(error, "ctx", None)
-    option = getattr(error, "option_name", None)
-    if context is not None and option is not None and hasattr(error, "possibilities"):
-        from kvcalc.cli.suggestions import option_hint
-
-        option = _whole_option(option, words)
-        hint = option_hint(option, context.command, path=context.command_path)
-        return InputError(f"there is no option {option}", hint=hint)
-    if context is not None and "--mmproj" in words[:-1] and "extra argument" in error.format_message():
-        file = words[words.index("--mmproj") + 1]
-        if not file.startswith("-"):
-            return InputError(f"--mmproj takes no file: {file}", hint=f"--mmproj-file {file}", parameter="mmproj")
-    hint = f"{context.command_path} --help shows the options" if context is not None else ""
-    return InputError(" ".join(error.format_message().split()), hint=hint)
-
-
-def _whole_option(option: str, words: list[str]) -> str:
-    """Return an option as it was written: the library reads ``-fitt`` letter by letter, and names the first unknown.
-
-    >>> _whole_option("-i", ["fit", "-m", "llama3.1-8b", "-fitt", "1024"])
-    '-fitt'
-    """
-    if len(option) != len("-f") or option in words:
-        return option
-    written = (word.partition("=")[0] for word in words if word.startswith("-") and not word.startswith("--"))
-    return next((word for word in written if option[1] in word), option)
-
-
 def run(words: list[str]) -> int:
     """Run the command that some words spell, and return its exit code.
 
@@ -170,7 +140,9 @@ def run(words: list[str]) -> int:
         with noting_origins():
             code: int | None = get_command(_app)(args=words, prog_name="kvcalc", standalone_mode=False)
     except typer.TyperException as error:
-        raise _as_input_error(error, words) from None
+        from kvcalc.cli.mistakes import as_input_error  # only where there is one
+
+        raise as_input_error(error, words) from None
     except _ReaderGoneError:
         raise BrokenPipeError from None
     except typer.Abort:

@@ -38,7 +38,7 @@ _OUTPUTS = ("--output", "-o")
 
 def ask_and_print(name: str, asked: type[Question], texts: dict[str, Any]) -> bool:
     """Ask a question, print its answer, and return whether what was checked holds."""
-    from kvcalc.cli.shared import check_charts, command_output, draw, emit, tell, tell_gpu, waiting
+    from kvcalc.cli.shared import check_charts, command_output, draw, emit, tell, waiting
 
     output = command_output(texts.pop("output", "table"), json=texts.pop("json", False))
     charts = {kind: texts.pop(kind, None) for kind in CHARTS if asked.has_chart}
@@ -53,9 +53,6 @@ def ask_and_print(name: str, asked: type[Question], texts: dict[str, Any]) -> bo
         if progress is not None:
             question_asked.progress = progress  # type: ignore[method-assign]
         answer = question_asked.answer()
-    gpu = texts.get("gpu")
-    if gpu is not None:
-        tell_gpu(gpu, answer.hardware)
     for remark in answer.remarks:
         tell(remark)
     draw(answer.report, charts)

@@ -53,7 +53,7 @@ checks:
 
 def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: dict[str, str | None]) -> None:
     """Check, and print the report; exit code 1 where something does not hold."""
-    from kvcalc.cli.shared import emit, tell_gpu
+    from kvcalc.cli.shared import emit
     from kvcalc.files import check_writable
 
     del charts
@@ -63,8 +63,6 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
         return
     check_writable((checks.junit,))
     answer = checks.answer()
-    if checks.gpu is not None:
-        tell_gpu(checks.gpu, answer.hardware)
     if checks.measured is None:
         _hand_over(answer.report, junit=checks.junit, github=checks.github)
     emit(answer.report, output)

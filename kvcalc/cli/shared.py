@@ -15,7 +15,6 @@ from kvcalc.core.units import print_bytes_as
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.reports.common import ExplainedStep
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "emit_blocks",
     "progress",
     "tell",
-    "tell_gpu",
     "tell_origins",
     "tell_rates",
     "waiting",
@@ -213,14 +211,6 @@ def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
         sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n")
 
     yield tell
-
-
-def tell_gpu(asked: str, hardware: HardwareProfile | None) -> None:
-    """Say on standard error which accelerator an alias meant."""
-    if hardware is None or asked.lower().endswith((".yaml", ".yml")):
-        return
-    if asked.strip().lower() != hardware.name:
-        tell(f"{asked} means {hardware.name}: {hardware.title}")
 
 
 def tell(note: str) -> None:

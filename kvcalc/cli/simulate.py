@@ -14,7 +14,7 @@ __all__ = ["run"]
 
 def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: dict[str, str | None]) -> None:
     """Simulate, and print the report."""
-    from kvcalc.cli.shared import draw, emit, progress, tell_gpu, tell_rates
+    from kvcalc.cli.shared import draw, emit, progress, tell_rates
     from kvcalc.files import check_writable
 
     policy = given.get("policy")
@@ -26,7 +26,5 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
     with tell_rates() as tried, progress("requests") as told:
         question.progress, question.tried = told or question.progress, tried
         answer = question.answer()
-    if question.gpu is not None:
-        tell_gpu(question.gpu, answer.hardware)
     draw(answer.report, charts)
     emit(answer.report, output)

@@ -146,7 +146,7 @@ class Checks(Run):
             batch=count(self.batch, "batch"),
             tokens=context if is_decode else self.prompt,
         )
-        return Answer(report, hardware=deployment.hardware, passed=report.passed)
+        return Answer(report, passed=report.passed)
 
 
 def check_files(

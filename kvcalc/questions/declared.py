@@ -114,7 +114,6 @@ class Answer(NamedTuple):
     Args:
         report: the report.
         explained: returns the formulas behind it; none where there are none.
-        hardware: the accelerator that it is about, where there is one.
         remarks: what was assumed in place of what was not given.
         passed: whether what was checked holds.
         profiles: profiles to write once all is printed, each with its file; a profile that was not made is none.
@@ -122,7 +121,6 @@ class Answer(NamedTuple):
 
     report: Any
     explained: Callable[[], Sequence[ExplainedStep]] | None = None
-    hardware: HardwareProfile | None = None
     remarks: tuple[str, ...] = ()
     passed: bool = True
     profiles: tuple[tuple[HardwareProfile | Calibration | None, str | None], ...] = ()
@@ -146,7 +144,8 @@ class Question:
     bases; ``named`` are those that were given. ``has_chart`` and ``explains`` say whether its report can be drawn and
     its numbers be traced to formulas; a page asks for at most ``page_counts`` numbers in a list. ``heading`` is
     the heading of help of parameters that name none; ``engines`` are those that it serves, all where empty: options of
-    others are taken and refused, but stand in no help. ``progress`` is told how far the answer is, where it takes long.
+    others are taken and refused, but stand in no help. ``instead`` says what to do for options that people try here
+    and this question does not have. ``progress`` is told how far the answer is, where it takes long.
     """
 
     params: ClassVar[Mapping[str, Param]] = {}
@@ -155,6 +154,10 @@ class Question:
     explains: ClassVar[bool] = False
     heading: ClassVar[str] = "Options"
     engines: ClassVar[tuple[str, ...]] = ()
+    # a speed on devices and the host belongs to the placement that reaches it
+    instead: ClassVar[Mapping[str, str]] = {
+        "device": "kvcalc fit --device places the layers and prints the decode and prefill speed",
+    }
 
     @staticmethod
     def progress(*done: Any) -> None:

@@ -50,7 +50,6 @@ class Decode(Costs, Engine, Run):
         return Answer(
             report,
             lambda: explain("decode", deployment, context=first.context, batch=first.batch, calibration=used),
-            hardware=deployment.hardware,
         )
 
 

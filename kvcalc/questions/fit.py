@@ -58,7 +58,6 @@ class Fit(Local, Drafting, Engine, Run):
         return Answer(
             report,
             lambda: explain("size", deployment, context=report.context, batch=self.batch),
-            hardware=deployment.hardware,
         )
 
 

@@ -34,7 +34,7 @@ class Layers(Engine, Run):
         """Return the costs of each kind."""
         deployment = self.deployment()
         report = layers(deployment, batch=self.batch, context=self.context, phase=self.phase)
-        return Answer(report, hardware=deployment.hardware)
+        return Answer(report)
 
 
 def layers(

@@ -45,7 +45,7 @@ class Levers(Run):
             with_levers=self.with_levers,
             max_model_len=self.max_model_len,
         )
-        return Answer(report, hardware=deployment.hardware)
+        return Answer(report)
 
 
 def levers(

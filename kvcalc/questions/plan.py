@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import count, duration, flag, names, names_each, number, rate, share, whole
@@ -13,6 +13,8 @@ from kvcalc.questions.engine_names import engine_names
 from kvcalc.questions.groups import MODEL, Acceptance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvcalc.core.reports.plan import DaySavings, PlanOption, PlanReport
     from kvcalc.questions.serving import Load
     from kvcalc.simulate.planner.candidates import Demand, Drafting, Variant
@@ -30,7 +32,9 @@ class Traffic(Question):
     heading = "Load"
 
     rate: float | None = param("--rate", help="Requests per second at the peak.", read=number)
-    prompt: str | None = param("--prompt", help="Prompt length: 512, uniform:128-2048, lognormal:1020,0.9 …")
+    prompt: str | None = param(
+        "--prompt", otherwise="", help="Prompt length: 512, uniform:128-2048, lognormal:1020,0.9 …"
+    )
     output_tokens: str | None = param("--output-tokens", help="Output length, likewise.")
     trace: str | None = param("--trace", help="File of requests: Azure's CSV, Mooncake's JSON lines …", on_page=False)
     columns: str | None = param(
@@ -56,6 +60,15 @@ class Plan(Traffic, Acceptance):
 
     Example: kvcalc plan -m llama3.1-8b --gpu h100-sxm --prompt 1k --output-tokens 300 --rate 9 --slo tpot_p95=40ms
     """
+
+    instead: ClassVar[Mapping[str, str]] = {
+        **Traffic.instead,
+        **dict.fromkeys(
+            ("users", "concurrency", "max-concurrency", "batch", "clients"),
+            "plan takes requests per second: --rate is the users divided by the seconds between a user's requests",
+        ),
+        **dict.fromkeys(("budget", "max-price"), "--price h100-sxm=2.5,h200=3.2 ranks the options by dollars"),
+    }
 
     model: str = MODEL
     gpu: tuple[str, ...] = param(

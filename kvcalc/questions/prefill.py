@@ -53,7 +53,6 @@ class Prefill(Costs, Engine, Run):
         return Answer(
             report,
             lambda: explain("prefill", deployment, context=first.prompt, batch=first.batch, calibration=used),
-            hardware=deployment.hardware,
         )
 
 

@@ -51,7 +51,7 @@ class Roofline(Engine, Run):
                 hardware = load_hardware(self.gpu, settings=self.settings, memory_bytes=self.memory_bytes)
             gpus = self.gpus or 1
         report = roofline(hardware, deployments, gpus=gpus, batch=self.batch, context=self.context)
-        return Answer(report, lambda: explain("roofline", hardware), hardware=hardware)
+        return Answer(report, lambda: explain("roofline", hardware))
 
 
 def roofline(

@@ -184,7 +184,7 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
             progress=self.progress,
             within_s=self.within_s,
         )
-        return Answer(report, hardware=deployment.hardware)
+        return Answer(report)
 
     def deployment(self) -> Deployment:
         """Return the model on its accelerators; the engine starts it as the run is set up."""

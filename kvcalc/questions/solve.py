@@ -91,7 +91,7 @@ class Solve(Engine, Run):
             gamma=self.gamma,
             kv_memory_bytes=self.kv_memory,
         )
-        return Answer(report, hardware=deployment.hardware)
+        return Answer(report)
 
     def deployment(self) -> Deployment:
         """Return the model on the accelerators that are known, with the bandwidth and price that were given."""

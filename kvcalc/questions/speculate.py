@@ -89,7 +89,6 @@ class Speculate(Engine, Run, Acceptance):
         return Answer(
             report,
             lambda: explain_speculation(target, draft, gamma=gamma, batch=first.batch, context=first.context, **asked),
-            hardware=target.hardware,
             remarks=() if acceptance else (f"assumed acceptance {_ASSUMED}; measure your own",),
         )
 
