@@ -19,7 +19,9 @@ _MAX_STEPS = 1000
 # Compute and memory overlap wholly: the larger counts alone.
 MIN_SUM_SHARE = 0.5
 
-__all__ = ["MIN_SUM_SHARE", "Calibration", "Interval", "Measured", "Reach", "joins", "kind_of"]
+__all__ = ["MIN_SUM_SHARE", "Calibration", "Interval", "Measured", "Phase", "Reach", "joins", "kind_of", "pass_name"]
+
+Phase = Literal["decode", "prefill"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -173,14 +175,26 @@ class Calibration:
         by_limiter = self.compute_interval if is_compute else self.memory_interval
         return self.intervals.get(kind, by_limiter)
 
-    def of_phase(self, phase: Literal["decode", "prefill"], *, is_mixture: bool) -> Interval:
+    def of_phase(self, phase: Phase, *, is_mixture: bool) -> Interval:
         """Return the interval of decode steps or of prompts, of dense models or mixtures of experts."""
-        kind = f"{phase}, {'mixture' if is_mixture else 'dense'}"
-        return self.spread(kind, is_compute=phase == "prefill")
+        return self.spread(pass_name(phase, is_mixture=is_mixture), is_compute=phase == "prefill")
+
+    def has_too_few(self, kind: str) -> bool:
+        """Whether it was fitted to measurements, but to too few of a kind for an interval of its own."""
+        return self.memory_interval.records is not None and kind not in self.intervals
 
     def calls_of(self, op: OpCost) -> int:
         """Count the calls of an operator: none where it runs in that of another with the same input."""
         return 0 if self.joins_inputs and joins(op.name) else op.calls
+
+
+def pass_name(phase: Phase, *, is_mixture: bool) -> str:
+    """Return the kind of a pass that intervals are kept by.
+
+    >>> pass_name("decode", is_mixture=True), pass_name("prefill", is_mixture=False)
+    ('decode, mixture', 'prefill, dense')
+    """
+    return f"{phase}, {'mixture' if is_mixture else 'dense'}"
 
 
 def _check_shares(holder: object, *names: str) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvcalc.core.calibration import joins, kind_of
+from kvcalc.core.calibration import joins, kind_of, pass_name
 from kvcalc.core.cost_types import PlacedStage, StepEstimate
 from kvcalc.core.records import dataclass
 from kvcalc.core.traced import larger
 from kvcalc.cost.roofline import stage_seconds, stages_time, step_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kvcalc.core.calibration import Calibration, Reach
-    from kvcalc.core.cost_types import StepCost
+    from kvcalc.core.calibration import Calibration, Phase, Reach
+    from kvcalc.core.cost_types import OpCost, StepCost
     from kvcalc.core.hardware import HardwareProfile
 
 __all__ = [
@@ -197,17 +197,19 @@ def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibr
     return StepEstimate(estimate_s=estimate, low_s=low, high_s=high)
 
 
-def estimate_stages(stages: Sequence[PlacedStage], calibrations: Sequence[Calibration]) -> StepEstimate:
+def estimate_stages(stages: Sequence[PlacedStage], calibrations: Sequence[Calibration], phase: Phase) -> StepEstimate:
     """Return the time of a pass through stages, each at the rates that its own calibration says are reached.
 
     The stages follow one another; what a pass takes besides its layers counts once, the largest. The interval is the
-    mean of the stages' own, each with its share of the time: their errors are taken to go together.
+    mean of the stages' own, each with its share of the time: their errors are taken to go together. Each stage has the
+    interval that `estimate_time` gives the whole pass: that of its kind, or of its own limiter.
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785; see `reached_seconds`.
 
     Args:
         stages: the stages.
         calibrations: a calibration for each of them.
+        phase: whether the pass decodes or reads a prompt.
 
     >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
     >>> from kvcalc.core.cost_types import OpCost
@@ -218,16 +220,17 @@ def estimate_stages(stages: Sequence[PlacedStage], calibrations: Sequence[Calibr
     >>> card = HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9, peak_flop_per_s={"bf16": 1e14},
     ...     memory_bandwidth_bytes_per_s=1e12)
     >>> stage = PlacedStage(ops=(OpCost(name="op", part="mlp", weight_bytes=1e12),), hardware=card)
-    >>> estimate_stages([stage, stage], [half, half])
+    >>> estimate_stages([stage, stage], [half, half], "decode")
     StepEstimate(estimate_s=5.0, low_s=2.5, high_s=10.0)
     """
     bound = stages_time(stages)
     step = max(calibration.step_s for calibration in calibrations)
+    kind = _kind(phase, (op for stage in stages for op in stage.ops))
     low = high = total = 0.0
     for stage, calibration in zip(stages, calibrations, strict=True):
         seconds = reached_seconds(stage_terms(stage), calibration) - calibration.step_s
         compute, memory, wire = stage_seconds(stage.ops, stage.hardware, stage.link)
-        spread = calibration.compute_interval if compute > max(memory, wire) else calibration.memory_interval
+        spread = calibration.spread(kind, is_compute=compute > max(memory, wire))
         total, low, high = total + seconds, low + seconds * spread.low, high + seconds * spread.high
     factors = (low / total, high / total) if total else (1.0, 1.0)
     estimate, low_s, high_s = (max(bound.latency_s, (total + step) * factor) for factor in (1.0, *factors))
@@ -243,5 +246,8 @@ def pass_kind(cost: StepCost) -> str:
     >>> pass_kind(StepCost(rank_kinds=((1, ((OpCost(name="experts", part="experts"),),)),), tokens=8, logits=8))
     'decode, mixture'
     """
-    layers = "mixture" if any(op.part == "experts" for op in cost.ops) else "dense"
-    return f"{'decode' if cost.tokens <= cost.logits else 'prefill'}, {layers}"
+    return _kind("decode" if cost.tokens <= cost.logits else "prefill", cost.ops)
+
+
+def _kind(phase: Phase, ops: Iterable[OpCost]) -> str:
+    return pass_name(phase, is_mixture=any(op.part == "experts" for op in ops))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kvcalc.core.model import Mixture
+from kvcalc.core.calibration import pass_name
 from kvcalc.core.reports.speed import EstimatedWith
 from kvcalc.cost.estimate import estimate_time
 from kvcalc.engines.checkpoint import default_engine
@@ -12,12 +12,14 @@ from kvcalc.engines.checkpoint import default_engine
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.calibration import Calibration, Phase
     from kvcalc.core.cost_types import StepCost
     from kvcalc.core.hardware import HardwareProfile
+    from kvcalc.core.model import ModelProfile
     from kvcalc.plan.deployment import Deployment
 
-__all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "estimated_with", "likely_engines"]
+__all__ = ["applies", "best_calibration", "estimate_fields", "estimate_notes", "estimated_with",
+           "few_measurements", "likely_engines"]  # fmt: skip
 
 # Engines in the order in which they are taken where none is asked for. Calibrations of others (kernels on their own)
 # are for their own records.
@@ -99,9 +101,16 @@ def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
 
 
 def estimate_notes(
-    calibration: Calibration | None, deployment: Deployment, phase: Literal["decode", "prefill"] | None = None
+    calibration: Calibration | None, deployment: Deployment, *phases: Phase, shows_interval: bool = True
 ) -> tuple[str, ...]:
-    """Return notes on a calibration: none applies, it does not, it is of kernels, or it has too few measurements."""
+    """Return notes on a calibration: none applies, it does not, it is of kernels, or it has too few measurements.
+
+    Args:
+        calibration: what times are estimated with.
+        deployment: what is estimated.
+        phases: the passes that are.
+        shows_interval: whether the answer prints their intervals.
+    """
     hardware = deployment.hardware
     if hardware is None:
         return ()
@@ -114,19 +123,21 @@ def estimate_notes(
     if calibration.engine == "kernels":
         told = "overheads per step and layer are left out"
         return (f"the calibration {calibration.name} covers kernels only: {told}",)
-    return (*_wide_activations(calibration, deployment), *_few_measurements(calibration, deployment, phase))
+    few = few_measurements(calibration, deployment.model, *phases, shows_interval=shows_interval)
+    return (*_wide_activations(calibration, deployment), *few)
 
 
-def _few_measurements(
-    calibration: Calibration, deployment: Deployment, phase: Literal["decode", "prefill"] | None
+def few_measurements(
+    calibration: Calibration, model: ModelProfile, *phases: Phase, shows_interval: bool = True
 ) -> tuple[str, ...]:
-    """Return a note where a fitted calibration has no interval of the phase and the model's kind of layers."""
-    layers = "mixture" if any(isinstance(block.mlp, Mixture) for block in deployment.model.blocks) else "dense"
-    if phase is None or f"{phase}, {layers}" in calibration.intervals or calibration.memory_interval.records is None:
+    """Return a note on the phases of which a fitted calibration has no interval of the model's kind of layers."""
+    few = [phase for phase in phases if calibration.has_too_few(pass_name(phase, is_mixture=model.is_mixture))]
+    if not few:
         return ()
-    models = "mixtures of experts" if layers == "mixture" else "dense models"
-    few = f"too few measurements of {phase} of {models} in {calibration.name} for an 80% interval"
-    return (f"{few}: the one printed is that of all its passes",)
+    models = "mixtures of experts" if model.is_mixture else "dense models"
+    said = f"too few measurements of {' and '.join(few)} of {models} in {calibration.name} for an 80% interval"
+    shown = "the one printed is that" if len(few) == 1 else "those printed are those"
+    return (f"{said}: {shown} of all its passes" if shows_interval else said,)
 
 
 def _wide_activations(calibration: Calibration, deployment: Deployment) -> tuple[str, ...]:

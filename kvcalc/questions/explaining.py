@@ -30,7 +30,7 @@ def used_calibration(
     from kvcalc.plan.estimates import estimate_notes
 
     calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
-    return calibration, estimate_notes(calibration, deployment, phase)
+    return calibration, estimate_notes(calibration, deployment, *() if phase is None else (phase,))
 
 
 @overload

@@ -12,6 +12,7 @@ from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.economics import usd_per_million_tokens
+from kvcalc.plan.estimates import estimate_notes
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
 from kvcalc.simulate.cluster import Cluster, Pending, serve
@@ -25,7 +26,7 @@ from kvcalc.simulate.series import Series
 from kvcalc.simulate.serving import Drafting
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.stationary import run_length
-from kvcalc.simulate.timer import ConstantTimer
+from kvcalc.simulate.timer import ConstantTimer, EstimateTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,6 +170,7 @@ class ServingRun:
         draft_timer: StepTimer | None = None,
     ) -> None:
         self.deployment, self.serving = deployment, serving
+        self._calibration = timer.calibration if isinstance(timer, EstimateTimer) else None
         engines = serving.replicas + serving.prefill_replicas
         drafting = None
         if serving.gamma:
@@ -292,6 +294,7 @@ class ServingRun:
                 *self.setup.notes,
                 *self._prefix_notes(),
                 *_exactness(metrics),
+                *self._estimate_notes(),
                 *deployment.all_notes,
             ),
         )
@@ -314,6 +317,11 @@ class ServingRun:
             return ()
         note = "hits of the prefix cache are not modelled for windows and states: every prompt is computed whole here"
         return (f"{note}, where vLLM would find up to floor(shared tokens / {block:,}) x {block:,} of it",)
+
+    def _estimate_notes(self) -> tuple[str, ...]:
+        if self._calibration is None:
+            return ()
+        return estimate_notes(self._calibration, self.deployment, "decode", "prefill", shows_interval=False)
 
     def _row(self, number: int, totals: ReplicaTotals) -> ReplicaRow:
         prefills, makespan_s = self.serving.prefill_replicas, self.metrics.makespan_s

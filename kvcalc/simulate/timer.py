@@ -331,6 +331,7 @@ class EstimateTimer:
     """
 
     def __init__(self, deployment: Deployment, calibration: Calibration, *, alike: bool = False) -> None:
+        self.calibration = calibration
         self._bound = RooflineTimer(deployment, kind="ideal", alike=alike)
         self._reached = RooflineTimer(deployment, kind=calibration, alike=alike)
         self.caps, self.periods = self._bound.caps, self._bound.periods

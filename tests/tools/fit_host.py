@@ -92,7 +92,7 @@ def error_of(record: dict, host: Calibration, cards: list[Calibration]) -> float
         crosses = all(op.part == "interconnect" for op in stage.ops)
         own = host if stage.place is None or crosses else best_calibration(cards, stage.hardware, ("llama.cpp",))
         known.append(own)
-    estimate = estimate_stages(record["stages"], known).estimate_s
+    estimate = estimate_stages(record["stages"], known, "decode").estimate_s
     return math.log(1 / record["tokens_per_s"] / estimate)
 
 

@@ -110,7 +110,8 @@ without its group, of the others one without its campaign, or, of a campaign wit
 its groups. Held-out records are judged by the shipped fit. A calibration with 5 to 19 such records of a kind takes the interval of its
 engine's calibrations with as few, or of all of its engine. With fewer than 5, or where these too have fewer than 20, the answer says "too
 few measurements" and prints the interval of all passes with the same limiter, which is as wide as the neighbour's at least where the
-calibration has fewer than 20 records. The coverage is 80 % by construction; on records of other sources it is a prediction.
+calibration has fewer than 20 records. `decode`, `prefill`, `fit`, `plan` and `simulate` take intervals and this note by the same rule; of
+a model on several devices each stage has its own calibration's, weighed by its time. The coverage is 80 % by construction; on records of other sources it is a prediction.
 
 A request whose prompts and steps cannot have been computed in the time it took (their bound is longer) was served from a prefix cache and
 is not scored.

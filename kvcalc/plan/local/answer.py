@@ -17,6 +17,7 @@ from kvcalc.engines.llama_cpp.fitting import FitQuestion, fitted
 from kvcalc.engines.llama_cpp.options import context_sizes
 from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
+from kvcalc.plan.estimates import few_measurements
 from kvcalc.plan.local.command import buffer_name
 from kvcalc.plan.local.hosts import beyond_note
 from kvcalc.plan.local.machine import Machine, host_profile, yielding_host
@@ -30,7 +31,7 @@ from kvcalc.plan.local.words import headline, placement_words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.calibration import Calibration, Phase
     from kvcalc.core.reports.local import LocalReport
     from kvcalc.core.workload import Formats, TokenGroup
     from kvcalc.engines.llama_cpp.fitting import Trial
@@ -310,7 +311,12 @@ def local_answer(on: OnMachine, options: PlacementOptions | None) -> LocalReport
         tokens_per_s=None if speed is None else speed.tokens_per_s,
         speed=speed,
         engine_fit=on.engine_fit(context=on.setup.context.context) if compared else None,
-        notes=(*report.notes, *_spare_notes(on, placement, chosen=chosen), *_speed_notes(on, placement, speed)),
+        notes=(
+            *report.notes,
+            *_spare_notes(on, placement, chosen=chosen),
+            *_speed_notes(on, placement, speed),
+            *_few_notes(on, speed),
+        ),
     )
 
 
@@ -334,6 +340,15 @@ def _spare_notes(on: OnMachine, placement: Placement, *, chosen: bool) -> list[s
 
 def _computes_on_host(placement: Placement) -> bool:
     return HOST in placement.layers or any(override.device is HOST for override in placement.overrides)
+
+
+def _few_notes(on: OnMachine, speed: LocalSpeed | None) -> list[str]:
+    """Return notes on calibrations that have too few measurements of what is estimated."""
+    if speed is None or speed.estimate_s is None:
+        return []
+    phases: tuple[Phase, ...] = ("decode",) if speed.prefill_estimated_tokens_per_s is None else ("decode", "prefill")
+    used = {each.name: each for each in on.calibrations.values() if each.name in speed.calibrations}
+    return [note for each in used.values() for note in few_measurements(each, on.setup.model, *phases)]
 
 
 def _speed_notes(on: OnMachine, placement: Placement, speed: LocalSpeed | None) -> list[str]:

@@ -105,11 +105,11 @@ def _decode_estimate(course: Course, calibrations: Mapping[int | None, Calibrati
     found = _of_stages(course.decode, calibrations)
     if found is None:
         return {}
-    estimate = estimate_stages(course.decode, found)
+    estimate = estimate_stages(course.decode, found, "decode")
     slower, high_s = slowed(course.machine.host), estimate.high_s
     if slower is not None:
         same = course.decoded_on(replace(course.machine, host=slower))
-        high_s = max(high_s, estimate_stages(same, found).high_s)
+        high_s = max(high_s, estimate_stages(same, found, "decode").high_s)
     return {
         "estimate_s": estimate.estimate_s,
         "estimate_low_s": estimate.low_s,
@@ -144,7 +144,7 @@ def _overlapped(stages: Sequence[PlacedStage], calibrations: Sequence[Calibratio
 
     The first passes all stages; each further one takes as long as the slowest of them.
     """
-    whole = estimate_stages(stages, calibrations)
+    whole = estimate_stages(stages, calibrations, "prefill")
     pairs = zip(stages, calibrations, strict=True)
     slowest_s = max(reached_seconds(stage_terms(stage), each) for stage, each in pairs)
     share = (whole.estimate_s + (micro_batches - 1) * slowest_s) / (micro_batches * whole.estimate_s)

@@ -9,6 +9,7 @@ from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.reports.plan import Interval, PlanOption, Role, TokenPrices
 from kvcalc.core.units import usd_text
 from kvcalc.engines.commands import checkpoint_name, command_text, needed_checkpoint, start_command
+from kvcalc.plan.estimates import few_measurements
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.planner.prices import HOURS_PER_MONTH, break_even_rate, usd_per_million
 
@@ -215,6 +216,8 @@ def _notes(confirmed: Confirmed) -> tuple[str, ...]:
     if candidate.variant.calibration is None and hardware is not None:
         told = "its times are bounds without overlap, and a real run needs more"
         notes.append(f"no calibration of {engine} on {hardware.name}: {told}")
+    if candidate.variant.calibration is not None:
+        notes += few_measurements(candidate.variant.calibration, candidate.deployment.model, "decode", "prefill")
     file = needed_checkpoint(engine, candidate.deployment.model, candidate.deployment.asked.weights)
     notes += [file.note] * bool(file.note)
     if candidate.deployment.parallel.pipeline > 1:

@@ -170,6 +170,17 @@ def test_an_interval_of_too_few_measurements_is_said_to_be_of_all_passes(
     assert any(note.startswith("too few measurements of decode of dense models") for note in notes) is noted
 
 
+@pytest.mark.parametrize(("gpu", "noted"), [("a100-80gb", True), ("h200", False)])
+def test_plans_and_simulations_say_of_which_phases_there_are_too_few_measurements(gpu: str, *, noted: bool) -> None:
+    asked = {"model": "llama3.1-8b", "gpu": gpu, "rate": 1.0, "prompt": 64, "output_tokens": 8}
+    few = ["too few measurements of decode and prefill of dense models in vllm-ampere for an 80% interval"] * noted
+    found = kvcalc.ask("simulate", asked | {"requests": 2, "step_times": "estimate"})
+    assert [note for note in found.notes if note.startswith("too few measurements")] == few
+    plan = kvcalc.ask("plan", asked | {"slo": "tpot_p95=1s"})
+    told = [note for note in plan.options[0].notes if note.startswith("too few measurements")]
+    assert told == [f"{note}: those printed are those of all its passes" for note in few]
+
+
 def test_a_borrowed_estimate_is_no_reason_for_a_slow_step() -> None:
     (found,) = outcomes("decode", [RECORDS["gptfast-014"]])
     assert (found.scored, found.reason) == (False, "")

@@ -110,3 +110,24 @@ def test_placements_are_told_in_a_line(options, words):
     made = kvcalc.deployment("qwen3-30b-a3b", gpu="rtx-4090", weights="q4_k_m", engine="llama.cpp")
     placed = _placed(made, **options)
     assert placement_words(made.model, placed.placement, ["a", "b"]) == words
+
+
+@pytest.mark.parametrize(("gpu", "model"), [("rtx-4090", "qwen3-14b"), ("rtx-3090", "qwen3-30b-a3b")])
+def test_a_placement_on_one_card_has_the_intervals_of_decode_and_prefill(gpu, model):
+    # but for what the host does of a pass: rows of the embedding
+    asked = {"model": model, "weights": "q4_k_m", "engine": "llama.cpp"}
+    speed = kvcalc.ask("fit", asked | {"device": [gpu], "context": 4096}).speed
+    step = kvcalc.ask("decode", asked | {"gpu": gpu, "context": [4096], "estimate": True}).rows[0]
+    prompt = kvcalc.ask("prefill", asked | {"gpu": gpu, "prompt": [512], "estimate": True}).rows[0]
+    for name in ("estimate_low_s", "estimate_high_s"):
+        assert getattr(speed, name) / speed.estimate_s == pytest.approx(getattr(step, name) / step.estimate_s, rel=1e-4)
+    low, high = speed.prefill_estimate_low_tokens_per_s, speed.prefill_estimate_high_tokens_per_s
+    assert high / low == pytest.approx(prompt.estimate_high_s / prompt.estimate_low_s, rel=0.01)
+
+
+def test_a_placement_says_that_its_calibration_has_too_few_measurements_as_decode_does():
+    asked = {"model": "qwen3-14b", "weights": "q4_k_m", "engine": "llama.cpp"}
+    fits = kvcalc.ask("fit", asked | {"device": ["rx-7900-xtx"], "context": 4096})
+    decode = kvcalc.ask("decode", asked | {"gpu": "rx-7900-xtx", "context": [4096], "estimate": True})
+    (few,) = [note for note in decode.notes if note.startswith("too few measurements")]
+    assert few in fits.notes
