@@ -349,7 +349,11 @@ def _read_model_file(path: Path) -> ModelProfile:
     if path.is_dir():
         return _in_folder(path)
     if not path.exists():
-        raise ProfileError("no such file", where=str(path))
+        from kvcalc.profiles.resolve import resolve
+
+        is_known = path.suffix.lower() == ".gguf" and resolve(path.stem, "model") is not None
+        hint = f"without the file: --model {path.stem}" if is_known else ""
+        raise ProfileError("no such file", where=str(path), hint=hint)
     return _read_as(path, _profile_name(path))
 
 

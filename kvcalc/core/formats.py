@@ -184,7 +184,7 @@ def parse_format(text: str) -> Format:
     named = _mixed(key) or _grouped(key) or _bits_per_weight(key)
     if named is not None:
         return named
-    hint = did_you_mean(key, FORMATS) or f"known formats: {', '.join(sorted(FORMATS))}"
+    hint = did_you_mean(key, FORMATS) or "for example bf16, fp8, int8, int4-g128, q8_0, q4_0, mxfp4 or nvfp4"
     raise UnknownNameError(f"unknown number format {text!r}", hint=hint)
 
 

@@ -87,6 +87,8 @@ def _expand(part: str, what: str) -> tuple[int, ...] | range:
         last, found, step = rest.partition(sign)
         if found:
             return _stepped(start, _count(last, what), sign, step, what)
+    if not rest:
+        raise InputError(f"{what}: the range {part!r} has no end", hint="for example 1-256*2")
     end = _count(rest, what)
     if end < start:
         raise InputError(f"{what}: the range {part!r} ends before it starts")

@@ -122,7 +122,9 @@ class EngineOptions:
                 raise InputError(f"{option} must be 1 or more, not {value}", parameter=option)
         if self.utilization is not None and not 0 < self.utilization <= 1:
             raise InputError(
-                f"utilization must be above 0 and at most 1, not {self.utilization}", parameter="utilization"
+                f"utilization must be above 0 and at most 1, not {self.utilization}",
+                hint="0.9 is 90% of a GPU's memory",
+                parameter="utilization",
             )
         for name in ("swa_full_tokens_ratio", "mamba_full_memory_ratio"):
             ratio = getattr(self, name)

@@ -150,12 +150,15 @@ def _with_used(spots: Sequence[LocalDevice], used: Sequence[Any]) -> list[LocalD
 
 
 def is_amount(given: str) -> bool:
-    """Say whether a device is given by its memory alone.
+    """Say whether a device is given by its memory alone; a number without a unit may be the name of a card.
 
-    >>> is_amount("24GiB"), is_amount("rtx-4090")
-    (True, False)
+    >>> is_amount("24GiB"), is_amount("rtx-4090"), is_amount("24"), is_amount("3060")
+    (True, False, True, False)
     """
-    return bool(_AMOUNT.fullmatch(given.strip()))
+    from kvcalc.profiles.resolve import resolve
+
+    name = given.strip()
+    return bool(_AMOUNT.fullmatch(name)) and not (name.isdigit() and resolve(name, "hardware") is not None)
 
 
 def _is_cpu(given: Any) -> bool:

@@ -136,6 +136,8 @@ def read_log_file(name: str) -> str:
 
     what = "the log of an engine's start"
     hint = "head -c 20000000 engine.log | kvcalc reconcile - takes its beginning"
+    if name != "-" and len(name.split()) > 1 and not Path(name).exists():
+        raise InputError(f"there is no file {name[:60]!r}", hint="a log is a file, or - for standard input")
     if name != "-":
         content = read_bytes(Path(name), max_bytes=_MAX_BYTES, what=what, hint=hint)
     elif sys.stdin is None:
@@ -170,12 +172,16 @@ def reconcile(
     from functools import cache
 
     from kvcalc.engines.logs import read_log
+    from kvcalc.engines.logs.refusals import TORCH_OUT_OF_MEMORY
     from kvcalc.plan.reconcile import check_engine, reconcile_report
 
     chosen = None if engine is None else check_engine(engine)
     given = None if model is None else load_model(model, settings=settings)
     named = cache(lambda printed: load_model(_logged_model(printed), settings=settings))
     start_ups = read_log(text, engine=chosen)
+    if not start_ups and TORCH_OUT_OF_MEMORY in text:
+        what = "PyTorch ran out of memory, and the log does not tell in which engine"
+        raise InputError(what, hint="--engine vllm or sglang; --model and --gpu let it say what would start")
     card, contradiction = _card(text, None if gpu is None else load_hardware(gpu), start_ups)
     report = reconcile_report(start_ups, lambda found: given or named(found.model), engine=chosen, hardware=card)
     notes = (*contradiction, *(() if given is None else _held_against(given, start_ups)))

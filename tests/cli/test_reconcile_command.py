@@ -195,3 +195,15 @@ def test_two_numbers_that_agree_are_both(run, tmp_path):
     log.write_text("\n".join(lines))
     _, out, _ = run(log)
     assert ": both numbers in the log agree with the prediction for " in out
+
+
+def test_pytorch_out_of_memory_alone_asks_for_the_engine_and_is_read_with_it(run, tmp_path):
+    log = tmp_path / "oom.log"
+    tail = "GPU 0 has a total capacity of 23.57 GiB of which 1.20 GiB is free."
+    log.write_text(f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. {tail}\n")
+    code, out, err = run(log)
+    assert (code, out) == (2, "")
+    assert "PyTorch ran out of memory" in err
+    assert "hint: --engine vllm or sglang" in err
+    _, out, _ = run(log, "--engine", "vllm", "--model", "llama3.1-8b", "--gpu", "rtx-4090")
+    assert "2.00 GiB could not be allocated on GPU 0" in out

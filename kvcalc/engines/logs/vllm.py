@@ -54,6 +54,7 @@ _ENGINE = re.compile(r"Initializing an? (?:V0 |(V1 ))?LLM engine \(v?([\w.+-]{1,
 _SERVER = re.compile(r"vLLM API server version v?([\w.+-]{1,60})")
 _BANNER = re.compile(r"█\s+version v?(\d[\w.+-]{1,60})")
 _BANNER_MODEL = re.compile(r"█\s+model\s+(\S{1,200})")
+_LOADED_MODEL = re.compile(r"Starting to load model (\S{1,200}?)\.\.\.")
 _REPLICA = re.compile(r"^.{0,120}?\b(?:EngineCore|Worker|VllmWorker)_?(DP\d{1,4})")
 _BATCHED = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 _NEEDED = re.compile(
@@ -161,10 +162,15 @@ def _default(pattern: str, name: str) -> Callable[[Line, Builder], None]:
     return read
 
 
-def _banner_model(line: Line, into: Builder) -> None:
-    match = _BANNER_MODEL.search(line.text)
-    if match:
-        into.model = into.model or match[1]
+def _named_model(pattern: re.Pattern[str]) -> Callable[[Line, Builder], None]:
+    """Return a reader of the model's name, where the engine's configuration has not told it."""
+
+    def read(line: Line, into: Builder) -> None:
+        match = pattern.search(line.text)
+        if match:
+            into.model = into.model or match[1]
+
+    return read
 
 
 def _cpu_tokens(line: Line, into: Builder) -> None:
@@ -268,7 +274,8 @@ MARKERS: dict[str, Callable[[Line, Builder], None]] = {
     "Defaulting max_num_batched_tokens to": _default(r"max_num_batched_tokens to (\d{1,9})", "max_num_batched_tokens"),
     "Defaulting max_num_seqs to": _default(r"max_num_seqs to (\d{1,9})", "default_max_num_seqs"),
     "Using max model len": _default(r"Using max model len (\d{1,12})", "max_model_len"),
-    "█  model": _banner_model,
+    "█  model": _named_model(_BANNER_MODEL),
+    "Starting to load model": _named_model(_LOADED_MODEL),
     "Asynchronous scheduling is enabled": _event("asynchronous"),
     "Mamba cache 'align' mode": _event("align"),
     "Setting attention block size to": _counts(rf"block size to ({WHOLE}) tokens", "attention_block_tokens"),

@@ -74,6 +74,14 @@ def only(text):
     return start_up
 
 
+def test_the_line_that_begins_loading_names_the_model_where_the_configuration_is_cut_off():
+    # wording of a public log of vLLM 0.19 (gpu_model_runner.py:5037)
+    loading = (
+        "(EngineCore pid=111) INFO 06-07 08:55:57 [gpu_model_runner.py:5037] Starting to load model a/b-4.1B-it..."
+    )
+    assert only(f"{loading}\nINFO Available KV cache memory: 8.34 GiB\n").model == "a/b-4.1B-it"
+
+
 def test_vllm_v1():
     found = only(VLLM_V1)
     assert (found.engine, found.version, found.model) == ("vllm", "0.19.0", "a/b")
