@@ -6,18 +6,20 @@ import io
 import json
 import zipfile
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from kvcalc import api
 from kvcalc.core.errors import InputError
 from kvcalc.explore.answers import Asked, reply_to
 from kvcalc.explore.carried import carried_demos
 from kvcalc.explore.runtime import runtime_files
-from kvcalc.explore.snapshot import snapshot_files
+from kvcalc.explore.snapshot import snapshot_bytes, snapshot_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
@@ -57,19 +59,20 @@ def export(folder: Path, runtime: Path | None = None) -> list[Path]:
     written |= {f"static/{name}": body for name, body in snapshot.items()}
     static = dict(_tree(files("kvcalc.explore") / "static"))
     worker_of_visits = static.pop("visits.js").decode()
-    index = static.pop("index.html").decode().replace(_MARK, _head())
+    index = static.pop("index.html").decode()
     written |= {f"static/{name}": body for name, body in static.items()}
     written["static/vega.js"] = api.chart_runtime().encode()
     written[f"static/{CODE}"] = _zipped(package)
     written["static/catalogue.json"] = reply_to(Asked("catalogue")).body
     written["static/demos.json"] = carried_demos()
-    written["static/carried.json"] = json.dumps(
-        [*(name for name in written if name.endswith(".whl")), *snapshot]
-    ).encode()
-    written["index.html"] = index.encode()
-    listed = sorted(written)
-    version = sha256(b"".join(sha256(written[name]).digest() for name in listed)).hexdigest()[:16]
-    told = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(['./', *listed])};\n"
+    digests = [sha256(written[name]).digest() for name in sorted(written)]
+    version = sha256(b"".join(digests) + index.encode()).hexdigest()[:16]
+    carried: dict[str, str | int] = {"version": version, "snapshot": snapshot_bytes(snapshot)}
+    if any(name.endswith(".whl") for name in python):
+        carried["numpy"] = 1
+    scripts = [name for name in static if name.endswith(".js")]
+    written["index.html"] = index.replace(_MARK, _head(urlencode(carried), scripts)).encode()
+    told = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(['./', *sorted(written)])};\n"
     written["visits.js"] = (told + worker_of_visits).encode()
     return [_write(folder / name, body) for name, body in written.items()]
 
@@ -100,10 +103,21 @@ def _zipped(entries: dict[str, bytes]) -> bytes:
     return held.getvalue()
 
 
-def _head() -> str:
-    """Lines for the page's head where no server answers: the policy, and the mark that the scripts read."""
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">'
-    return f'{policy}\n  <meta name="kvcalc-answers" content="here">'
+def _head(carried: str, scripts: Iterable[str]) -> str:
+    """Lines for the page's head where no server answers.
+
+    Args:
+        carried: what the folder holds for the worker, as a query.
+        scripts: of the page; named here, they need not be found one through another.
+    """
+    return "\n  ".join(
+        (
+            f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">',
+            f'<meta name="kvcalc-answers" content="{escape(carried)}">',
+            '<script type="module" async src="static/start.js"></script>',
+            *(f'<link rel="modulepreload" href="static/{name}">' for name in scripts if name != "worker.js"),
+        )
+    )
 
 
 def _check_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PACK", "SNAPSHOT", "snapshot_files"]
+__all__ = ["PACK", "SNAPSHOT", "snapshot_bytes", "snapshot_files"]
 
 SNAPSHOT = "snapshot.bin"
 PACK = "kvcalc.bin"
@@ -30,8 +30,9 @@ const folder = process.argv[2];
 const { loadPyodide } = await import(pathToFileURL(`${folder}/pyodide.mjs`));
 const python = await loadPyodide({ indexURL: `${folder}/`, _makeSnapshot: true });
 for (const [name, text] of Object.entries(JSON.parse(readFileSync(`${folder}/files.json`, "utf8")))) {
-  python.FS.mkdirTree(name.slice(0, name.lastIndexOf("/")));
-  python.FS.writeFile(name, text);
+  const path = `/kvcalc/${name}`;
+  python.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));
+  python.FS.writeFile(path, text);
 }
 python.runPython(`
 import gc, sys
@@ -61,7 +62,7 @@ def snapshot_files(runtime: Mapping[str, bytes], package: Mapping[str, bytes]) -
     node = shutil.which("node")
     if node is None:
         return {}
-    files = json.dumps({f"/kvcalc/{name}": body.decode() for name, body in sorted(package.items())})
+    files = json.dumps({name: body.decode() for name, body in sorted(package.items())})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for name, body in runtime.items():
@@ -76,6 +77,11 @@ def snapshot_files(runtime: Mapping[str, bytes], package: Mapping[str, bytes]) -
         except (OSError, subprocess.SubprocessError):
             return {}
     return {SNAPSHOT: _compressed(memory), PACK: _compressed(files.encode())}
+
+
+def snapshot_bytes(snapshot: Mapping[str, bytes]) -> int:
+    """Return how much memory a snapshot holds once unpacked, as gzip's last four bytes say; 0 where there is none."""
+    return int.from_bytes(snapshot[SNAPSHOT][-4:], "little") if snapshot else 0
 
 
 def _compressed(body: bytes) -> bytes:

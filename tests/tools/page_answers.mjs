@@ -17,12 +17,11 @@ async function fromNothing() {
 }
 
 async function resumed() {
-  const python = await loadPyodide({ indexURL: `${site}/python/`, _loadSnapshot: gunzipSync(readFileSync(`${site}/snapshot.bin`)) });
-  for (const [name, text] of Object.entries(JSON.parse(gunzipSync(readFileSync(`${site}/kvcalc.bin`))))) {
-    python.FS.mkdirTree(name.slice(0, name.lastIndexOf("/")));
-    python.FS.writeFile(name, text);
-  }
-  return python;
+  const script = readFileSync(`${site}/files.js`, "utf8");
+  const { mountTexts } = await import(`data:text/javascript,${encodeURIComponent(script)}`);
+  const memory = gunzipSync(readFileSync(`${site}/snapshot.bin`));
+  const files = JSON.parse(gunzipSync(readFileSync(`${site}/kvcalc.bin`)));
+  return loadPyodide({ indexURL: `${site}/python/`, _loadSnapshot: memory, fsInit: (FS) => mountTexts(FS, files, "/kvcalc") });
 }
 
 const python = await (process.argv[3] === "resumed" ? resumed() : fromNothing());

@@ -1,6 +1,8 @@
 // Answers without a server: a worker runs kvcalc's own code; one question at a time, and none that nobody waits for.
 
 import { showProgress } from "./dom.js";
+import { remembered, remember } from "./remember.js";
+import { startWorker } from "./start.js";
 
 const waiting = [];
 let worker;
@@ -14,7 +16,7 @@ function failed(what) {
 
 function started() {
   if (worker) return worker;
-  worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  worker = startWorker();
   worker.addEventListener("message", ({ data }) => {
     if (data.stage !== undefined) { showProgress(data.stage); return; }
     answered(new Response(data.text, { status: data.status }));
@@ -52,7 +54,6 @@ function keepForNextVisit() {
   kept?.then(() => { document.documentElement.dataset.kept = "true"; }).catch(() => {});
 }
 
-// Python loads while the page does.
 if (typeof WebAssembly !== "undefined") started();
 
 // Demonstrations that need NumPy are carried as answers.
@@ -68,13 +69,19 @@ export async function reach(address, { signal, body = null } = {}) {
   const [path, query = ""] = address.split("?");
   const name = path.replace("/api/", "");
   if (name === "catalogue") return fetch(new URL("catalogue.json", import.meta.url));
-  const kept = await carried(`${name}?${query}`);
-  if (kept) return kept;
+  const kept = (await carried(`${name}?${query}`)) ?? (body === null ? await remembered(address) : null);
+  if (kept) { keepForNextVisit(); return kept; }
+  const response = await computed({ name, query, body }, signal);
+  if (body === null) remember(address, response);
+  return response;
+}
+
+function computed(message, signal) {
   return new Promise((resolve, reject) => {
     const left = () => reject(new DOMException("nobody waits", "AbortError"));
     if (signal?.aborted) { left(); return; }
     signal?.addEventListener("abort", left);
-    waiting.push({ message: { name, query, body }, signal, resolve });
+    waiting.push({ message, signal, resolve });
     next();
   });
 }

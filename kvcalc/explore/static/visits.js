@@ -8,7 +8,7 @@ self.addEventListener("install", (event) => {
 
 self.addEventListener("activate", (event) => {
   event.waitUntil((async () => {
-    for (const name of await caches.keys()) if (name.startsWith("kvcalc-") && name !== KEPT) await caches.delete(name);
+    for (const name of await caches.keys()) if (name.startsWith("kvcalc-") && !name.endsWith(VERSION)) await caches.delete(name);
     await self.clients.claim();
   })());
 });
@@ -16,5 +16,5 @@ self.addEventListener("activate", (event) => {
 self.addEventListener("fetch", (event) => {
   const { method, url } = event.request;
   if (method !== "GET" || new URL(url).origin !== self.location.origin) return;
-  event.respondWith(caches.match(event.request, { ignoreSearch: true }).then((found) => found ?? fetch(event.request)));
+  event.respondWith(caches.open(KEPT).then((kept) => kept.match(event.request, { ignoreSearch: true })).then((found) => found ?? fetch(event.request)));
 });

@@ -1,10 +1,11 @@
 // kvcalc's own code on Python in WebAssembly, beside the page, so that the page never stands still.
 
-import { loadPyodide } from "./python/pyodide.mjs";
+import { mountTexts } from "./files.js";
 
+const HOME = "/kvcalc";
 const START = `
 import sys
-sys.path.insert(0, "/kvcalc")
+sys.path.insert(0, "${HOME}")
 from kvcalc.explore.here import answered
 `;
 
@@ -12,40 +13,51 @@ const tell = (stage) => self.postMessage({ stage });
 
 const at = (name) => new URL(name, import.meta.url);
 
-async function inflated(name) {
-  const response = await fetch(at(name));
-  return new Response(response.body.pipeThrough(new DecompressionStream("gzip")));
-}
+const inflated = (response) => response.body.pipeThrough(new DecompressionStream("gzip"));
 
-// From a snapshot of Python with kvcalc loaded: only the files are missing in it.
-async function resumed() {
-  const files = inflated("kvcalc.bin").then((response) => response.json());
-  const memory = inflated("snapshot.bin").then((response) => response.arrayBuffer());
-  const python = await loadPyodide({ indexURL: at("python/").href, _loadSnapshot: memory });
-  const made = new Set();
-  for (const [name, text] of Object.entries(await files)) {
-    const folder = name.slice(0, name.lastIndexOf("/"));
-    if (!made.has(folder)) { python.FS.mkdirTree(folder); made.add(folder); }
-    python.FS.writeFile(name, text);
+// Piece by piece as it arrives.
+async function pour(stream, memory) {
+  const reader = stream.getReader();
+  for (let place = 0; ;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    memory.set(value, place);
+    place += value.length;
   }
-  return python;
 }
 
-async function fromNothing(carried) {
+// From a snapshot of Python with kvcalc loaded: only the files are missing in it. Pyodide needs its size to start and its content
+// only once WebAssembly is compiled, so it is unpacked meanwhile: after Pyodide's script, which the compiler waits for.
+async function resumed(pyodide, script, bytes) {
+  const asked = ["snapshot.bin", "kvcalc.bin"].map((name) => fetch(at(name)));
+  const memory = new Uint8Array(bytes);
+  const unpacked = script.then(() => Promise.all([
+    asked[0].then((response) => pour(inflated(response), memory)),
+    asked[1].then((response) => new Response(inflated(response)).json()),
+  ]));
+  const fsInit = async (FS) => mountTexts(FS, (await unpacked)[1], HOME);
+  return (await pyodide).loadPyodide({ indexURL: at("python/").href, _loadSnapshot: memory, fsInit });
+}
+
+async function fromNothing(pyodide, numpy) {
   const code = fetch(at("kvcalc.zip")).then((response) => response.arrayBuffer());
+  const { loadPyodide } = await pyodide;
   const python = await loadPyodide({ indexURL: at("python/").href });
-  if (carried.some((name) => name.endsWith(".whl"))) await python.loadPackage("numpy");
+  if (numpy) await python.loadPackage("numpy");
   tell("Loading kvcalc …");
-  python.unpackArchive(await code, "zip", { extractDir: "/kvcalc" });
+  python.unpackArchive(await code, "zip", { extractDir: HOME });
   python.runPython(START);
   return python;
 }
 
 async function start() {
-  tell("Loading Python, about 20 MB on the first visit …");
-  const carried = await fetch(at("carried.json")).then((response) => response.json());
-  const whole = carried.includes("snapshot.bin") && typeof DecompressionStream !== "undefined" && !carried.some((name) => name.endsWith(".whl"));
-  const python = await (whole ? resumed().catch(() => fromNothing(carried)) : fromNothing(carried));
+  tell("Loading Python, about 15 MB on the first visit …");
+  const carried = new URLSearchParams(self.name);
+  const bytes = Number(carried.get("snapshot")), numpy = carried.has("numpy");
+  const pyodide = import("./python/pyodide.mjs");
+  const script = import("./python/pyodide.asm.mjs"); // which pyodide.mjs asks for, once it is there itself
+  const whole = bytes && !numpy && typeof DecompressionStream !== "undefined";
+  const python = await (whole ? resumed(pyodide, script, bytes).catch(() => fromNothing(pyodide, numpy)) : fromNothing(pyodide, numpy));
   tell("Computing …");
   return python.globals.get("answered");
 }
