@@ -80,7 +80,7 @@ def snapshot_files(runtime: Mapping[str, bytes], package: Mapping[str, bytes]) -
 
 
 def snapshot_bytes(snapshot: Mapping[str, bytes]) -> int:
-    """Return how much memory a snapshot holds once unpacked, as gzip's last four bytes say; 0 where there is none."""
+    """Return the bytes of memory that a snapshot unpacks to, which are gzip's last four; 0 where there is none."""
     return int.from_bytes(snapshot[SNAPSHOT][-4:], "little") if snapshot else 0
 
 
