@@ -22,6 +22,8 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _GAP = 2
 # Prose is broken down to this width before a column is left out.
 _PROSE_WIDTH = 14
+# What stands beside a name in lines without a header is broken down to this width before it stands below.
+_REMARK_WIDTH, _BESIDE_WIDTH = 20, 24
 _HANGING = 2
 _ASCII = str.maketrans(
     {"µ": "u", "…": "...", "–": "-", "—": "-", "×": "x", "·": "*", "γ": "gamma", "α": "alpha", "≤": "<=", "≥": ">="}  # noqa: RUF001
@@ -172,7 +174,7 @@ def _styled(text: str, style: str, *, styled: bool) -> str:
 
 def _grid_lines(grid: Grid, width: int, *, styled: bool) -> Iterator[str]:
     shown, left_out = _narrowed(grid, width)
-    if _needed(shown) > width and len(grid.columns) > 1:
+    if _needed(shown, prose=0 if grid.header else _REMARK_WIDTH) > width and len(grid.columns) > 1:
         records = _record_lines if grid.header else _folded_lines
         yield from records(grid, width, styled=styled)
         return
@@ -252,16 +254,20 @@ def _widths(grid: Grid, most: int) -> list[int]:
 
 
 def _folded_lines(grid: Grid, width: int, *, styled: bool) -> Iterator[str]:
-    """Return a grid without a header, what stands right of its first column below it where there is no room beside."""
+    """Return a grid without a header, each cell on lines of its own beside its row's name, or below a long one."""
     indent = max((len(row[0]) for row in grid.rows), default=0) + _GAP
+    is_beside = width - indent >= _BESIDE_WIDTH
     for name, *cells in grid.rows:
         texts = [cell for cell in cells if cell]
-        beside = (" " * _GAP).join(texts)
-        if len(beside) <= width - indent:
-            yield _styled(f"{name:<{indent}}", grid.columns[0].style, styled=styled) + beside
-            continue
-        yield _styled(name, grid.columns[0].style, styled=styled)
-        yield from (" " * 2 * _HANGING + line for text in texts for line in wrapped(text, width - 2 * _HANGING))
+        joined = (" " * _GAP).join(texts)
+        room = width - (indent if is_beside else 2 * _HANGING)
+        lines = [joined] if len(joined) <= width - indent else [each for text in texts for each in wrapped(text, room)]
+        if is_beside or len(joined) <= width - indent:
+            first, *lines = lines or [""]
+            yield _styled(f"{name:<{indent}}", grid.columns[0].style, styled=styled) + first
+        else:
+            yield _styled(name, grid.columns[0].style, styled=styled)
+        yield from (" " * (width - room) + line for line in lines)
 
 
 def _record_lines(grid: Grid, width: int, *, styled: bool) -> Iterator[str]:

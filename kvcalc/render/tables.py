@@ -206,7 +206,7 @@ def heading(text: str) -> Text:
 
 def facts(rows: Iterable[tuple[str, ...]]) -> Grid:
     """Return lines of a name, a value and a remark."""
-    columns = [Column(style="dim", wraps=False), Column(), Column(style="dim")]
+    columns = [Column(style="dim", wraps=False), Column(wraps=False), Column(style="dim")]
     return Grid(columns, [[*row, "", ""][:3] for row in rows], header=False)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcalc.render.layout import Column, Drawing, Grid, Text, laid_out, words_of
-from kvcalc.render.tables import takes_unicode
+from kvcalc.render.tables import facts, takes_unicode
 
 cells = st.text("ab c", max_size=30).map(str.strip)
 
@@ -27,8 +27,8 @@ def test_numbers_stand_right():
 
 
 def test_the_widest_column_is_broken_between_words():
-    shown = laid_out([_grid(("abc", "one two three"), header=False)], width=13, styled=False)
-    assert shown == "abc  one two\n     three\n"
+    shown = laid_out([_grid(("abc", "one two three"))], width=13, styled=False)
+    assert shown == "one  two\nabc  one two\n     three\n"
 
 
 def test_a_word_that_is_too_long_is_not_broken():
@@ -36,8 +36,17 @@ def test_a_word_that_is_too_long_is_not_broken():
 
 
 def test_a_number_keeps_its_unit():
-    shown = laid_out([_grid(("abc", "takes 1.25 GiB of 24 GB"), header=False)], width=15, styled=False)
-    assert shown == "abc  takes\n     1.25 GiB\n     of 24 GB\n"
+    shown = laid_out([_grid(("abc", "takes 1.25 GiB of 24 GB"))], width=15, styled=False)
+    assert shown == "one  two\nabc  takes\n     1.25 GiB\n     of 24 GB\n"
+
+
+def test_a_value_is_not_broken_for_the_remark_beside_it_which_then_stands_below():
+    value, remark = "p50 8.83 ms, p95 9.62 ms, p99 9.90 ms", "p95 9.27 ms to 11.16 ms (80% interval)"
+    facts_of = facts([("TTFT", value, remark), ("load", "9 requests/s", "24 running")])
+    assert laid_out([facts_of], width=60, styled=False).splitlines() == [
+        f"TTFT  {value}", f"      {remark}", "load  9 requests/s  24 running",
+    ]  # fmt: skip
+    assert laid_out([facts_of], width=20, styled=False).splitlines()[:2] == ["TTFT", "    p50 8.83 ms, p95"]
 
 
 NUMBERS = [Column("batch", justify="right"), Column("tokens/s", justify="right"), Column("serial", justify="right", rank=2),
