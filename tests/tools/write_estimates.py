@@ -33,10 +33,9 @@ kvcalc decode --model llama3.1-8b --gpu h100-sxm --estimate
 kvcalc prefill --model llama3.1-8b --gpu m4-max-40 --weights q4_0 --calibration llama.cpp-apple
 ```
 
-`--estimate` takes the calibration that applies to the accelerator: by its name, else by its generation. Weights in a format of GGUF
-files are taken to run in llama.cpp, others in the first there is of vLLM, TensorRT-LLM, SGLang, gpt-fast and llama.cpp. `--calibration`
-takes another by its name below, or a file of one's own in the same form (files in a folder `calibration_profiles`, found as profiles are,
-have names too). Where none applies there is no estimate, and a note says so.
+`--estimate` looks for a calibration of the accelerator by name, then by generation. GGUF formats use llama.cpp's; other formats use the first
+available of vLLM, TensorRT-LLM, SGLang, gpt-fast and llama.cpp. `--calibration` takes one of those below by name, or your own file in the
+same form (files in a folder `calibration_profiles` have names too). If no calibration applies there is no estimate, and a note says so.
 In JSON: `rows[].estimate_s`, `estimate_low_s`, `estimate_high_s`, for decoding `estimate_tokens_per_s`, and `calibration`.
 
 ## The form
@@ -47,97 +46,96 @@ One formula for every pass, in `kvcalc.cost.estimate`:
       + sum over operators of (calls x call_s + max(c, m, sum_share x (c + m)))
       + collectives x collective_s + bytes / (link_share x rate)
 
-with c = (FLOP + padding_rows x FLOP of one row more) / (flop_share x peak) and m = bytes / (bandwidth_share x bandwidth), activations in
-and out at activation_share where that is told, and never less than the bound. Operators, their FLOP, bytes and calls are those of the
-bound (`docs/formulas.md`); activations in and out count, as in the serial time. A pass through pipeline stages takes the sum of its
-stages.
+with compute time c = (FLOP + padding_rows x FLOP of one row) / (flop_share x peak) and memory time m = bytes / (bandwidth_share x bandwidth).
+Activations in and out count, as in the serial time, at activation_share if it is given. The estimate is never below the bound. Operators,
+FLOP, bytes and calls are those of the bound (`docs/formulas.md`). Pipeline stages add up.
 
 | parameter | meaning |
 | --- | --- |
 | `reach.KIND.bandwidth_share` | share of the memory's peak bandwidth that an operator reaches when memory limits it |
 | `reach.KIND.flop_share` | share of the dense peak FLOP/s of its arithmetic format when that limits it |
-| `reach.KIND.sum_share` | share of the sum of both times that an operator takes at least: 0.5 (where it is left out) if they overlap wholly, 1 if one waits for the other |
-| `reach.KIND.padding_rows` | rows that each matrix is multiplied by beside those of its tokens: kernels work in tiles, and each expert that is touched has its own |
-| `reach.KIND.activation_share` | share of the bandwidth at which activations pass in and out: gathered, quantised and scattered, they are moved several times |
-| `reach.KIND.call_s` | time of one call that moves and computes next to nothing |
-| `layer_s` | time of a layer besides its operators' bytes and FLOP: launches, norms, positions |
-| `sample_s` | time of each token that is sampled, besides the head |
-| `step_s` | time of a pass besides its layers: scheduling, sampling, the host |
-| `collective_s`, `link_share` | time of a collective besides its bytes, and the share of the link's rate that these reach |
-| `joins_inputs` | matrices with the same input (query, key and value; gate and up) run as one call |
-| `memory_interval`, `compute_interval`, `intervals` | measured / estimated time of four of five records, for passes limited by memory or links, by FLOP/s; or by what was timed and whether the layers are mixtures, with the number of measurements |
+| `reach.KIND.sum_share` | least time of an operator, as a share of c + m: 0.5 (the default) means full overlap of compute and memory, 1 none |
+| `reach.KIND.padding_rows` | extra rows per matrix product, since kernels work in tiles; each expert that is used has its own |
+| `reach.KIND.activation_share` | share of the bandwidth for activations in and out, which are moved several times (gather, quantise, scatter) |
+| `reach.KIND.call_s` | fixed time of a kernel call |
+| `layer_s` | fixed time of a layer: launches, norms, positions |
+| `sample_s` | time per sampled token, in addition to the head |
+| `step_s` | fixed time of a pass: scheduling, sampling, the host |
+| `collective_s`, `link_share` | fixed time of a collective, and the share of the link's rate that its bytes reach |
+| `joins_inputs` | whether matrices with the same input (query, key and value; gate and up) are one call |
+| `memory_interval`, `compute_interval`, `intervals` | 80% intervals of measured / estimated time: for passes limited by memory or links, for those limited by FLOP/s, and by phase and kind of layers with the number of measurements |
 
-KIND is `matrix` (all linear layers and the head), `attention` (what reads and writes the cache; `latent` and `state` where these differ),
-`experts` (routed ones), or one of them in one arithmetic format: `matrix:fp8`. A kind that is not named reaches what `attention`, else
-`matrix` does.
+KIND is `matrix` (linear layers and the head), `attention` (operators that read and write the cache; `latent` and `state` if they differ),
+`experts` (routed experts), or one of these in one arithmetic format: `matrix:fp8`. A kind that is not listed uses the values of `attention`,
+else of `matrix`.
 
-A token of a server that is kept full by C users, each with a prompt and O tokens to come, takes its step and waits for others' prompts,
-of which C - 1 are read while its own tokens are made:
+On a server kept full by C users (a closed loop), a request of O output tokens also waits for the prefill of the C - 1 other requests that
+start while it decodes:
 
     TPOT = step + prompt_share x (C - 1) / O x prompt
     TTFT = request_s + request_steps x step + prompt x (1 + queue_share x (C - 1))
 
-In data parallel, C is of one copy. Where prompts are read by other engines (disaggregated serving) TPOT is the step alone. `prompt_share`,
-`request_s`, `request_steps` and `queue_share` are of a closed loop of users; when many start at once, first tokens come later.
+With data parallelism, C counts the users of one copy. In disaggregated serving TPOT is the step alone, since other engines compute the
+prompts. `prompt_share`, `request_s`, `request_steps` and `queue_share` hold for a closed loop; if many users start at once, TTFT is longer.
 """
 
 SPLIT = """
 ## How they are fitted and judged
 
-Records are split by whole campaigns: a source, or of one that gathers the runs of many accelerators, engines and models, a group of model,
-accelerator and engine, models with the same layers as one. Parameters are fitted to those under *fitted to*; the others judge them and the
-fit does not see them. Which groups of served runs judge was written down before anything was fitted (`kvcalc/evidence/splits.yaml`): one
-whole model, one whole accelerator, and a quarter of the rest. A measurement is its numbers and its setting, not its source's name: the
-same run under another name is the same record (`kvcalc/evidence/fitted.txt` holds digests of those a fit used). `kvcalc validate` shows
-what a fit used, what is shipped and what is new apart.
+Records are split by campaign, never within one. A campaign is one source; a source with many accelerators, engines and models is split into
+groups of model, accelerator and engine, where models with the same layers count as one. Parameters are fitted to the campaigns under *fitted
+to* and tested on those under *judged by*, which the fit never sees. For served runs the test groups were fixed before any fit
+(`kvcalc/evidence/splits.yaml`): one whole model, one whole accelerator, and a quarter of the rest. Records are identified by their numbers and
+settings, so the same run from another source is not new (`kvcalc/evidence/fitted.txt` holds digests of fitted records). `kvcalc validate`
+lists fitted, shipped and new records separately.
 
-Engines that serve many requests (vLLM, TensorRT-LLM, SGLang) start from their kernels on their own, on B200 and H200: matrix products,
-routed experts and sums over ranks of `tests/evidence/serving_kernels.csv`. Served steps then say what a step, a sampled token, a layer
-and a collective take besides, and how much longer each kind's calls and work take in the engine. A parameter stays near its start unless
-the mean error falls by 0.0015 for a factor of e, and more where groups are few; errors beyond a factor of e count no more. Runs across
-nodes are not fitted to.
+The serving engines (vLLM, TensorRT-LLM, SGLang) start from measurements of their kernels alone on B200 and H200: matrix products, routed
+experts and all-reduces of `tests/evidence/serving_kernels.csv`. Served steps then fit the fixed times of a step, a sampled token, a layer and
+a collective, and how much slower each kind's calls and work are inside the engine. A penalty keeps a parameter near its start: to move it by
+a factor of e the mean error must fall by 0.0015, or by more with few groups. Errors beyond a factor of e are capped. Multi-node runs are
+not fitted to.
 
-The others are fitted so: the mean over records of abs(log(estimate / measured)) is made least; all records of a campaign together weigh as
-much as the square root of their number. The fit multiplies one parameter at a time by a factor, then by smaller ones, and a parameter that
-the records say little of stays near where it began: at a common value, or at a neighbour's, as `llama.cpp-ampere` at `llama.cpp-rtx`,
-`llama.cpp-hbm` and `llama.cpp-cuda` at `llama.cpp-ampere`. `vllm-ampere` and `vllm-ada` are `vllm-hopper` with other accelerators; they
-have five records and one. No share that is fitted so may exceed 0.95, a little above what kernels that stream large operands reach of
-their bandwidth (0.938, matrix-vector products on an L40S). The same records give the same bytes (`tests/tools/write_calibrations.py`).
+The other fits minimise the mean of abs(log(estimate / measured)); a campaign weighs the square root of its number of records. Parameters are
+changed one at a time, by ever smaller factors. If the records say little about a parameter, it stays near its start: a common value, or that
+of a neighbour (`llama.cpp-ampere` starts at `llama.cpp-rtx`; `llama.cpp-hbm` and `llama.cpp-cuda` start at `llama.cpp-ampere`). `vllm-ampere`
+and `vllm-ada` are `vllm-hopper` for other accelerators; they have five records and one. Shares fitted this way are at most 0.95, a little
+above the highest share of the bandwidth measured for a streaming kernel (0.938, matrix-vector products on an L40S). The fit is reproducible:
+the same records give the same files, byte for byte (`tests/tools/write_calibrations.py`).
 
-The 80 % intervals are kept by what is timed and by the layers (decode or prefill, dense or mixture of experts; of served requests, first
-tokens with and without a queue). Each holds four of five records, every one against a fit that has not seen it: of served engines a fit
-without its group, of the others one without its campaign, or, of a campaign with more than half of a family's records, without an eighth of
-its groups. Held-out records are judged by the shipped fit. A calibration with 5 to 19 such records of a kind takes the interval of its
-engine's calibrations with as few, or of all of its engine. With fewer than 5, or where these too have fewer than 20, the answer says "too
-few measurements" and prints the interval of all passes with the same limiter, which is as wide as the neighbour's at least where the
-calibration has fewer than 20 records. `decode`, `prefill`, `fit`, `plan` and `simulate` take intervals and this note by the same rule; of
-a model on several devices each stage has its own calibration's, weighed by its time. The coverage is 80 % by construction; on records of other sources it is a prediction.
+There is an 80% interval for each phase and kind of layers (decode or prefill, dense or mixture of experts; for served requests also TTFT with
+and without a queue). It holds four of five records, each compared with a fit that has not seen it: for the serving engines a fit without the
+record's group, for the others a fit without its campaign (or, if a campaign has more than half of a family's records, without an eighth of
+its groups). Test records are compared with the shipped fit. A calibration with 5 to 19 such records borrows the interval that its engine's
+calibrations with as few records have together, or that of its whole engine. With fewer than 5, or if those too have fewer than 20, the
+answer says "too few measurements" and prints the interval of all passes with the same limiter; a calibration with fewer than 20 records in
+all has one at least as wide as its neighbour's. `decode`, `prefill`, `fit`, `plan` and `simulate` share this rule and its note; for a model
+on several devices each stage uses its own calibration's interval, weighted by its time. The coverage is 80% by construction; on records
+of other sources it is a prediction.
 
-A request whose prompts and steps cannot have been computed in the time it took (their bound is longer) was served from a prefix cache and
-is not scored.
+A request that was faster than the bound of its prompt and steps must have hit a prefix cache; it is not scored.
 """
 
 LIMITS = """
 ## Limits
 
-- A calibration is of the versions its records were measured with. Versions of an engine differ by 10 to 30 % on the same setting (SGLang
-  0.5.9 runs DeepSeek-R1 in fp8 on eight B200 at 6.7 and at 8.8 ms a token in two dumps). On a new card builds differ much: the first
-  published runs of DGX Spark (llama.cpp discussion 16578) are slower, in both phases, than those that its calibration is fitted to.
-- Whether multi-token prediction was on is not printed in served runs. DeepSeek-R1 in TensorRT-LLM on H200 has runs that are 1.3 to 2 times
-  faster than others of the same setting.
-- Of most disaggregated runs the number of decoding engines is not printed: they are taken as one, and not scored.
-- The time to a first token depends on how users start. The parameters are of a closed loop of users.
-- Prefill in llama.cpp is estimated worst: builds and backends differ most there, and few sources print prompts of more than 2,048 tokens.
-  On NVIDIA cards attention's shares are taken from DGX Spark with flash attention; without it, long prompts take up to twice as long.
-- What builds of llama.cpp before June 2024 reach with quantised prompts on NVIDIA cards is not estimated: they did not use the 8-bit tensor
-  cores. Vulkan on NVIDIA cards has two campaigns, which differ by a factor of three.
-- Mixtures of experts in gpt-fast are judged by a calibration that has seen dense models alone, and take longer than it says.
-- vLLM on Ampere has five records, of one to eight sequences; what it does with many, with several cards and with 8-bit weights there is
-  borrowed from Hopper. Radeon, Pascal and Turing have few records each, and wide intervals.
-- NVIDIA cards multiply GGUF's quantised files in 8-bit integers, as the bound takes it. Newer builds multiply mxfp4 in 4 bits on Blackwell:
-  the estimate takes the FLOP/s that older ones reached in 8.
-- Kernels on their own (`kernels-*`) estimate matrix products and decode attention of one call, not models. Operands that stay in the
-  last-level cache are faster; kernels that are launched from Python one by one are slower by their launch.
+- A calibration holds for the engine versions of its records. Versions differ by 10 to 30 % on the same setting: SGLang 0.5.9 runs DeepSeek-R1
+  in fp8 on eight B200 at 6.7 ms a token in one set of measurements and at 8.8 in another. On a new card builds differ most: the first
+  published runs on DGX Spark (llama.cpp discussion 16578) are slower in both phases than those that its calibration is fitted to.
+- Served runs do not say whether multi-token prediction was on. Some runs of DeepSeek-R1 in TensorRT-LLM on H200 are 1.3 to 2 times faster
+  than others of the same setting.
+- Most disaggregated runs do not say how many engines decode: one is assumed, and the run is not scored.
+- TTFT depends on how the users start. The parameters hold for a closed loop of users.
+- Prefill in llama.cpp has the largest errors: builds and backends differ most there, and few sources have prompts longer than 2,048 tokens.
+  On NVIDIA cards attention's shares come from DGX Spark with flash attention; without it, long prompts take up to twice as long.
+- llama.cpp before June 2024 did not use the 8-bit tensor cores of NVIDIA cards: its prefill of quantised files is not estimated. The two
+  campaigns of Vulkan on NVIDIA cards differ by a factor of three.
+- gpt-fast's calibration was fitted to dense models alone; its mixtures of experts are slower than estimated.
+- vLLM on Ampere has five records, of one to eight sequences; larger batches, several cards and 8-bit weights are borrowed from Hopper.
+  Radeon, Pascal and Turing have few records each, and wide intervals.
+- NVIDIA cards multiply quantised GGUF files in 8-bit integers, as the bound assumes. Newer builds multiply mxfp4 in 4 bits on Blackwell;
+  the estimate uses the FLOP/s that older builds reached in 8 bits.
+- The `kernels-*` calibrations estimate single calls of matrix products and decode attention, not models. Operands that stay in the
+  last-level cache are faster; kernels launched one by one from Python are slower by the launch.
 """
 
 
@@ -251,9 +249,9 @@ def estimated(folder: Path) -> list[Outcome]:
 def errors(folder: Path) -> str:
     outcomes = estimated(folder)
     columns = ["", "judged", "error", "\\|error\\|", "inside", "fitted", "\\|error\\|"]
-    text = "\n## Errors\n\nMedians over records: estimate / measured - 1, its size, and the share of records inside the interval; beside it\n"
-    text += "the size of the error on the records that the parameters were fitted to. What judges is of groups that no fit has seen.\n"
-    text += "Each campaign left out in turn: `tests/tools/cross_validate.py`.\n\n"
+    text = "\n## Errors\n\n"
+    text += "Median of estimate / measured - 1 (error), median of its absolute value (|error|) and the share of records inside the interval, on the\n"
+    text += "groups that no fit has seen (judged); then |error| on the fitted records. `tests/tools/cross_validate.py` leaves out each campaign in turn.\n\n"
     text += table(columns, grouped(outcomes, lambda outcome: (quantity(outcome),)))
     text += "\nAll of a suite:\n\n" + table(columns, grouped(outcomes, lambda outcome: (outcome.suite,)))
     text += "\n" + table(["calibration", *columns], grouped(outcomes, lambda o: (o.calibration, quantity(o))), left=2)
