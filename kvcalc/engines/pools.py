@@ -178,9 +178,9 @@ ENGINES: dict[str, Callable[..., Pool]] = {
 }
 # Ways to draft that an engine has; without an engine all of them.
 _METHODS = {
-    "vllm": ("draft-model", "ngram", "medusa", "eagle", "mtp"),
-    "llama.cpp": ("draft-model", "ngram", "eagle", "mtp"),
-    "sglang": ("draft-model", "ngram", "eagle", "mtp"),
+    "vllm": ("draft-model", "ngram", "medusa", "eagle", "mtp", "dflash", "dspark"),
+    "llama.cpp": ("draft-model", "ngram", "eagle", "mtp", "dflash", "dspark"),
+    "sglang": ("draft-model", "ngram", "eagle", "mtp", "dflash", "dspark"),
     "transformers": ("draft-model", "ngram", "layer-skip"),
     "mlx": (),
 }

@@ -306,10 +306,10 @@ class Drafting(Question):
     """The draft in an engine's memory."""
 
     draft: str | None = param("--draft", "--model-draft", "-md", help="Draft model or draft head, as --model.")
-    method: str | None = param("--method", help="draft-model, ngram, medusa, eagle, mtp or layer-skip.")
+    method: str | None = param("--method", help="draft-model, ngram, medusa, eagle, mtp, dflash, dspark or layer-skip.")
     gamma: int | None = param("--gamma", "--spec-draft-n-max", help="Draft tokens per verification.", read=whole)
     draft_layers: int | None = param(
-        "--draft-layers", help="eagle: layers of the head. layer-skip: layers used to draft.", read=whole
+        "--draft-layers", help="Layers that draft: of the model (layer-skip), or of the head.", read=whole
     )
     draft_weights: str | None = param("--draft-weights", help="Weight format of the draft model.")
     draft_tp: int | None = param("--draft-tp", help="Tensor-parallel size of the draft model.", read=whole)

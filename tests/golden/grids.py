@@ -172,6 +172,9 @@ _METHODS: dict[str, dict[str, Any]] = {
     "eagle, 2 layers": {"draft_layers": 2},
     "mtp": {},
     "mtp, a model of its own": {"draft": "llama3.2-1b"},
+    "mtp, 3 layers": {"draft_layers": 3},
+    "dflash": {},
+    "dspark": {},
     "layer-skip": {"draft_layers": 9},
 }
 _TARGETS = ("llama3.1-70b", "deepseek-v3", "qwen3-next-80b-a3b", "gemma-3-27b")

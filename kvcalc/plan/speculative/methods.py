@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "Drafter", "drafter"]
 
+# Decoder layers of a block drafter, and the target's hidden states that it is fed with (z-lab's drafts of Qwen3, and
+# DeepSpec's: num_hidden_layers 5, target_layer_ids of five layers); rank of DSpark's Markov head (markov_rank).
+_BLOCK_LAYERS, _BLOCK_FEATURES = 5, 5
+_MARKOV_RANK = 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
@@ -29,6 +34,8 @@ class Drafter:
         runs: for the length of a draft what runs at each step; none where nothing does.
         held: for the length of a draft the part of it that is held beside the target; none for nothing.
         at_once: whether one step drafts all levels.
+        is_block: whether that step reads a place for each drafted token, beside the last one.
+        corrects: what runs after it for each drafted token; none for nothing.
         keeps_cache: whether it has a cache of its own.
         notes: what a reader should know.
     """
@@ -37,13 +44,15 @@ class Drafter:
     runs: Callable[[int], Deployment | None]
     held: Callable[[int], Deployment | None]
     at_once: bool = False
+    is_block: bool = False
+    corrects: Deployment | None = None
     keeps_cache: bool = True
     notes: tuple[str, ...] = ()
 
     def steps(self, tree: DraftTree) -> tuple[int, ...]:
         """Return for each step of a draft how many tokens of a sequence it reads: those that the next level follows."""
         if self.at_once:
-            return (1,) if tree.nodes else ()
+            return (tree.nodes + 1 if self.is_block else 1,) if tree.nodes else ()
         depths = (0, *tree.depths)
         parents = set(tree.parents)
         return tuple(sum(depths[parent + 1] == level for parent in parents) for level in range(len(tree.level_widths)))
@@ -61,7 +70,8 @@ def drafter(method: str | None, target: Deployment, draft: Deployment | None, *,
         method: one of `METHODS`; none for a draft model.
         target: the model that verifies.
         draft: the draft model, or a head's own profile.
-        layers: for ``layer-skip`` how many of the target's layers draft, for ``eagle`` how many the head has.
+        layers: for ``layer-skip`` how many of the target's layers draft; for ``eagle``, ``mtp``, ``dflash`` and
+            ``dspark`` how many layers are held beside the target.
 
     Raises:
         InputError: a draft that is missing or not taken.
@@ -84,10 +94,8 @@ def drafter(method: str | None, target: Deployment, draft: Deployment | None, *,
     if layers is not None and (key not in _TAKES_LAYERS or draft is not None):
         what = key if draft is None else "a draft with a profile of its own"
         raise InputError(f"{what} takes no draft layers", hint=f"they belong to {' and '.join(_TAKES_LAYERS)}")
-    if key == "layer-skip":
-        return _layer_skip(target, layers)
-    if key == "eagle" and layers is not None:
-        return _eagle(target, None, layers)
+    if layers is not None:
+        return _TAKES_LAYERS[key](target, layers)
     return METHODS[key](target, draft)
 
 
@@ -133,28 +141,28 @@ def _eagle(target: Deployment, draft: Deployment | None, layers: int = 1) -> Dra
     """Decoder layers behind a projection 2h -> h; embedding and output head are the target's (arXiv 2401.15077)."""
     if draft is not None:
         return Drafter(method="eagle", runs=lambda _: draft, held=lambda _: draft)
-    block = _attention_block(target.model)
-    note = "eagle: the head is one decoder layer like the target's last and a projection from twice its width"
-    if isinstance(block.mlp, Mixture):
-        width = block.mlp.width * block.mlp.experts_per_token + block.mlp.shared_width
-        block = replace(block, mlp=Gated(width=width))
-        note += ", with a dense MLP as wide as the experts of a token"
-    if not 1 <= layers <= target.model.layers:
-        raise InputError(f"an EAGLE head of {layers} layers", hint="from 1 to those of the model")
+    block, dense = _dense_block(target.model)
+    note = f"eagle: the head is one decoder layer like the target's last and a projection from twice its width{dense}"
+    _check_layers("an EAGLE head", target.model, layers)
     if layers > 1:
         note = note.replace("is one decoder layer", f"is {layers} decoder layers")
     return _head_layers("eagle", target, (block,) * layers, note)
 
 
-def _mtp(target: Deployment, draft: Deployment | None) -> Drafter:
-    """The checkpoint's own prediction layer, run again for each token (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+def _mtp(target: Deployment, draft: Deployment | None, layers: int = 1) -> Drafter:
+    """The checkpoint's own prediction layers, one run for each token (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+
+    Where a checkpoint has several (MiMo-V2, Step-3.5), each drafted token has its own; a single one is run again.
+    """
     if draft is not None:
         return Drafter(method="mtp", runs=lambda _: draft, held=lambda _: draft)
-    note = "mtp: one layer like the target's last and a projection from twice its width, run once a drafted token"
-    return _head_layers("mtp", target, (_attention_block(target.model),), note)
+    _check_layers("a prediction head", target.model, layers)
+    each = "run once a drafted token" if layers == 1 else f"one of {layers} for each drafted token"
+    note = f"mtp: one layer like the target's last and a projection from twice its width, {each}"
+    return _head_layers("mtp", target, (_attention_block(target.model),), note, held=layers)
 
 
-def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], note: str) -> Drafter:
+def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], note: str, held: int = 1) -> Drafter:
     model = target.model
     layer = replace(
         _bare(model, f"{model.name}'s {method} layer{'s' * (len(blocks) > 1)}"),
@@ -162,8 +170,60 @@ def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], not
         matrix_parameters=2 * model.hidden_size**2,
     )
     running = _beside(target, replace(layer, head=_head(model), embeddings=model.embeddings[:1]))
-    held = _beside(target, layer)
-    return Drafter(method=method, runs=lambda _: running, held=lambda _: held, notes=(note,))
+    kept = _beside(target, replace(layer, blocks=blocks * held, matrix_parameters=layer.matrix_parameters * held))
+    return Drafter(method=method, runs=lambda _: running, held=lambda _: kept, notes=(note,))
+
+
+def _dflash(target: Deployment, draft: Deployment | None, layers: int = _BLOCK_LAYERS) -> Drafter:
+    """Layers that fill a block of masked tokens in one pass (Chen et al. 2026, arXiv 2602.06036).
+
+    Queries attend to the block and to features of the context, which a projection makes of five of the target's hidden
+    states; embedding and output head are the target's.
+    """
+    if draft is not None:
+        return Drafter(method="dflash", runs=lambda _: draft, held=lambda _: draft, at_once=True, is_block=True)
+    _check_layers("a block drafter", target.model, layers)
+    model = target.model
+    block, dense = _dense_block(model)
+    backbone = replace(
+        _bare(model, f"{model.name}'s block drafter"),
+        blocks=(block,) * layers,
+        matrix_parameters=_BLOCK_FEATURES * model.hidden_size**2,
+    )
+    running = _beside(target, replace(backbone, head=_head(model), embeddings=model.embeddings[:1]))
+    kept = _beside(target, backbone)
+    note = (
+        f"dflash: {layers} decoder layers like the target's last{dense}, and a projection from {_BLOCK_FEATURES} times "
+        "its width, fill a block in one pass"
+    )
+    return Drafter(
+        method="dflash", runs=lambda _: running, held=lambda _: kept, at_once=True, is_block=True, notes=(note,)
+    )
+
+
+def _dspark(target: Deployment, draft: Deployment | None, layers: int = _BLOCK_LAYERS) -> Drafter:
+    """A block drafter whose tokens are corrected one after another by a Markov head (DSpark, arXiv 2607.05147).
+
+    The head embeds the token before in 256 numbers and multiplies them by a matrix of the vocabulary. Drafts are of
+    the length that is asked for: the confidence that may cut them short is not modelled.
+    """
+    plain = _dflash(target, draft, layers)
+    model = target.model
+    rows = _head(model).rows
+    markov = replace(_bare(model, f"{model.name}'s Markov head"), matrix_parameters=_MARKOV_RANK * rows)
+    held = plain.held(1)
+    if draft is None and held is not None:
+        backbone = held.model
+        tables = 2 * _MARKOV_RANK * rows
+        held = replace(held, model=replace(backbone, matrix_parameters=backbone.matrix_parameters + tables))
+    note = f"dspark: a Markov head of rank {_MARKOV_RANK} corrects the block, a token at a time"
+    return replace(
+        plain,
+        method="dspark",
+        held=lambda _: held,
+        corrects=_beside(target, markov),
+        notes=(*(each.replace("dflash:", "dspark:") for each in plain.notes), note),
+    )
 
 
 def _layer_skip(target: Deployment, layers: int | None) -> Drafter:
@@ -196,6 +256,20 @@ def _head(model: ModelProfile) -> Head:
     return model.head
 
 
+def _check_layers(what: str, model: ModelProfile, layers: int) -> None:
+    if not 1 <= layers <= model.layers:
+        raise InputError(f"{what} of {layers} layers", hint="from 1 to those of the model")
+
+
+def _dense_block(model: ModelProfile) -> tuple[Block, str]:
+    """Return the last attention layer with a dense MLP, and what was made dense, in words."""
+    block = _attention_block(model)
+    if not isinstance(block.mlp, Mixture):
+        return block, ""
+    width = block.mlp.width * block.mlp.experts_per_token + block.mlp.shared_width
+    return replace(block, mlp=Gated(width=width)), ", with a dense MLP as wide as the experts of a token"
+
+
 def _attention_block(model: ModelProfile) -> Block:
     """Return the last layer that has an attention with a cache of its own."""
     for block in reversed(model.blocks):
@@ -212,10 +286,18 @@ METHODS: Mapping[str, Callable[[Deployment, Deployment | None], Drafter]] = {
     "medusa": _medusa,
     "eagle": _eagle,
     "mtp": _mtp,
+    "dflash": _dflash,
+    "dspark": _dspark,
     "layer-skip": lambda target, _: _layer_skip(target, None),
 }
-_TAKES_DRAFT = ("draft-model", "eagle", "mtp")
-_TAKES_LAYERS = ("layer-skip", "eagle")
+_TAKES_DRAFT = ("draft-model", "eagle", "mtp", "dflash", "dspark")
+_TAKES_LAYERS: Mapping[str, Callable[[Deployment, int], Drafter]] = {
+    "layer-skip": _layer_skip,
+    "eagle": lambda target, layers: _eagle(target, None, layers),
+    "mtp": lambda target, layers: _mtp(target, None, layers),
+    "dflash": lambda target, layers: _dflash(target, None, layers),
+    "dspark": lambda target, layers: _dspark(target, None, layers),
+}
 _ALIASES = {
     "draft": "draft-model",
     "draft_model": "draft-model",
@@ -228,4 +310,6 @@ _ALIASES = {
     "layerskip": "layer-skip",
     "multi-token-prediction": "mtp",
     "nextn": "mtp",
+    "dflash2": "dflash",
+    "block-diffusion": "dflash",
 }

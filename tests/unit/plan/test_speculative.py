@@ -338,7 +338,8 @@ def test_what_is_legal_but_foolish_is_said(small):
         ({"acceptance": 0.8, "method": "eagle", "tree": [2, 2], "gammas": [3]}, "a tree of 2 levels has a gamma of 2"),
         ({"acceptance": 0.8, "method": "eagle", "tree_nodes": 0}, "tree-nodes must be from 1"),
         ({"acceptance": 0.8, "method": "layer-skip", "draft_layers": 32}, "32 draft layers of 32"),
-        ({"acceptance": 0.8, "method": "mtp", "draft_layers": 3}, "mtp takes no draft layers"),
+        ({"acceptance": 0.8, "method": "mtp", "draft_layers": 99}, "a prediction head of 99 layers"),
+        ({"acceptance": 0.8, "method": "medusa", "draft_layers": 3}, "medusa takes no draft layers"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(small, arguments, words):
