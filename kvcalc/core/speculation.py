@@ -1,4 +1,4 @@
-"""The shape of a draft: which drafted token follows which."""
+"""The shape of a draft, which drafted token follows which, and the terms of a round besides its passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from kvcalc.core.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MAX_NODES", "DraftTree", "chain"]
+    from kvcalc.core.calibration import Interval
+
+__all__ = ["MAX_NODES", "DraftTree", "RoundTerms", "chain"]
 
 MAX_NODES = 1024
 _ROOT = -1
@@ -101,6 +103,32 @@ class DraftTree:
             ranks.append(seen.get(parent, 0))
             seen[parent] = ranks[-1] + 1
         return tuple(ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTerms:
+    """Terms of a round of speculation in an engine, besides its passes: the host, and the spread of measured speed-ups.
+
+    Args:
+        engine: the engine and its versions, in words.
+        round_s: time of the host that no pass hides: acceptance is read, blocks are handed back, the next round is
+            put together. None where the host schedules a round ahead.
+        sequence_s: the same for each sequence of the round.
+        alone: measured over estimated speed-up of one sequence, of four of five measurements.
+        batched: the same of several sequences.
+        is_measured: whether rounds of this engine were measured; else these are the terms and intervals of others.
+    """
+
+    engine: str
+    round_s: float
+    sequence_s: float
+    alone: Interval
+    batched: Interval
+    is_measured: bool = True
+
+    def spread(self, batch: int) -> Interval:
+        """Return measured over estimated speed-up at a batch."""
+        return self.alone if batch == 1 else self.batched
 
 
 @lru_cache(maxsize=256)

@@ -19,6 +19,8 @@ from kvcalc.core.sums import added
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.speculation import RoundTerms
+
 __all__ = [
     "acceptance_by_position",
     "acceptance_from_counts",
@@ -27,6 +29,8 @@ __all__ = [
     "expected_tokens",
     "expected_tokens_at_rate",
     "expected_tokens_of_tree",
+    "host_seconds",
+    "kept_state_seconds",
     "largest_draft_ratio",
     "rate_for",
     "sibling_acceptance",
@@ -175,6 +179,38 @@ def speedup(*, expected: float, gamma: float, draft_ratio: float, verify_ratio: 
     2.0
     """
     return expected / (gamma * draft_ratio + verify_ratio)
+
+
+def host_seconds(terms: RoundTerms, sequences: int) -> float:
+    """Return the time of the host in a round that no pass hides.
+
+    Source: the loops over requests that follow a verification in SGLang (``eagle_worker.py: verify``) and vLLM
+    (``scheduler.py: update_from_output``); the times are those of `kvcalc.engines.rounds`.
+
+    >>> from kvcalc.core.calibration import Interval
+    >>> from kvcalc.core.speculation import RoundTerms
+    >>> all_of_it = Interval(low=1, high=1)
+    >>> host_seconds(RoundTerms(engine="x", round_s=0.5, sequence_s=0.25, alone=all_of_it, batched=all_of_it), 2)
+    1.0
+    """
+    return terms.round_s + sequences * terms.sequence_s
+
+
+def kept_state_seconds(state_bytes: float, *, nodes: int, bytes_per_s: float) -> float:
+    """Return the time in which a verification writes a recurrent state for each drafted token, to return to.
+
+    Source: SGLang 0.5.23, ``hybrid_linear_attn_backend.py`` (intermediate states of a verification); vLLM 0.33,
+    ``MambaSpec.num_speculative_blocks``: both store the state behind each token of a draft.
+
+    Args:
+        state_bytes: states of all sequences on a rank.
+        nodes: drafted tokens of a sequence.
+        bytes_per_s: the rate at which states are written.
+
+    >>> kept_state_seconds(8.0, nodes=3, bytes_per_s=12.0)
+    2.0
+    """
+    return nodes * state_bytes / bytes_per_s
 
 
 def break_even_rate(*, tree: DraftTree, gamma: float, draft_ratio: float, verify_ratio: float) -> float | None:

@@ -1,6 +1,7 @@
 """The suite of speculative decoding: published speed-ups, and those that their authors expected, held against ours.
 
-A speed-up is a ratio of two measured times, so no bound holds for it; it is scored as an estimate. What a publication
+A speed-up is a ratio of two measured times, so no bound holds for it; it is scored as an estimate. Those of serving
+engines, with batches, are those of `kvcalc.evidence.rounds`. What a publication
 expects from its own acceptance and costs is exact, up to the rounding of what it prints. A speed has a bound.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.reports.validate import Outcome
 from kvcalc.core.speculation import DraftTree, chain
 from kvcalc.cost.speculation import expected_tokens_at_rate, speedup
+from kvcalc.evidence import rounds
 from kvcalc.evidence.names import engine_rules, find_hardware, find_model, weight_names
 from kvcalc.evidence.record import short_source
 from kvcalc.importers.hugging_face import import_config
@@ -48,6 +50,7 @@ def outcomes(suite: str, records: Sequence[Record] | None) -> Iterator[Outcome]:
     if records is None:
         for row in published():
             yield from held(row)
+        yield from rounds.outcomes()
 
 
 def published() -> tuple[Mapping[str, Any], ...]:

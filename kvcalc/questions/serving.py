@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kvcalc.importers.traces import read_trace
+from kvcalc.plan.speculative.estimated import draft_calibration, served_terms
 from kvcalc.questions.speculate import placed_draft
 from kvcalc.simulate import load as loads
 from kvcalc.simulate.run import Serving, ServingRun
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.simulate import Capacity, SimulateReport
     from kvcalc.core.requests import Request
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.observers import Observer
-    from kvcalc.simulate.timer import StepTimer
     from kvcalc.simulate.workload import FollowUps
 
 __all__ = ["Load", "Serving", "find_capacity", "simulate_serving"]
@@ -133,19 +134,20 @@ def find_capacity(
 def _run_maker(deployment: Deployment, serving: Serving) -> Callable[[], ServingRun]:
     """Load the draft and the calibrations that a run names, and return what makes such runs."""
     draft = None if serving.draft is None else placed_draft(deployment, serving.draft)
+    calibration = _calibration(deployment, serving)
     return partial(
         ServingRun,
         deployment,
         serving,
-        timer=_timer(deployment, serving),
+        timer=step_timer(deployment, serving.step_times, calibration),
         draft=draft,
-        draft_timer=None if draft is None else _timer(draft, serving),
+        draft_timer=None if draft is None else step_timer(draft, serving.step_times, draft_calibration(calibration)),
+        round_terms=served_terms(deployment, draft, calibration, gamma=serving.gamma),
     )
 
 
-def _timer(deployment: Deployment, serving: Serving) -> StepTimer:
-    calibration = None
-    if serving.step_times == "estimate":
-        asked = serving.calibration
-        calibration = find_calibration(deployment) if asked is None else load_calibration(asked)
-    return step_timer(deployment, serving.step_times, calibration)
+def _calibration(deployment: Deployment, serving: Serving) -> Calibration | None:
+    """Return the calibration of estimated steps; none where their times are bounds, or given."""
+    if serving.step_times != "estimate":
+        return None
+    return find_calibration(deployment) if serving.calibration is None else load_calibration(serving.calibration)

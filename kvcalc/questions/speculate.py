@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,13 @@ from kvcalc.core.errors import about
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.readers import counts, counts_each, whole
 from kvcalc.questions.declared import Answer, param
+from kvcalc.questions.explaining import used_calibration
 from kvcalc.questions.groups import (
     BATCHES,
+    CALIBRATION,
     CONTEXTS,
     ENGINE,
+    ESTIMATE,
     GPU,
     MODEL,
     Acceptance,
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.core.reports.speculative import SpeculativeReport
     from kvcalc.plan.deployment import Deployment
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Speculate", "draft_deployment", "explain_speculation", "placed_draft", "speculate", "with_draft"]
 
 # The keys of `kvcalc.plan.speculative.METHODS`, which is loaded only when it is needed; a test compares them.
-METHOD_NAMES = "draft-model, ngram, medusa, eagle, mtp or layer-skip"
+METHOD_NAMES = "draft-model, ngram, medusa, eagle, mtp, dflash, dspark or layer-skip"
 _ASSUMED = "0.8"
 
 
@@ -65,11 +70,16 @@ class Speculate(Engine, Run, Acceptance):
         "--tree-nodes", heading="Speculation", help="Tokens of a draft tree of the best shape.", read=whole
     )
     draft_layers: int | None = param(
-        "--draft-layers", help="layer-skip: layers used to draft.", read=whole, otherwise="half of them"
+        "--draft-layers",
+        help="Layers that draft: of the model (layer-skip), or of the head.",
+        read=whole,
+        otherwise="half of the model's; 1 of eagle and mtp, 5 of dflash and dspark",
     )
     draft_weights: str | None = param("--draft-weights", help="Weight format of the draft model.")
     draft_tp: int | None = param("--draft-tp", help="Tensor-parallel size of the draft model.", read=whole)
     engine: str | None = ENGINE
+    estimate: bool = ESTIMATE
+    calibration: str | None = CALIBRATION
     has_chart = explains = True
     page_counts = 8  # each setting of speculation takes a search
 
@@ -84,6 +94,7 @@ class Speculate(Engine, Run, Acceptance):
             "draft_layers": self.draft_layers,
         }
         draft = self._draft(target)
+        asked |= {"estimate": self.estimate, "calibration": self.calibration}
         report = speculate(target, draft, gammas=self.gamma, batch=self.batch, context=self.context, **asked)
         first, gamma = report.rows[0], self.gamma[0] if self.gamma else None
         return Answer(
@@ -142,9 +153,9 @@ def with_draft(
         deployment: the target.
         draft: the draft model, or a head's own profile.
         gamma: drafted tokens of a verification.
-        method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp`` or ``layer-skip``; a draft model where left
-            out.
-        draft_layers: layers of ``eagle``'s head, or those that draft, of ``layer-skip``.
+        method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp``, ``dflash``, ``dspark`` or ``layer-skip``; a
+            draft model where left out.
+        draft_layers: layers that draft, of the model for ``layer-skip``, else of the head.
 
     Raises:
         KvcalcError: an unknown method, or a draft that is missing, not taken or of another vocabulary.
@@ -167,6 +178,8 @@ def speculate(
     context: Counts | None = None,
     batches: Counts | None = None,
     contexts: Counts | None = None,
+    estimate: bool = False,
+    calibration: str | Path | Calibration | None = None,
     **acceptance: Unpack[AcceptanceForms],
 ) -> SpeculativeReport:
     """Return whether speculation pays for each batch, context and length of the draft, and where it stops.
@@ -174,16 +187,18 @@ def speculate(
     Args:
         deployment: the target on its accelerators.
         draft: the draft model, in its own formats on the target's accelerators, or deployed by `draft_deployment`.
-        method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp`` or ``layer-skip``; a draft model where left
-            out.
+        method: ``draft-model``, ``ngram``, ``medusa``, ``eagle``, ``mtp``, ``dflash``, ``dspark`` or ``layer-skip``; a
+            draft model where left out.
         gammas: lengths of the draft; the best for each row where left out.
         tree: children of a node at each level.
         tree_nodes: tokens of a tree whose best shape is used.
-        draft_layers: layers that draft, of ``layer-skip``, or of ``eagle``'s head.
+        draft_layers: layers that draft, of the model for ``layer-skip``, else of the head.
         batch: sequences decoded together: a number, a list, or a text such as ``"1-256*2"``.
         context: tokens attended by the first new token, itself included, likewise.
         batches: another name of ``batch``.
         contexts: another name of ``context``.
+        estimate: estimate the speed-up in an engine as well, with the calibration that applies.
+        calibration: estimate with this one: a name, a file or a calibration.
         acceptance: one of ``acceptance`` (a rate, or counts: ``"1000:814,602"``), ``acceptance_by_position`` (shares of
             all drafts, as vLLM prints them), ``acceptance_conditional`` (each given that all before were accepted),
             ``accepted_length`` (tokens of a pass, the target's own included) and ``draft_rate`` (accepted over drafted
@@ -197,13 +212,16 @@ def speculate(
 
     deployment = deployed(deployment)
     options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
-    return speculation_report(
+    found, notes = used_calibration(deployment, calibration, wanted=estimate, phase="decode")
+    report = speculation_report(
         deployment,
         _placed(deployment, draft),
         options,
         batches=several(batch, "batch", batches),
         contexts=several_or_none(context, "context", contexts),
+        calibration=found,
     )
+    return replace(report, notes=(*report.notes, *notes))
 
 
 def explain_speculation(
@@ -217,6 +235,8 @@ def explain_speculation(
     draft_layers: int | None = None,
     batch: int = 1,
     context: int | None = None,
+    estimate: bool = False,
+    calibration: str | Path | Calibration | None = None,
     **acceptance: Unpack[AcceptanceForms],
 ) -> tuple[ExplainedStep, ...]:
     """Return the formulas behind a row of `speculate`, with the numbers put in; arguments as there."""
@@ -224,7 +244,8 @@ def explain_speculation(
 
     gammas = None if gamma is None else (gamma,)
     options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
-    return explained(deployment, _placed(deployment, draft), options, batch=batch, context=context)
+    found, _ = used_calibration(deployment, calibration, wanted=estimate)
+    return explained(deployment, _placed(deployment, draft), options, batch=batch, context=context, calibration=found)
 
 
 def _placed(target: Deployment, draft: Deployment | str | Path | ModelProfile | None) -> Deployment | None:

@@ -81,7 +81,7 @@ def table_parts(report: Any) -> list[Part]:
     if sentence is None:
         return made
     said: str = sentence()
-    bad, good = said.startswith(("DOES NOT", "NO ")), said.startswith(("FITS", "PAYS"))
+    bad, good = said.startswith(("DOES NOT", "NO ")), said.startswith(("FITS", "PAYS:"))
     first = Text(said, style="bold red" if bad else "bold green" if good else "bold")
     return [first, Text(), *made] if made else [first]
 

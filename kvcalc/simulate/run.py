@@ -17,13 +17,13 @@ from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative import read_acceptance, with_drafter
 from kvcalc.simulate.cluster import Cluster, Pending, serve
 from kvcalc.simulate.disaggregated import Disaggregated, Transfer
+from kvcalc.simulate.drafting import Drafting
 from kvcalc.simulate.fast.forward import replica
 from kvcalc.simulate.metrics import LATENCIES, Metrics, ReplicaTotals, parse_slo
 from kvcalc.simulate.observers import CompositeObserver, Observer, Refusals
 from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.scheduler import MAX_WAITING
 from kvcalc.simulate.series import Series
-from kvcalc.simulate.serving import Drafting
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.stationary import run_length
 from kvcalc.simulate.timer import ConstantTimer, EstimateTimer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
     from kvcalc.core.reports.simulate import Capacity, ServingSummary
     from kvcalc.core.requests import Request
+    from kvcalc.core.speculation import RoundTerms
     from kvcalc.engines.options import EngineOptions
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.acceptance import Acceptance, AcceptanceForms
@@ -158,6 +159,7 @@ class ServingRun:
         timer: durations of the target's steps.
         draft: the draft model on its accelerators, where one is named.
         draft_timer: durations of the draft's steps; a step of constant duration has its drafts in it.
+        round_terms: what a round of speculation takes besides its passes, where steps are estimated.
     """
 
     def __init__(
@@ -168,6 +170,7 @@ class ServingRun:
         timer: StepTimer,
         draft: Deployment | None = None,
         draft_timer: StepTimer | None = None,
+        round_terms: RoundTerms | None = None,
     ) -> None:
         self.deployment, self.serving = deployment, serving
         self._calibration = timer.calibration if isinstance(timer, EstimateTimer) else None
@@ -175,7 +178,7 @@ class ServingRun:
         drafting = None
         if serving.gamma:
             drafter = None if isinstance(timer, ConstantTimer) else draft_timer
-            drafting = Drafting(acceptance=serving.read_acceptance(), timer=drafter)
+            drafting = Drafting(acceptance=serving.read_acceptance(), timer=drafter, terms=round_terms)
         self.setup: ServingSetup = serving_setup(
             _with_draft(deployment, serving, draft),
             timer=timer,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kvcalc.core.requests import Request
-    from kvcalc.plan.speculative import Acceptance
     from kvcalc.simulate.cache import BlockGroup, Cache
+    from kvcalc.simulate.drafting import Drafting
     from kvcalc.simulate.policies import SchedulingPolicy
     from kvcalc.simulate.scheduler import Step
     from kvcalc.simulate.timer import StepTimer
 
-__all__ = ["Drafting", "Replica", "ServingSetup"]
+__all__ = ["Replica", "ServingSetup"]
 
 # What `Served._make` does, at half of its time.
 _served: Callable[[tuple[Any, ...]], Served] = partial(tuple.__new__, Served)
@@ -36,21 +35,6 @@ _served: Callable[[tuple[Any, ...]], Served] = partial(tuple.__new__, Served)
 _RUNS_AT_ONCE = 256
 # Streams of requests that share nothing: far from any that a workload names.
 _PRIVATE_STREAMS = 2**59
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafting:
-    """Speculative decoding.
-
-    Args:
-        acceptance: probability that a draft is accepted, if those before it were; the same at all positions or not.
-        timer: how long a pass of the drafter takes; nothing where it costs nothing.
-        seed: of the draws; each request has its own.
-    """
-
-    acceptance: Acceptance
-    timer: StepTimer | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +272,7 @@ class Replica:
         prefilled = sum(tokens - drafts.get(job, 0) for job, tokens in step.scheduled.items() if not job.decoding)
         held_tokens = sum(job.computed for job in self.running)
         running, waiting, blocks = len(self.running), len(self.scheduler.waiting), self.cache.usable - self.cache.free
-        output = self.scheduler.process(step, self._accepted(step))
+        output = self.scheduler.process(step, {} if self.setup.drafting is None else self.setup.drafting.accepted(step))
         decodes = sum(self._note_token(job, start) for job, _, _ in output)
         self._log(
             Run(
@@ -325,43 +309,14 @@ class Replica:
             else:
                 chunks.append((new, job.computed - new))
         taken, _, _, limiter = self.timer.line(tokens, logits, sums_of(contexts, self.timer), self._level, chunks)
-        return taken + self._drafting_ticks(step) + self._swap_ticks * self._swapped_blocks(step), limiter
-
-    def _drafting_ticks(self, step: Step[Job]) -> int:
-        """Return the ticks of the drafter: a pass for each draft token, which also takes in new prompts."""
         drafting = self.setup.drafting
-        if drafting is None or drafting.timer is None or not step.drafts:
-            return 0
-        timer = drafting.timer
-        contexts = [job.computed - drafts for job, drafts in step.drafts.items()]
-        sums, count = sums_of(contexts, timer), len(contexts)
-        level = (0,) * len(sums)
-        chunks = [(new, job.computed - new) for job, new in step.scheduled.items() if job not in step.drafts]
-        chunks = [chunk for chunk in chunks if chunk[0] > 1]
-        alone = timer.line(count, count, sums, level, ())[0]
-        whole = timer.line(count + sum(chunk[0] for chunk in chunks), count, sums, level, chunks)[0]
-        return whole + (max(step.drafts.values()) - 1) * alone
+        drafted = 0 if drafting is None or not step.drafts else drafting.ticks(step)
+        return taken + drafted + self._swap_ticks * self._swapped_blocks(step), limiter
 
     def _swapped_blocks(self, step: Step[Job]) -> int:
         """Return the blocks that a step moves to the host's memory and back."""
         moved = [job.swapped for job in step.preempted] + list(step.swapped_in.values())
         return sum(self.setup.blocks_for(tokens) for tokens in moved if tokens)
-
-    def _accepted(self, step: Step[Job]) -> dict[Job, int]:
-        """Draw how many drafts of each sequence are accepted."""
-        drafting = self.setup.drafting
-        if drafting is None:
-            return {}
-        return {job: self._draw(job, drafts, drafting) for job, drafts in step.drafts.items()}
-
-    def _draw(self, job: Job, drafts: int, drafting: Drafting) -> int:
-        if job.random is None:
-            job.random = Random(f"{drafting.seed}/{job.order}")  # noqa: S311  a simulation
-        rates = drafting.acceptance.by_depth(drafts)
-        accepted = 0
-        while accepted < drafts and job.random.random() < rates[accepted]:
-            accepted += 1
-        return accepted
 
     def _note_admissions(self, step: Step[Job]) -> None:
         for job in (*step.new, *step.resumed):

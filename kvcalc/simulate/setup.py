@@ -14,13 +14,14 @@ from kvcalc.plan.room import BudgetTerms, room
 from kvcalc.plan.steps import check_timed
 from kvcalc.simulate.cache import BlockGroup
 from kvcalc.simulate.scheduler import MAX_WAITING, Limits
-from kvcalc.simulate.serving import Drafting, ServingSetup
+from kvcalc.simulate.serving import ServingSetup
 
 if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.start import EngineStart
     from kvcalc.engines.vllm import Layout
     from kvcalc.plan.deployment import Deployment
+    from kvcalc.simulate.drafting import Drafting
     from kvcalc.simulate.policies import SchedulingPolicy
     from kvcalc.simulate.scheduler import Policy, Preemption
     from kvcalc.simulate.timer import StepTimer

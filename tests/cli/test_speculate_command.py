@@ -82,7 +82,7 @@ def test_the_table_says_all_of_it(capsys):
     code, out, err = run(capsys, CONTRACT)
     assert (code, err) == (0, "")
     for words in (
-        "PAYS: llama3.1-70b decodes 2.24 times as fast with speculation (batch 8, context 4,096, gamma 5).",
+        "PAYS IN IDEAL TIMES: llama3.1-70b decodes 2.24 times as fast with speculation (batch 8, context 4,096, gamma 5);",
         "1 to 209",
         "largest draft that pays",
         "memory added",
@@ -186,3 +186,26 @@ def test_the_help_names_every_method():
 def test_a_map_without_gain_has_no_shade():
     shown = heat_map({("0.1", "1"): 0.9, ("0.2", "1"): 1.0}, across="acceptance", down="batch", middle=1.0)
     assert shown.splitlines()[1].split() == ["1", "0.90", "1.00"]
+
+
+def test_the_verdict_of_an_estimate_is_the_first_line(capsys):
+    code, out, err = run(capsys, f"{CONTRACT} --estimate")
+    assert (code, err) == (0, "")
+    assert re.match(
+        r"PAYS: llama3.1-70b decodes 1\.\d\d times as fast with speculation \(80%: 1\.\d\d to \d\.\d\d; batch 8", out
+    )
+    assert "calibration vllm-hopper" in out
+    code, out, _ = run(capsys, f"{CONTRACT} --estimate --json")
+    found = json.loads(out)
+    assert found["verdict"] == "pays"
+    assert found["estimate_low_speedup"] > 1
+    assert found["rows"][0]["estimate_speedup"] == found["estimate_speedup"] < found["speedup"]
+
+
+def test_a_gain_that_may_be_none_may_pay(capsys):
+    asked = "speculate --model llama3.1-8b --gpu h100-sxm --method eagle --gamma 3 --acceptance 0.35 --context 512 --estimate"
+    code, out, _ = run(capsys, asked)
+    assert code == 0
+    assert out.startswith("MAY PAY: llama3.1-8b decodes 1.")
+    code, out, _ = run(capsys, f"{asked} --explain")
+    assert "estimate_host_s" in out

@@ -11,6 +11,7 @@ from kvcalc.core.reports.common import Report
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
+    from kvcalc.core.reports.speed import EstimatedWith
 
 __all__ = [
     "BatchLimit",
@@ -23,7 +24,10 @@ __all__ = [
     "QuotedRule",
     "SpeculativeReport",
     "SpeculativeRow",
+    "Verdict",
 ]
+
+Verdict = Literal["pays", "may pay", "does not pay"]
 
 # Where over the batch speculation pays.
 Pays = Literal[
@@ -58,6 +62,15 @@ class SpeculativeRow:
         tokens_per_s: with speculation.
         fits: whether the target and what speculation adds fit.
         memory_needed_bytes: on the fullest GPU.
+        estimate_speedup: what an engine makes of it, where that is asked for: passes at the rates reached, and what its
+            host takes between them.
+        estimate_low_speedup: one measurement of ten is lower.
+        estimate_high_speedup: one measurement of ten is higher.
+        estimate_plain_s: a plain step.
+        estimate_draft_s: all steps of the draft.
+        estimate_verify_s: a verification, with the recurrent states that are kept for each drafted token.
+        estimate_host_s: work of the host that no pass hides.
+        verdict: whether it pays: yes or no only where the whole interval says so.
     """
 
     batch: int = field(metadata=figure("batch"))
@@ -83,6 +96,20 @@ class SpeculativeRow:
     tokens_per_s: float = field(metadata=figure("tokens/s (upper bound)", "higher", column="tokens/s"))
     fits: bool = field(metadata=figure("fits", "higher"))
     memory_needed_bytes: int = field(metadata=figure("memory per GPU", "lower"))
+    estimate_speedup: float | None = field(
+        default=None, metadata=figure("speed-up, estimate", "higher", column="estimate", digits=3)
+    )
+    estimate_low_speedup: float | None = field(
+        default=None, metadata=figure("speed-up, estimate, low end", "higher", column="low", digits=3, rank=2)
+    )
+    estimate_high_speedup: float | None = field(
+        default=None, metadata=figure("speed-up, estimate, high end", "higher", column="high", digits=3, rank=2)
+    )
+    estimate_plain_s: float | None = field(default=None, metadata=figure("plain step, estimate", "lower"))
+    estimate_draft_s: float | None = field(default=None, metadata=figure("draft, estimate", "lower"))
+    estimate_verify_s: float | None = field(default=None, metadata=figure("verification, estimate", "lower"))
+    estimate_host_s: float | None = field(default=None, metadata=figure("host, estimate", "lower"))
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +125,9 @@ class GammaRow:
     serial_speedup: float = field(metadata=figure("speed-up, serial", "higher", column="serial", digits=3, rank=3))
     break_even_acceptance: float | None = field(
         metadata=figure("breaks even at", "lower", column="breaks even", digits=3)
+    )
+    estimate_speedup: float | None = field(
+        default=None, metadata=figure("speed-up, estimate", "higher", column="estimate", digits=3)
     )
 
 
@@ -125,6 +155,7 @@ class BatchLimit:
         serial_paying: the same.
         searched_batch: the largest batch that was tried.
         largest_fitting_batch: the largest batch that fits with what speculation adds; 0 for none.
+        estimate_paying: the ranges of batches at which the whole interval of the estimate is above 1; none without one.
     """
 
     context: int
@@ -137,6 +168,7 @@ class BatchLimit:
     serial_paying: tuple[PayingRange, ...]
     searched_batch: int
     largest_fitting_batch: int
+    estimate_paying: tuple[PayingRange, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +236,7 @@ class MapCell:
     gamma: int
     speedup: float
     fits: bool
+    estimate_speedup: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -215,6 +248,9 @@ class SpeculativeReport(Report):
         break_even_batch: the largest batch at which it pays at the first context; 0 where it never does, none where it
             never stops. ``by_context`` has the batches below it at which it does not pay.
         acceptance: the rate of each drafted position.
+        estimate_speedup: what an engine makes of it, as of the first row; none where nothing is estimated.
+        verdict: whether it pays by the estimate's interval; none where nothing is estimated.
+        calibration: what estimates are made with.
     """
 
     schema: str = "kvcalc.speculate/1"
@@ -243,4 +279,9 @@ class SpeculativeReport(Report):
     memory: DraftMemory
     rules: tuple[QuotedRule, ...]
     map: tuple[MapCell, ...]
+    estimate_speedup: float | None = None
+    estimate_low_speedup: float | None = None
+    estimate_high_speedup: float | None = None
+    verdict: Verdict | None = None
+    calibration: EstimatedWith | None = None
     notes: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LENGTH_WITHOUT_LIMIT",
     "PASS_TOKENS",
+    "SYNCHRONOUS_DRAFTS",
     "BatchDefaults",
     "batch_defaults",
     "caches_prefixes",
@@ -58,7 +59,7 @@ _SMALL_BY_NAME = "dgx-spark"
 # Cards whose compute capability is not that of their generation (Thor: 11.0).
 _OTHER_CAPABILITY = ("jetson-thor",)
 # Drafts whose verification is not scheduled ahead of its outcome (0.32, VllmConfig: they are no EagleModelTypes).
-_SYNCHRONOUS_DRAFTS = ("ngram", "medusa", "layer-skip")
+SYNCHRONOUS_DRAFTS = ("ngram", "medusa", "layer-skip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ def passes_in_flight(
     release = known_release(version)
     if release < FIRST_WITH_IN_FLIGHT_PASSES:
         return 1
-    ahead = 0 if method in _SYNCHRONOUS_DRAFTS else passes_ahead(platform)
+    ahead = 0 if method in SYNCHRONOUS_DRAFTS else passes_ahead(platform)
     if ahead == 0:
         return pipeline
     blocks = model.block_counts
@@ -167,7 +168,7 @@ def passes_because(version: str, platform: Literal["gpu", "cpu"], method: str | 
         return "before vLLM 0.26"
     if platform == "cpu":
         return "on a CPU"
-    return f"with {method} drafts" if method in _SYNCHRONOUS_DRAFTS else "vLLM 0.26 and later"
+    return f"with {method} drafts" if method in SYNCHRONOUS_DRAFTS else "vLLM 0.26 and later"
 
 
 def caches_prefixes(model: ModelProfile, *, version: str = VERSION) -> bool:

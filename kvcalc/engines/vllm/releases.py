@@ -23,6 +23,7 @@ __all__ = [
     "FIRST_WITH_LARGEST_GPUS",
     "FIRST_WITH_MAMBA2_CHECKPOINTS",
     "FIRST_WITH_NULL_BLOCK",
+    "FIRST_WITH_ROUNDS_AHEAD",
     "FIRST_WITH_V2_RUNNER",
     "FIRST_WITH_WIDE_LATENT_BLOCKS",
     "LAST_V0",
@@ -64,6 +65,9 @@ FIRST_WITH_WIDE_LATENT_BLOCKS = (0, 12)
 # ranks of 28.57 GiB was told that it needs 71.16 GiB (https://github.com/vllm-project/vllm/issues/32105; it came with
 # pull request 29431 and went with 33698).
 _CHECKING_ALL_LAYERS = ((0, 14), (0, 15))
+# Passes are scheduled ahead by default, verifications of EAGLE's and MTP's drafts among them
+# (https://github.com/vllm-project/vllm/pull/27614).
+FIRST_WITH_ROUNDS_AHEAD = (0, 14)
 # V0 and the first V1 releases held every layer in full; chunked layers had groups of their own at 0.19.0 (the log of
 # Llama-4-Scout: 365,968 tokens beside 44.68 requests take four groups,
 # https://github.com/llm-d-incubation/llm-d-planner/pull/205), and could be held in full before.

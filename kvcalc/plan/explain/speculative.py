@@ -21,6 +21,7 @@ from kvcalc.plan.steps import timed_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.speculation import DraftTree
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.options import SpeculationOptions
@@ -39,16 +40,18 @@ def explain_speculation(
     *,
     batch: int,
     context: int | None,
+    calibration: Calibration | None = None,
 ) -> tuple[ExplainedStep, ...]:
     """Return the steps behind the first row of a speculation report, which has the first length asked for."""
     length = default_context(target.model, target.engine) if context is None else context
-    asked = ask(target, draft, options)
+    asked = ask(target, draft, options, calibration)
     outcome = asked.asked_for(batch, length, options.gammas[0] if options.gammas else None)
     by_depth = options.acceptance.by_depth(outcome.gamma)
     limit = batch_limit(asked, length, options.gammas[0] if options.gammas else None).break_even_batch
     return (
         *_pass_steps(asked.passes, outcome.tree, batch=batch, context=length),
         *_round_steps(outcome, by_depth, constant=options.acceptance.constant),
+        *_estimate_steps(asked.passes, outcome, batch=batch, context=length),
         _rate_step(outcome, batch),
         *_break_even_steps(outcome, limit),
         _best_step(asked, batch, length),
@@ -131,6 +134,32 @@ def _round_steps(outcome: Outcome, by_depth: Sequence[float], *, constant: bool)
     )
 
 
+def _estimate_steps(passes: Passes, outcome: Outcome, *, batch: int, context: int) -> Iterator[ExplainedStep]:
+    """Explain the estimate of a round: the host's work, and the speed-up; nothing where there is none."""
+    estimated = passes.estimated
+    if estimated is None:
+        return
+    times, terms = passes.ratios(batch, context, outcome.tree, "estimate_s"), estimated.terms
+    calibration = f"calibration {estimated.calibration.name}"
+    yield ExplainedStep(
+        quantity="estimate_host_s",
+        formula="round_s + batch x sequence_s",
+        expression=f"{digits(terms.round_s)} + {batch} * {digits(terms.sequence_s)}",
+        value=times.host_s,
+        unit="s",
+        sources=(f"rounds of {terms.engine}",),
+    )
+    yield ExplainedStep(
+        quantity="estimate_speedup",
+        formula="E x plain / (draft + verification + host), passes at the rates reached",
+        expression=f"{digits(outcome.expected_tokens)} * {digits(times.plain_s)} / "
+        f"({digits(times.draft_s)} + {digits(times.verify_s)} + {digits(times.host_s)})",
+        value=times.speedup(outcome.expected_tokens),
+        unit="times",
+        sources=(calibration,),
+    )
+
+
 def _rate_step(outcome: Outcome, batch: int) -> ExplainedStep:
     times = outcome.times
     return ExplainedStep(
@@ -168,7 +197,7 @@ def _break_even_steps(outcome: Outcome, limit: int | None) -> Iterator[Explained
 
 
 def _best_step(asked: Speculation, batch: int, context: int) -> ExplainedStep:
-    rounds = [asked.at(batch, context, gamma) for gamma in asked.gammas]
+    rounds = [asked.at(batch, context, gamma, kind=asked.basis) for gamma in asked.gammas]
     best = asked.best(batch, context)
     pairs = ", ".join(f"({digits(found.speedup)}, -{found.gamma})" for found in rounds)
     return ExplainedStep(

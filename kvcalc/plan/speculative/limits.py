@@ -49,15 +49,18 @@ def batch_limit(asked: Speculation, context: int, gamma: int | None) -> BatchLim
         serial_paying=serial,
         searched_batch=_MAX_BATCH,
         largest_fitting_batch=largest_batch(passes.with_draft(tree), context=context, limit=_MAX_FITTING),
+        estimate_paying=None if passes.estimated is None else _paying(asked, context, gamma, "estimate_s"),
     )
 
 
 def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> tuple[PayingRange, ...]:
-    """Return the ranges of batches at which it pays."""
+    """Return the ranges of batches at which it pays, an estimate where its whole interval is above 1."""
     gammas = asked.gammas if gamma is None else (gamma,)
+    estimated = asked.passes.estimated if kind == "estimate_s" else None
 
     def pays(batch: int) -> bool:
-        return any(asked.at(batch, context, length, kind=kind).speedup > 1 for length in gammas)
+        low = 1.0 if estimated is None else estimated.terms.spread(batch).low
+        return any(asked.at(batch, context, length, kind=kind).speedup * low > 1 for length in gammas)
 
     found: list[PayingRange] = []
     first: int | None = None

@@ -1,17 +1,20 @@
-"""Costs of draft and verification at a batch and context: every time is `step_time`'s of a pass of `forward_cost`."""
+"""Costs of draft and verification at a batch and context: every time is that of a pass of `forward_cost`.
+
+Bounds are `step_time`'s; estimates are `estimate_time`'s, with what the engine's host takes between the passes.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from kvcalc.core.errors import InputError
 from kvcalc.core.records import dataclass
 from kvcalc.core.sums import added
-from kvcalc.core.workload import decode_step
-from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
-from kvcalc.cost.speculation import break_even_rate, expected_tokens_of_tree, speedup, tree_acceptance
+from kvcalc.cost.speculation import expected_tokens_of_tree, tree_acceptance
 from kvcalc.plan.room import fit_reason
+from kvcalc.plan.speculative.estimated import CORRECTION, EstimatedRounds, Ratios, pass_cost
 from kvcalc.plan.speculative.memory import speculation_memory
 from kvcalc.plan.speculative.placing import drafted
 from kvcalc.plan.steps import required_hardware
@@ -19,6 +22,7 @@ from kvcalc.plan.steps import required_hardware
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.cost_types import StepTime
     from kvcalc.core.speculation import DraftTree
     from kvcalc.plan.deployment import Deployment
@@ -28,48 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Kind", "Outcome", "Passes", "Ratios", "Speculation"]
 
 # Which time of a pass: a sequence passes all pipeline stages, so that the ideal one is the sum over them.
-Kind = Literal["latency_s", "serial_s"]
+Kind = Literal["latency_s", "serial_s", "estimate_s"]
 # Times that are kept of one target and draft.
 _MAX_KEPT = 20_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratios:
-    """Times of a round, and the same over a plain step of the target.
-
-    Args:
-        plain_s: a plain step.
-        draft_s: all steps of the draft.
-        verify_s: the verification.
-        steps: how many the draft takes.
-    """
-
-    plain_s: float
-    draft_s: float
-    verify_s: float
-    steps: int
-
-    @property
-    def draft_ratio(self) -> float:
-        """A step of the draft over a plain step: c."""
-        return self.draft_s / self.steps / self.plain_s if self.steps else 0.0
-
-    @property
-    def verify_ratio(self) -> float:
-        """The verification over a plain step: v."""
-        return self.verify_s / self.plain_s
-
-    def speedup(self, expected: float) -> float:
-        """Return the speed over plain decoding for so many tokens a pass."""
-        return speedup(
-            expected=expected, gamma=self.steps, draft_ratio=self.draft_ratio, verify_ratio=self.verify_ratio
-        )
-
-    def break_even(self, tree: DraftTree) -> float | None:
-        """Return the rate of acceptance at which the speed-up is 1."""
-        return break_even_rate(
-            tree=tree, gamma=self.steps, draft_ratio=self.draft_ratio, verify_ratio=self.verify_ratio
-        )
 
 
 class Passes:
@@ -78,11 +43,13 @@ class Passes:
     Args:
         target: the model that verifies.
         drafter: what drafts.
+        calibration: what rounds are estimated with, beside the bounds.
     """
 
-    def __init__(self, target: Deployment, drafter: Drafter) -> None:
+    def __init__(self, target: Deployment, drafter: Drafter, calibration: Calibration | None = None) -> None:
         self.target = target
         self.drafter = drafter
+        self.estimated = None if calibration is None else EstimatedRounds(target, drafter, calibration)
         self._found: dict[tuple[int, int, int, int], StepTime] = {}
         self._ratios: dict[tuple[int, int, DraftTree, Kind], Ratios] = {}
         self._steps: dict[DraftTree, tuple[int, ...]] = {}
@@ -115,39 +82,50 @@ class Passes:
 
     def draft_times(self, batch: int, context: int, tree: DraftTree) -> tuple[StepTime, ...]:
         """Return the time of each step of the draft; none where nothing runs."""
-        gamma = len(tree.level_widths)
-        runs = self.drafter.runs(gamma)
-        if runs is None:
-            return ()
-        if tree not in self._steps:
-            self._steps[tree] = self.drafter.steps(tree)
-        return tuple(self._time(runs, batch, context, tokens, gamma) for tokens in self._steps[tree])
+        return tuple(self._time(runs, batch, context, tokens, which) for runs, tokens, which in self._draft_steps(tree))
 
     def ratios(self, batch: int, context: int, tree: DraftTree, kind: Kind = "latency_s") -> Ratios:
         """Return the times of a round at a batch and context."""
         key = (batch, context, tree, kind)
         found = self._ratios.get(key)
         if found is None:
-            steps = self.draft_times(batch, context, tree)
-            found = Ratios(
-                plain_s=getattr(self.target_time(batch, context, 1), kind),
-                draft_s=added(getattr(time, kind) for time in steps),
-                verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
-                steps=len(steps),
-            )
+            found = self._bound(*key) if kind != "estimate_s" else self._estimate(batch, context, tree)
             if len(self._ratios) >= _MAX_KEPT:
                 self._ratios.clear()
             self._ratios[key] = found
         return found
 
-    def _time(self, runs: Deployment, batch: int, context: int, query_tokens: int, gamma: int) -> StepTime:
-        key = (batch, context, query_tokens, gamma)
+    def _bound(self, batch: int, context: int, tree: DraftTree, kind: Kind) -> Ratios:
+        steps = self.draft_times(batch, context, tree)
+        return Ratios(
+            plain_s=getattr(self.target_time(batch, context, 1), kind),
+            draft_s=added(getattr(time, kind) for time in steps),
+            verify_s=getattr(self.target_time(batch, context, tree.nodes + 1), kind),
+            steps=len(steps),
+        )
+
+    def _estimate(self, batch: int, context: int, tree: DraftTree) -> Ratios:
+        if self.estimated is None:
+            raise InputError("no round is estimated without a calibration", hint="--calibration takes your own")
+        return self.estimated.ratios(batch, context, tree, self._draft_steps(tree))
+
+    def _draft_steps(self, tree: DraftTree) -> list[tuple[Deployment, int, int]]:
+        """Return the steps of the draft: layers that run, tokens of a sequence that they read, and their number."""
+        gamma = len(tree.level_widths)
+        runs, corrects = self.drafter.runs(gamma), self.drafter.corrects
+        if runs is None:
+            return []
+        if tree not in self._steps:
+            self._steps[tree] = self.drafter.steps(tree)
+        steps = [(runs, tokens, gamma) for tokens in self._steps[tree]]
+        return steps if corrects is None else [*steps, *[(corrects, 1, CORRECTION)] * gamma]
+
+    def _time(self, runs: Deployment, batch: int, context: int, query_tokens: int, which: int) -> StepTime:
+        key = (batch, context, query_tokens, which)
         if key not in self._found:
             if len(self._found) >= _MAX_KEPT:
                 self._found.clear()
-            group = decode_step(batch=batch, context=context, query_tokens=query_tokens)
-            cost = forward_cost(runs.model, (group,), runs.formats, parallel=runs.parallel)
-            self._found[key] = step_time(cost, required_hardware(runs))
+            self._found[key] = step_time(pass_cost(runs, *key[:3]), required_hardware(runs))
         return self._found[key]
 
 
@@ -204,28 +182,25 @@ class Speculation:
             expected_tokens=_expected(tree, by_depth),
         )
 
-    def best(
-        self, batch: int, context: int, *, acceptance: Acceptance | None = None, kind: Kind = "latency_s"
-    ) -> Outcome:
+    @property
+    def basis(self) -> Kind:
+        """The times that lengths are chosen by: estimates where there are any, else the bounds."""
+        return "latency_s" if self.passes.estimated is None else "estimate_s"
+
+    def best(self, batch: int, context: int, *, acceptance: Acceptance | None = None) -> Outcome:
         """Return the round of the length that is fastest of those that fit, the shortest of equals."""
         return max(
-            (self.at(batch, context, gamma, acceptance=acceptance, kind=kind) for gamma in self.gammas),
+            (self.at(batch, context, gamma, acceptance=acceptance, kind=self.basis) for gamma in self.gammas),
             key=lambda outcome: (self.passes.fits(batch, context, outcome.tree), outcome.speedup, -outcome.gamma),
         )
 
     def asked_for(
-        self,
-        batch: int,
-        context: int,
-        gamma: int | None,
-        *,
-        acceptance: Acceptance | None = None,
-        kind: Kind = "latency_s",
+        self, batch: int, context: int, gamma: int | None, *, acceptance: Acceptance | None = None
     ) -> Outcome:
-        """Return the round of a given length, or the best where none is given."""
+        """Return the bound of a round of a given length, or of the best where none is given."""
         if gamma is None:
-            return self.best(batch, context, acceptance=acceptance, kind=kind)
-        return self.at(batch, context, gamma, acceptance=acceptance, kind=kind)
+            gamma = self.best(batch, context, acceptance=acceptance).gamma
+        return self.at(batch, context, gamma, acceptance=acceptance)
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.model import Mixture
@@ -12,6 +12,7 @@ from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport
 from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
 from kvcalc.plan.deployment import check_batch, check_context, default_context
+from kvcalc.plan.estimates import estimated_with
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative.acceptance import Acceptance
 from kvcalc.plan.speculative.limits import batch_limit, largest_draft
@@ -26,6 +27,8 @@ from kvcalc.plan.steps import hardware_notes, required_hardware
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.calibration import Calibration
+    from kvcalc.core.reports.speculative import Verdict
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.speculative.options import SpeculationOptions
     from kvcalc.plan.speculative.passes import Outcome
@@ -47,6 +50,7 @@ def speculation_report(
     *,
     batches: Sequence[int] = (1,),
     contexts: Sequence[int] | None = None,
+    calibration: Calibration | None = None,
 ) -> SpeculativeReport:
     """Return whether speculation pays for each batch, context and length of the draft, and where it stops.
 
@@ -56,6 +60,7 @@ def speculation_report(
         options: how is drafted.
         batches: sequences decoded together.
         contexts: tokens attended by the first new token, itself included.
+        calibration: what rounds are estimated with beside their bounds.
 
     Raises:
         InputError: no accelerator, numbers that cannot be, too many rows, or a draft whose vocabulary is another.
@@ -69,7 +74,7 @@ def speculation_report(
     hardware = required_hardware(target)
     for length in lengths:
         check_context(target.model, length)
-    asked = ask(target, draft, options)
+    asked = ask(target, draft, options, calibration)
     way = asked.passes.drafter
     warnings = _draft_notes(target, draft, lengths)
     gammas: tuple[int | None, ...] = options.gammas or (None,)
@@ -89,7 +94,13 @@ def speculation_report(
         gpus=target.parallel.gpus,
         memory_bytes=target.memory_bytes,
         formats=format_names(target.formats),
-        notes=(*warnings, *_shape_notes(first, options), *way.notes, *_target_notes(target, lengths)),
+        notes=(
+            *warnings,
+            *_shape_notes(first, options),
+            *way.notes,
+            *_round_notes(asked),
+            *_target_notes(target, lengths),
+        ),
         draft=None if draft is None else draft.model.name,
         method=way.method,
         draft_formats=None if draft is None else format_names(draft.formats),
@@ -108,8 +119,15 @@ def speculation_report(
         by_context=limits,
         largest_draft=largest_draft(asked, batch, context),
         memory=draft_memory(target, way, first.tree, batch=batch, context=context),
-        rules=quoted_rules(asked.passes, first, best, rate=rows[0].acceptance_rate, batch=batch),
+        rules=quoted_rules(
+            asked.passes, first, asked.at(batch, context, best.gamma), rate=rows[0].acceptance_rate, batch=batch
+        ),
         map=_map(asked, batches, context, gammas[0]),
+        estimate_speedup=rows[0].estimate_speedup,
+        estimate_low_speedup=rows[0].estimate_low_speedup,
+        estimate_high_speedup=rows[0].estimate_high_speedup,
+        verdict=rows[0].verdict,
+        calibration=estimated_with(calibration),
     )
 
 
@@ -134,15 +152,17 @@ def with_drafter(
     return drafted(target, drafter(method, target, draft, layers=layers), gamma=gamma)
 
 
-def ask(target: Deployment, draft: Deployment | None, options: SpeculationOptions) -> Speculation:
-    """Return target, draft, acceptance and the shapes of drafts, put together.
+def ask(
+    target: Deployment, draft: Deployment | None, options: SpeculationOptions, calibration: Calibration | None = None
+) -> Speculation:
+    """Return target, draft, acceptance and the shapes of drafts, put together, and what rounds are estimated with.
 
     Raises:
         InputError: a draft that is missing or not taken, or acceptance that is not known for a length asked for.
         UnknownNameError: no such method.
     """
     return Speculation(
-        passes=_passes(Same(target), Same(draft), options.method, options.draft_layers),
+        passes=_passes(Same(target), Same(draft), options.method, options.draft_layers, Same(calibration)),
         acceptance=options.acceptance,
         shape=options.shape(),
         gammas=options.lengths(),
@@ -150,9 +170,15 @@ def ask(target: Deployment, draft: Deployment | None, options: SpeculationOption
 
 
 @lru_cache(maxsize=_MAX_PAIRS)
-def _passes(target: Same[Deployment], draft: Same[Deployment | None], method: str | None, layers: int | None) -> Passes:
+def _passes(
+    target: Same[Deployment],
+    draft: Same[Deployment | None],
+    method: str | None,
+    layers: int | None,
+    calibration: Same[Calibration | None],
+) -> Passes:
     """Return the passes of a target and its draft, with the times that earlier questions had computed."""
-    return Passes(target.it, drafter(method, target.it, draft.it, layers=layers))
+    return Passes(target.it, drafter(method, target.it, draft.it, layers=layers), calibration.it)
 
 
 def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> SpeculativeRow:
@@ -179,7 +205,40 @@ def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> Spec
         tokens_per_s=batch * outcome.expected_tokens / (times.draft_s + times.verify_s),
         fits=asked.passes.fits(batch, context, outcome.tree),
         memory_needed_bytes=needed,
+        **_estimate_fields(asked, batch, context, outcome),
     )
+
+
+def _estimate_fields(asked: Speculation, batch: int, context: int, outcome: Outcome) -> dict[str, Any]:
+    """Return the fields of a row that hold the estimate; none of them is set without a calibration."""
+    estimated = asked.passes.estimated
+    if estimated is None:
+        return {}
+    times = asked.passes.ratios(batch, context, outcome.tree, "estimate_s")
+    speedup, spread = times.speedup(outcome.expected_tokens), estimated.terms.spread(batch)
+    low, high = speedup * spread.low, speedup * spread.high
+    verdict: Verdict = "pays" if low > 1 else "does not pay" if high < 1 else "may pay"
+    return {
+        "estimate_speedup": speedup,
+        "estimate_low_speedup": low,
+        "estimate_high_speedup": high,
+        "estimate_plain_s": times.plain_s,
+        "estimate_draft_s": times.draft_s,
+        "estimate_verify_s": times.verify_s,
+        "estimate_host_s": times.host_s,
+        "verdict": verdict,
+    }
+
+
+def _round_notes(asked: Speculation) -> tuple[str, ...]:
+    """Note whose rounds an estimate stands on."""
+    estimated = asked.passes.estimated
+    if estimated is None:
+        return ()
+    terms = estimated.terms
+    if not terms.is_measured:
+        return (f"no rounds of {terms.engine} were measured: none of its host's work is in the estimate",)
+    return (f"rounds as in {terms.engine}",) if terms.round_s else ()
 
 
 def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> GammaRow:
@@ -191,7 +250,14 @@ def _gamma_row(asked: Speculation, batch: int, context: int, gamma: int) -> Gamm
         speedup=outcome.speedup,
         serial_speedup=asked.at(batch, context, gamma, kind="serial_s").speedup,
         break_even_acceptance=outcome.times.break_even(outcome.tree),
+        estimate_speedup=_estimated_speedup(asked, batch, context, outcome),
     )
+
+
+def _estimated_speedup(asked: Speculation, batch: int, context: int, outcome: Outcome) -> float | None:
+    if asked.passes.estimated is None:
+        return None
+    return asked.passes.ratios(batch, context, outcome.tree, "estimate_s").speedup(outcome.expected_tokens)
 
 
 def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | None) -> tuple[MapCell, ...]:
@@ -203,7 +269,15 @@ def _map(asked: Speculation, batches: Sequence[int], context: int, gamma: int | 
             constant = Acceptance(rates=(rate,), constant=True)
             outcome = asked.asked_for(batch, context, gamma, acceptance=constant)
             fits = asked.passes.fits(batch, context, outcome.tree)
-            cells.append(MapCell(batch=batch, acceptance=rate, gamma=outcome.gamma, speedup=outcome.speedup, fits=fits))
+            cell = MapCell(
+                batch=batch,
+                acceptance=rate,
+                gamma=outcome.gamma,
+                speedup=outcome.speedup,
+                fits=fits,
+                estimate_speedup=_estimated_speedup(asked, batch, context, outcome),
+            )
+            cells.append(cell)
     return tuple(cells)
 
 

@@ -10,15 +10,17 @@ from kvcalc.render.tables import facts, figure_grid, formats_text, gpus_text, gr
 from kvcalc.render.terminal import heat_map
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.speculative import PayingRange, SpeculativeReport
+    from kvcalc.core.reports.speculative import MapCell, PayingRange, SpeculativeReport
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
 __all__ = ["parts", "sentence", "spec"]
 
 _SPEEDUPS = ("expected_tokens_per_pass", "speedup", "serial_speedup", "break_even_acceptance")
+_ESTIMATES = ("estimate_speedup", "estimate_low_speedup", "estimate_high_speedup")
 _ROWS = ("batch", "context", "gamma", *_SPEEDUPS, "draft_ratio", "verify_ratio", "tokens_per_s", "fits")
 _LENGTHS = ("gamma", "draft_tokens", *_SPEEDUPS)
+_VERDICTS = {"pays": "PAYS", "may pay": "MAY PAY", "does not pay": "DOES NOT PAY"}
 
 
 def sentence(report: SpeculativeReport) -> str:
@@ -30,8 +32,17 @@ def sentence(report: SpeculativeReport) -> str:
         largest = report.by_context[0].largest_fitting_batch
         until = f"it fits up to batch {number_text(largest)}" if largest else "no batch fits"
         return f"DOES NOT FIT: {where} needs {needed} of {memory} per GPU, plus what the engine needs; {until}."
-    verdict = "PAYS" if report.speedup > 1 else "DOES NOT PAY"
-    return f"{verdict}: {report.model} decodes {_times(report.speedup)} as fast with speculation ({where})."
+    if report.verdict is not None and report.estimate_speedup is not None:
+        return (
+            f"{_VERDICTS[report.verdict]}: {report.model} decodes {_times(report.estimate_speedup)} as fast with "
+            f"speculation (80%: {_interval(report)}; {where})."
+        )
+    if report.speedup <= 1:
+        return f"DOES NOT PAY: {report.model} decodes {_times(report.speedup)} as fast with speculation ({where})."
+    return (
+        f"PAYS IN IDEAL TIMES: {report.model} decodes {_times(report.speedup)} as fast with speculation ({where}); "
+        "engines gain less: --estimate."
+    )
 
 
 def parts(report: SpeculativeReport) -> list[Part]:
@@ -42,18 +53,19 @@ def parts(report: SpeculativeReport) -> list[Part]:
         heading(title),
         facts(_facts(report)),
     ]
+    estimates = () if report.calibration is None else _ESTIMATES
     if len(report.rows) > 1:
-        shown += [Text(), heading("Rows"), figure_grid(report.rows, _ROWS)]
+        shown += [Text(), heading("Rows"), figure_grid(report.rows, (*_ROWS[:3], *estimates, *_ROWS[3:]))]
     shown += [
         Text(),
         heading(f"Draft lengths at batch {number_text(report.batch)}"),
-        figure_grid(report.by_gamma, _LENGTHS),
+        figure_grid(report.by_gamma, (*_LENGTHS[:2], *estimates[:1], *_LENGTHS[2:])),
     ]
     shown += [Text(), heading("Batches where it pays"), _limits(report)]
     shown += [Text(), heading("Rules of thumb against the exact answer"), *_rules(report)]
     shown += [
         Text(),
-        heading(f"Speed-up by batch and acceptance at context {number_text(report.context)}"),
+        heading(f"{_mapped(report)} by batch and acceptance at context {number_text(report.context)}"),
         _map(report),
     ]
     return [*shown, *note_lines(report.notes)]
@@ -61,6 +73,28 @@ def parts(report: SpeculativeReport) -> list[Part]:
 
 def _times(value: float) -> str:
     return f"{value:.2f} times"
+
+
+def _interval(report: SpeculativeReport) -> str:
+    return f"{report.estimate_low_speedup:.2f} to {report.estimate_high_speedup:.2f}"
+
+
+def _estimate_facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
+    """Return the estimate, and what a round is made of; nothing where nothing is estimated."""
+    row, used = report.rows[0], report.calibration
+    if used is None or report.estimate_speedup is None:
+        return []
+    parts = {
+        "draft": row.estimate_draft_s,
+        "verification": row.estimate_verify_s,
+        "host": row.estimate_host_s,
+    }
+    made = ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in parts.items() if seconds)
+    plain = "" if row.estimate_plain_s is None else seconds_text(row.estimate_plain_s)
+    return [
+        ("speed-up, estimate", f"{report.estimate_speedup:.3f}", f"{_interval(report)} (80%), calibration {used.name}"),
+        ("  plain step", plain, f"a round: {made}"),
+    ]
 
 
 def _rate(value: float | None) -> str:
@@ -78,6 +112,7 @@ def _facts(report: SpeculativeReport) -> list[tuple[str, ...]]:
     return [
         ("acceptance", rates if constant else f"{rates} (conditional)", _rate(report.break_even_acceptance)),
         ("tokens per pass", f"{report.expected_tokens_per_pass:.3f}", f"of at most {row.gamma + 1}"),
+        *_estimate_facts(report),
         ("speed-up", f"{report.speedup:.3f}", "ideal: everything overlapped"),
         ("  serial", f"{report.serial_speedup:.3f}", "without overlap"),
         ("tokens/s (upper bound)", number_text(row.tokens_per_s), f"{number_text(row.plain_tokens_per_s)} {bound}"),
@@ -119,16 +154,20 @@ def _range(paying: PayingRange) -> str:
 
 
 def _limits(report: SpeculativeReport) -> Part:
+    estimated = [limit.estimate_paying for limit in report.by_context]
     columns = ["context", "gamma", "ideal", "serial", "largest batch that fits"]
+    if report.calibration is not None:
+        columns.insert(2, "estimate, whole interval")
     rows = [
         [
             number_text(limit.context),
             "best" if limit.gamma is None else number_text(limit.gamma),
+            *([] if paying is None else [_paying(paying)]),
             _paying(limit.paying),
             _paying(limit.serial_paying),
             number_text(limit.largest_fitting_batch),
         ]
-        for limit in report.by_context
+        for limit, paying in zip(report.by_context, estimated, strict=True)
     ]
     return grid(columns, rows, left=0)
 
@@ -143,9 +182,18 @@ def _rules(report: SpeculativeReport) -> list[Part]:
     return shown
 
 
+def _mapped(report: SpeculativeReport) -> str:
+    return "Speed-up" if report.calibration is None else "Estimated speed-up"
+
+
+def _shown(cell: MapCell) -> float:
+    """Return the estimate where there is one, else the speed-up of ideal times."""
+    return cell.speedup if cell.estimate_speedup is None else cell.estimate_speedup
+
+
 def _map(report: SpeculativeReport) -> Part:
     cells = {
-        (f"{cell.acceptance:g}", number_text(cell.batch)): cell.speedup if cell.fits else None for cell in report.map
+        (f"{cell.acceptance:g}", number_text(cell.batch)): _shown(cell) if cell.fits else None for cell in report.map
     }
     legend = "" if all(cell.fits for cell in report.map) else "\n- does not fit into memory"
 
@@ -164,7 +212,7 @@ def spec(report: SpeculativeReport) -> Spec:
             {
                 "batch": f"{cell.batch:,}",
                 "acceptance": f"{cell.acceptance:g}",
-                "speedup": cell.speedup,
+                "speedup": _shown(cell),
                 "gamma": cell.gamma,
             }
             for cell in report.map
@@ -182,9 +230,10 @@ def spec(report: SpeculativeReport) -> Spec:
     )
     drafted = f"{report.method}, draft {report.draft}" if report.draft else report.method
     gammas = {cell.gamma for cell in report.map}
+    times = "ideal times" if report.calibration is None else f"estimates by {report.calibration.name}"
     subtitle = [
         f"{drafted}; gamma {gammas.pop() if len(gammas) == 1 else 'the best of each cell'}; context {report.context:,}",
-        f"{formats_text(report.formats)}; ideal times, against plain decode: below 1 it does not pay",
+        f"{formats_text(report.formats)}; {times}, against plain decode: below 1 it does not pay",
         *(["–: does not fit into memory"] if beyond else []),  # noqa: RUF001
         f"source: kvcalc, profiles {report.model}{f', {report.draft}' if report.draft else ''} and {report.gpu}",
     ]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from kvcalc.core.workload import Parallel
 from kvcalc.cost.sharding import splits_evenly
 from kvcalc.plan.speculative import with_drafter
+from kvcalc.plan.speculative.estimated import draft_calibration, served_terms
 from kvcalc.simulate.timer import step_timer
 
 if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
+    from kvcalc.core.speculation import RoundTerms
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.planner.prices import Price
     from kvcalc.plan.planner.space import Limits
@@ -67,6 +69,10 @@ class Variant:
         """Return the times of a deployment's steps."""
         return step_timer(deployment, self.step_times, self.calibration, alike=True)
 
+    def draft_timer(self, draft: Deployment) -> StepTimer:
+        """Return the times of the draft's steps."""
+        return step_timer(draft, self.step_times, draft_calibration(self.calibration), alike=True)
+
     def draft_on(self, parallel: Parallel) -> Deployment | None:
         """Return the draft model beside a target: over its tensor ranks, where they share the draft's heads."""
         model = None if self.drafting is None else self.drafting.model
@@ -74,6 +80,11 @@ class Variant:
             return None
         ranks = parallel.tensor if splits_evenly(model.model, parallel.tensor) else 1
         return replace(model, parallel=Parallel(tensor=ranks))
+
+    def round_terms(self, deployment: Deployment) -> RoundTerms | None:
+        """Return the terms of rounds besides their passes; none without drafts, or in bounds."""
+        gamma = 0 if self.drafting is None else self.drafting.gamma
+        return served_terms(deployment, self.draft_on(deployment.parallel), self.calibration, gamma=gamma)
 
     def with_draft(self, deployment: Deployment) -> Deployment:
         """Return a deployment with what drafts for it in its memory."""

@@ -262,7 +262,8 @@ class _Runs:
         deployment = candidate.deployment
         self._timer = candidate.variant.timer(deployment)
         self._draft = candidate.variant.draft_on(deployment.parallel)
-        self._draft_timer = None if self._draft is None else candidate.variant.timer(self._draft)
+        self._draft_timer = None if self._draft is None else candidate.variant.draft_timer(self._draft)
+        self._terms = candidate.variant.round_terms(deployment)
         self._served, self._blocks, self.notes = _as_vllm(candidate)
 
     def at(
@@ -300,7 +301,14 @@ class _Runs:
 
         def make_run() -> ServingRun:
             self.made += 1
-            return ServingRun(self._served, serving, timer=timer, draft=self._draft, draft_timer=self._draft_timer)
+            return ServingRun(
+                self._served,
+                serving,
+                timer=timer,
+                draft=self._draft,
+                draft_timer=self._draft_timer,
+                round_terms=self._terms,
+            )
 
         load = replace(self._bodies.load, seed=self._bodies.load.seed + seed)
         factor *= 1.0 if drafting is None else _DRAFTED

@@ -231,7 +231,7 @@ class _Layout:
         traffic = self._demand.traffic
         if self._steps is None:
             self._steps = Steps(self.variant.timer(self.deployment), traffic.context)
-            self._drafts = _drafts(self.variant, self.deployment.parallel, traffic)
+            self._drafts = _drafts(self.variant, self.deployment, traffic)
         if pass_tokens not in self._steady:
             self._steady[pass_tokens] = Steady(self._steps, traffic, pass_tokens, self._drafts)
         return self._steady[pass_tokens]
@@ -279,10 +279,14 @@ def _replicas(capacity_per_s: float, demand: Demand) -> int:
     return max(1, math.ceil(demand.traffic.rate_per_s / (capacity_per_s * demand.load_share))) + demand.spare
 
 
-def _drafts(variant: Variant, parallel: Parallel, traffic: Traffic) -> Drafts | None:
+def _drafts(variant: Variant, deployment: Deployment, traffic: Traffic) -> Drafts | None:
     drafting = variant.drafting
     if drafting is None:
         return None
-    model = variant.draft_on(parallel)
-    steps = None if model is None else Steps(variant.timer(model), traffic.context)
-    return Drafts(gamma=drafting.gamma, tokens_per_pass=drafting.tokens_per_pass, steps=steps)
+    model = variant.draft_on(deployment.parallel)
+    return Drafts(
+        gamma=drafting.gamma,
+        tokens_per_pass=drafting.tokens_per_pass,
+        steps=None if model is None else Steps(variant.draft_timer(model), traffic.context),
+        terms=variant.round_terms(deployment),
+    )

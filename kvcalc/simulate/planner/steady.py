@@ -12,11 +12,13 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvcalc.cost.speculation import host_seconds
 from kvcalc.simulate.timer import SECONDS_PER_TICK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.speculation import RoundTerms
     from kvcalc.plan.planner.traffic import Traffic
     from kvcalc.simulate.metrics import Limit
     from kvcalc.simulate.timer import StepTimer
@@ -42,11 +44,13 @@ class Drafts:
         gamma: drafted tokens of a verification.
         tokens_per_pass: tokens that a verification gives on average.
         steps: the draft model's; none where drafting takes no time.
+        terms: what a round takes besides its passes; nothing where times are bounds.
     """
 
     gamma: int
     tokens_per_pass: float
     steps: Steps | None
+    terms: RoundTerms | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +174,8 @@ class Steady:
         if drafts is None:
             return self.steps.mixed(running)
         drafted_s = 0.0 if drafts.steps is None else drafts.steps.mixed(running)
-        return self.steps.verified(running, drafts.gamma + 1) + drafts.gamma * drafted_s
+        beside_s = 0.0 if drafts.terms is None else host_seconds(drafts.terms, running)
+        return self.steps.verified(running, drafts.gamma + 1) + drafts.gamma * drafted_s + beside_s
 
     def _prefill(self, running: int, prompt: float, chunk: int, *, found: bool = True) -> tuple[float, int]:
         """Return the time of the steps that compute a prompt beside the others, and how many these are."""

@@ -12,10 +12,11 @@ from kvcalc.core.requests import Request
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.speculative import read_acceptance
 from kvcalc.simulate.cache import BlockGroup
+from kvcalc.simulate.drafting import Drafting
 from kvcalc.simulate.fast.forward import FastForwardReplica, replica
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import Limits
-from kvcalc.simulate.serving import Drafting, Replica, ServingSetup
+from kvcalc.simulate.serving import Replica, ServingSetup
 from kvcalc.simulate.setup import serving_setup
 from kvcalc.simulate.timer import ConstantTimer, RooflineTimer
 
