@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kvcalc.core.calibration import Interval
 from kvcalc.core.reports.validate import Outcome
 from kvcalc.core.speculation import DraftTree, chain
+from kvcalc.core.units import MILLISECOND
 from kvcalc.engines.rounds import round_terms
 from kvcalc.evidence.names import find_hardware, find_model
 from kvcalc.evidence.record import short_source
@@ -37,7 +38,6 @@ _FACTS = Path(__file__).parent / "facts" / "rounds.yaml"
 # Tokens of a conversation when half of it is generated; the publications print no lengths.
 _CONTEXT = 512
 _MAX_RUNNING = 4096
-_MILLISECOND = 1e-3
 # A quantity in ten lies below the interval, one above.
 _BELOW, _ABOVE = 0.1, 0.9
 
@@ -122,7 +122,7 @@ def fitted_vllm() -> float:
         rows = [row for row in group["rows"] if row["head"] == head]
         taken = [row["accepted_length"] * row["spec"] for row in rows]
         at_none.append(linear_regression([row["gamma"] for row in rows], taken).intercept)
-    return float(mean(at_none) - group["tpot"]) * _MILLISECOND
+    return float(mean(at_none) - group["tpot"]) * MILLISECOND
 
 
 def interval(measured: Iterable[Round]) -> Interval:
