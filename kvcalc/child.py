@@ -31,28 +31,40 @@ class Child(Generic[_Question, _Reply]):
     Args:
         function: answers a question; a function of a module, not the main one, which takes and returns what can be
             pickled.
+        tells: whether it is also given a function that tells something before the answer is there.
     """
 
-    def __init__(self, function: Callable[[_Question], _Reply]) -> None:
+    def __init__(self, function: Callable[..., _Reply], *, tells: bool = False) -> None:
         context = get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_answer_all, args=(function, theirs), daemon=True)
+        self._process = context.Process(
+            target=_answer_all, args=(function, theirs), kwargs={"tells": tells}, daemon=True
+        )
         with started_apart():
             self._process.start()
         theirs.close()
 
-    def ask(self, question: _Question) -> _Reply:
+    def ask(self, question: _Question, tell: Callable[[Any], object] | None = None) -> _Reply:
         """Return the answer; blocks until it is there.
+
+        Args:
+            question: what is asked.
+            tell: is told what the function tells before it answers.
 
         Raises:
             ChildEndedError: there will be none. The process is of no more use.
         """
         try:
             self._connection.send(question)
-            reply: _Reply = self._connection.recv()
+            while True:
+                is_answer, value = self._connection.recv()
+                if is_answer:
+                    reply: _Reply = value
+                    return reply
+                if tell is not None:
+                    tell(value)
         except (EOFError, OSError):
             raise ChildEndedError from None
-        return reply
 
     def kill(self) -> None:
         """End the process, whatever it is doing; a thread that waits in `ask` gets its error."""
@@ -97,11 +109,12 @@ def _main_module_hidden() -> Iterator[None]:
         own.update(kept)
 
 
-def _answer_all(function: Callable[[Any], Any], pipe: connection.Connection[Any, Any]) -> None:
+def _answer_all(function: Callable[..., Any], pipe: connection.Connection[Any, Any], *, tells: bool) -> None:
     end_with_parent()
+    also = ((lambda value: pipe.send((False, value))),) if tells else ()
     with suppress(EOFError, OSError):
         while True:
-            pipe.send(function(pipe.recv()))
+            pipe.send((True, function(pipe.recv(), *also)))
 
 
 def end_with_parent() -> None:

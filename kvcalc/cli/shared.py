@@ -110,7 +110,7 @@ def draw(report: Any, files: dict[str, str | None]) -> None:
     from kvcalc.render.charts import chart_spec
 
     spec = chart_spec(report)
-    child = Child(_picture)
+    child: Child[tuple[dict[str, Any], str], bytes] = Child(_picture)
     try:
         for kind, path in wanted.items():
             write_whole(path, child.ask((spec, kind)))

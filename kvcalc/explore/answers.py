@@ -36,11 +36,13 @@ class Asked(NamedTuple):
         name: one of `NAMES`.
         fields: names and texts of the query.
         text: the body, where there is one.
+        live: whether to tell what is known before the answer.
     """
 
     name: str
     fields: tuple[tuple[str, str], ...] = ()
     text: str | None = None
+    live: bool = False
 
 
 class Reply(NamedTuple):
@@ -63,12 +65,20 @@ RUNTIME = Asked("runtime")
 WARM_UP = Asked("fit", (("model", "llama3.1-8b"), ("gpu", "h100-sxm")))
 
 
-def reply_to(asked: Asked) -> Reply:
-    """Return the answer to a question, or what is wrong with it and in which field."""
+def reply_to(asked: Asked, tell: Callable[[bytes], object] | None = None) -> Reply:
+    """Return the answer to a question, or what is wrong with it and in which field.
+
+    Args:
+        asked: the question.
+        tell: is told JSON of what is known before the answer, where the question asks for that and can tell.
+    """
     try:
         if asked == RUNTIME:
             return Reply(OK, api.chart_runtime().encode())
         with api.noting_origins():
+            if tell is not None and asked.live and asked.name in QUESTIONS and QUESTIONS[asked.name].live:
+                told = partial(_tell, tell)
+                return Reply(OK, _json(answer(asked.name, asked.fields, asked.text, so_far=told)))
             return Reply(OK, _json(_WORK[asked.name](asked.fields, asked.text)))
     except FieldError as wrong:
         return Reply(REFUSED, mistake(wrong.error.what, wrong.error.hint, wrong.field))
@@ -82,6 +92,10 @@ def reply_to(asked: Asked) -> Reply:
         return Reply(FAILED, mistake("kvcalc failed to answer; this is a fault of kvcalc's"), fault)
 
 
+def _tell(tell: Callable[[bytes], object], so_far: Any) -> None:
+    tell(_json({"so_far": api.report_data(so_far)}))
+
+
 def mistake(what: str, hint: str = "", field: str = "") -> bytes:
     """Return JSON that says what is wrong, what to do about it, and the field that it is in."""
     return _json({"error": {"what": what, "hint": hint, "field": field}})
@@ -91,13 +105,16 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
-def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = None) -> dict[str, Any]:
+def answer(
+    name: str, asked: Iterable[tuple[str, str]], config: str | None = None, **live: Callable[[Any], None]
+) -> dict[str, Any]:
     """Return a report's data with ``command``, ``charts`` by their names, and ``explain`` where it was asked for.
 
     Args:
         name: a key of `QUESTIONS`.
         asked: names and texts of fields; ``explain`` is ``true`` for the formulas.
         config: the text of a model's config, in place of the field ``model``.
+        live: ``so_far``, which a question that can tell is to tell what it has come to.
 
     Raises:
         FieldError: a mistake that is in one field, as far as can be told.
@@ -111,7 +128,7 @@ def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = Non
                 raise InputError("a pasted config stands for the model: leave the model out")
             pasted = _pasted_model(config)
     try:
-        found = question.ask(values, pasted)
+        found = question.ask(values, pasted, **live)
         explained = found.explained() if values.get("explain") and found.explained else ()
     except KvcalcError as error:
         raise FieldError(error, error.parameter if error.parameter in question.fields else "") from error

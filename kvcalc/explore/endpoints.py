@@ -7,11 +7,11 @@ import sys
 from collections import OrderedDict
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from kvcalc import api
@@ -21,17 +21,21 @@ from kvcalc.explore.questions import QUESTIONS
 from kvcalc.explore.turns import LIMIT_S, BusyError, TooSlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from starlette.requests import Request
 
-    from kvcalc.explore.turns import Pace, Workers
+    from kvcalc.explore.turns import Pace, Tell, Workers
 
     Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 __all__ = ["routes", "runtime", "tell_fault"]
 
+_T = TypeVar("_T")
+
 _OK = 200
+# One line of JSON for each thing that is known before the answer, and the answer as the last.
+_LINES = "application/x-ndjson"
 _BODY_S = 20.0
 _MAX_KEPT = 512
 _MAX_FAULT = 300
@@ -93,6 +97,8 @@ def runtime(workers: Workers) -> Endpoint:
 def _endpoint(name: str, workers: Workers, kept: _Kept) -> Endpoint:
     async def answer(request: Request) -> Response:
         asked = await _read(name, request)
+        if asked.live:
+            return await _live(asked, request, workers, kept)
         return _response(await _unless_left(_answered(asked, _client(request), workers, kept), request))
 
     return _or_why_not(answer)
@@ -104,22 +110,64 @@ def _or_why_not(answer: Endpoint) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             return await answer(request)
-        except ValueError:
-            return _refused(422, "the question is not UTF-8, or has too many fields")
-        except TimeoutError:
-            return _refused(408, f"what is sent must arrive within {_BODY_S:g} s")
-        except BusyError:
-            return _refused(503, "too much is being computed at once", "try again in a moment")
-        except TooSlowError:
-            return _refused(
-                422, f"this takes longer than {LIMIT_S:g} s", "kvcalc on the command line has no such limit"
-            )
-        except ChildEndedError:
-            return _refused(500, "computing this ended its process: it may have run out of memory")
         except ClientDisconnect:
             return Response(status_code=_OK)  # nobody reads it
+        except tuple(_WHY_NOT) as error:
+            return _response(_why_not(error))
 
     return endpoint
+
+
+_WHY_NOT: dict[type[Exception], tuple[int, str, str]] = {
+    ValueError: (422, "the question is not UTF-8, or has too many fields", ""),
+    TimeoutError: (408, f"what is sent must arrive within {_BODY_S:g} s", ""),
+    BusyError: (503, "too much is being computed at once", "try again in a moment"),
+    TooSlowError: (422, f"this takes longer than {LIMIT_S:g} s", "kvcalc on the command line has no such limit"),
+    ChildEndedError: (500, "computing this ended its process: it may have run out of memory", ""),
+}
+
+
+def _why_not(error: Exception) -> Reply:
+    """Reply with the reason for there being no answer."""
+    status, what, hint = next(told for kind, told in _WHY_NOT.items() if isinstance(error, kind))
+    return Reply(status, mistake(what, hint))
+
+
+async def _live(asked: Asked, request: Request, workers: Workers, kept: _Kept) -> Response:
+    """Respond with a line for each interim result and one for the answer, or with the answer where it comes first."""
+    told: asyncio.Queue[bytes | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def tell(line: bytes) -> None:
+        loop.call_soon_threadsafe(told.put_nowait, line)
+
+    answering = asyncio.create_task(_answered(asked, _client(request), workers, kept, tell))
+    answering.add_done_callback(lambda _: told.put_nowait(None))
+    try:
+        first = await _unless_left(told.get(), request)
+    except BaseException:
+        answering.cancel()
+        raise
+    if first is None:
+        return _response(answering.result())
+    return StreamingResponse(_lines(first, told, answering, request), media_type=_LINES)
+
+
+async def _lines(
+    line: bytes | None, told: asyncio.Queue[bytes | None], answering: asyncio.Task[Reply], request: Request
+) -> AsyncIterator[bytes]:
+    """Yield lines as they are told; when whoever asked leaves, the answer is given up."""
+    try:
+        while line is not None:
+            yield line + b"\n"
+            line = await _unless_left(told.get(), request)
+        yield answering.result().body + b"\n"
+    except ClientDisconnect:
+        return
+    except tuple(_WHY_NOT) as error:
+        yield _why_not(error).body + b"\n"
+    finally:
+        answering.cancel()
 
 
 async def _read(name: str, request: Request) -> Asked:
@@ -135,20 +183,20 @@ async def _read(name: str, request: Request) -> Asked:
         async with asyncio.timeout(_BODY_S):
             text = (await request.body()).decode("utf-8-sig")
     fields = parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=64, errors="strict")
-    return Asked(name, tuple(fields), text)
+    return Asked(name, tuple(fields), text, live=_LINES in request.headers.get("accept", ""))
 
 
 def _client(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-async def _answered(asked: Asked, client: str, workers: Workers, kept: _Kept) -> Reply:
+async def _answered(asked: Asked, client: str, workers: Workers, kept: _Kept, tell: Tell | None = None) -> Reply:
     """Return the answer that was given last to the same question, while no profile has changed, or a new one."""
-    given = asked if asked.text is None else asked._replace(text=sha256(asked.text.encode()).hexdigest())
+    given = asked._replace(text=asked.text and sha256(asked.text.encode()).hexdigest(), live=False)
     stamp = await asyncio.to_thread(api.catalogue_stamp)
     reply = kept.get((stamp, given))
     if reply is None:
-        reply = await workers.answer(asked, client=client, pace=_pace(asked))
+        reply = await workers.answer(asked, client=client, pace=_pace(asked), tell=tell)
         if reply.fault:
             tell_fault(reply.fault)
         if stamp == await asyncio.to_thread(api.catalogue_stamp):
@@ -162,13 +210,13 @@ def _pace(asked: Asked) -> Pace:
     return "quick" if asked.text is None else "pasted"
 
 
-async def _unless_left(answering: Coroutine[Any, Any, Reply], request: Request) -> Reply:
-    """Return an answer, which is given up when whoever asked leaves.
+async def _unless_left(awaited: Coroutine[Any, Any, _T], request: Request) -> _T:
+    """Await a result, which is given up when whoever asked leaves.
 
     Raises:
         ClientDisconnect: whoever asked has left.
     """
-    answer = asyncio.create_task(answering)
+    answer = asyncio.create_task(awaited)
     leaving = asyncio.create_task(_left(request))
     try:
         await asyncio.wait({answer, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +237,3 @@ async def _left(request: Request) -> None:
 
 def _response(reply: Reply) -> Response:
     return Response(reply.body, status_code=reply.status, media_type="application/json")
-
-
-def _refused(status: int, what: str, hint: str = "") -> Response:
-    return _response(Reply(status, mistake(what, hint)))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.simulate import RunSoFar
     from kvcalc.questions.declared import Question as Declared
 
     Asked = TypeVar("Asked", bound=Declared)
@@ -50,13 +51,15 @@ class Question:
         ask: returns the answer to values, with a pasted model in place of a named one where there is one.
         views: its charts.
         slow: whether it is a simulation, which waits its turn behind others.
+        live: whether it tells what it has come to before it is answered: ``ask`` then takes ``so_far``.
     """
 
     command: str
     fields: tuple[str, ...]
-    ask: Callable[[Values, ModelProfile | None], Answer]
+    ask: Callable[..., Answer]
     views: tuple[str, ...] = ("",)
     slow: bool = False
+    live: bool = False
 
     @property
     def takes_config(self) -> bool:
@@ -177,7 +180,7 @@ def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
     return _ask("fit", values, pasted)
 
 
-def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
+def _simulate(values: Values, pasted: ModelProfile | None, so_far: Callable[[RunSoFar], None] | None = None) -> Answer:
     asked: Any = asked_question(question("simulate"), values.read, pasted)
     if values.get("arrival") == "trace":
         what = "traces are files, which a page cannot name"
@@ -186,7 +189,7 @@ def _simulate(values: Values, pasted: ModelProfile | None) -> Answer:
         raise InputError("choose an accelerator", parameter="gpu")
     if asked.model is None:
         raise InputError("choose a model", parameter="model")
-    asked.within_s = _MAX_SIMULATED_S
+    asked.within_s, asked.so_far = _MAX_SIMULATED_S, so_far
     answer: Answer = asked.answer()
     return answer
 
@@ -200,10 +203,10 @@ def _plan(values: Values, pasted: ModelProfile | None) -> Answer:
 _LIMITED = {"fit": _fit, "plan": _plan, "simulate": _simulate}
 
 
-def _declared(name: str, *, views: tuple[str, ...] = ("",), slow: bool = False) -> Question:
+def _declared(name: str, *, views: tuple[str, ...] = ("",), slow: bool = False, live: bool = False) -> Question:
     """Return a declared question as a page asks it, with every parameter that needs no file."""
     ask = _LIMITED.get(name) or partial(_ask, name)
-    return Question(command=name, fields=tuple(page_params(question(name))), ask=ask, views=views, slow=slow)
+    return Question(command=name, fields=tuple(page_params(question(name))), ask=ask, views=views, slow=slow, live=live)
 
 
 QUESTIONS: dict[str, Question] = {
@@ -217,7 +220,7 @@ QUESTIONS: dict[str, Question] = {
     "levers": _declared("levers"),
     "traffic": _declared("traffic"),
     "plan": _declared("plan", slow=True),
-    "simulate": _declared("simulate", slow=True),
+    "simulate": _declared("simulate", slow=True, live=True),
     "demo/kv-cache": _declared("demo kv-cache"),
     "demo/speculate": _declared("demo speculate"),
     "demo/paging": _declared("demo paging", slow=True),

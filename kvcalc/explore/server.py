@@ -107,7 +107,7 @@ def application(place: Place | None = None, workers: Workers | None = None) -> S
 
 
 def _processes() -> Workers:
-    return Workers(partial(Child, reply_to))
+    return Workers(partial(Child, reply_to, tells=True))
 
 
 def serve(place: Place, *, ready: Callable[[str], None]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kvcalc.explore.answers import Asked, Reply
 
     Pace = Literal["quick", "pasted", "slow"]
+    Tell = Callable[[bytes], object]
 
 __all__ = ["LIMIT_S", "BusyError", "Lane", "TooSlowError", "Worker", "Workers"]
 
@@ -48,8 +49,8 @@ class TooSlowError(Exception):
 class Worker(Protocol):
     """Computes answers, one after the other, and can be ended meanwhile: a `kvcalc.child.Child`."""
 
-    def ask(self, question: Asked) -> Reply:
-        """Return the answer; may block."""
+    def ask(self, question: Asked, tell: Tell | None = None) -> Reply:
+        """Return the answer, and tell what is known before it; may block."""
 
     def kill(self) -> None:
         """End it: `ask` then raises `ChildEndedError`."""
@@ -163,8 +164,16 @@ class Workers:
                 self._answered[asked] = await self.answer(asked, pace="slow")
         return self._answered[asked]
 
-    async def answer(self, asked: Asked, *, client: str = _OWN, pace: Pace = "quick") -> Reply:
+    async def answer(
+        self, asked: Asked, *, client: str = _OWN, pace: Pace = "quick", tell: Tell | None = None
+    ) -> Reply:
         """Return the answer to a client's question, or the server's own; one that is cancelled is given up.
+
+        Args:
+            asked: the question.
+            client: who asks.
+            pace: the lane where it begins.
+            tell: is told what is known before the answer, on a thread of its own.
 
         Raises:
             BusyError: too many are waiting, or the server ends.
@@ -173,7 +182,7 @@ class Workers:
         """
         lane = self._lanes[pace]
         await lane.enter(client)
-        run = asyncio.create_task(self._run(asked, _Turn(client, lane)))
+        run = asyncio.create_task(self._run(asked, _Turn(client, lane), tell))
         self._running.add(run)
         run.add_done_callback(self._ended)
         try:
@@ -187,11 +196,11 @@ class Workers:
         if not run.cancelled():
             run.exception()  # seen: whoever asked may have left
 
-    async def _run(self, asked: Asked, turn: _Turn) -> Reply:
+    async def _run(self, asked: Asked, turn: _Turn, tell: Tell | None) -> Reply:
         worker, lane = None, turn.lane
         try:
             worker = await self._ready(lane)
-            reply = await self._computed(worker, asked, turn)
+            reply = await self._computed(self._asked(worker, asked, tell), turn)
         except BaseException:
             self._end(worker)
             raise
@@ -201,8 +210,7 @@ class Workers:
         finally:
             turn.end()
 
-    async def _computed(self, worker: Worker, asked: Asked, turn: _Turn) -> Reply:
-        computing = self._asked(worker, asked)
+    async def _computed(self, computing: asyncio.Task[Reply | None], turn: _Turn) -> Reply:
         if turn.lane is not self._slow:
             await self._quick_or_passed_on(computing, turn)
         if not await _done(computing, LIMIT_S if turn.client != _OWN else _OWN_LIMIT_S):
@@ -239,12 +247,12 @@ class Workers:
             raise
         return worker
 
-    def _asked(self, worker: Worker, asked: Asked) -> asyncio.Task[Reply | None]:
+    def _asked(self, worker: Worker, asked: Asked, tell: Tell | None = None) -> asyncio.Task[Reply | None]:
         """Ask a worker; nothing where it ends."""
 
         def ask() -> Reply | None:
             with suppress(ChildEndedError):
-                return worker.ask(asked)
+                return worker.ask(asked) if tell is None else worker.ask(asked, tell)
             return None
 
         return asyncio.create_task(to_thread.run_sync(ask))  # on threads of their own: short work has the loop's

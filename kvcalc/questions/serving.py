@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kvcalc.core.calibration import Calibration
-    from kvcalc.core.reports.simulate import Capacity, SimulateReport
+    from kvcalc.core.reports.simulate import Capacity, RunSoFar, SimulateReport
     from kvcalc.core.requests import Request
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.observers import Observer
     from kvcalc.simulate.workload import FollowUps
 
 __all__ = ["Load", "Serving", "find_capacity", "simulate_serving"]
+
+_TOLD_EVERY_S = 0.2
 
 
 class Load(loads.Load):
@@ -51,6 +53,7 @@ def simulate_serving(
     save_trace: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     within_s: float | None = None,
+    so_far: Callable[[RunSoFar], None] | None = None,
 ) -> SimulateReport:
     """Serve a load on an engine: latencies, throughput, the cache.
 
@@ -64,6 +67,7 @@ def simulate_serving(
         save_trace: a ``.json`` file for a trace that ui.perfetto.dev shows.
         progress: is told now and then how many requests have finished, and of how many; 0 where that is not known.
         within_s: how long the simulation itself may take.
+        so_far: is told a few times a second what the run has come to.
 
     Raises:
         InputError: options that contradict each other, a load without requests, requests out of order, or a simulation
@@ -73,7 +77,7 @@ def simulate_serving(
     """
     from kvcalc.render.perfetto import open_trace
     from kvcalc.render.rows import row_file
-    from kvcalc.simulate.observers import Progress, TimeLimit
+    from kvcalc.simulate.observers import Progress, TimeLimit, Watch
     from kvcalc.simulate.recording import REQUEST_COLUMNS, RequestRows, TimelineRecorder
 
     run = _run_maker(deployment, serving or Serving())()
@@ -95,6 +99,8 @@ def simulate_serving(
             watching.append(TimeLimit(within_s))
         if progress is not None:
             watching.append(Progress(progress, (load.requests or 0) if isinstance(load, Load) else 0))
+        if so_far is not None:
+            watching.append(Watch(lambda finished: so_far(run.so_far(finished)), _TOLD_EVERY_S))
         run.serve(served.source() if isinstance(served, Load) else served, watching)
         if timeline is not None:
             timeline.end()

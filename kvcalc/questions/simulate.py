@@ -12,6 +12,7 @@ from kvcalc.questions.groups import GPU_OR_NONE, Acceptance, Engine, Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kvcalc.core.reports.simulate import RunSoFar
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.run import Serving
 
@@ -152,8 +153,9 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
 
     # a file of Python that decides; the command line alone names one, since it is run
     policy_file: str | None = None
-    # how long the simulation itself may take, and what is told of each rate that is tried
+    # how long the simulation itself may take, what is told of the run meanwhile, and of each rate that is tried
     within_s: float | None = None
+    so_far: Callable[[RunSoFar], None] | None = None
     tried: Callable[[float, bool], None] | None = None
 
     def answer(self) -> Answer:
@@ -183,6 +185,7 @@ class Simulate(Engine, Run, ServingOptions, LoadOptions):
             save_trace=self.save_trace,
             progress=self.progress,
             within_s=self.within_s,
+            so_far=self.so_far,
         )
         return Answer(report)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.requests import Request
 
-__all__ = ["CompositeObserver", "Observer", "Progress", "Refusals", "Run", "Served", "TimeLimit", "Waits"]
+__all__ = ["CompositeObserver", "Observer", "Progress", "Refusals", "Run", "Served", "TimeLimit", "Waits", "Watch"]
 
 # Requests after which progress is reported.
 _REPORTED_EVERY = 256
@@ -180,6 +180,31 @@ class Progress(Observer):
         self._done += 1
         if not self._done % _REPORTED_EVERY:
             self._report(self._done, self._of)
+
+
+class Watch(Observer):
+    """Tells of the requests that have finished, at intervals of the clock on the wall.
+
+    Args:
+        tell: is told how many have finished.
+        every_s: at most this often.
+    """
+
+    def __init__(self, tell: Callable[[int], None], every_s: float) -> None:
+        self._tell, self._every_s = tell, every_s
+        self._next_s, self._done = monotonic() + every_s, 0
+
+    def runs(self, runs: Sequence[Run]) -> None:
+        """Look at the clock when runs are handed on, which is seldom."""
+        del runs
+        if monotonic() >= self._next_s:
+            self._tell(self._done)
+            self._next_s = monotonic() + self._every_s
+
+    def finished(self, served: Served) -> None:
+        """Count a request."""
+        del served
+        self._done += 1
 
 
 class TimeLimit(Observer):

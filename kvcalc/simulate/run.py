@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
-from kvcalc.core.reports.simulate import ReplicaRow, ServerSetup, SimulateReport
+from kvcalc.core.reports.simulate import ReplicaRow, RunSoFar, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.economics import usd_per_million_tokens
@@ -249,6 +249,10 @@ class ServingRun:
             bytes_per_s=rate,
             latency_s=latency_s,
         )
+
+    def so_far(self, finished: int) -> RunSoFar:
+        """Return the series and the count of finished requests while the run goes on."""
+        return RunSoFar(finished_requests=finished, series=self.series.so_far())
 
     def report(self, workload: str, *, capacity: Capacity | None = None) -> SimulateReport:
         """Return the results of the run.

@@ -35,6 +35,7 @@ class Series(Waits):
         self._slice_s = _MIN_SLICE_S
         self._slices: list[list[float]] = [[0.0] * _SUMS]
         self._end_s = _MIN_SLICE_S
+        self._last_s = 0.0
         # by how much the requests that wait all through a slice are more than in the one before
         self._between = [0] * (_MAX_SLICES + 1)
 
@@ -59,6 +60,7 @@ class Series(Waits):
                 if end_s <= edge_s:
                     break
                 index, begin_s = index + 1, edge_s
+        self._last_s = max(self._last_s, runs[-1].end_s)
 
     def waited(self, start_s: float, end_s: float) -> None:
         """Take in a time in the queue, in the slices in which it lies."""
@@ -107,6 +109,14 @@ class Series(Waits):
             for index, sums in enumerate(self._slices)
             if index * self._slice_s < end_s
         )
+
+    def so_far(self) -> tuple[SeriesRow, ...]:
+        """Return the slices up to now while the run goes on.
+
+        A wait is counted when it ends, and a first token when its request has finished, so that both are still too few
+        in the last slices; running sequences, blocks and tokens are those of the steps that were taken in.
+        """
+        return self.rows(self._last_s) if self._last_s else ()
 
     def _row(self, sums: list[float], start_s: float, end_s: float) -> SeriesRow:
         length_s = end_s - start_s

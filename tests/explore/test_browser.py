@@ -237,13 +237,36 @@ def test_serve_runs_a_simulation_and_plays_it(page, printed):
     assert "--rate 2" in page.commands()[0]
 
 
-def test_serve_plays_the_first_requests_while_the_rest_is_computed(page, printed):
-    page.page.goto(f"{page.address}?view=serve&requests=400&output-tokens=50&{RUN}")
-    page.until("document.querySelector('.verdict').textContent.startsWith('The first 50 of 400 requests')")
-    page.until("document.getElementById('play').textContent === 'Pause'")
+# A run that takes a second or more.
+LONG_RUN = f"view=serve&requests=2500&rate=30&prompt=uniform:64-512&output-tokens=uniform:50-400&{RUN}"
+
+
+def test_serve_plays_while_it_is_computed(page, printed):
+    page.page.goto(f"{page.address}?{LONG_RUN}")
+    page.until("/^[\\d,]+ of 2,500 requests are answered so far/.test(document.querySelector('.verdict').textContent)")
+    assert page.page.inner_text("#play") == "Pause"
+    assert page.page.inner_text("#run") == "Stop"
+    assert "waiting" not in page.page.inner_text(".bars")
+    longest = int(page.page.get_attribute("#time", "max"))
     page.ready()
-    assert "400 requests answered" in page.page.inner_text(".verdict")
+    assert page.page.inner_text("#run") == "Run the simulation"
+    assert "2,500 requests answered" in page.page.inner_text(".verdict")
+    assert int(page.page.get_attribute("#time", "max")) > 0 < longest
     assert page.value("ttft_s.p95") == printed(page.commands()[0])["summary"]["ttft_s"]["p95"]
+
+
+def test_a_run_is_stopped_while_it_is_computed(page):
+    page.page.goto(f"{page.address}?{LONG_RUN}&seed=1")
+    page.until("document.querySelector('.verdict').textContent.includes('answered so far')")
+    page.page.click("#run")
+    page.page.wait_for_selector("text=Stopped: run the simulation again")
+    assert page.page.inner_text("#play") == "Play"
+    page.page.wait_for_timeout(500)
+    assert "Stopped" in page.page.inner_text(".verdict")
+    page.page.fill("#requests", "20")
+    page.page.press("#requests", "Tab")
+    page.change(lambda: page.page.click("#run"))
+    assert "20 requests answered" in page.page.inner_text(".verdict")
 
 
 @pytest.mark.parametrize("demo", ["kv-cache", "speculate", "paging", "batching"])

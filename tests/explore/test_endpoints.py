@@ -15,6 +15,7 @@ from contracts.test_commands_documented import CONFIG
 
 from kvcalc.cli.main import main
 from kvcalc.explore.questions import QUESTIONS
+from kvcalc.questions import serving
 
 ROOT = Path(__file__).parents[2]
 RUN = {"model": "llama3.1-8b", "gpu": "h100-sxm"}
@@ -46,6 +47,38 @@ def _printed(command, capsys):
         main([*shlex.split(command)[1:], "--json"])
     assert done.value.code == 0
     return json.loads(capsys.readouterr().out)
+
+
+LINES = {"Accept": "application/x-ndjson"}
+
+
+def test_a_simulation_is_told_of_while_it_runs_and_answered_alike(client, monkeypatch):
+    monkeypatch.setattr(serving, "_TOLD_EVERY_S", 0.0)
+    asked = {**RUN, "rate": "30", "requests": "300", "prompt": "uniform:64-512", "output-tokens": "uniform:16-300"}
+    found = client.get("/api/simulate", params=asked, headers=LINES)
+    assert found.headers["content-type"].startswith("application/x-ndjson")
+    *told, answer = map(json.loads, found.text.splitlines())
+    assert len(told) >= 2
+    assert {tuple(each) for each in told} == {("so_far",)}
+    assert told[-1]["so_far"]["finished_requests"] <= answer["summary"]["requests"] == 300
+    again = client.get("/api/simulate", params=asked)
+    assert again.headers["content-type"] == "application/json"
+    assert again.json() == answer
+    assert client.get("/api/simulate", params=asked, headers=LINES).json() == answer
+
+
+@pytest.mark.parametrize(
+    ("params", "field"), [({**RUN, "rate": "x"}, "rate"), ({**RUN, "requests": "6000"}, "requests")]
+)
+def test_a_mistake_in_what_would_be_told_of_is_refused_as_ever(client, params, field):
+    found = client.get("/api/simulate", params=params, headers=LINES)
+    assert found.status_code == 422
+    assert found.json()["error"]["field"] == field
+
+
+def test_a_question_that_tells_nothing_before_is_answered_as_ever(client):
+    found = client.get("/api/size", params={"model": "llama2-7b"}, headers=LINES)
+    assert found.json() == client.get("/api/size", params={"model": "llama2-7b"}).json()
 
 
 def test_every_report_is_tried():

@@ -164,6 +164,26 @@ def test_who_leaves_is_computed_for_no_longer(server):
     assert time.monotonic() - start < 8
 
 
+def test_who_leaves_while_being_told_is_computed_for_no_longer(server):
+    with server.connect(server.head(f"{ENDLESS}20", Accept="application/x-ndjson")) as connection:
+        read = b""
+        while b"so_far" not in read:
+            piece = connection.recv(65_536)
+            assert piece, read
+            read += piece
+    start = time.monotonic()
+    assert server.get("/api/demo/paging")[0] == 200
+    assert time.monotonic() - start < 8
+
+
+def test_what_takes_too_long_is_told_so_in_the_last_line(server):
+    status, answer = server.get(f"{ENDLESS}30", Accept="application/x-ndjson")
+    *told, last = re.findall(r"^{.*$", answer.decode(), re.MULTILINE)
+    assert status == (200 if told else 422)
+    assert all(line.startswith('{"so_far":') for line in told)
+    assert "takes longer than" in last
+
+
 def test_who_leaves_at_any_moment_leaves_no_trace(server):
     for number in range(60):
         sent = server.head(f"{SIZE}{number + 100}", "POST" if number % 3 else "GET", Content_Length=100) + b"{"

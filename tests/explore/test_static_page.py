@@ -190,6 +190,31 @@ def test_an_answer_of_a_former_visit_is_shown_without_computing_it_again(page, a
     assert page.locator("main").inner_text() == shown
 
 
+def test_serve_plays_while_it_computes_and_stops(page, address):
+    page.goto(f"{address}?view=serve&model=llama3.1-8b&gpu=h100-sxm&requests=2000&rate=30&output-tokens=uniform:50-400")
+    page.get_by_text("of 2,000 requests are answered so far").wait_for()
+    assert page.locator("#play").inner_text() == "Pause"
+    page.click("#run")
+    page.get_by_text("Stopped: run the simulation again").wait_for()
+    page.fill("#requests", "20")
+    page.press("#requests", "Tab")
+    page.click("#run")
+    page.get_by_text("20 requests answered").wait_for()
+    _, text = answered(
+        "simulate",
+        page.locator("code")
+        .first.inner_text()
+        .split("simulate ")[1]
+        .replace("--", "&")
+        .replace(" ", "=")
+        .replace("=&", "&")[1:],
+    )
+    assert page.locator("[data-quantity='ttft_s.p95']").get_attribute("data-value") == str(
+        json.loads(text)["summary"]["ttft_s"]["p95"]
+    )
+    assert not page.wrong
+
+
 def test_without_webassembly_the_page_says_so(page, address):
     page.add_init_script("delete globalThis.WebAssembly")
     page.goto(address)

@@ -16,8 +16,8 @@ from kvcalc.child import Child, ChildEndedError
 def child_of():
     made = []
 
-    def make(function):
-        made.append(Child(function))
+    def make(function, **given):
+        made.append(Child(function, **given))
         return made[-1]
 
     yield make
@@ -30,6 +30,21 @@ def test_questions_are_answered_one_after_the_other_by_one_process(child_of):
     assert [child.ask(question) for question in ("1 + 1", "len('x' * 3_000_000)")] == [2, 3_000_000]
     pid = child.ask("__import__('os').getpid()")
     assert pid == child.ask("__import__('os').getpid()") != os.getpid()
+
+
+def test_what_is_told_before_an_answer_comes_before_it(child_of):
+    told = []
+    child = child_of(map_and_tell, tells=True)
+    assert child.ask([1, 2, 3], told.append) == 3
+    assert told == [1, 2, 3]
+    assert child.ask([4]) == 1
+    assert told == [1, 2, 3]
+
+
+def map_and_tell(values, tell):
+    for value in values:
+        tell(value)
+    return len(values)
 
 
 def test_one_that_is_killed_while_it_computes_answers_no_more(child_of):

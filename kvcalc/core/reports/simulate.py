@@ -184,6 +184,20 @@ class SeriesRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSoFar:
+    """A serving run while it is computed.
+
+    Args:
+        finished_requests: requests that have had their last token.
+        series: the run over time up to now. A wait is counted when it ends, and a first token when its request has
+            finished, so that both are still too few in the last slices.
+    """
+
+    finished_requests: int
+    series: tuple[SeriesRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """The highest load at which every limit holds.
 

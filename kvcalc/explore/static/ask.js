@@ -10,6 +10,8 @@ export class Mistake extends Error {
   }
 }
 
+const LINES = "application/x-ndjson";
+
 const pastes = { config: "" };
 
 export function pasteConfig(text) {
@@ -49,14 +51,35 @@ export function query(fields) {
   return found;
 }
 
-export async function ask(report, fields, signal) {
+// Lines of a stream: what the answer has come to, told as it comes, and the answer.
+async function readLines(response, live) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "", answer = null;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const lines = (text + value).split("\n");
+    text = lines.pop();
+    for (const line of lines) {
+      const told = JSON.parse(line);
+      if (told.so_far) live(told.so_far);
+      else answer = told;
+    }
+  }
+  if (!answer || answer.error) throw new Mistake(answer?.error ?? { what: "the server ended before its answer" });
+  return answer;
+}
+
+// With `live`, what a long question has come to is told to it until the answer is there.
+export async function ask(report, fields, signal, live = null) {
   const asked = { ...fields };
-  const options = { signal };
+  const options = { signal, ...(live && { live, headers: { Accept: LINES } }) };
   if ("model" in asked && pastes.config) {
     delete asked.model;
-    Object.assign(options, { method: "POST", body: pastes.config, headers: { "Content-Type": "application/json" } });
+    Object.assign(options, { method: "POST", body: pastes.config, headers: { ...options.headers, "Content-Type": "application/json" } });
   }
-  return read(await reach(`/api/${report}?${query(asked)}`, options));
+  const response = await reach(`/api/${report}?${query(asked)}`, options);
+  return response.headers.get("Content-Type")?.startsWith(LINES) ? readLines(response, live) : read(response);
 }
 
 export async function compare(sides, engine, signal) {

@@ -19,6 +19,7 @@ function started() {
   worker = startWorker();
   worker.addEventListener("message", ({ data }) => {
     if (data.stage !== undefined) { showProgress(data.stage); return; }
+    if (data.told !== undefined) { if (!asked?.signal?.aborted) asked?.live?.(JSON.parse(data.told).so_far); return; }
     answered(new Response(data.text, { status: data.status }));
   });
   worker.addEventListener("error", () => {
@@ -64,24 +65,33 @@ async function carried(asked) {
   return answer ? new Response(JSON.stringify(answer)) : null;
 }
 
-export async function reach(address, { signal, body = null } = {}) {
+export async function reach(address, { signal, body = null, live = null } = {}) {
   if (typeof WebAssembly === "undefined") return failed("this browser has no WebAssembly, which the calculator runs on");
   const [path, query = ""] = address.split("?");
   const name = path.replace("/api/", "");
   if (name === "catalogue") return fetch(new URL("catalogue.json", import.meta.url));
   const kept = (await carried(`${name}?${query}`)) ?? (body === null ? await remembered(address) : null);
   if (kept) { keepForNextVisit(); return kept; }
-  const response = await computed({ name, query, body }, signal);
+  const response = await computed({ name, query, body, live: live !== null }, signal, live);
   if (body === null) remember(address, response);
   return response;
 }
 
-function computed(message, signal) {
+// Nobody waits for it any more. One that takes long keeps the worker from all others, and cannot be interrupted but with it.
+function giveUp(question) {
+  if (asked !== question || !question.live) return;
+  worker.terminate();
+  worker = asked = null;
+  next();
+}
+
+function computed(message, signal, live) {
   return new Promise((resolve, reject) => {
-    const left = () => reject(new DOMException("nobody waits", "AbortError"));
+    const question = { message, signal, live, resolve };
+    const left = () => { reject(new DOMException("nobody waits", "AbortError")); giveUp(question); };
     if (signal?.aborted) { left(); return; }
-    signal?.addEventListener("abort", left);
-    waiting.push({ message, signal, resolve });
+    signal?.addEventListener("abort", left, { once: true });
+    waiting.push(question);
     next();
   });
 }

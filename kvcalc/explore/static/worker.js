@@ -64,11 +64,11 @@ async function start() {
 
 const ready = start();
 
-self.addEventListener("message", async ({ data: { name, query, body } }) => {
+self.addEventListener("message", async ({ data: { name, query, body, live } }) => {
   let reply;
   try {
     const answered = await ready;
-    const [status, text] = answered(name, query, body ?? "").toJs();
+    const [status, text] = answered(name, query, body ?? "", live ? (told) => self.postMessage({ told }) : undefined).toJs();
     reply = { status, text };
   } catch (error) {
     const what = "the calculator could not be loaded, or ended";

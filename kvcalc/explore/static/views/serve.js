@@ -14,15 +14,13 @@ export const fields = ["model", "gpu", "gpus", "rate", "requests", "prompt", "ou
 
 const LATENCIES = { ttft_s: "time to first token", tpot_s: "time per output token", inter_token_s: "between tokens", e2e_s: "to the last token", queue_s: "waiting" };
 const PLAY_MS = 60;
-const WORTH_PIECES = 50;
-const PIECES = 8;
 
 export class View {
   constructor(app) {
     this.app = app;
     this.figures = h("div", { class: "figures" });
     this.verdict = h("p", { class: "verdict" });
-    this.button = h("button", { type: "button", id: "run", class: "primary", onclick: () => app.changed({ now: true }) }, "Run the simulation");
+    this.button = h("button", { type: "button", id: "run", class: "primary", onclick: () => this.runOrStop() }, "Run the simulation");
     this.chart = new Chart("simulate");
     this.bars = h("div", { class: "bars" });
     this.time = h("input", { type: "range", id: "time", min: 0, max: 0, value: 0, oninput: () => this.at(Number(this.time.value)) });
@@ -40,38 +38,58 @@ export class View {
     this.element.classList.add("stale");
   }
 
-  // The first requests are served, shown and played while the whole run is computed: the same arrivals, cut short.
+  runOrStop() {
+    if (!this.computing) { this.app.changed({ now: true }); return; }
+    this.app.stop.abort();
+    this.stop();
+    this.verdict.className = "verdict";
+    this.verdict.textContent = "Stopped: run the simulation again.";
+    this.element.classList.add("stale");
+  }
+
+  // The run is played while it is computed.
   async load(state, signal, early) {
-    this.button.disabled = true;
-    this.button.textContent = "Simulating …";
     const asked = run(state, "gpu", "rate", "requests", "prompt", "output-tokens", "step-times", "slo", "seed", "utilization", "max-model-len");
     const whole = Number(state.requests);
+    this.stop();
+    this.computing = signal;
+    this.button.textContent = "Stop";
     try {
-      if (whole >= WORTH_PIECES) {
-        const first = await ask("simulate", { ...asked, requests: Math.ceil(whole / PIECES) }, signal);
-        early(() => this.showPiece(first, whole));
-      }
-      return await ask("simulate", asked, signal);
+      return await ask("simulate", asked, signal, (soFar) => early(() => this.showSoFar(soFar, whole)));
     } finally {
-      this.button.disabled = false;
-      this.button.textContent = "Run the simulation";
+      if (this.computing === signal) {
+        this.computing = null;
+        this.button.textContent = "Run the simulation";
+      }
     }
   }
 
-  showPiece(report, whole) {
-    this.element.classList.remove("stale");
-    this.show(report);
+  showSoFar({ finished_requests: finished, series }, whole) {
     this.verdict.className = "verdict waiting";
-    this.verdict.textContent = `The first ${count(report.summary.requests)} of ${count(whole)} requests, while the rest is computed.`;
+    this.verdict.textContent = `${count(finished)} of ${count(whole)} requests are answered so far; the rest is being computed.`;
+    this.played(series);
+    if (this.began === this.computing) return;
+    this.began = this.computing;
+    for (const former of [this.figures, this.table, this.foot]) fill(former);
+    this.chart.draw();
+    this.element.classList.remove("stale");
     this.at(0);
     this.toggle();
   }
 
+  // Puts a series under the player, which goes on from where it was in time.
+  played(series) {
+    const at = this.timer ? this.series[Number(this.time.value)]?.start_s ?? 0 : null;
+    this.series = series;
+    this.time.max = Math.max(0, series.length - 1);
+    this.most = { running: Math.max(1, ...series.map((row) => row.running_requests)), waiting: Math.max(1, ...series.map((row) => row.waiting_requests)) };
+    if (at === null) return false;
+    this.at(Math.max(0, series.findLastIndex((row) => row.start_s <= at)));
+    return true;
+  }
+
   show(report) {
     const { summary } = report;
-    const playing = this.timer ? this.series[Number(this.time.value)]?.start_s ?? 0 : null;
-    this.stop();
-    this.series = report.series;
     this.verdict.className = `verdict ${summary.slo_share === null ? "" : summary.slo_share >= 0.95 ? "good" : "bad"}`;
     this.verdict.textContent = `${report.model} on ${report.gpus} × ${report.gpu}: ${count(summary.requests)} requests answered in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
       + (summary.slo_share === null ? "." : `; ${percent(summary.slo_share)} met every limit.`);
@@ -87,11 +105,7 @@ export class View {
     fill(this.table, table("Of all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
       [words, ...["p50", "p90", "p95", "p99", "mean"].map((part) => seconds(summary[name][part]))])));
     fill(this.foot, notes(report), commands([report.command]));
-    this.time.max = Math.max(0, this.series.length - 1);
-    this.most = { running: Math.max(1, ...this.series.map((row) => row.running_requests)), waiting: Math.max(1, ...this.series.map((row) => row.waiting_requests)) };
-    if (playing === null) { this.at(Math.floor(this.series.length / 2)); return; }
-    this.at(Math.max(0, this.series.findLastIndex((row) => row.start_s <= playing)));
-    this.toggle();
+    if (!this.played(report.series)) this.at(Math.floor(this.series.length / 2));
   }
 
   at(place) {
@@ -107,9 +121,10 @@ export class View {
     fill(this.bars,
       h("p", {}, `At ${seconds(row.start_s)} of ${seconds(this.series.at(-1).end_s)}`),
       bar("running", row.running_requests / this.most.running, number(row.running_requests)),
-      bar("waiting", row.waiting_requests / this.most.waiting, number(row.waiting_requests)),
+      // who waits and what a first token took are known only once that has ended
+      this.computing ? null : bar("waiting", row.waiting_requests / this.most.waiting, number(row.waiting_requests)),
       bar("cache in use", row.cache_used_share, percent(row.cache_used_share)),
-      h("p", { class: "quiet" }, `first token after ${seconds(row.ttft_s)}, then one every ${seconds(row.inter_token_s)}; ${number(row.output_tokens_per_s)} tokens/s`));
+      h("p", { class: "quiet" }, `${this.computing ? "" : `first token after ${seconds(row.ttft_s)}, then `}one every ${seconds(row.inter_token_s)}; ${number(row.output_tokens_per_s)} tokens/s`));
   }
 
   toggle() {
@@ -118,6 +133,7 @@ export class View {
     if (Number(this.time.value) >= Number(this.time.max)) this.at(0);
     this.timer = setInterval(() => {
       const next = Number(this.time.value) + 1;
+      if (next > Number(this.time.max) && this.computing && this.element.isConnected) return; // more is to come
       if (next > Number(this.time.max) || !this.element.isConnected) { this.stop(); return; }
       this.at(next);
     }, PLAY_MS);
