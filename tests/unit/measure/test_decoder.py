@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ from kvcalc.core.model import Block, Compressed, Cross, Full, Indexer, Shared, S
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.parameters import weight_bytes
 from kvcalc.measure import mlp
-from kvcalc.measure.decoder import Decoder, decode_n_tokens, decode_one_token, prefill, verify
+from kvcalc.measure.decoder import Decoder, check_supported, decode_n_tokens, decode_one_token, prefill, verify
+from kvcalc.measure.engines.start import family_of
 from kvcalc.measure.library import find_device
 from kvcalc.plan.formats import run_formats
+from kvcalc.profiles.catalog import names
+from kvcalc.sources import catalogue_model
 
 from .models import GQA, HIDDEN, KINDS, MODELS, model_of
 
@@ -207,3 +211,20 @@ def test_a_decoder_goes_with_its_last_user(model):
         assert [thing() for thing in held] == [None] * 3
     finally:
         gc.enable()
+
+
+def test_the_page_counts_the_models_that_are_built_and_those_that_engines_get_a_config_of():
+    page = " ".join((Path(__file__).parents[3] / "docs" / "measure.md").read_text(encoding="utf-8").split())
+    models = [catalogue_model(name) for name in names("model")]
+    built = sum(not _is_refused(check_supported, model) for model in models)
+    configured = sum(not _is_refused(family_of, model) for model in models)
+    assert f"That is {built} of the {len(models)} models of the catalogue" in page
+    assert f"Llama, Qwen2 or Qwen3 ({configured} of the catalogue)" in page
+
+
+def _is_refused(check, model):
+    try:
+        check(model)
+    except UnsupportedError:
+        return True
+    return False
