@@ -341,6 +341,9 @@ def test_every_lesson_is_one_screen_in_english_and_japanese(browser, address, de
         box = page.page.locator(".stage").bounding_box()
         assert box["y"] + box["height"] <= 900
         assert page.page.get_attribute("#view > div:last-child", "lang") == language
+        labels = page.page.locator("#controls .field:not([hidden]) label").all_inner_texts()
+        commands = page.page.inner_text(".commands")
+        assert all(bool(re.search("[ぁ-んァ-ヶ一-龠]", text)) == (language == "ja") for text in [*labels, commands])
         page.page.click("#next")
     assert texts["en"].isascii()
     assert re.search("[ぁ-ん]", texts["ja"])

@@ -58,6 +58,7 @@ class App {
     const chosen = VIEWS[name];
     for (const link of this.links) link.dataset.view === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
     document.title = `kvcalc: ${chosen.title}`;
+    form.removeAttribute("lang");
     fill(form, controls(chosen.fields, this.state, (field, value) => this.set(field, value)), name === "learn" ? null : this.paste.element);
     const model = document.getElementById("model");
     if (model) model.disabled = Boolean(pastedConfig());

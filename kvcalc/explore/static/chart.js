@@ -81,6 +81,16 @@ function tips(place) {
   };
 }
 
+// What a specification says, but for the names of its fields and marks, in the words of another language.
+const NAMES = new Set(["field", "type", "mark", "symbolType"]);
+
+export function worded(spec, words) {
+  if (typeof spec === "string") return words[spec] ?? spec;
+  if (Array.isArray(spec)) return spec.map((part) => worded(part, words));
+  if (!spec || typeof spec !== "object") return spec;
+  return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, NAMES.has(name) ? part : worded(part, words)]));
+}
+
 export class Chart {
   constructor(name) {
     this.place = h("div", { class: "plot" });

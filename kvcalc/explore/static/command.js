@@ -17,17 +17,19 @@ async function copy(text, output) {
   }
 }
 
-export function commands(lines) {
+const ENGLISH = { heading: "The same on the command line", copy: "Copy as command", copied: "Copied", selected: "Selected" };
+
+export function commands(lines, words = ENGLISH) {
   const found = [...new Set(lines.filter(Boolean))];
   return h("section", { class: "commands" },
-    h("h2", {}, "The same on the command line"),
+    h("h2", {}, words.heading),
     found.map((line) => {
       const output = h("code", {}, line);
-      const button = h("button", { type: "button", "aria-label": `Copy as command: ${line}`, onclick: async () => {
+      const button = h("button", { type: "button", "aria-label": `${words.copy}: ${line}`, onclick: async () => {
         const done = await copy(line, output);
-        button.textContent = done ? "Copied" : "Selected";
-        setTimeout(() => { button.textContent = "Copy as command"; }, 1500);
-      } }, "Copy as command");
+        button.textContent = done ? words.copied : words.selected;
+        setTimeout(() => { button.textContent = words.copy; }, 1500);
+      } }, words.copy);
       return h("div", { class: "command" }, output, button);
     }));
 }

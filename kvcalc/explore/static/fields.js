@@ -155,6 +155,21 @@ function control(name, value, changed) {
     h("p", { class: "error", id: `${name}-error`, role: "alert" }));
 }
 
+// The controls that there are, in the words of another language, or in their own again.
+export function relabel(form, { labels = {}, hints = {}, names = {}, slider = "slider" } = {}) {
+  for (const place of form.querySelectorAll("[data-field]")) {
+    const name = place.dataset.field;
+    const field = FIELDS[name];
+    const label = labels[name] ?? field.label;
+    place.querySelector("label").textContent = label;
+    place.querySelector("[type=range]")?.setAttribute("aria-label", `${label}, ${slider}`);
+    const hint = place.querySelector(".hint");
+    if (hint) hint.textContent = hints[name] ?? field.hint;
+    const said = names[name] ?? field.names;
+    if (said) for (const option of place.querySelectorAll("option")) option.textContent = said[option.value] ?? option.value;
+  }
+}
+
 export function controls(names, state, changed) {
   const groups = new Map();
   const found = [];

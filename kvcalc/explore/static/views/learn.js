@@ -1,9 +1,10 @@
 // Learn: one screen for each idea, step by step, in English and Japanese; the demonstrations are those of `kvcalc demo`.
 
 import { ask } from "../ask.js";
-import { Chart } from "../chart.js";
+import { Chart, worded } from "../chart.js";
 import { commands } from "../command.js";
 import { fill, h, section } from "../dom.js";
+import { relabel } from "../fields.js";
 import { pick } from "../state.js";
 import { LESSONS } from "./lessons.js";
 import { WORDS } from "./words.js";
@@ -54,6 +55,9 @@ export class View {
     this.common = WORDS[language] ?? WORDS.en;
     this.words = this.common[demo];
     this.element.lang = language;
+    const form = document.getElementById("controls");
+    form.lang = language;
+    relabel(form, this.common.controls);
     this.lesson = LESSONS[demo];
     this.report = report;
     this.heading.textContent = this.common.names[demo];
@@ -65,8 +69,8 @@ export class View {
     this.steps = this.lesson.steps(report);
     this.place.max = Math.max(0, this.steps.length - 1);
     this.at(0);
-    this.chart.draw(report.charts.main);
-    fill(this.foot, commands([report.command]));
+    this.chart.draw(worded(report.charts.main, this.common.charts ?? {}));
+    fill(this.foot, commands([report.command], this.common.commands));
   }
 
   at(place) {

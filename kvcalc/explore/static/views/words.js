@@ -1,6 +1,7 @@
 // The words of the lessons, in English and Japanese: the same keys in both.
 
 import { count, number, percent, seconds } from "../units.js";
+import { CHARTS, COMMANDS, CONTROLS } from "./japanese.js";
 
 const en = {
   step: "Step by step", all: "All of it", back: "Back", next: "Next", play: "Play", pause: "Pause", place: "Step", yes: "yes", no: "no",
@@ -97,4 +98,4 @@ const ja = {
   },
 };
 
-export const WORDS = { en, ja };
+export const WORDS = { en, ja: { ...ja, controls: { ...CONTROLS, names: { demo: ja.names } }, charts: CHARTS, commands: COMMANDS } };
