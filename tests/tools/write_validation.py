@@ -23,39 +23,44 @@ INTRODUCTION = """# Validation
 a computed cause. `tests/tools/write_validation.py` writes this page from its output; a test keeps it current.
 
 The records ship with kvcalc (`kvcalc/evidence/records`, `kvcalc/evidence/facts`): numbers as they were printed, each with its
-source. `--records FILE` takes others: a YAML list with the keys `id`, `phase` (`decode`, `prefill`, `end_to_end`, `ttft`,
-`tpot`), `value`, `unit`, `hardware`, `model`, `weight_format`, `engine`, `batch`, `input_len`, `output_len`, `n_devices`,
-`tensor_parallel`, `source_url`, or a CSV table, recognised by its columns (matrix products, decode attention,
-served latencies, desktop speeds), or a folder of served runs; empty fields are fine. `--rows` adds the prediction for each row of the file (`rows[]` in JSON: `id`,
-`predicted_tpot_s`, `low_tpot_s`, `high_tpot_s`, `predicted_ttft_s`, `fitted`, `reason` …); where nothing was measured of an engine on such
-accelerators the calibration is borrowed, with a wide interval, and not scored. `--suite NAME` takes one suite, `--svg FILE`, `--png FILE` and `--html FILE` draw every record over its bound.
-`kvcalc check --measured 3000tok/s --model … --gpu …` asks the same of a single figure.
+source. `--records FILE` takes your own; empty fields are fine:
+
+- a YAML list with the keys `id`, `phase` (`decode`, `prefill`, `end_to_end`, `ttft`, `tpot`), `value`, `unit`, `hardware`, `model`,
+  `weight_format`, `engine`, `batch`, `input_len`, `output_len`, `n_devices`, `tensor_parallel` and `source_url`;
+- a CSV table of matrix products, decode attention, served latencies or desktop speeds, recognised by its columns;
+- a folder of served runs.
+
+`--rows` adds the prediction for each row of the file (`rows[]` in JSON: `id`, `predicted_tpot_s`, `low_tpot_s`, `high_tpot_s`,
+`predicted_ttft_s`, `fitted`, `reason` …). If an engine has no calibration for such accelerators, a neighbour's is used with a wide interval, and
+the row is not scored. `--suite NAME` takes one suite; `--svg FILE`, `--png FILE` and `--html FILE` draw every record over its bound.
+`kvcalc check --measured 3000tok/s --model … --gpu …` checks a single figure.
 
 ## What the figures mean
 
-- **of bound**: the bound's time over the measured time, so the speed reached as a share of the fastest possible. The table gives the
-  median. Above 100 % a measurement beats its bound.
-- **beaten**: records above 100 % without such an explanation. There must be none.
-- **explained**: records above 100 % that a known effect, computed for each of them, explains. No tolerance was widened.
-- **scored**: records with an exact prediction, or with an estimate whose parameters were not fitted to them or their group. **error** is the
-  median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its size, **inside** the share of records inside
-  the interval that is meant to hold four of five. **fitted** are records that the parameters were fitted to, or whose group they were: they do not count.
-- **held** are records held against a bound or an exact number; the others have no profile or are left out, see below.
+- **held**: records compared with a bound or an exact number. The others have no profile or are left out (see below).
+- **of bound**: the bound's time over the measured time, which is the speed reached as a share of the fastest possible; the table gives the
+  median. A record above 100 % beats its bound.
+- **explained**: records above 100 % that a known effect, computed for each, explains. No tolerance was widened.
+- **beaten**: records above 100 % without an explanation. There must be none.
+- **scored**: records with an exact prediction, or with an estimate that was fitted neither to them nor to their group. **error** is the
+  median of estimate / measured - 1, **p90** its 90th percentile, **|err|** the median of its absolute value, **inside** the share of records
+  inside the 80% interval.
+- **fitted**: records in a group that parameters were fitted to. They are not scored.
 - `speculative` are published speed-ups: ratios of two times, to which no bound applies.
 - `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
 
-Where a record omits something, the choice that keeps the bound valid is assumed: the fastest of several accelerators that a name may mean;
-as many sequences as the memory holds, where the load was not printed or is larger; of a served request's steps only the tokens decoded, by
-as many sequences as decode at once by Little's law. A checkpoint whose weight format was not printed is taken in its own, and gets no
-estimate. Files of llama.cpp are spelled out tensor by tensor; a record that prints the file's size confirms it.
+If a record omits something, the assumption that keeps the bound valid is made: the fastest accelerator that a name may mean; as many
+sequences as the memory holds, if the load was not printed or is larger; for served requests only the decoded tokens, at the concurrency that
+Little's law gives. If the weight format was not printed, the checkpoint's own is taken and there is no estimate. GGUF files are computed tensor
+by tensor; records that print the file's size confirm it.
 """
 
 CAUSES = """
 ## Measurements that beat their bound, and why
 
-A cause is a computation, not a tolerance: what may lie in the last-level cache from one run to the next is not read again; a batch whose
-tokens share experts reads fewer than expected under uniform routing; a cache whose format was not printed may have 8 bits; weights may be
-multiplied in their own narrower format. The bound with that cause holds.
+A cause is a computation, not a tolerance: data that stay in the last-level cache between runs are not read again; tokens that share experts
+read fewer than uniform routing expects; a KV cache of unknown format may have 8 bits; weights may be multiplied in their own narrower format.
+The bound computed with that cause holds.
 """
 
 
