@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kvcalc.core.reports.simulate import LoadRow
 from kvcalc.importers.traces import read_trace
 from kvcalc.plan.speculative.estimated import draft_calibration, served_terms
 from kvcalc.questions.speculate import placed_draft
@@ -81,12 +82,11 @@ def simulate_serving(
     from kvcalc.simulate.recording import REQUEST_COLUMNS, RequestRows, TimelineRecorder
 
     run = _run_maker(deployment, serving or Serving())()
-    if capacity is not None and isinstance(load, Load):
-        load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
-        load = load if capacity.requests is None else replace(load, requests=capacity.requests)
     served = load
-    if capacity is not None and capacity.requests is not None and isinstance(load, Load):
-        served = load.at_mean_rate(load.rate or 1.0)  # as the search served it
+    if isinstance(load, Load):
+        load, served = _as_searched(load, capacity)
+        if load.start == "staggered":
+            served = _staggered(deployment, load, serving)
     with ExitStack() as files:
         watching = list(observers)
         timeline = None
@@ -104,7 +104,51 @@ def simulate_serving(
         run.serve(served.source() if isinstance(served, Load) else served, watching)
         if timeline is not None:
             timeline.end()
-    return run.report(load.text if isinstance(load, Load) else "given requests", capacity=capacity)
+    report = run.report(load.text if isinstance(load, Load) else "given requests", capacity=capacity)
+    if isinstance(load, Load) and load.process == "closed" and load.start is None and (load.users or 1) > 1:
+        return _beside_staggered(report, deployment, load, serving, within_s)
+    return report
+
+
+def _as_searched(load: Load, capacity: Capacity | None) -> tuple[Load, Load]:
+    """Return a load at the rate that a search found, and as the search served it; as it is where there was none."""
+    if capacity is None:
+        return load, load
+    load = load.at_rate(capacity.requests_per_s or capacity.above_requests_per_s or 1.0)
+    if capacity.requests is None:
+        return load, load
+    load = replace(load, requests=capacity.requests)
+    return load, load.at_mean_rate(load.rate or 1.0)
+
+
+def _staggered(deployment: Deployment, load: Load, serving: Serving | None) -> Load:
+    """Return a load whose users begin apart: spread over the time that an answer takes while all of them ask."""
+    if load.spacing_s:
+        return load
+    users = load.users or 1
+    probe = replace(load, start="burst", requests=min(load.requests or 2 * users, 2 * users))
+    answer_s = simulate_serving(deployment, probe, serving=serving).summary.e2e_s["p50"] + load.think_s
+    return replace(load, spacing_s=answer_s / users)
+
+
+def _beside_staggered(
+    report: SimulateReport, deployment: Deployment, load: Load, serving: Serving | None, within_s: float | None
+) -> SimulateReport:
+    """Return a run of users who begin together with that of users who begin apart beside it, and say so."""
+    apart = replace(load, start="staggered")
+    other = simulate_serving(deployment, apart, serving=serving, within_s=within_s).summary
+    rows = tuple(
+        LoadRow(
+            load=name,
+            ttft_s=summary.ttft_s["mean"],
+            tpot_s=summary.tpot_s["mean"],
+            e2e_s=summary.e2e_s["mean"],
+            output_tokens_per_s=summary.output_tokens_per_s,
+        )
+        for name, summary in zip(loads.STARTS, (report.summary, other), strict=True)
+    )
+    note = "users are taken to begin together, and to begin apart beside it; --load says which"
+    return replace(report, loads=rows, notes=(*report.notes, note))
 
 
 def find_capacity(

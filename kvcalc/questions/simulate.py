@@ -48,6 +48,11 @@ class LoadOptions(Question):
     )
     output_tokens: str | None = param("--output-tokens", help="Output length (OSL), likewise.")
     users: int | None = param("--users", help="closed: concurrent users.", read=whole)
+    start: str | None = param(
+        "--load",
+        help="closed: users begin together (burst) or apart (staggered).",
+        otherwise="burst, with staggered beside it",
+    )
     think_s: float | None = param(
         "--think", help="closed, conversations: mean think time: 5s.", read=duration, otherwise="0s"
     )

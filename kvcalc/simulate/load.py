@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.workload import FollowUps, Lengths
 
-__all__ = ["Load"]
+__all__ = ["STARTS", "Load"]
 
 _MANY_REQUESTS = 1000
 _MAX_REQUESTS = 100_000_000
 # Requests that are kept to be served again, or because their number decides their times: some 250 bytes each.
 _MAX_KEPT = 2_000_000
 _PROCESSES = ("trace", "closed", "poisson", "gamma", "constant", "ramp")
+# How the users of a closed loop begin.
+STARTS = ("burst", "staggered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,9 @@ class Load:
             ``lognormal:1020,0.9``. Of conversations, the new tokens of each turn.
         output_tokens: lengths of outputs, likewise.
         users: of a closed loop.
+        start: how the users of a closed loop begin: ``burst``, all at once, or ``staggered``, spread over the time of
+            an answer. Where it is left out the answer is that of a burst, with that of staggered users beside it.
+        spacing_s: time between the first questions of two users; of staggered ones that of an answer over the users.
         think_s: mean time between an answer and the next question, in closed loops and conversations.
         turns: with it, conversations of so many turns; a distribution of lengths like the others.
         system_tokens: tokens of the system prompt that all conversations share.
@@ -76,6 +81,8 @@ class Load:
     prompt: str | None = None
     output_tokens: str | None = None
     users: int | None = None
+    start: str | None = None
+    spacing_s: float = 0.0
     think_s: float = 0.0
     turns: str | None = None
     system_tokens: int = 0
@@ -131,6 +138,11 @@ class Load:
             "users wait for answers in a closed loop",
             "--arrival closed",
         )
+        known = did_you_mean(str(self.start), STARTS) or f"loads: {', '.join(STARTS)}"
+        yield "load", self.start not in (None, *STARTS), f"load {self.start!r} is not known", known
+        spread = self.start is not None or bool(self.spacing_s)
+        yield "load", spread and not closed, "users begin together or apart in a closed loop", "give --users"
+        yield "load", not 0 <= self.spacing_s < math.inf, f"users {self.spacing_s} s apart", "0 s or more"
         few = self.users is not None and self.users < 1
         yield "users", few, f"a closed loop of {self.users} users", "it has 1 or more"
         yield (
@@ -196,7 +208,8 @@ class Load:
             requests = f"conversations of {self.turns} turns, {self.system_tokens} system tokens, {requests}"
         if self.process == "closed":
             thinking = f" who think for {seconds_text(self.think_s)}" if self.think_s else ""
-            return f"{requests}, {self.users} users{thinking}"
+            began = "" if self.start is None else f", {self.start}"
+            return f"{requests}, {self.users} users{thinking}{began}"
         when = "its own times" if self.process == "trace" else f"{self.process} arrivals"
         rate = "" if self.rate is None else f" at {number_text(self.rate)} requests/s"
         last = "" if self.last_rate is None else f" to {number_text(self.last_rate)}"
@@ -267,7 +280,9 @@ class Load:
             return Conversations(times, talk=talk, requests=self._many, seed=self.seed)
         if self.process == "closed":
             asked = self.bodies() if bodies is None else bodies
-            return ClosedLoop(asked, users=self.users or 1, think_s=self.think_s, seed=self.seed)
+            return ClosedLoop(
+                asked, users=self.users or 1, think_s=self.think_s, seed=self.seed, spacing_s=self.spacing_s
+            )
         if self.process == "trace" and self.rate is None:
             return self.bodies() if bodies is None else bodies
         if self.process in ("trace", "ramp"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from itertools import count, islice, repeat
+from itertools import count, islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kvcalc.core.errors import InputError, did_you_mean
@@ -222,26 +222,29 @@ class ClosedLoop:
 
     Args:
         bodies: what is asked, in order; the loop ends with them. Their times are replaced.
-        users: how many ask at once; all of them begin at time 0.
+        users: how many ask at once.
         think_s: mean of the time between an answer and the next question, exponentially distributed.
         seed: of the random numbers.
+        spacing_s: time between the first questions of two users; at 0 all of them begin at time 0.
 
     Raises:
         InputError: no user, or a negative time.
     """
 
-    def __init__(self, bodies: Iterable[Request], *, users: int, think_s: float, seed: int) -> None:
+    def __init__(
+        self, bodies: Iterable[Request], *, users: int, think_s: float, seed: int, spacing_s: float = 0.0
+    ) -> None:
         if users < 1 or not 0 <= think_s < math.inf:
             raise InputError(
                 f"a closed loop of {users} users who think for {think_s:g} s", hint="1 user or more, 0 s or more"
             )
         self._bodies = iter(bodies)
-        self._users, self._think_s = users, think_s
+        self._users, self._think_s, self._spacing_s = users, think_s, spacing_s
         self._numbers = _random(seed, "thinking")
 
     def starts(self) -> Iterator[Request]:
         """Yield each user's first request."""
-        return retimed(islice(self._bodies, self._users), repeat(0.0))
+        return retimed(islice(self._bodies, self._users), (user * self._spacing_s for user in count()))
 
     def follow(self, request: Request, finished_s: float) -> Request | None:
         """Return the next question of the user whose request was answered."""

@@ -483,3 +483,40 @@ def test_a_capacity_is_found_without_a_rate(capsys):
     without = _report(capsys, "--find-capacity", "--slo", "ttft_p95=100ms", "--tolerance", "0.02")["capacity"]
     given = _report(capsys, "--find-capacity", "--slo", "ttft_p95=100ms", "--tolerance", "0.02", "--rate", "20")
     assert without["requests_per_s"] == pytest.approx(given["capacity"]["requests_per_s"], rel=0.05)
+
+
+def run(capsys, words):
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+LOOP = "simulate --model llama3.1-8b --gpu h100-sxm --users 16 --requests 96 --prompt 1024 --output-tokens 64"
+
+
+def test_users_who_begin_together_wait_longer_for_a_first_token_than_those_who_begin_apart(capsys):
+    both = json.loads(run(capsys, f"{LOOP} --json")[1])
+    burst, staggered = (json.loads(run(capsys, f"{LOOP} --load {how} --json")[1]) for how in ("burst", "staggered"))
+    assert [row["load"] for row in both["loads"]] == ["burst", "staggered"]
+    assert [row["ttft_s"] for row in both["loads"]] == [
+        each["summary"]["ttft_s"]["mean"] for each in (burst, staggered)
+    ]
+    assert both["summary"] == burst["summary"]
+    assert burst["loads"] == staggered["loads"] == []
+    assert burst["summary"]["ttft_s"]["mean"] > 2 * staggered["summary"]["ttft_s"]["mean"]
+    assert any("--load says which" in note for note in both["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("--load bursts", "load 'bursts' is not known"),
+        ("--load burst", "users begin together or apart in a closed loop"),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused(capsys, words, what):
+    asked = LOOP if "bursts" in words else LOOP.replace("--users 16", "--rate 3")
+    code, _, err = run(capsys, f"{asked} {words}")
+    assert code == 2
+    assert what in err

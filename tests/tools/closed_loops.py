@@ -71,7 +71,9 @@ def simulated(row: dict[str, str], lengths: str) -> tuple[float, float]:
         # these checkpoints are run with activations in 8 bits too, whose kernels have efficiencies of their own
         activations="fp8",
     )
-    load = api.Load(arrival="closed", users=users, requests=TURNS * users, prompt=row["isl"], output_tokens=lengths)
+    load = api.Load(
+        arrival="closed", start="burst", users=users, requests=TURNS * users, prompt=row["isl"], output_tokens=lengths
+    )
     api.simulate_serving(deployment, load, serving=api.Serving(step_times="estimate"), observers=(found,))
     return statistics.mean(found.ttft_s), statistics.mean(found.tpot_s)
 

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.common import RunFormats
 
-__all__ = ["SERVED_RATE", "Capacity", "ReplicaRow", "SeriesRow", "ServerSetup", "ServingSummary", "SimulateReport"]
+__all__ = [
+    "SERVED_RATE",
+    "Capacity",
+    "LoadRow",
+    "ReplicaRow",
+    "SeriesRow",
+    "ServerSetup",
+    "ServingSummary",
+    "SimulateReport",
+]
 
 
 # What breaks where requests come faster than they are served.
@@ -220,6 +229,17 @@ class Capacity:
     requests: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRow:
+    """Means of a closed loop whose users begin together (``burst``) or apart (``staggered``)."""
+
+    load: str = field(metadata=figure("load"))
+    ttft_s: float = field(metadata=figure("TTFT, mean", "lower"))
+    tpot_s: float = field(metadata=figure("TPOT, mean", "lower"))
+    e2e_s: float = field(metadata=figure("end to end, mean", "lower"))
+    output_tokens_per_s: float = field(metadata=figure("output tokens/s", "higher"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SimulateReport(Report):
     """A serving run under load.
@@ -235,6 +255,7 @@ class SimulateReport(Report):
         replicas: the part of each replica, where there are several.
         series: the run over time.
         percentiles_s: of each latency, the values that 1, 2, … 100 percent do not exceed.
+        loads: means if the users of a closed loop begin together and apart, where it is not said which.
         capacity: the highest load, where it was searched for; the run is then the one at that load.
         notes: what a user should know.
     """
@@ -250,5 +271,6 @@ class SimulateReport(Report):
     replicas: tuple[ReplicaRow, ...] = ()
     series: tuple[SeriesRow, ...] = ()
     percentiles_s: Mapping[str, tuple[float, ...]]
+    loads: tuple[LoadRow, ...] = ()
     capacity: Capacity | None = None
     notes: tuple[str, ...] = ()

@@ -171,7 +171,10 @@ def _simulate(work: Work, task: SweepTask) -> Columns:
         for kind in (Load, Serving, EngineOptions)
     )
     serving["options"] = EngineOptions(**options)
-    report = simulate_serving(_deployment(work, task), Load(**load), serving=Serving(**serving))
+    asked = Load(**load)
+    if asked.process == "closed" and asked.start is None:
+        asked = replace(asked, start="burst")  # a row has one load
+    report = simulate_serving(_deployment(work, task), asked, serving=Serving(**serving))
     return _rows(report)
 
 

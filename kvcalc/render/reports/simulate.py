@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.reports.simulate import SERVED_RATE
 from kvcalc.core.units import counted, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Drawing, Text
-from kvcalc.render.tables import facts, formats_text, gpus_text, grid, heading, note_lines
+from kvcalc.render.tables import facts, figure_grid, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _LATENCIES = {
     "queue_s": "queue",
 }
 _MIN_SLICES = 2
+_LOADS = ("load", "ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s")
 
 
 def sentence(report: SimulateReport) -> str:
@@ -40,6 +41,9 @@ def sentence(report: SimulateReport) -> str:
     ttft, tpot = _seconds(summary.ttft_s["p95"]), _seconds(summary.tpot_s["p95"])
     said = f"{report.model} on {gpus_text(report)} serves {rate} requests/s ({tokens} output tokens/s)"
     said += f" at p95 TTFT {ttft} and p95 TPOT {tpot}."
+    if report.loads:
+        together, apart = (_seconds(row.ttft_s) for row in report.loads)
+        said += f" Mean TTFT is {apart} to {together}, as users begin apart or together."
     return f"{_capacity(report.capacity)}{said}"
 
 
@@ -54,6 +58,8 @@ def parts(report: SimulateReport) -> list[Part]:
         Text(),
         facts(_figures(summary)),
     ]
+    if report.loads:
+        shown += [Text(), heading("Users who begin together or apart"), figure_grid(report.loads, _LOADS)]
     if report.replicas:
         shown += [Text(), *_replicas(report)]
     if len(report.series) >= _MIN_SLICES:
