@@ -198,7 +198,9 @@ def _catalogue(asked: Iterable[tuple[str, str]], text: str | None) -> dict[str, 
         "models": [{"name": name, "aliases": model.aliases, "architecture": model.architecture,
                     "parameters": sizes[name], "draft": _draft(name, models, sizes)} for name, model in models.items()],
         "gpus": [{"name": name, "aliases": gpu.aliases, "title": gpu.title, "memory_bytes": gpu.memory_label_bytes,
-                  "memory_bandwidth_bytes_per_s": gpu.memory_bandwidth_bytes_per_s} for name, gpu in gpus.items()],
+                  "memory_bandwidth_bytes_per_s": gpu.memory_bandwidth_bytes_per_s,
+                  "links": {kind: {"name": link.name, "bytes_per_s": link.bytes_per_s, "gpus": link.gpus}
+                            for kind, link in gpu.links.items()}} for name, gpu in gpus.items()],
     }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ import pytest
 from contracts.test_commands_documented import CONFIG
 
 from kvcalc.cli.main import main
+from kvcalc.explore.here import answered
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -753,6 +754,36 @@ def test_a_plan_is_made_in_the_browser(browser, address):
     gpus = page.page.locator(".layout .gpu").count()
     assert f"{gpus} × h100-sxm" in page.page.inner_text("tbody")  # noqa: RUF001
     page.context.close()
+
+
+def test_the_picture_of_a_plan_has_its_nodes_stages_groups_and_links(browser, address):
+    page = Page(browser, address, viewport={"width": 1440, "height": 900})
+
+    asked = "model=llama3.1-8b&gpu=h100-sxm&prompt=512&output-tokens=50&rate=2&slo=ttft_p95%3D1s&confirm=1"
+    planned = json.loads(answered("plan", asked)[1])
+    planned["options"][0] |= {"tensor_parallel": 4, "pipeline_parallel": 3, "expert_parallel": 4, "replicas": 2}
+    listed = json.loads(answered("catalogue", "")[1])
+    page.page.route("**/api/plan?*", lambda route: route.fulfill(json=planned))
+    page.page.route("**/api/catalogue?*", lambda route: route.fulfill(json=listed))
+    page.page.route("**/api/catalogue", lambda route: route.fulfill(json=listed))
+    page.open("view=plan&model=llama3.1-8b&cards=h100-sxm&prompt=512&output-tokens=50&rate=2")
+    page.drawn("plan")
+    replica = page.page.locator(".layout .replica").first
+    assert page.page.locator(".layout .replica").count() == 2
+    assert [node.split("\n")[0] for node in replica.locator(".node").all_inner_texts()] == ["node 1", "node 2"]
+    assert replica.locator(".node").first.locator(".stage-row").count() == 2
+    assert replica.locator(".ranks").evaluate_all("all => all.map(each => each.innerText.match(/\\d+/g).join(' '))") == [
+        "1 2 3 4", "5 6 7 8", "9 10 11 12"
+    ]  # fmt: skip
+    told = page.page.locator(".layout").get_attribute("aria-label")
+    named = next(gpu["links"] for gpu in listed["gpus"] if gpu["name"] == "h100-sxm")
+    assert (
+        f"inside a node {named['scale_up']['name']}, {named['scale_up']['bytes_per_s'] / 1e9:.0f} GB/s each way" in told
+    )
+    assert f"between nodes {named['scale_out']['name']}, {named['scale_out']['bytes_per_s'] / 1e9:.0f} GB/s" in told
+    assert "4 GPUs of a stage share out the experts" in told
+    page.context.close()
+    assert not page.console
 
 
 def test_an_embedded_view_shows_the_answer_alone_and_leads_to_the_whole(browser, address):

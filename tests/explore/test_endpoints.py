@@ -364,6 +364,10 @@ def test_the_catalogue_lists_models_and_accelerators_with_aliases(client):
     assert (listed["llama3.1-8b"]["architecture"], listed["llama3.1-8b"]["parameters"]) == ("llama", 8_030_261_248)
     assert "H100 SXM" in listed["h100-sxm"]["title"]
     assert (listed["h100-sxm"]["memory_bytes"], listed["h100-sxm"]["memory_bandwidth_bytes_per_s"]) == (80e9, 3.35e12)
+    assert (
+        listed["h100-sxm"]["links"]["scale_up"]["bytes_per_s"],
+        listed["h100-sxm"]["links"]["scale_up"]["gpus"],
+    ) == (450e9, 8)
 
 
 def test_a_simulation_that_takes_too_long_ends(client, monkeypatch):
