@@ -67,7 +67,7 @@ class Compare(Engine):
     data_parallel: str | None = param("--data-parallel", "--dp", help="Data-parallel (attention) replicas, as a list.")
     batch: str | None = param("--batch", help="Batch sizes, as a list or range.")
     context: str | None = param("--context", help="Context lengths (and prompt lengths), as a list or range.")
-    price: str | None = param("--price", help="USD per GPU-hour, as a list.")
+    price: str | None = param("--price", help="USD per GPU-hour: a list, or by card: h100-sxm=2.5,h200=3.2.")
     memory: str | None = param("--memory", help=Run.params["memory_bytes"].help)
     engine: str | None = ENGINE
     estimate: bool = ESTIMATE
@@ -79,11 +79,14 @@ class Compare(Engine):
         """Return the sides' figures."""
         listed = [name for name in self.params if name in ("model", "gpu", *SIDE_OPTIONS)]
         given = {name: value for name in listed if (value := getattr(self, name)) is not None}
+        by_card = given.pop("price") if "=" in given.get("price", "") else ""
         lists = {name: _listed(name, text) for name, text in given.items()}
         named = [_parsed(spec) for spec in self.specs] or [{}]
         sides = [side for first in named for side in _combined(first, lists)]
         check_combinations("sides", sides, most=_MAX_SIDES, hint="kvcalc sweep computes grids")
-        return Answer(compare([self._side(label, each) for label, each in zip(side_labels(sides), sides, strict=True)]))
+        labels = side_labels(sides)
+        priced = _priced(sides, by_card) if by_card else sides
+        return Answer(compare([self._side(label, each) for label, each in zip(labels, priced, strict=True)]))
 
     def _side(self, label: str, given: dict[str, str]) -> Side:
         """Return one side: a model as it is run, or an accelerator alone."""
@@ -98,7 +101,9 @@ class Compare(Engine):
             option = next(iter(shared)).replace("_", "-")
             raise InputError(f"--{option} needs an engine that runs a model", hint="name models: MODEL@GPU")
         memory_bytes = Run.params["memory_bytes"].value(given.get("memory_bytes"))
-        return side(label, load_hardware(given["gpu"], settings=self.settings, memory_bytes=memory_bytes))
+        card = load_hardware(given["gpu"], settings=self.settings, memory_bytes=memory_bytes)
+        price = OneSide.params["price_per_hour_usd"].value(given.get("price_per_hour_usd"))
+        return side(label, card if price is None else replace(card, price_per_hour_usd=price))
 
 
 class OneSide(Costs, Engine, Run):
@@ -117,6 +122,22 @@ class OneSide(Costs, Engine, Run):
         wanted = estimate and deployment.hardware is not None
         found, notes = used_calibration(deployment, calibration, wanted=wanted)
         return replace(made, calibration=found, notes=notes)
+
+
+def _priced(sides: Sequence[dict[str, str]], by_card: str) -> list[dict[str, str]]:
+    """Return sides with the prices of their accelerators; one with a price of its own keeps it.
+
+    Raises:
+        InputError: prices that cannot be read, an accelerator without one, or a price of none of them.
+    """
+    from kvcalc.plan.planner.prices import parse_prices, prices_of_cards
+
+    asked = [side for side in sides if "gpu" in side and "price" not in side]
+    hardware = [load_hardware(side["gpu"]) for side in asked]
+    names = [(side["gpu"], card.name, *card.aliases) for side, card in zip(asked, hardware, strict=True)]
+    found = prices_of_cards(parse_prices(by_card), names)
+    prices = {side["gpu"]: f"{price.usd_per_hour!r}" for side, price in zip(asked, found, strict=True)}
+    return [{"price": prices[side["gpu"]], **side} if side.get("gpu") in prices else side for side in sides]
 
 
 def _listed(name: str, text: str) -> list[str]:

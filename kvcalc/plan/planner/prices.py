@@ -10,9 +10,17 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION, ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["HOURS_PER_MONTH", "Price", "break_even_rate", "parse_prices", "price_of", "usd_per_million"]
+__all__ = [
+    "HOURS_PER_MONTH",
+    "Price",
+    "break_even_rate",
+    "parse_prices",
+    "price_of",
+    "prices_of_cards",
+    "usd_per_million",
+]
 
 HOURS_PER_MONTH = 730
 _MAX_USD = 1_000_000.0
@@ -71,6 +79,36 @@ def parse_prices(text: str) -> dict[str, Price]:
             raise InputError(f"price: {name} has two prices", hint="name it once", parameter="price")
         prices[name] = Price(usd_per_hour=usd)
     return prices
+
+
+def prices_of_cards(
+    prices: Mapping[str, Price], cards: Sequence[tuple[str, ...]], *, may_name_others: bool = False
+) -> list[Price]:
+    """Return the price of each card, under whichever of its names it is given.
+
+    Args:
+        prices: by the names that were written.
+        cards: the names of each card, the one it was asked for by first.
+        may_name_others: whether there may be prices of other cards too.
+
+    Raises:
+        InputError: cards without a price, all of them named; or prices of none of the cards.
+
+    >>> given = parse_prices("H100=2,b200=5")
+    >>> [price.usd_per_hour for price in prices_of_cards(given, [("b200",), ("h100-sxm", "h100")])]
+    [5.0, 2.0]
+    """
+    found = [price_of(prices, names) for names in cards]
+    without = list(dict.fromkeys(names[0] for names, price in zip(cards, found, strict=True) if price is None))
+    if without:
+        hint = f"add {','.join(f'{name}=2.5' for name in without)} to --price"
+        raise InputError(f"no price of {', '.join(without)} is given", hint=hint, parameter="price")
+    known = {name.lower() for names in cards for name in names}
+    unknown = [] if may_name_others else [name for name in prices if name.lower() not in known]
+    if unknown:
+        what = f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} priced and not among the accelerators"
+        raise InputError(what, hint="name each card as --gpu does", parameter="price")
+    return [price for price in found if price is not None]
 
 
 def usd_per_million(*, usd_per_hour: float, tokens_per_s: float) -> float:

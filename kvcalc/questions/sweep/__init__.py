@@ -190,15 +190,11 @@ def _prices(text: str, cards: Sequence[Any]) -> tuple[tuple[str, float], ...]:
     Raises:
         InputError: prices that cannot be read, a card without one, or a price of none of them.
     """
-    from kvcalc.plan.planner.prices import Price, parse_prices
+    from kvcalc.plan.planner.prices import Price, parse_prices, prices_of_cards
 
     if "=" not in text:
         return (("", Price(usd_per_hour=number(text, "price")).usd_per_hour),)
-    prices = {name.lower(): price.usd_per_hour for name, price in parse_prices(text).items()}
     named = [str(card).lower() for card in cards]
-    for name, what in [*((card, "no price of {} is given") for card in named if card not in prices),
-                       *((name, "{} is priced and not swept") for name in prices if name not in named)]:  # fmt: skip
-        raise InputError(
-            what.format(name), hint="name each card of --gpu once: --price h100-sxm=2.5", parameter="price"
-        )
+    found = prices_of_cards(parse_prices(text), [(card,) for card in named])
+    prices = {card: price.usd_per_hour for card, price in zip(named, found, strict=True)}
     return tuple(sorted(prices.items()))

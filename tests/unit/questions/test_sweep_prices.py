@@ -30,8 +30,9 @@ def test_simulations_cost_what_their_gpus_do():
 
 
 @pytest.mark.parametrize(
-    ("price", "said"), [("h100-sxm=2", "no price of l40s"), ("h100-sxm=2,l40s=1,h200=3", "h200 is priced"), ("x", "x")]
-)
+    ("price", "said"), [("h100-sxm=2", "no price of l40s"), ("b200=2", "no price of h100-sxm, l40s is given"),
+     ("h100-sxm=2,l40s=1,h200=3", "h200 is priced"), ("x", "x")],
+)  # fmt: skip
 def test_prices_that_name_other_cards_are_refused(price, said):
     with pytest.raises(InputError, match=said):
         ask("sweep", {**ASKED, "price": price})
