@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
-from kvcalc.core.reports.simulate import ReplicaRow, RunSoFar, ServerSetup, SimulateReport
+from kvcalc.core.reports.simulate import ReplicaRow, RunSoFar, ServerSetup, SimulateReport, limit_text
 from kvcalc.core.speculation import chain
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.economics import usd_per_million_tokens
@@ -362,7 +362,7 @@ def _with_draft(deployment: Deployment, serving: Serving, draft: Deployment | No
 def _capacity_notes(capacity: Capacity, metrics: Metrics) -> tuple[str, ...]:
     """Note the basis of a search's result."""
     if not capacity.requests_per_s:
-        return (f"no load keeps {capacity.broken}: requests served one at a time break it",)
+        return (f"no load keeps {limit_text(capacity.broken)}: requests served one at a time break it",)
     if capacity.above_requests_per_s is None:
         return ("the limits held at every rate tried: the load is too short to find where they break",)
     notes = ["a limit that breaks at one rate is taken to break at every higher one"]

@@ -22,11 +22,21 @@ __all__ = [
     "ServerSetup",
     "ServingSummary",
     "SimulateReport",
+    "limit_text",
 ]
 
 
 # What breaks where requests come faster than they are served.
 SERVED_RATE = "served_rate"
+
+
+def limit_text(broken: str) -> str:
+    """Name a limit that breaks for a reader.
+
+    >>> limit_text("tpot_p95"), limit_text(SERVED_RATE)
+    ('tpot_p95', 'throughput')
+    """
+    return "throughput" if broken == SERVED_RATE else broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.reports.simulate import SERVED_RATE, limit_text
 from kvcalc.core.units import MILLISECOND, number_text, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import facts, grid, heading, note_lines
@@ -95,10 +96,13 @@ def _legend(report: PlanReport) -> list[Part]:
     """Return the meaning of the star, and of a bound where there is one."""
     star = "* no other option is better in price, TTFT and TPOT together"
     bounds = [not option.calibration for option in report.options]
+    outrun = any(option.binds == SERVED_RATE for option in report.options)
+    faster = [Text(f"{limit_text(SERVED_RATE)}: above it requests come faster than they are served")] if outrun else []
     if not any(bounds):
-        return [Text(star)]
+        return [Text(star), *faster]
     alike = "" if all(bounds) else "; a bound is not taken to be better than an estimate"
-    return [Text(f"{star}{alike}"), Text("bound: the card has no calibration, and a real run takes longer")]
+    bound = Text("bound: the card has no calibration, and a real run takes longer")
+    return [Text(f"{star}{alike}"), *faster, bound]
 
 
 def _row(option: PlanOption) -> list[str]:
@@ -122,7 +126,7 @@ def _row(option: PlanOption) -> list[str]:
         seconds_text(option.tpot_p95_s),
         ("" if option.binds else "at least ") + number_text(option.capacity_requests_per_s),
         f"{option.margin:.0%}",
-        option.binds or "-",
+        limit_text(option.binds) or "-",
         "estimate" if option.calibration else _BOUND,
     ]
 
@@ -205,7 +209,7 @@ def spec(report: PlanReport) -> Spec:
             "option": f"{option.gpus} x {option.gpu}, TP {option.tensor_parallel}",
             "TTFT p95, ms": round(option.ttft_p95_s / MILLISECOND, 1),
             "carries, requests/s": round(option.capacity_requests_per_s, 2),
-            "binds": option.binds or "nothing found",
+            "binds": limit_text(option.binds) or "nothing found",
             "front": "no other is better in all" if option.pareto else "another is better in all",
         }
         for option in report.options

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.reports.simulate import limit_text
 from kvcalc.core.units import counted, number_text, seconds_text, usd_text
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def why_lines(card: str, found: Planned) -> tuple[str, ...]:
         lines.append(f"{best.gpu} costs {usd_text(best.usd_per_hour)} an hour, {more:.0%} more than {first.gpu}")
     elif best.gpus > first.gpus:
         lines.append(f"{best.gpus} x {best.gpu} are needed, where {first.gpus} x {first.gpu} do")
-    binds = f"; {best.binds} binds" if best.binds else ""
+    binds = f"; {limit_text(best.binds)} binds" if best.binds else ""
     each, theirs = (option.capacity_requests_per_s / option.gpus for option in (best, first))
     lines.append(
         f"a {best.gpu} carries {number_text(each)} requests/s at {layout_text(best)}, a {first.gpu} "

@@ -85,7 +85,7 @@ export class View {
     this.verdict.textContent = report.answer;
     fill(this.options, report.options.length ? table("The best first", ["GPUs", "replicas", "layout", "$/h", "$ a million out", "TTFT p95", "TPOT p95", "carries, requests/s", "left free", "binds"],
       report.options.map((option) => [`${count(option.gpus)} × ${option.gpu}`, count(option.replicas), layout(option), dollars(option.usd_per_hour), dollars(option.usd_per_million_output_tokens),
-        seconds(option.ttft_p95_s), seconds(option.tpot_p95_s), number(option.capacity_requests_per_s), percent(option.margin), option.binds])) : h("p", { class: "quiet" }, "Nothing meets the limits."));
+        seconds(option.ttft_p95_s), seconds(option.tpot_p95_s), number(option.capacity_requests_per_s), percent(option.margin), option.binds === "served_rate" ? "throughput" : option.binds])) : h("p", { class: "quiet" }, "Nothing meets the limits."));
     this.front.draw(report.charts.main);
     const [best] = report.options;
     this.line = best ? `${count(best.gpus)} × ${best.gpu} · ${number(best.capacity_requests_per_s)} requests/s` : "Nothing meets the limits";
