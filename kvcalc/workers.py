@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from multiprocessing import parent_process
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
     from contextlib import AbstractContextManager
 
-__all__ = ["Pool", "cluster_pool", "process_pool", "run_tasks"]
+__all__ = ["Pool", "cluster_pool", "cores", "process_pool", "run_tasks"]
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -132,15 +133,22 @@ def _run(
 def process_pool(workers: int | None) -> tuple[Callable[[], AbstractContextManager[Pool]] | None, int]:
     """Return the maker of a pool of processes on this machine, and their number; no pool for one process.
 
-    The processes end with the pool, and with the process that made it, however that ends.
+    Where no number is given there are as many as cores; a process that is a worker itself starts none. The processes
+    end with the pool, and with the process that made it, however that ends.
 
     Raises:
         InputError: no process, or too many.
     """
-    number = len(os.sched_getaffinity(0)) if workers is None else workers
+    number = workers if workers is not None else cores() if parent_process() is None else 1
     if not 1 <= number <= _MAX_WORKERS:
         raise InputError(f"workers must be from 1 to {_MAX_WORKERS:,}, not {number}")
     return (None if number == 1 else partial(_processes, number)), number
+
+
+def cores() -> int:
+    """Count the cores that this process may run on: those of the machine where the system does not say."""
+    known = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(known(0)) if known is not None else os.cpu_count() or 1
 
 
 @contextmanager

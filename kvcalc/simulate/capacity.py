@@ -33,6 +33,8 @@ _THOROUGH = 2.0
 # A run of so large a share of the requests is enough where all statistics are below this share of their limits.
 _SHORT = 0.3
 _FAR = 0.5
+# A run that is so little too short is not made again.
+_NEARLY = 1.05
 # How far into a bracket, as a share of its width, a rate is tried at least.
 _INSIDE = 0.15
 
@@ -176,6 +178,7 @@ class StationaryRuns:
         bodies: returns so many of its requests, or all with none; made anew for each run where left out.
         factor: times the usual number of requests.
         tries_short: whether a shorter run may do, far below the limits.
+        running: requests that are expected in the server at once, where that is known: runs are that long at first.
     """
 
     def __init__(
@@ -187,11 +190,12 @@ class StationaryRuns:
         bodies: Callable[[int | None], Sequence[Request]] | None = None,
         factor: float = 1.0,
         tries_short: bool = False,
+        running: float = 0.0,
     ) -> None:
         self._make_run, self._load, self._limits, self._bodies = make_run, load, limits, bodies
         self._factor, self._tries_short = factor, tries_short
         own = load.trace is not None or load.requests is not None
-        self.length: RunLength | None = None if own else run_length(factor=factor)
+        self.length: RunLength | None = None if own else run_length(running, factor=factor)
         self.last: ServingRun | None = None
 
     def measured(self, rate: float) -> Measured | str:
@@ -218,7 +222,7 @@ class StationaryRuns:
             if self.length is None or found.broken:
                 return found
             needed = run_length(found.running, factor=self._factor)
-            if needed.requests <= self.length.requests:
+            if needed.requests <= _NEARLY * self.length.requests:
                 return found
             self.length = needed
 

@@ -160,6 +160,7 @@ class ServingRun:
         draft: the draft model on its accelerators, where one is named.
         draft_timer: durations of the draft's steps; a step of constant duration has its drafts in it.
         round_terms: what a round of speculation takes besides its passes, where steps are estimated.
+        is_reported: whether there will be a report, which tells what happens over time and on each replica.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class ServingRun:
         draft: Deployment | None = None,
         draft_timer: StepTimer | None = None,
         round_terms: RoundTerms | None = None,
+        is_reported: bool = True,
     ) -> None:
         self.deployment, self.serving = deployment, serving
         self._calibration = timer.calibration if isinstance(timer, EstimateTimer) else None
@@ -197,9 +199,12 @@ class ServingRun:
         groups = self.setup.groups
         block_size = groups[0].block_size if len(groups) == 1 and groups[0].grows else None
         self.metrics = Metrics(usable_blocks=self.usable, block_size=block_size, replicas=engines, slo=self.limits)
-        self.each = [ReplicaTotals(usable_blocks=self.usable) for _ in range(engines)] if engines > 1 else []
+        self.each = [
+            ReplicaTotals(usable_blocks=self.usable) for _ in range(engines if engines > 1 and is_reported else 0)
+        ]
         self.series = Series(usable_blocks=self.usable * engines)
         self.refusals = Refusals()
+        self._whole: list[Observer] = [self.metrics, *([self.series] if is_reported else []), self.refusals]
         self._observers: Sequence[Observer] = ()
 
     def serve(self, source: Iterable[Request] | FollowUps, observers: Sequence[Observer]) -> None:
@@ -208,12 +213,12 @@ class ServingRun:
         self._observers = observers
         alone = serving.replicas == 1 and not serving.prefill_replicas
         if alone and isinstance(source, Iterable):
-            watching = CompositeObserver([self.metrics, self.series, self.refusals, *observers])
+            watching = CompositeObserver([*self._whole, *observers])
             self._replica(0, watching).serve(source)
             return
         pending = Pending(source)
         follows = [pending] if pending.follows else []
-        watching = CompositeObserver([self.metrics, self.series, self.refusals, *observers, *follows])
+        watching = CompositeObserver([*self._whole, *observers, *follows])
         if serving.prefill_replicas:
             server: Server = Disaggregated(
                 self._replica,

@@ -41,8 +41,8 @@ _MAX_PILED = 0.01
 _SURELY_PILED = 0.3
 _SETTLED_SERVICES = 3
 # A run is broken off in its warm-up, which sees less of a queue than what follows, where of so many requests at least
-# half break a limit, and many more than may.
-_EARLY = 200
+# half break a limit, and many more than may; in a short run, of a third of its warm-up.
+_EARLY, _EARLY_SHARE = 200, 1 / 3
 _BATCHES = 10
 # Of Student's t with nine degrees of freedom, 5 % lie above.
 _DEVIATES = 1.833
@@ -149,6 +149,7 @@ class StationaryPart(Observer):
                 if each.latency in _COLUMNS and each.statistic in SHARES
             ]
         self._above = [0] * len(self._watched)
+        self._enough = _EARLY if length is None else min(_EARLY, _EARLY_SHARE * length.warm_up)
         self._early = 0
         self._early_above = [0] * len(self._watched)
 
@@ -185,7 +186,7 @@ class StationaryPart(Observer):
         for place, (column, most_s, name, allowed) in enumerate(self._watched):
             self._early_above[place] += values[column] > most_s
             share = min(0.95, 0.5 + allowed / (self._length.requests if self._length else 1))
-            if self._early >= _EARLY and self._early_above[place] > share * self._early:
+            if self._early >= self._enough and self._early_above[place] > share * self._early:
                 raise BrokenOffError(name)
 
     def _look(self, now_s: float) -> None:
@@ -212,7 +213,8 @@ class StationaryPart(Observer):
         first = 0 if self._length is None else min(self._length.warm_up, len(rows) // 2)
         counted = rows[first:]
         found = {name: _statistics([row[2 + place] for row in counted]) for place, name in enumerate(_COLUMNS)}
-        found["inter_token"] = metrics.statistics("inter_token")
+        if any(each.latency == "inter_token" for each in self._limits):
+            found["inter_token"] = metrics.statistics("inter_token")
         running, piled = _inside(rows, first)
         pressures = {str(each): found[each.latency][each.statistic] / each.most_s for each in self._limits}
         likely = {str(each): _upper(counted, each, found) / each.most_s for each in self._limits}

@@ -127,7 +127,7 @@ class Candidate:
         replicas: replicas that the load needs.
         binds: the limit that breaks first.
         alone_s: time per output token of a request that runs alone.
-        steady: the steady states of a copy.
+        steady: the steady states of a copy; none where it is simulated, which asks for none.
     """
 
     variant: Variant
@@ -138,11 +138,11 @@ class Candidate:
     replicas: int
     binds: str
     alone_s: float
-    steady: Steady = field(repr=False, compare=False)
+    steady: Steady | None = field(repr=False, compare=False)
 
     def state_at(self, rate_per_s: float) -> State:
         """Return the steady state of a copy at a load: the busiest at one beyond it."""
-        return self.steady.at_rate(rate_per_s, most=self.state)
+        return self.state if self.steady is None else self.steady.at_rate(rate_per_s, most=self.state)
 
     @property
     def copies(self) -> int:

@@ -120,7 +120,12 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
     runs = _Runs(candidate, bodies, demand.limits, slo=slo)
     rate = demand.traffic.rate_per_s
     enough = _ENOUGH * rate / demand.load_share
-    search = runs.at(copies=1, seed=_SEARCH_SEED, tries_short=candidate.state.rate_per_s >= enough)
+    search = runs.at(
+        copies=1,
+        seed=_SEARCH_SEED,
+        tries_short=candidate.state.rate_per_s >= enough,
+        running=candidate.state.running,
+    )
     highest, binds = _capacity(search, start=candidate.state.rate_per_s, enough=enough, binds=candidate.binds)
     capacity = highest.rate_per_s * candidate.copies
     if not capacity:
@@ -275,6 +280,7 @@ class _Runs:
         seed: int = 0,
         factor: float = 1.0,
         tries_short: bool = False,
+        running: float = 0.0,
     ) -> StationaryRuns:
         """Return runs of so many copies at any rate.
 
@@ -285,6 +291,7 @@ class _Runs:
             seed: of the arrivals, beside the load's own.
             factor: times the usual number of requests.
             tries_short: whether a shorter run may do, far below the limits.
+            running: requests that are expected in all of them at once.
         """
         drafting = self.candidate.variant.drafting
         timer = Slowed(self._timer, decode=slower[0], prefill=slower[1]) if slower else self._timer
@@ -308,12 +315,19 @@ class _Runs:
                 draft=self._draft,
                 draft_timer=self._draft_timer,
                 round_terms=self._terms,
+                is_reported=False,
             )
 
         load = replace(self._bodies.load, seed=self._bodies.load.seed + seed)
         factor *= 1.0 if drafting is None else _DRAFTED
         return StationaryRuns(
-            make_run, load, self._limits, bodies=self._bodies.first, factor=factor, tries_short=tries_short
+            make_run,
+            load,
+            self._limits,
+            bodies=self._bodies.first,
+            factor=factor,
+            tries_short=tries_short,
+            running=running,
         )
 
 

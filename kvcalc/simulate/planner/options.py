@@ -89,6 +89,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         expert_parallel=parallel.expert,
         data_parallel=parallel.data,
         weights=names.weights,
+        activations=names.activations,
         kv_dtype=names.kv,
         engine=deployment.served_by,
         options=_given(candidate),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.plan import PlanCounts
@@ -13,17 +12,66 @@ from kvcalc.simulate.planner.options import option_of, ranked_options
 from kvcalc.simulate.planner.ranked import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kvcalc.core.reports.plan import PlanOption
     from kvcalc.simulate.planner.candidates import Candidate, Demand, Ranking, Variant
     from kvcalc.simulate.planner.confirmed import Bodies, Confirmed
 
-__all__ = ["MAX_SIMULATED", "Planned", "planned"]
+__all__ = ["MAX_SIMULATED", "Asked", "Outcome", "Planned", "in_order", "planned", "simulated"]
 
 MAX_SIMULATED = 50
 # Candidates of a card that the simulator is asked about beyond those that are wanted, where some do not hold.
 _MORE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Candidates that the simulator is asked about one after the other, until one of them holds.
+
+    Args:
+        number: their place among those that are asked about.
+        candidates: one, or several of a card.
+        demand: what a plan must do.
+        bodies: the requests.
+        slo: the limits as text.
+        apart: whether prefill and decode run on replicas of their own.
+    """
+
+    number: int
+    candidates: tuple[Candidate, ...]
+    demand: Demand
+    bodies: Bodies
+    slo: str
+    apart: bool = False
+
+
+class Outcome(NamedTuple):
+    """The end of a simulation.
+
+    Args:
+        place: of the candidate that it is about, among those asked about.
+        confirmed: it, where it holds.
+        why: why none does.
+    """
+
+    place: int
+    confirmed: Confirmed | None
+    why: str = ""
+
+
+class Confirming(Protocol):
+    """Confirms candidates, in this process or in others: `kvcalc.workers.run_tasks`."""
+
+    def __call__(
+        self, function: Callable[[Asked], Outcome], tasks: Sequence[Asked], /
+    ) -> Iterable[tuple[Asked, Outcome]]:
+        """Yield each task with what the function returns of it, in any order."""
+
+
+def in_order(function: Callable[[Asked], Outcome], tasks: Sequence[Asked]) -> Iterable[tuple[Asked, Outcome]]:
+    """Yield each task with what a function returns of it, one after the other."""
+    return ((task, function(task)) for task in tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +101,7 @@ def planned(
     apart: bool = False,
     api_usd_per_million_tokens: float | None = None,
     progress: Callable[[int, int], None] | None = None,
+    confirming: Confirming = in_order,
 ) -> Planned:
     """Return the options that meet a demand.
 
@@ -65,37 +114,20 @@ def planned(
         apart: whether prefill and decode on replicas of their own are looked at too.
         api_usd_per_million_tokens: price of an API that options are compared with.
         progress: is told how many candidates were simulated.
+        confirming: confirms candidates; the answer is the same whatever does.
     """
     ranking = rank(variants, demand)
     cards = list(dict.fromkeys(_card(variant.deployment.hardware) for variant in variants))
-    simulated = 0
-    found: list[Confirmed] = []
-    reasons: dict[str, str] = {}
-    for card in cards:
-        own = [one for one in ranking.candidates if _card(one.deployment.hardware) == card]
-        held, failed = 0, ""
-        for candidate in _worth_asking(own)[: each + _MORE]:
-            if held == each or simulated == MAX_SIMULATED:
-                break
-            simulated += 1
-            if progress is not None:
-                progress(simulated, 0)
-            try:
-                confirmed = confirm(candidate, demand, bodies, slo=slo)
-            except (InputError, UnsupportedError) as error:
-                failed = error.what
-                continue
-            if confirmed is None or not confirmed.holds:
-                failed = f"the simulator's load breaks the limits on the {demand.max_gpus:,} GPUs of --gpus-at-most"
-                continue
-            held += 1
-            found.append(confirmed)
-        if apart and held and simulated < MAX_SIMULATED:
-            simulated += 1
-            found += _apart(found[-held:], demand, bodies, slo)
-        if not held:
-            unasked = f"none of its layouts was simulated: a plan simulates {MAX_SIMULATED} at most" if own else ""
-            reasons[card] = failed or unasked or _reason(card, ranking, demand)
+    own = {card: [one for one in ranking.candidates if _card(one.deployment.hardware) == card] for card in cards}
+    simulations = _Simulations(demand, bodies, slo, confirming, progress)
+    by_card = simulations.confirmed({card: _worth_asking(own[card])[: each + _MORE] for card in cards}, each)
+    if apart:
+        simulations.split(by_card)
+    reasons = {}
+    for card in (card for card in cards if not by_card[card]):
+        unasked = f"none of its layouts was simulated: a plan simulates {MAX_SIMULATED} at most" if own[card] else ""
+        reasons[card] = simulations.failed.get(card) or unasked or _reason(card, ranking, demand)
+    found = [one for card in cards for one in by_card[card]]
     options = [option_of(one, demand, api_usd_per_million_tokens=api_usd_per_million_tokens) for one in found]
     ranked = ranked_options(options)
     behind = {_key(option): one for option, one in zip(options, found, strict=True)}
@@ -107,22 +139,106 @@ def planned(
             refused=ranking.refused,
             pruned=ranking.pruned,
             ranked=ranking.ranked,
-            simulated=simulated,
+            simulated=simulations.made,
         ),
         reasons=reasons,
     )
 
 
-def _apart(confirmed: Sequence[Confirmed], demand: Demand, bodies: Bodies, slo: str) -> list[Confirmed]:
-    """Return the first confirmed candidate that can, with prefill and decode on replicas of their own."""
-    for one in confirmed:
-        candidate = one.candidate
-        if candidate.copies > 1 or candidate.deployment.served_by != "vllm" or candidate.variant.drafting is not None:
+# A confirmed candidate, or why it is not.
+_Result = tuple["Confirmed | None", str]
+
+
+class _Simulations:
+    """Candidates that the simulator has been asked about.
+
+    Args:
+        demand: what a plan must do.
+        bodies: the requests.
+        slo: the limits as text.
+        confirming: confirms candidates.
+        progress: is told how many were simulated.
+    """
+
+    def __init__(
+        self,
+        demand: Demand,
+        bodies: Bodies,
+        slo: str,
+        confirming: Confirming,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._demand, self._bodies, self._slo = demand, bodies, slo
+        self._confirming, self._progress = confirming, progress
+        self.made = 0
+        self.failed: dict[str, str] = {}
+
+    def confirmed(self, candidates: Mapping[str, Sequence[Candidate]], each: int) -> dict[str, list[Confirmed]]:
+        """Return the first so many candidates of each card that hold, in the order that they are in.
+
+        As many as are wanted are simulated at once, then as many further ones as did not hold.
+        """
+        found: dict[str, list[Confirmed]] = {card: [] for card in candidates}
+        left = {card: list(own) for card, own in candidates.items()}
+        while True:
+            asked: list[tuple[str, Candidate]] = []
+            for card, own in left.items():
+                wanted = min(each - len(found[card]), MAX_SIMULATED - self.made - len(asked))
+                asked += [(card, candidate) for candidate in own[:wanted]]
+                del own[: max(0, wanted)]
+            if not asked:
+                return found
+            for (card, _), (confirmed, why) in zip(asked, self._run([(one,) for _, one in asked]), strict=True):
+                if confirmed is None:
+                    self.failed[card] = why
+                else:
+                    found[card].append(confirmed)
+
+    def split(self, found: Mapping[str, list[Confirmed]]) -> None:
+        """Add for each card the first of the candidates that can, with prefill and decode on replicas of their own."""
+        cards = [card for card, own in found.items() if own][: MAX_SIMULATED - self.made]
+        able = [tuple(one.candidate for one in found[card] if _can_split(one.candidate)) for card in cards]
+        for card, (confirmed, _) in zip(cards, self._run(able, apart=True), strict=True):
+            found[card] += [] if confirmed is None else [confirmed]
+
+    def _run(self, candidates: Sequence[tuple[Candidate, ...]], *, apart: bool = False) -> list[_Result]:
+        """Return what becomes of candidates, in their order: confirmed, or why not."""
+        # the steady states stay here: a simulation does not ask for them, and they do not go to other processes
+        tasks = [
+            Asked(number=number, candidates=tuple(replace(one, steady=None) for one in each), demand=self._demand,
+                  bodies=self._bodies, slo=self._slo, apart=apart)
+            for number, each in enumerate(candidates)
+        ]  # fmt: skip
+        results: dict[int, _Result] = {}
+        for task, (place, confirmed, why) in self._confirming(simulated, tasks):
+            self.made += 1
+            if self._progress is not None:
+                self._progress(self.made, 0)
+            whole = confirmed and replace(confirmed, candidate=candidates[task.number][place])
+            results[task.number] = whole, why
+        return [results[number] for number in range(len(tasks))]
+
+
+def simulated(asked: Asked) -> Outcome:
+    """Return the first candidate that holds in the simulator, or why none does."""
+    demand, last = asked.demand, Outcome(0, None)
+    for place, candidate in enumerate(asked.candidates):
+        try:
+            made = (confirm_apart if asked.apart else confirm)(candidate, demand, asked.bodies, slo=asked.slo)
+        except (InputError, UnsupportedError) as error:
+            last = Outcome(place, None, error.what)
             continue
-        with suppress(InputError, UnsupportedError):
-            made = confirm_apart(candidate, demand, bodies, slo=slo)
-            return [made] if made is not None and made.holds else []
-    return []
+        if made is not None and made.holds:
+            return Outcome(place, made)
+        broken = f"the simulator's load breaks the limits on the {demand.max_gpus:,} GPUs of --gpus-at-most"
+        return Outcome(place, None, broken)
+    return last
+
+
+def _can_split(candidate: Candidate) -> bool:
+    """Whether prefill and decode of a candidate can be simulated on replicas of their own."""
+    served = candidate.deployment.served_by == "vllm"
+    return served and candidate.copies == 1 and candidate.variant.drafting is None
 
 
 def _card(hardware: object) -> str:

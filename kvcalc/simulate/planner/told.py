@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import limit_text
 from kvcalc.core.units import counted, number_text, seconds_text, usd_text
+from kvcalc.plan.formats import format_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,24 @@ def plan_notes(variants: Sequence[Variant], demand: Demand, found: Planned) -> t
         f"loaded to at most {demand.load_share:.0%} of the capacity; simulated with vLLM's scheduling, on steps by the "
         "calibration named"
     )
+    notes += _multiplied(variants)
     if demand.traffic.hit_tokens:
         share = demand.traffic.hit_tokens / demand.traffic.prompt_tokens
         notes.append(f"{share:.0%} of each prompt is taken to be shared by all")
     return tuple(notes)
+
+
+def _multiplied(variants: Sequence[Variant]) -> list[str]:
+    """Name the formats in which engines multiply on some cards, where other questions take another for granted."""
+    cards: dict[tuple[str, str, str], list[str]] = {}
+    for variant in variants:
+        placed = variant.deployment
+        if placed.asked.activations is not None and placed.hardware is not None:
+            kind = (placed.served_by, format_names(placed.formats).weights, placed.asked.activations)
+            named = cards.setdefault(kind, [])
+            named += [placed.hardware.name] * (placed.hardware.name not in named)
+    return [
+        f"started so, {engine} multiplies weights in {weights} by activations in {activations} on {', '.join(named)}; "
+        f"decode and simulate do so with --activations {activations}"
+        for (engine, weights, activations), named in cards.items()
+    ]
