@@ -29,6 +29,7 @@ __all__ = [
     "engine_named",
     "has_gguf_formats",
     "has_mxfp4_experts",
+    "loaded_activations",
     "run_dtype",
     "runs_gguf",
 ]
@@ -36,6 +37,7 @@ __all__ = [
 # Blocks of ggml that are multiplied as 8-bit integers; others, such as mxfp4, have files of their own too.
 _GGUF = frozenset(name for name, elements, _ in GGML_TYPES.values() if elements > 1 and FORMATS[name].unit == "int8")
 _WIDE = ("fp32", "tf32", "fp64")
+_PLAIN = ("bf16", "fp16", "fp32")
 # Tensor ranks that a hint names at most.
 _MAX_HINTED = 16
 # Models that vLLM does not run in float16 (0.32, ``_FLOAT16_NOT_SUPPORTED_MODELS``).
@@ -153,6 +155,43 @@ def as_multiplied(engine: str | None, formats: Formats, cards: Sequence[Hardware
         return formats
     narrow = "fp4" in units and bool(cards) and all("fp4" in card.peak_flop_per_s for card in cards)
     return replace(formats, activations=FORMATS["fp4" if narrow else "int8"], hidden=FORMATS["fp16"])
+
+
+def loaded_activations(engine: str | None, formats: Formats, card: HardwareProfile) -> Format:
+    """Return the format in which vLLM and SGLang multiply the weights that they load on a card.
+
+    Matrices in fp8 are multiplied by activations in fp8, whether the checkpoint stores them so or
+    ``--quantization fp8`` makes them; matrices that ``--dtype`` casts are in that format. Where a card has no unit for
+    narrow floats, kernels for the weights alone (Marlin's) multiply in 16 bits.
+
+    Source: vLLM 0.32, ``quantization/fp8.py`` (``Fp8LinearMethod``: activations are quantised, statically or as they
+    come, unless ``use_marlin``) and ``utils/marlin_utils_fp8.py``, ``marlin_utils_fp4.py`` ("Your GPU does not have
+    native support for FP8 computation"); SGLang 0.5.23, ``layers/quantization``, has both from there.
+
+    Args:
+        engine: the engine; other than these two none changes what it was told.
+        formats: the formats as they are stored, and multiplied where nothing else is known.
+        card: what multiplies.
+
+    >>> from kvcalc.core.hardware import HardwareProfile
+    >>> from kvcalc.core.workload import Formats
+    >>> a100, h100 = (HardwareProfile(name="x", title="x", vendor="x", memory_label_bytes=1e9,
+    ...     memory_bandwidth_bytes_per_s=1e12, peak_flop_per_s=dict.fromkeys(units, 1e15))
+    ...     for units in (("bf16",), ("bf16", "fp8")))
+    >>> stored = Formats(weights=FORMATS["fp8"], parts={"head": FORMATS["bf16"]})
+    >>> [loaded_activations("vllm", stored, card).name for card in (a100, h100)]
+    ['bf16', 'fp8']
+    """
+    told, fp8 = formats.activations, FORMATS["fp8"]
+    if engine not in ("vllm", "sglang"):
+        return told
+    if told.unit in ("fp8", "fp4") and told.unit not in card.peak_flop_per_s:
+        told = formats.hidden
+    if told.unit in _PLAIN and formats.weights.unit in _PLAIN:
+        told = formats.weights
+    stores_fp8 = any(form.unit == fp8.unit for form in _weights(formats))
+    is_wider = told.bytes_per_element > fp8.bytes_per_element
+    return fp8 if stores_fp8 and is_wider and fp8.unit in card.peak_flop_per_s else told
 
 
 # The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.

@@ -131,6 +131,9 @@ class Plan(Traffic, Acceptance):
     confirm: int = param(
         "--confirm", help="Deployments of each card that are simulated.", read=count, default="3", page_max=3
     )
+    workers: int | None = param(
+        "--workers", help="Processes that simulate.", read=count, otherwise="the number of cores", on_page=False
+    )
     why: str | None = param("--why", help="Say why the deployments of this card are not the first.")
     day: str | None = param("--day", help="CSV of a day's traffic: start,rate.", on_page=False)
     cold_start: float = param(
@@ -143,6 +146,7 @@ class Plan(Traffic, Acceptance):
 
     def answer(self) -> Answer:
         """Return the deployments that meet the limits."""
+        from kvcalc.questions.planning import simulating
         from kvcalc.simulate.planner.planned import planned
 
         load, demand, variants, refused = self._asked()
@@ -157,6 +161,7 @@ class Plan(Traffic, Acceptance):
             apart=self.disaggregate,
             api_usd_per_million_tokens=self.api_price,
             progress=self.progress,
+            confirming=simulating(self.workers),
         )
         report = self._report(load, demand, found, variants, refused)
         if report.options and self.write is not None:

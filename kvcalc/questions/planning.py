@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -10,20 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, KvcalcError, UnsupportedError, about
 from kvcalc.core.units import parse_seconds
-from kvcalc.plan.planner.prices import Price, parse_prices, price_of
+from kvcalc.engines.checkpoint import loaded_activations
+from kvcalc.plan.planner.prices import Price, parse_prices, price_of, prices_of_cards
 from kvcalc.plan.planner.space import in_nodes_of, with_scale_out
 from kvcalc.questions.deployments import deployment, engine_options
 from kvcalc.sources import find_calibration, load_calibration, load_hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.plan.deployment import Deployment
     from kvcalc.questions.serving import Load
     from kvcalc.simulate.planner.candidates import Drafting, Variant
+    from kvcalc.simulate.planner.planned import Asked, Confirming, Outcome
 
-__all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "variants_of"]
+__all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "simulating", "variants_of"]
 
 # Engines whose memory and command lines are described, and which a plan is made for.
 ENGINES = ("vllm", "sglang", "llama.cpp")
@@ -54,27 +58,26 @@ def priced_cards(
     """Return accelerators by name, each with its price.
 
     Raises:
-        KvcalcError: no such accelerator, one without a price where others have one, or a price of none of them.
+        KvcalcError: no such accelerator, or one without a price where others have one.
     """
-    cards: list[tuple[HardwareProfile, Price | None]] = []
-    used: set[str] = set()
+    cards: list[HardwareProfile] = []
+    known: list[tuple[str, ...]] = []
     for name in names:
         with about("gpu"):
             hardware = load_hardware(name)
-        known = (name, hardware.name, *hardware.aliases)
-        price = price_of(prices, known)
-        used |= {given for given in prices if given.lower() in {each.lower() for each in known}}
-        if price is None and hardware.price_per_hour_usd is not None:
-            price = Price(usd_per_hour=hardware.price_per_hour_usd)
         hardware = hardware if nodes_of is None else in_nodes_of(hardware, nodes_of)
         hardware = hardware if scale_out is None else with_scale_out(hardware, scale_out)
-        if all(hardware.name != other.name for other, _ in cards):
-            cards.append((hardware, price))
-    without = [hardware.name for hardware, price in cards if price is None]
-    if prices and without:
-        hint = f"add {','.join(f'{name}=2.5' for name in without)} to --price"
-        raise InputError(f"no price of {', '.join(without)} is given", hint=hint, parameter="price")
-    return cards
+        if all(hardware.name != other.name for other in cards):
+            cards.append(hardware)
+            known.append((hardware.name, name, *hardware.aliases))
+    own = {
+        card.name: Price(usd_per_hour=card.price_per_hour_usd)
+        for card, each in zip(cards, known, strict=True)
+        if card.price_per_hour_usd and price_of(prices, each) is None
+    }
+    if not prices:
+        return [(card, own.get(card.name)) for card in cards]
+    return list(zip(cards, prices_of_cards({**prices, **own}, known, may_name_others=True), strict=True))
 
 
 def variants_of(
@@ -107,10 +110,10 @@ def variants_of(
                     try:
                         engine = named or _usual_engine(model, hardware, weight, cache)
                         asked = {name: value for name, value in options.items() if _has(engine, name)}
-                        placed = deployment(
+                        placed = _as_started(deployment(
                             model, gpu=hardware, engine=engine, weights=weight, kv_dtype=cache,
                             options=engine_options(engine, asked),
-                        )  # fmt: skip
+                        ))  # fmt: skip
                         placed.start(max_model_len=1).pool.holds(1, context=1, batch=1)
                     except (InputError, UnsupportedError) as error:
                         refused.append(f"{engine} on {hardware.name}: {error.what}")
@@ -122,6 +125,40 @@ def variants_of(
     if not made:
         raise InputError(refused[0] if refused else "nothing to plan with")
     return made, list(dict.fromkeys(refused))
+
+
+def _as_started(placed: Deployment) -> Deployment:
+    """Return a deployment that multiplies in the format in which its engine's command does."""
+    hardware = placed.hardware
+    assert hardware is not None
+    loaded = loaded_activations(placed.served_by, placed.formats, hardware)
+    if loaded.name == placed.formats.activations.name:
+        return placed
+    asked = replace(placed.asked, activations=loaded.name)
+    return replace(placed, asked=asked, formats=replace(placed.formats, activations=loaded))
+
+
+def simulating(workers: int | None) -> Confirming:
+    """Return how candidates are simulated: on processes beside this one, where there are several of both.
+
+    Args:
+        workers: processes, as `process_pool` takes them.
+
+    Raises:
+        InputError: too many processes.
+    """
+    from kvcalc.simulate.planner.planned import in_order
+
+    if sys.platform == "emscripten":  # a browser has no processes
+        return in_order
+    from kvcalc.workers import process_pool, run_tasks
+
+    pool, number = process_pool(workers)
+
+    def confirming(function: Callable[[Asked], Outcome], tasks: Sequence[Asked]) -> Iterable[tuple[Asked, Outcome]]:
+        return run_tasks(function, tasks, pool=pool if len(tasks) > 1 else None, workers=number)
+
+    return confirming
 
 
 def _usual_engine(model: ModelProfile, hardware: HardwareProfile, weights: str | None, cache: str | None) -> str:

@@ -74,6 +74,7 @@ class PlanOption:
         expert_parallel: ranks that share out the experts.
         data_parallel: copies of the attention part.
         weights: format of the weights.
+        activations: format that the engine multiplies by them, as the command starts it.
         kv_dtype: format of the cache.
         engine: the engine.
         options: options that the engine is started with, by the names of `kvcalc.engines.options.EngineOptions`.
@@ -121,6 +122,7 @@ class PlanOption:
     expert_parallel: int
     data_parallel: int
     weights: str
+    activations: str
     kv_dtype: str
     engine: str
     options: Mapping[str, Any]
