@@ -139,7 +139,7 @@ def _as_started(placed: Deployment) -> Deployment:
 
 
 def simulating(workers: int | None) -> Confirming:
-    """Return how candidates are simulated: on processes beside this one, where there are several of both.
+    """Return the function that simulates candidates: on processes beside this one, where there are several of both.
 
     Args:
         workers: processes, as `process_pool` takes them.

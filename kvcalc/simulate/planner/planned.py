@@ -202,7 +202,7 @@ class _Simulations:
             found[card] += [] if confirmed is None else [confirmed]
 
     def _run(self, candidates: Sequence[tuple[Candidate, ...]], *, apart: bool = False) -> list[_Result]:
-        """Return what becomes of candidates, in their order: confirmed, or why not."""
+        """Return each candidate confirmed, or the reason that it is not, in their order."""
         # the steady states stay here: a simulation does not ask for them, and they do not go to other processes
         tasks = [
             Asked(number=number, candidates=tuple(replace(one, steady=None) for one in each), demand=self._demand,
