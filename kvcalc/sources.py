@@ -35,6 +35,7 @@ __all__ = [
     "load_hardware",
     "load_model",
     "shipped_calibrations",
+    "typed_recipe",
 ]
 
 _MAX_KEPT = 256
@@ -153,6 +154,21 @@ def _as_typed(model: ModelProfile, name: str, match: Match, weights: str | None)
         model = replace(model, kv_dtype=reading.kv)
         note += f"; by its name its cache is in {reading.kv}, unless said otherwise"
     return replace(model, notes=(*model.notes, note)) if note else model
+
+
+def typed_recipe(source: object) -> str | None:
+    """Return the recipe of llama.cpp that a model's name ends with, as Qwen3-8B-Q4_K_M does; none for a file.
+
+    >>> typed_recipe("Qwen3-8B-Q4_K_M"), typed_recipe("qwen3-8b"), typed_recipe("Qwen/Qwen3-8B-FP8")
+    ('q4_k_m', None, None)
+    """
+    if not isinstance(source, str) or "_" not in source or _as_path(source, _PROFILE_SUFFIXES + _CHECKPOINT_SUFFIXES):
+        return None
+    from kvcalc.engines.llama_cpp.recipes import find_recipe  # few names have one
+    from kvcalc.profiles.resolve import resolve
+
+    match = resolve(source, "model")
+    return find_recipe(match.reading.weights) if match is not None and "_" in match.reading.weights else None
 
 
 def _is_of_ollama(name: str) -> bool:

@@ -12,7 +12,7 @@ from kvcalc.core.readers import AUTO, memory, texts, whole
 from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
 from kvcalc.questions.arguments import check_options
-from kvcalc.sources import load_hardware, load_model
+from kvcalc.sources import load_hardware, load_model, typed_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,6 +78,7 @@ def deployment(
             raise InputError(f"{what} takes one text, not {given!r:.60}", parameter=what)
     engine = None if engine is None else engine_named(engine)
     weights, kv_dtype, activations = (None if each == AUTO else each for each in (weights, kv_dtype, activations))
+    weights = weights or typed_recipe(model)
     if memory_bytes is not None and gpu is None:
         raise InputError("a memory size needs an accelerator, and none is given", hint="give --gpu")
     check_options(options)

@@ -431,3 +431,12 @@ def test_options_for_experts_are_idle_without_any(capsys: pytest.CaptureFixture[
     dense, mixture = (answer(capsys, f"fit {each} --device rtx-3060 {option}") for each in (LLAMA, MIXTURE))
     assert f"{name} changes nothing: llama3.1-8b has no experts" in dense["notes"]
     assert not any(note.startswith(name) for note in mixture["notes"])
+
+
+def test_a_recipe_in_the_model_s_name_is_asked_for_as_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "--device 3060 --host-memory 32GiB --ctx-size 16384"
+    typed = answer(capsys, f"fit --model qwen3-30b-a3b:Q4_K_M {line}")
+    asked = answer(capsys, f"fit {MIXTURE} {line}")
+    assert typed["command"] == asked["command"]
+    assert typed["devices"] == asked["devices"]
+    assert answer(capsys, "size --model qwen3-30b-a3b:Q4_K_M --weights bf16")["formats"]["weights"] == "bf16"
