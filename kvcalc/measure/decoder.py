@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import Block, Mixer, Mlp, ModelProfile
     from kvcalc.measure.library import Device
+    from kvcalc.measure.products import Products
 
 __all__ = ["Cache", "Decoder", "check_supported", "decode_n_tokens", "decode_one_token", "prefill", "verify"]
 
@@ -249,7 +250,7 @@ class Decoder:
         weights: format of weights, cache and activations: bf16, fp16 or fp32.
         device: where it runs.
         seed: of the weights.
-        pack: whether matrices are prepacked where torch can.
+        products: how matrices are multiplied, and in what order they are held; torch's usual way where left out.
         kernels: the variant of the layers' small operations: plain, sdpa or fused.
 
     Raises:
@@ -264,14 +265,14 @@ class Decoder:
         weights: str,
         device: Device,
         seed: int = 0,
-        pack: bool = True,
+        products: Products | None = None,
         kernels: str = "plain",
     ) -> None:
         check_supported(model)
         self.model, self.device, self.weights = model, device, weights
         self.kernels = kernels_of(kernels, device)
         self.dtype = torch_dtype(weights)
-        self.make = make = WeightMaker(self.dtype, device, seed=seed, pack=pack)
+        self.make = make = WeightMaker(self.dtype, device, seed=seed, products=products)
         head = model.head
         # a tied table of the layers' size would answer every token with itself
         spread = _NORM_SPREAD if head is not None and head.tied else 1.0
@@ -281,8 +282,8 @@ class Decoder:
         self.final = _vectors(final_layout(model.vector_parameters, model.hidden_size), make)
         bias = make.tensor(head.rows, scale=_NORM_SPREAD) if head is not None and head.bias else None
         if head is not None and head.tied:
-            self.head = make.packed(self.tokens, bias)
-            self.copied_bytes = self.tokens.nbytes if self.head.packed else 0
+            self.head = make.held(self.tokens, bias)
+            self.copied_bytes = self.tokens.nbytes if make.products.packs else 0
         else:
             self.head = make.linear(model.hidden_size, 0 if head is None else head.rows, bias)
             self.copied_bytes = 0

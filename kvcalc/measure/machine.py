@@ -22,6 +22,7 @@ from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.kernels import attend
 from kvcalc.measure.library import WIDEST, check_format, torch_dtype
 from kvcalc.measure.probes import Case, Plan, Probe
+from kvcalc.measure.products import fastest_products
 from kvcalc.measure.scale import all_in, in_groups
 from kvcalc.measure.weights import WeightMaker
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from kvcalc.cost.attention import AttentionWork
     from kvcalc.measure.library import Device
+    from kvcalc.measure.products import Products
 
 __all__ = ["fp8_probes", "probe_all", "reading"]
 
@@ -114,6 +116,11 @@ def _large(sizes: Mapping[str, int], device: Device) -> int:
     return max(min(sizes[device.kind], room), device.resident_bytes)
 
 
+def _products(name: str, device: Device) -> Products:
+    """The products that models are given whose weights no cache holds."""
+    return fastest_products(name, device, read_bytes=_large(_ROTATED_BYTES, device))
+
+
 def _timed(cases: Sequence[Case], device: Device, rounds: int) -> Iterator[Probe]:
     calls = [recorded(partial(_run, case.call), device)[0] for case in cases]
     for case, timing in zip(cases, in_turn(calls, rounds=rounds, device=device), strict=True):
@@ -192,7 +199,7 @@ def _matrices(device: Device, name: str, inputs: int, outputs: int) -> list[Case
     """Matrices of one shape, as many as it takes for none to stay in a cache, with several batches."""
     one = int(_matrix_op(name, inputs, outputs, 1).weight_bytes)
     count = ceil_div(_large(_ROTATED_BYTES, device), one)
-    make = WeightMaker(torch_dtype(name), device)
+    make = WeightMaker(torch_dtype(name), device, products=_products(name, device))
     weights = [make.linear(inputs, outputs) for _ in range(count)]
 
     def case(batch: int) -> Case:
@@ -293,7 +300,7 @@ def _attentions(device: Device, name: str, shape: tuple[int, int, int], cells: S
 
 def _call(device: Device, name: str) -> Case:
     """A multiplication too small to take time of its own."""
-    make = WeightMaker(torch_dtype(name), device)
+    make = WeightMaker(torch_dtype(name), device, products=_products(name, device))
     weight, vector, times = make.linear(16, 16), make.tensor(1, 16, scale=1.0), 100
 
     def made(timing: Timing) -> Probe:
@@ -321,7 +328,7 @@ def _layers(device: Device, name: str, rounds: int) -> Iterator[Probe]:
     """Measure the time of a layer and a step that has next to nothing to move: from two models of tiny layers."""
     calls = []
     for layers in _TINY_LAYERS:
-        decoder = Decoder(_tiny(layers), weights=name, device=device)
+        decoder = Decoder(_tiny(layers), weights=name, device=device, products=_products(name, device))
         cache = decoder.new_cache(batch=1, capacity=16)
         cache.fill(decoder.make)
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device.kind)

@@ -15,11 +15,13 @@ import torch
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.model import Full, Latent
 from kvcalc.core.reports.measure import MeasuredSpeculation
+from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.speculation import expected_tokens_at_rate, speedup
 from kvcalc.measure.clock import in_turn, recorded, wall_s
 from kvcalc.measure.decoder import Decoder, decode_n_tokens, prefill
 from kvcalc.measure.library import WIDEST, told_memory
 from kvcalc.measure.loop import Loop, on_device
+from kvcalc.measure.products import fastest_products
 from kvcalc.measure.scale import all_in, check_memory, run_bytes
 
 if TYPE_CHECKING:
@@ -296,7 +298,14 @@ def measured_speculation(
     def decoded(weights: str) -> tuple[Generated, Generated]:
         """Results of plain and speculative decoding in a format."""
         model, small = (
-            Decoder(each.model, weights=weights, device=device, kernels=kernels) for each in (target, draft)
+            Decoder(
+                each.model,
+                weights=weights,
+                device=device,
+                kernels=kernels,
+                products=fastest_products(weights, device, read_bytes=int(weight_bytes(each.model, each.formats))),
+            )
+            for each in (target, draft)
         )
         seed = torch.Generator().manual_seed(_SEED)
         prompt = torch.randint(0, model.vocabulary, (_PROMPT,), generator=seed).tolist()

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kvcalc.cost.cache import cache_bytes
+from kvcalc.cost.parameters import weight_bytes
 from kvcalc.measure.clock import Stopped, Timing, back_to_back_s, in_turn, recorded
 from kvcalc.measure.decoder import Decoder
 from kvcalc.measure.kernels import Plain, kernels_of
 from kvcalc.measure.library import told_memory
 from kvcalc.measure.loop import LoopRun, timed_loop
+from kvcalc.measure.products import fastest_products
 from kvcalc.measure.scale import check_memory, in_groups
 
 if TYPE_CHECKING:
@@ -144,7 +146,8 @@ def timed_steps(
     with told_memory(f"{model.name} in {name} with {max(batches)} x {max(contexts):,} tokens", device):
         progress(f"{model.name}: weights in {name}")
         before = device.requested_bytes()
-        decoder = Decoder(model, weights=name, device=device)
+        products = fastest_products(name, device, read_bytes=int(weight_bytes(model, formats)))
+        decoder = Decoder(model, weights=name, device=device, products=products)
         held = None if before is None else (device.requested_bytes() or 0) - before - decoder.make.pool_bytes
         variants = [kernels_of(variant, device) for variant in kernels]
         cells = [(batch, context) for context in contexts for batch in batches]

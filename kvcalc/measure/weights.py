@@ -1,4 +1,4 @@
-"""Weights of a decoder: random but the same in every run, counted as they are allocated, prepacked where torch can."""
+"""Weights of a decoder: random but the same in every run, counted as allocated, in the order that products take."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own convention
 
+from kvcalc.measure.products import LINEAR, Products, packed, usual_products
+
 if TYPE_CHECKING:
     from kvcalc.measure.library import Device
 
-__all__ = ["Linear", "WeightMaker", "can_pack"]
+__all__ = ["Linear", "WeightMaker"]
 
 # Random numbers are drawn once and dealt out from a pool of prime length, so that no two rows are alike.
 _POOL = 4_194_301
@@ -23,39 +25,21 @@ class Linear:
     """A matrix of ``outputs`` x ``inputs``, as it stands or packed for the CPU's kernels.
 
     Args:
-        weight: the matrix.
+        weight: the matrix, in the order that its products take.
         bias: one number for each output, or none.
-        packed: whether ``weight`` is in oneDNN's order.
+        products: how it is multiplied.
     """
 
     weight: Any
     bias: Any = None
-    packed: bool = False
+    products: Products = LINEAR
 
     def __call__(self, vectors: Any) -> Any:
         """Multiply vectors (… x inputs) and return them (… x outputs)."""
-        if not self.packed:
+        if self.products is LINEAR:
             return F.linear(vectors, self.weight, self.bias)
         flat = vectors.reshape(-1, vectors.shape[-1])
-        found = torch.ops.mkldnn._linear_pointwise(flat, self.weight, self.bias, "none", [], "")  # noqa: SLF001
-        return found.reshape(*vectors.shape[:-1], -1)
-
-
-def can_pack(dtype: Any, device: Device) -> bool:
-    """Whether torch offers prepacked linear weights of a type on a device."""
-    if device.kind != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    try:
-        packed = _pack(torch.ones(16, 16, dtype=dtype))
-        vector = torch.ones(1, 16, dtype=dtype)
-        found = Linear(weight=packed, packed=True)(vector)
-    except (AttributeError, RuntimeError):
-        return False
-    return bool((found == F.linear(vector, torch.ones(16, 16, dtype=dtype))).all())
-
-
-def _pack(weight: Any) -> Any:
-    return torch.ops.mkldnn._reorder_linear_weight(weight, None)  # noqa: SLF001  torch's inductor uses it so
+        return self.products(flat, self.weight, self.bias).view(*vectors.shape[:-1], -1)
 
 
 class WeightMaker:
@@ -65,18 +49,17 @@ class WeightMaker:
         dtype: torch's type of all weights.
         device: where they are.
         seed: same seed, same weights.
-        pack: whether matrices are prepacked where torch can.
+        products: how matrices are multiplied, and in what order they are held; torch's usual way where left out.
     """
 
-    def __init__(self, dtype: Any, device: Device, *, seed: int = 0, pack: bool = True) -> None:
+    def __init__(self, dtype: Any, device: Device, *, seed: int = 0, products: Products | None = None) -> None:
         generator = torch.Generator().manual_seed(seed)
         self._pool = torch.randn(_POOL, generator=generator).to(device.kind)
         self._place = 0
         self._dtype = dtype
         self._device = device
-        self._packs = pack and can_pack(dtype, device)
+        self.products = products or usual_products(dtype, device)
         self.held_bytes = 0
-        self.packed_bytes = 0
 
     @property
     def pool_bytes(self) -> int:
@@ -101,12 +84,8 @@ class WeightMaker:
 
     def linear(self, inputs: int, outputs: int, bias: Any = None) -> Linear:
         """Return a matrix whose products keep the size of what they multiply."""
-        return self.packed(self.tensor(outputs, inputs, scale=1 / math.sqrt(inputs)), bias)
+        return self.held(self.tensor(outputs, inputs, scale=1 / math.sqrt(inputs)), bias)
 
-    def packed(self, weight: Any, bias: Any = None) -> Linear:
-        """Return a matrix that has been counted already, prepacked where torch can."""
-        if not self._packs:
-            return Linear(weight=weight, bias=bias)
-        packed = _pack(weight)
-        self.packed_bytes += torch.ops.mkldnn._nbytes(packed)  # noqa: SLF001
-        return Linear(weight=packed, bias=bias, packed=True)
+    def held(self, weight: Any, bias: Any = None) -> Linear:
+        """Return a matrix that has been counted already, in the order that its products take."""
+        return Linear(weight=packed(weight) if self.products.packs else weight, bias=bias, products=self.products)

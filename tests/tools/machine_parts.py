@@ -200,7 +200,7 @@ def engine(run: Run, *, name: str, model: str, weights: str) -> bool:
     return report.passed
 
 
-def decoder_of(run: Run, model: str, kernels: str, *, pack: bool = True) -> tuple[Any, Any]:
+def decoder_of(run: Run, model: str, kernels: str, **more: Any) -> tuple[Any, Any]:
     """A deployment in bf16, and its decoder."""
     from kvcalc.measure.decoder import Decoder
 
@@ -208,7 +208,7 @@ def decoder_of(run: Run, model: str, kernels: str, *, pack: bool = True) -> tupl
     cut = with_layers(profile, run.layers or profile.layers)
     deployment = deploy(cut, weights="bf16", kv="bf16", activations="bf16")
     return deployment, Decoder(cut, weights="bf16", device=api_device(run), kernels=run.kernels((kernels,))[0],
-                               pack=pack)  # fmt: skip
+                               **more)  # fmt: skip
 
 
 def prefill(run: Run, *, model: str, prompts: Sequence[int]) -> bool:
@@ -262,8 +262,9 @@ def compiled(run: Run, *, model: str, context: int) -> bool:
     import torch
 
     from kvcalc.measure.clock import in_turn, recorded
+    from kvcalc.measure.products import LINEAR
 
-    deployment, decoder = decoder_of(run, model, "plain", pack=False)
+    deployment, decoder = decoder_of(run, model, "plain", products=LINEAR)
     (context,) = run.cut("context", (context,))
     cache = decoder.new_cache(batch=1, capacity=context)
     cache.fill(decoder.make)

@@ -15,6 +15,7 @@ from kvcalc.measure import mlp
 from kvcalc.measure.decoder import Decoder, check_supported, decode_n_tokens, decode_one_token, prefill, verify
 from kvcalc.measure.engines.start import family_of
 from kvcalc.measure.library import find_device
+from kvcalc.measure.products import LINEAR, PACKED
 from kvcalc.plan.formats import run_formats
 from kvcalc.profiles.catalog import names
 from kvcalc.sources import catalogue_model
@@ -116,7 +117,7 @@ def test_the_same_seed_gives_the_same_weights():
 
 def test_packed_weights_multiply_as_they_stand():
     model, tokens = MODELS["tied"], prompts()
-    packed, plain = (decoder_of(model, pack=pack) for pack in (True, False))
+    packed, plain = (decoder_of(model, products=products) for products in (PACKED, LINEAR))
     torch.testing.assert_close(recomputed(packed, tokens), recomputed(plain, tokens), atol=1e-4, rtol=1e-4)
     assert plain.copied_bytes == 0
     assert packed.weight_bytes == plain.weight_bytes
@@ -172,7 +173,7 @@ def test_kinds_differ():
 @pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped multiplication")
 @pytest.mark.parametrize("kind", ["experts", "experts, a shared one, biases"])
 def test_grouped_experts_are_experts_one_by_one(kind):
-    decoder = decoder_of(MODELS[kind], pack=False)
+    decoder = decoder_of(MODELS[kind], products=LINEAR)
     experts, run = decoder.layers[0].mlp, decoder.new_pass(prompts(), decoder.new_cache(batch=1, capacity=1))
     tokens = torch.randn(7, HIDDEN, generator=torch.Generator().manual_seed(2))
     chosen, shares = experts.routed(tokens)
