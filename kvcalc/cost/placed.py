@@ -5,11 +5,12 @@ The operators are those of `kvcalc.cost.forward`; here they are only sorted by p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost, PlacedStage
 from kvcalc.core.model import Mixture
+from kvcalc.core.records import dataclass
 from kvcalc.cost.forward import section_ops
 
 if TYPE_CHECKING:

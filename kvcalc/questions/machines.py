@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.hardware import HardwareProfile, Link
     from kvcalc.core.reports.machine import MachineReport
-    from kvcalc.engines.llama_cpp.placement import Override
+    from kvcalc.engines.llama_cpp.overrides import Override
     from kvcalc.plan.local.setup import Host, LocalDevice, LocalSetup
 
 __all__ = ["host_bandwidth_of", "is_amount", "link_of", "machine_of", "overrides_of", "shares_of"]
@@ -317,7 +317,7 @@ def overrides_of(given: Sequence[str], setup: LocalSetup) -> tuple[Override, ...
     Raises:
         InputError: no such override, or a device that is not there.
     """
-    from kvcalc.engines.llama_cpp.placement import Override
+    from kvcalc.engines.llama_cpp.overrides import Override
 
     made = []
     with about("override-tensor"):

@@ -22,7 +22,8 @@ from kvcalc.core.hardware import Link
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.estimate import estimate_stages
 from kvcalc.cost.roofline import stages_time
-from kvcalc.engines.llama_cpp.placement import Override, PlacementOptions, place
+from kvcalc.engines.llama_cpp.overrides import Override
+from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
 from kvcalc.plan.estimates import best_calibration
 from kvcalc.plan.local.machine import Machine, host_profile, pass_stages

@@ -6,9 +6,9 @@ Source: llama.cpp commit 0c1e57098bba: ``ggml/src/ggml-cuda/ggml-cuda.cu``, ``gg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ allocator do it, so that the peaks are equal to the byte where the architecture'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Attention, Shared
+from kvcalc.core.model import Attention, Shared, State
+from kvcalc.core.records import dataclass
 from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import architecture_key, find_architecture
@@ -206,13 +207,21 @@ def _stays_fused(plan: Plan, places: Places) -> bool:
     Source: llama.cpp commit 0c1e57098bba, ``llama_context::resolve_fused_ops``.
     """
     placement = places.placement
-    if placement.kv_offload and None not in placement.layers:
+    if placement.kv_offload and (None not in placement.layers or _stands_together(plan, places)):
         return True
     order = kept_layers(len(plan.layers), places.runs(plan.kinds))
     known, key = _known_fused(Same(plan)), _signature(plan, places, order)
     if key not in known:
         known[key] = _is_fused(plan, places, order)
     return known[key]
+
+
+def _stands_together(plan: Plan, places: Places) -> bool:
+    """Whether the matrices before and behind each attention are computed right beside it, at the place of its cache.
+
+    States come between: what updates them may be computed before the output of the attention in front of them.
+    """
+    return not plan.model.has(State) and places.moves_only("ffn_")
 
 
 @lru_cache(maxsize=16)

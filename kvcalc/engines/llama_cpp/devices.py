@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kvcalc.engines.llama_cpp.backends import CPU, stored_bytes
-from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.overrides import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,11 +9,13 @@ Source: llama.cpp commit 0c1e57098bba, ``common_params_fit_impl`` in ``common/fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import GIB
-from kvcalc.engines.llama_cpp.placement import Override, PlacementOptions
+from kvcalc.engines.llama_cpp.overrides import Override
+from kvcalc.engines.llama_cpp.placement import PlacementOptions
 
 __all__ = ["MARGIN_BYTES", "MIN_CONTEXT", "FitQuestion", "Measure", "Trial", "Use", "fitted"]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Latent, State
 from kvcalc.core.records import dataclass
+from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import find_architecture
 from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_bytes, shape_layers, value_bytes
@@ -171,6 +173,13 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
     >>> layout(model, LlamaCppOptions(context=5000)).kv_bytes  # 5120 cells
     671088640
     """
+    return _layout(Same(model), options)
+
+
+@lru_cache(maxsize=64)
+def _layout(same: Same[ModelProfile], options: LlamaCppOptions) -> LlamaCppMemory:
+    """Return what `layout` does, kept since placements are tried by the dozen."""
+    model = same.it
     rule = find_architecture(model.architecture)
     layers = shape_layers(model, rule, options)
     one_vector = model.has(Latent) and not (options.legacy_latent or rule.latent_as_heads)

@@ -6,46 +6,25 @@ Source: llama.cpp commit 0c1e57098bba, ``llama_model_base::load_tensors`` (``src
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
-from dataclasses import dataclass
-from functools import lru_cache
-from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.records import dataclass
 from kvcalc.core.same import Same
+from kvcalc.engines.llama_cpp.overrides import EXPERTS, HOST, Override, check_patterns, overriding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["EXPERTS", "HOST", "MAX_COPIES", "Override", "Placement", "PlacementOptions", "SplitMode", "place"]
+__all__ = ["MAX_COPIES", "Placement", "PlacementOptions", "SplitMode", "place"]
 
 SplitMode = Literal["none", "layer", "row", "tensor"]
 _SPLIT_MODES = ("none", "layer", "row", "tensor")
 
-# A place that is no device: the host's memory.
-HOST = None
-# The tensors of routed experts: ``LLM_FFN_EXPS_REGEX`` of ``common/common.h``.
-EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
-# The beginning of a pattern that is found in the tensors of one layer alone.
-_ONE_LAYER = re.compile(r"blk\\\.(\d+)\\\.(?=[a-z])[^|()]*(\([^()]*\)[^|()]*)*$")
 # Copies of each split's inputs with pipeline parallelism: ``GGML_SCHED_MAX_COPIES``.
 MAX_COPIES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """Tensors that are stored somewhere else than their layer: ``--override-tensor pattern=buffer``.
-
-    Args:
-        pattern: regular expression that is searched in the tensor's name.
-        device: index of the device they go to; none for the host.
-    """
-
-    pattern: str
-    device: int | None = HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +64,7 @@ class PlacementOptions:
             raise InputError(f"n-cpu-moe is {self.n_cpu_moe}", hint="a whole number from 0", parameter="n-cpu-moe")
         if any(not 0 <= share < float("inf") for share in self.tensor_split):
             raise InputError("a share of the tensor split is below 0", hint="as 3,1", parameter="tensor-split")
-        for override in self.overrides:
-            try:
-                re.compile(override.pattern)
-            except re.error as error:
-                raise InputError(
-                    f"override-tensor {override.pattern[:80]!r} is no regular expression: {error}",
-                    parameter="override-tensor",
-                ) from None
+        check_patterns(self.overrides)
 
     @property
     def all_overrides(self) -> tuple[Override, ...]:
@@ -161,47 +133,19 @@ class Placement:
             name: its name in the GGUF file.
             home: the place of its layer.
         """
-        return self.mover(name, home)
+        return overriding(Same(self.overrides)).place(name, home) if self.overrides else home
 
-    @property
-    def mover(self) -> Callable[[str, int | None], int | None]:
-        """A function that returns the place of a tensor as `of_tensor` does, for many tensors in a row."""
-        return _overriding(Same(self.overrides)).place if self.overrides else _stays
+    def of_layer_tensors(self, layer: int, names: tuple[str, ...]) -> tuple[int | None, ...]:
+        """Return the places of a layer's tensors.
 
-
-def _stays(name: str, home: int | None) -> int | None:
-    del name
-    return home
-
-
-class _Overrides:
-    """Overrides as compiled patterns, and the answers for the names that were asked for."""
-
-    def __init__(self, overrides: tuple[Override, ...]) -> None:
-        self.known: dict[str, Override | None] = {}
-        self.anywhere: list[tuple[int, Override]] = []
-        self.of_layer: dict[str, list[tuple[int, Override]]] = {}
-        for order, override in enumerate(overrides):
-            one = _ONE_LAYER.match(override.pattern)
-            (self.of_layer.setdefault(one[1], []) if one else self.anywhere).append((order, override))
-
-    def place(self, name: str, home: int | None) -> int | None:
-        """Return the place of a tensor: where its layer is, unless an override moves it."""
-        found = self.override(name)
-        return home if found is None else found.device
-
-    def override(self, name: str) -> Override | None:
-        """Return the first override whose pattern is found in a name."""
-        if name not in self.known:
-            mine = self.of_layer.get(name.split(".", 2)[1], ()) if name.startswith("blk.") else ()
-            tried = sorted((*mine, *self.anywhere), key=itemgetter(0))
-            self.known[name] = next((each for _, each in tried if re.search(each.pattern, name)), None)
-        return self.known[name]
-
-
-@lru_cache(maxsize=64)
-def _overriding(same: Same[tuple[Override, ...]]) -> _Overrides:
-    return _Overrides(same.it)
+        Args:
+            layer: the layer.
+            names: their names in the GGUF file, behind the layer's number.
+        """
+        home = self.layers[layer]
+        if not self.overrides:
+            return (home,) * len(names)
+        return overriding(Same(self.overrides)).of_layer(layer, names, home)
 
 
 def place(options: PlacementOptions, *, layers: int, free_bytes: Sequence[int]) -> Placement:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, GGML_TYPES
+from kvcalc.core.records import dataclass
 from kvcalc.core.same import Same
 from kvcalc.engines.llama_cpp.architectures import architecture_key
 from kvcalc.engines.llama_cpp.backends import CPU, is_repacked, stored_bytes
-from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.overrides import HOST
 from kvcalc.engines.llama_cpp.recipes import GgufTensor, tensor_bytes, tensor_types
 from kvcalc.engines.llama_cpp.tensors import geometry, gguf_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Hashable, Mapping, Sequence
 
     from kvcalc.core.formats import Format
     from kvcalc.core.model import ModelProfile
@@ -169,22 +170,30 @@ def place_weights(
     repacks = not any(backend.pins_host for backend in backends)
     sums: Counter[int | None] = Counter(dict.fromkeys((*range(placement.devices), HOST), 0))
     repacked = copied = 0
-    listed, same = _listed(Same(weights)), Same(weights)
-    tied = all(each.name != "output.weight" for each in listed)
-    sizes: dict[int | None, tuple[int, ...]] = {
-        home: _stored(same, backend) for home, backend in [(HOST, CPU), *enumerate(backends)]
-    }
-    moved = placement.mover
-    for number, each in enumerate(listed):
-        if 0 <= each.layer < model.layers:
-            homes: tuple[int | None, ...] = (moved(each.name, placement.layers[each.layer]),)
-        else:
-            homes = _homes(model, each, placement, tied=tied)
-        for index, home in enumerate(homes):
+    same = Same(weights)
+    listed, sizes = _listed(same), {home: _stored(same, each) for home, each in [(HOST, CPU), *enumerate(backends)]}
+    known: dict[Hashable, tuple[Counter[int | None], int]] = {}
+    for layer, group in _by_layer(same).items():
+        if layer >= model.layers:
+            continue
+        homes = placement.of_layer_tensors(layer, group.names)
+        key = group.like, homes
+        if key not in known:
+            known[key] = _of_layer(group, homes, sizes, repacked={HOST} if repacks else ())
+        kept, put_apart = known[key]
+        for home, size in kept.items():
+            sums[home] += size
+        repacked += put_apart
+    outside = [number for number, each in enumerate(listed) if each.layer < 0]
+    tied = all(listed[number].name != "output.weight" for number in outside)
+    for number in outside:
+        each = listed[number]
+        places = _homes(model, each, placement, tied=tied)
+        for index, home in enumerate(places):
             size = sizes[home][number]
             if home is HOST and repacks and each.is_repacked and (index or each.name not in INPUT_TENSORS):
                 repacked += size
-            elif index and home is homes[0]:
+            elif index and home is places[0]:
                 continue  # the same buffer: no copy
             else:
                 sums[home] += size
@@ -200,10 +209,59 @@ class _Listed(NamedTuple):
     is_repacked: bool
 
 
+class _Group(NamedTuple):
+    """The tensors of one layer.
+
+    Args:
+        names: their names behind the layer's number.
+        tensors: their places in the list of all, and whether the CPU repacks each.
+        like: the first layer with such tensors, of the same sizes.
+    """
+
+    names: tuple[str, ...]
+    tensors: tuple[tuple[int, bool], ...]
+    like: int
+
+
+def _of_layer(
+    group: _Group,
+    homes: Sequence[int | None],
+    sizes: Mapping[int | None, Sequence[int]],
+    repacked: Container[int | None],
+) -> tuple[Counter[int | None], int]:
+    """Return the bytes of a layer's tensors by place, and those that are repacked."""
+    kept: Counter[int | None] = Counter()
+    put_apart = 0
+    for (number, is_repacked_there), home in zip(group.tensors, homes, strict=True):
+        if is_repacked_there and home in repacked:
+            put_apart += sizes[home][number]
+        else:
+            kept[home] += sizes[home][number]
+    return kept, put_apart
+
+
 @lru_cache(maxsize=64)
 def _listed(same: Same[Sequence[Weight]]) -> tuple[_Listed, ...]:
     """Return name, layer and kind of storage of each tensor, kept since placements are tried by the dozen."""
     return tuple(_Listed(each.name, each.tensor.layer, is_repacked(each.tensor, each.kind)) for each in same.it)
+
+
+@lru_cache(maxsize=64)
+def _by_layer(same: Same[Sequence[Weight]]) -> dict[int, _Group]:
+    """Return the tensors of each layer."""
+    numbers: dict[int, list[int]] = {}
+    listed = _listed(same)
+    for number, each in enumerate(listed):
+        if each.layer >= 0:
+            numbers.setdefault(each.layer, []).append(number)
+    alike: dict[Hashable, int] = {}
+    groups = {}
+    for layer, mine in numbers.items():
+        names = tuple(listed[number].name.split(".", 2)[2] for number in mine)
+        sorts = tuple((same.it[number].kind, same.it[number].tensor.shape, same.it[number].size) for number in mine)
+        like = alike.setdefault((names, sorts), layer)
+        groups[layer] = _Group(names, tuple((number, listed[number].is_repacked) for number in mine), like)
+    return groups
 
 
 @lru_cache(maxsize=256)

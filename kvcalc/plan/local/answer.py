@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed, MovedTensors
 from kvcalc.core.units import GIB, MIB, bytes_text, rate_text
 from kvcalc.core.workload import decode_step
 from kvcalc.engines.checkpoint import as_multiplied
 from kvcalc.engines.llama_cpp import layout
 from kvcalc.engines.llama_cpp.devices import place_context
-from kvcalc.engines.llama_cpp.fitting import FitQuestion, fitted
+from kvcalc.engines.llama_cpp.fitting import FitQuestion, Trial, fitted
 from kvcalc.engines.llama_cpp.options import context_sizes
-from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions, place
+from kvcalc.engines.llama_cpp.overrides import EXPERTS, HOST, Override
+from kvcalc.engines.llama_cpp.placement import Placement, PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.estimates import few_measurements
 from kvcalc.plan.local.command import buffer_name
@@ -29,12 +31,11 @@ from kvcalc.plan.local.trials import Trials
 from kvcalc.plan.local.words import headline, placement_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvcalc.core.calibration import Calibration, Phase
     from kvcalc.core.reports.local import LocalReport
     from kvcalc.core.workload import Formats, TokenGroup
-    from kvcalc.engines.llama_cpp.fitting import Trial
     from kvcalc.plan.local.setup import LocalSetup
 
 __all__ = ["SPARE_BYTES", "OnMachine", "local_answer", "taken_placement"]
@@ -131,7 +132,7 @@ class OnMachine:
 
     def chosen(self) -> PlacementOptions:
         """Return the fastest placement that all devices hold with some memory to spare."""
-        return self._choice(self.spare_bytes)
+        return self._choice(self.spare_bytes, self._tried)
 
     @property
     def spare_bytes(self) -> int:
@@ -139,9 +140,14 @@ class OnMachine:
         known = self.memory(PlacementOptions()).compute is not None
         return SPARE_BYTES if known else _SPARE_UNKNOWN_BYTES
 
-    def _choice(self, spare_bytes: int) -> PlacementOptions:
+    def _choice(self, spare_bytes: int, measure: Callable[[PlacementOptions], Tried]) -> PlacementOptions:
         groups = (decode_step(batch=1, context=self.context),)
-        return choose(self.local(_layer_bytes(self.setup), groups, spare_bytes=spare_bytes)).options
+        local = self.local(self._layer_bytes, groups, spare_bytes=spare_bytes)
+        return choose(replace(local, measure=measure)).options
+
+    @cached_property
+    def _layer_bytes(self) -> list[LayerBytes]:
+        return _layer_bytes(self.setup)
 
     def spare_note(self, chosen: Placement) -> str:
         """Return a note on the memory that the choice leaves free; empty where it decided nothing.
@@ -149,7 +155,15 @@ class OnMachine:
         Args:
             chosen: the placement that was chosen.
         """
-        filled = _placed(self, self._choice(0))
+        trials = self._trials(replace(self._question(self.setup.context.context), margin_bytes=(0,) * chosen.devices))
+
+        def nearly(options: PlacementOptions) -> Tried:
+            # whether devices hold it is certain, which is all that is asked
+            used = trials.used(Trial(context=self.setup.context.context, options=options))
+            sizes = tuple(each.total_bytes for each in used)
+            return Tried(options=options, placement=_placed(self, options), device_bytes=sizes)
+
+        filled = _placed(self, self._choice(0, nearly))
         if filled == chosen:
             return ""
         names = [device.name for device in self.setup.devices]
@@ -215,8 +229,16 @@ class OnMachine:
 
     def fitted(self, *, context: int | None) -> Trial | None:
         """Return the placement that llama.cpp's own ``--fit`` ends with; arguments and none as in `engine_fit`."""
+        question = self._question(context)
+        try:
+            return fitted(question, self._trials(question).used)
+        except ZeroDivisionError:
+            return None
+
+    def _question(self, context: int | None) -> FitQuestion:
+        """Return the start of --fit with its own margins; arguments as in `engine_fit`."""
         model, asked = self.setup.model, self.setup.context
-        question = FitQuestion(
+        return FitQuestion(
             layers=model.layers,
             has_experts=any(isinstance(block.mlp, Mixture) for block in model.block_counts),
             trained_context=model.context_limit or asked.context,
@@ -224,10 +246,6 @@ class OnMachine:
             context=context,
             streams=1 if asked.kv_unified else asked.parallel,
         )
-        try:
-            return fitted(question, self._trials(question).used)
-        except ZeroDivisionError:
-            return None
 
     def engine_fit(self, *, context: int | None) -> EngineFit | None:
         """Return the placement of llama.cpp's own ``--fit``; none where its search divides by zero.

@@ -7,12 +7,12 @@ run, experts come in few sizes, of which the most that the room holds stay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

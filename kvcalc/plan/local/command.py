@@ -6,12 +6,13 @@ import shlex
 from typing import TYPE_CHECKING
 
 from kvcalc.engines.llama_cpp.command import server_words
-from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.overrides import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kvcalc.engines.llama_cpp.placement import Override, Placement, PlacementOptions
+    from kvcalc.engines.llama_cpp.overrides import Override
+    from kvcalc.engines.llama_cpp.placement import Placement, PlacementOptions
     from kvcalc.plan.local.setup import LocalSetup
 
 __all__ = ["buffer_name", "override_texts", "server_command"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.engines.llama_cpp.fronts import context_note, ollama_devices, own_context, started_by
 
 if TYPE_CHECKING:

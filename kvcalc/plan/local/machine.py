@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.hardware import HardwareProfile
+from kvcalc.core.records import dataclass
 from kvcalc.cost.placed import HOST, placed_cost, placed_stages
 from kvcalc.cost.roofline import stages_time
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes, PlacementChoice
 from kvcalc.core.units import bytes_text
 from kvcalc.engines.llama_cpp import VERSION, layout, option_notes
 from kvcalc.engines.llama_cpp.compute import compute_bytes
 from kvcalc.engines.llama_cpp.devices import place_context
-from kvcalc.engines.llama_cpp.placement import HOST, PlacementOptions, place
+from kvcalc.engines.llama_cpp.overrides import HOST
+from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.local.command import override_texts, server_command
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
+from kvcalc.core.records import dataclass
 from kvcalc.cost.forward import section_ops
 from kvcalc.cost.roofline import stage_seconds
-from kvcalc.engines.llama_cpp.placement import EXPERTS, HOST, Override, Placement, PlacementOptions
+from kvcalc.engines.llama_cpp.overrides import EXPERTS, HOST, Override
+from kvcalc.engines.llama_cpp.placement import Placement, PlacementOptions
 from kvcalc.plan.local.choice import Memories, Unit, chosen
 from kvcalc.plan.local.machine import pass_time
 from kvcalc.plan.local.sections import placed_model

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import exact_format, parse_format
+from kvcalc.core.records import dataclass
 from kvcalc.cost.placed import Section
 
 if TYPE_CHECKING:

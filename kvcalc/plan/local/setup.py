@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.engines.llama_cpp.backends import MEMORY, Backend
 from kvcalc.engines.llama_cpp.weights import all_layers
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.reports.local_speed import LocalSpeed
 from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.estimate import estimate_stages, reached_seconds, stage_terms
 from kvcalc.cost.roofline import stages_time
-from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.overrides import HOST
 from kvcalc.plan.local.hosts import slowed
 from kvcalc.plan.local.machine import pass_stages
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.engines.llama_cpp.placement import EXPERTS, MAX_COPIES, Override, PlacementOptions, place
+from kvcalc.engines.llama_cpp.overrides import EXPERTS, Override
+from kvcalc.engines.llama_cpp.placement import MAX_COPIES, PlacementOptions, place
 
 GIB = 2**30
 

@@ -12,7 +12,8 @@ from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, Table
 from kvcalc.core.tensors import Tensor
 from kvcalc.core.workload import Formats
 from kvcalc.engines.llama_cpp.backends import BACKENDS, CPU, MEMORY, is_repacked, stored_bytes
-from kvcalc.engines.llama_cpp.placement import Override, PlacementOptions, place
+from kvcalc.engines.llama_cpp.overrides import Override
+from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.recipes import GgufTensor
 from kvcalc.engines.llama_cpp.weights import Weight, all_layers, model_weights, place_weights
 

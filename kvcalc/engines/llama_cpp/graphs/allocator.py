@@ -8,9 +8,9 @@ Source: llama.cpp commit 0c1e57098bba, ``ggml/src/ggml-alloc.c``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.graphs.tensors import F16
 

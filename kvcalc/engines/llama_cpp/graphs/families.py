@@ -5,9 +5,10 @@ Source: llama.cpp commit 0c1e57098bba, ``src/models``; names are those of GGUF f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from kvcalc.core.records import dataclass
 from kvcalc.engines.llama_cpp.architectures import architecture_key
 
 __all__ = ["DEEPSEEK_V2", "DEEPSEEK_V3", "FAMILIES", "Family", "Routing"]

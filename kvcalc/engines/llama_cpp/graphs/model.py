@@ -5,11 +5,12 @@ Source: llama.cpp commit 0c1e57098bba, ``src/models``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Chunked, Full, Latent, Mixture, Shared, Sliding, State
+from kvcalc.core.records import dataclass
 from kvcalc.engines.llama_cpp.architectures import architecture_key
 from kvcalc.engines.llama_cpp.graphs.context import Context
 from kvcalc.engines.llama_cpp.graphs.families import DEEPSEEK_V2, DEEPSEEK_V3, FAMILIES, Family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.formats import parse_format
 from kvcalc.core.same import Same
@@ -13,7 +13,7 @@ from kvcalc.engines.llama_cpp.graphs.repeats import find_runs
 from kvcalc.engines.llama_cpp.graphs.scheduler import Backends
 from kvcalc.engines.llama_cpp.graphs.shapes import Homes
 from kvcalc.engines.llama_cpp.graphs.tensors import F16, F32, Type
-from kvcalc.engines.llama_cpp.placement import HOST
+from kvcalc.engines.llama_cpp.overrides import HOST
 from kvcalc.engines.llama_cpp.weights import FIRST_LAYER_TENSORS, INPUT_TENSORS
 
 if TYPE_CHECKING:
@@ -44,15 +44,22 @@ def stored_type(name: str) -> Type:
     return Type(form.name, form.block_elements, form.block_bytes)
 
 
+class _LayerTensors(NamedTuple):
+    """The tensors of a layer: their names behind the layer's number, and their types."""
+
+    names: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
 @lru_cache(maxsize=64)
-def _names_by_layer(weights: Same[Mapping[str, Weight]]) -> Mapping[int, tuple[tuple[str, str], ...]]:
+def _names_by_layer(weights: Same[Mapping[str, Weight]]) -> Mapping[int, _LayerTensors]:
     """Return names and types of each layer's tensors."""
     found: dict[int, list[tuple[str, str]]] = {}
     for name, weight in weights.it.items():
         if name.startswith(_LAYER):
             _, number, rest = name.split(".", 2)
             found.setdefault(int(number), []).append((rest, weight.kind))
-    return {number: tuple(sorted(tensors)) for number, tensors in found.items()}
+    return {number: _LayerTensors(*zip(*sorted(tensors), strict=True)) for number, tensors in found.items()}
 
 
 class Places:
@@ -65,7 +72,7 @@ class Places:
     """
 
     def __init__(self, placement: Placement, weights: Same[Mapping[str, Weight]], backends: Sequence[Backend]) -> None:
-        self.placement, self.moved = placement, placement.mover
+        self.placement = placement
         self.weights = weights
         self.numbers = {device: number for number, device in enumerate(placement.used)}
         self.host = len(self.numbers)
@@ -111,14 +118,27 @@ class Places:
             placed.gpu_layers > len(placed.layers),
         )
 
-    def _kind(self, number: int, names: Mapping[int, tuple[tuple[str, str], ...]]) -> tuple[Hashable, ...]:
+    def _kind(self, number: int, names: Mapping[int, _LayerTensors]) -> tuple[Hashable, ...]:
         """Return a layer's places and, where the host has some of its tensors, their types."""
-        home, stored = self.placement.layers[number], names.get(number, ())
+        home, stored = self.placement.layers[number], names.get(number, _LayerTensors())
         places: tuple[int | None, ...] = ()
         if self.placement.overrides:
-            places = tuple(self.moved(f"blk.{number}.{name}", home) for name, _ in stored)
+            places = self.placement.of_layer_tensors(number, stored.names)
         types = stored if HOST in (home, *places) else ()
         return home, self.placement.of_cache(number), places, types
+
+    def moves_only(self, prefix: str) -> bool:
+        """Whether all tensors of layers that overrides move have names of one beginning."""
+        placed, names = self.placement, _names_by_layer(self.weights)
+        if not placed.overrides:
+            return True
+        stored = {number: names.get(number, _LayerTensors()).names for number in range(len(placed.layers))}
+        layers = {(home, stored[at], placed.of_layer_tensors(at, stored[at])) for at, home in enumerate(placed.layers)}
+        return all(
+            place == home or name.startswith(prefix)
+            for home, tensors, places in layers
+            for name, place in zip(tensors, places, strict=True)
+        )
 
     def layer(self, number: int) -> int:
         """Return the backend of a layer."""
@@ -150,7 +170,7 @@ class Places:
             home = self.placement.layers[0]
         elif name == "output" and stored not in self.weights.it:
             stored = f"{_TABLE}.weight"
-        return self.moved(stored, home), self.weights.it.get(stored)
+        return self.placement.of_tensor(stored, home), self.weights.it.get(stored)
 
     def _number(self, home: int | None) -> int:
         return self.host if home is HOST else self.numbers[home]

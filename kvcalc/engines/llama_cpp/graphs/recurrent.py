@@ -6,9 +6,9 @@ Source: llama.cpp commit 0c1e57098bba, ``src/models/mamba-base.cpp``, ``delta-ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.engines.llama_cpp.graphs.tensors import F32, I32, Tensor
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ for in the third of them is asked again for each round that was left out, with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
+
+from kvcalc.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

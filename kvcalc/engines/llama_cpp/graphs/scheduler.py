@@ -6,9 +6,9 @@ devices' rule of which operations on host weights they take over (``ggml_backend
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcalc.core.records import dataclass
 from kvcalc.engines.llama_cpp.graphs.tensors import Tensor
 
 if TYPE_CHECKING:
