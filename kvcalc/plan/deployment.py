@@ -242,8 +242,10 @@ def check_context(model: ModelProfile, tokens: int, *, what: str = "context") ->
     if limit is not None and tokens > limit:
         return (f"{what} {tokens:,} is beyond the {limit:,} tokens that {model.name} was made for",)
     thousands = 0 if tokens % _KILO else tokens // _KILO
-    if limit is not None and thousands >= _FEWEST_THOUSANDS and _is_power_of_two(thousands) and _is_power_of_two(limit):
-        return (f"{what} {tokens:,} is {thousands}k; {thousands}Ki is {thousands * _KIBI:,}, and the limit {limit:,}",)
+    in_1024s = thousands * _KIBI
+    if thousands >= _FEWEST_THOUSANDS and (_is_power_of_two(thousands) or in_1024s == limit):
+        the_limit = "" if limit is None else f", and the limit {limit:,}"
+        return (f"{what} {tokens:,} is {thousands}k; {thousands}Ki is {in_1024s:,}{the_limit}",)
     return ()
 
 

@@ -92,7 +92,7 @@ def machine_of(
         spot.hardware.memory_note for spot in spots if spot.hardware is not None and spot.hardware.memory_note
     )
     unified = (f"{shared.name}: device and host share one memory",) if shared is not None else ()
-    return tuple(spots), made, (*dict.fromkeys(notes), *unified)
+    return tuple(spots), made, (*dict.fromkeys(notes), *unified, *_part_notes(spots, memory_bytes))
 
 
 def _check_one_machine(spots: Sequence[LocalDevice]) -> None:
@@ -123,15 +123,40 @@ def _named_devices(devices: Sequence[Any], memory_bytes: int | None) -> list[Loc
 
 
 def _of_memory(spot: LocalDevice, host_bytes: int | None, memory_bytes: int | None) -> LocalDevice:
-    """Return a device whose memory is the host's with as much of it as such a host leaves; others as they are."""
+    """Return a device whose memory is the host's with as much of it as such a host leaves; others as they are.
+
+    Args:
+        spot: the device.
+        host_bytes: memory of the host.
+        memory_bytes: the part of it that the device may fill, where a setting of the system says so.
+
+    Raises:
+        InputError: a part that is more than the whole.
+    """
     if host_bytes is None or spot.hardware is None or not spot.is_unified:
         return spot
-    if memory_bytes not in (None, host_bytes):
-        what = f"the memory of {spot.name} is its host's: --memory and --host-memory are two sizes of it"
-        raise InputError(what, hint="give one of them", parameter="host-memory")
+    if memory_bytes is not None and memory_bytes > host_bytes:
+        what = f"{spot.name} fills {bytes_text(memory_bytes)} of its host's {bytes_text(host_bytes)}"
+        raise InputError(what, hint="--memory is the part of it that the GPU may fill", parameter="memory")
     with about("host-memory"):
         card = spot.hardware.with_memory(host_bytes)
-    return replace(spot, hardware=card, memory_bytes=min(host_bytes, card.usable_memory_bytes))
+    part = card.usable_memory_bytes if memory_bytes in (None, host_bytes) else memory_bytes
+    return replace(spot, hardware=card, memory_bytes=min(host_bytes, part or host_bytes))
+
+
+def _part_notes(spots: Sequence[LocalDevice], memory_bytes: int | None) -> list[str]:
+    """Say how much of a memory that is shared the system gives a GPU, where that is a setting and was not said.
+
+    Source: Linux commit f7ba887f606b ("drm/amdgpu: Adjust logic around GTT size"): half of the memory by default;
+    "AMD RDNA3.5 system optimization" in ROCm's documentation: ``ttm.pages_limit`` raises it.
+    """
+    shared = [spot for spot in spots if spot.is_unified and spot.hardware and spot.hardware.vendor == "amd"]
+    if not shared or memory_bytes is not None:
+        return []
+    half, whole = (bytes_text(shared[0].memory_bytes // parts) for parts in (2, 1))
+    counted = f"{shared[0].name}: Linux lets the GPU fill half of the memory unless ttm.pages_limit says more"
+    options = f"--memory {half} --host-memory {whole}".replace(" GiB", "GiB")
+    return [f"{counted}; all {whole} are counted: {options} counts half"]
 
 
 def _with_used(spots: Sequence[LocalDevice], used: Sequence[Any]) -> list[LocalDevice]:

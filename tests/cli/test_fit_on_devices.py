@@ -83,7 +83,7 @@ def test_a_config_gives_what_its_catalogue_name_gives(capsys, tmp_path):
 def test_the_first_line_is_the_answer(capsys):
     fits = run(capsys, f"fit {MIXTURE} --device 24GiB --n-cpu-moe 10 --context 32768")[1].splitlines()[0]
     assert fits == (
-        "FITS: Q4_K_M: 38 of 48 layers and all attention on 24GiB, experts of 10 layers in RAM; 32k context"
+        "FITS: Q4_K_M: 38 of 48 layers and all attention on 24GiB, experts of 10 layers in RAM; 32,768-token context"
     )
     short = run(capsys, f"fit {MIXTURE} --device 12GiB -ngl all --context 4096")[1].splitlines()[0]
     assert short.startswith("DOES NOT FIT: 12GiB needs 17.")

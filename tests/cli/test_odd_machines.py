@@ -62,9 +62,26 @@ def test_a_given_host_memory_is_that_of_a_unified_device_too(capsys):
     assert any("27.00 GiB of 36.00 GiB" in note for note in by_host["notes"])
     code, _, err = run(capsys, f"{line} --memory 64GiB --host-memory 36GiB")
     assert code == 2
-    assert "two sizes" in err
+    assert "fills 64.00 GiB of its host's 36.00 GiB" in err
     listed = answer(capsys, "models fit --device m3-max-40 --host-memory 36GiB qwen3-32b")
     assert any("27.00 GiB of 36.00 GiB" in note for note in listed["notes"])
+
+
+def test_the_part_of_a_shared_memory_that_the_gpu_may_fill_is_given_beside_it(capsys):
+    line = "fit --model qwen3-32b --weights q6_k --device"
+    report = answer(capsys, f"{line} m3-max-40 --host-memory 36GiB --memory 30GiB")
+    assert (report["devices"][0]["memory_bytes"], report["host"]["memory_bytes"]) == (30 * 2**30, 36 * 2**30)
+    said = [
+        answer(capsys, f"{line} strix-halo {more}")["notes"] for more in ("", "--memory 64GiB --host-memory 128GiB")
+    ]
+    assert [any("Linux lets the GPU fill half" in note for note in notes) for notes in said] == [True, False]
+    assert not any("Linux lets" in note for note in answer(capsys, f"{line} dgx-spark")["notes"])
+
+
+def test_copies_for_overlap_are_noted_where_two_cards_hold_layers(capsys):
+    line = f"fit {LLAMA} --device rtx-4090 --device rtx-3060"
+    said = [answer(capsys, f"{line} {more}")["notes"] for more in ("-ts 1,0", "-ts 2,1")]
+    assert [any("copies of their inputs" in note for note in notes) for notes in said] == [False, True]
 
 
 @pytest.mark.parametrize("length", ["--ctx-size 131072", "--context 65536 --batch 2"])

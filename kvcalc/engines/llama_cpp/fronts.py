@@ -175,8 +175,8 @@ def ollama_context(total_bytes: int | None, *, version: str | None = None, limit
         version: Ollama's; the one described where left out.
         limit: tokens the model was trained with.
 
-    Source: Ollama 0.32.15, ``Serve`` in ``server/routes.go``: 256k from 47 GiB, 32k from 23 GiB, else 4k, which it was
-    always before 0.15.5.
+    Source: Ollama 0.32.15, ``Serve`` in ``server/routes.go``: 262,144 from 47 GiB, 32,768 from 23 GiB, else 4,096,
+    which it was always before 0.15.5.
 
     Raises:
         InputError: a version that is not described.

@@ -118,6 +118,11 @@ class Placement:
         """The devices that llama.cpp uses, in order."""
         return (self.main_gpu,) if self.split_mode == "none" and self.devices else tuple(range(self.devices))
 
+    @property
+    def holding(self) -> tuple[int, ...]:
+        """The devices that hold layers or the output, in order."""
+        return tuple(sorted({home for home in (*self.layers, self.output) if home is not HOST}))
+
     def of_layer(self, layer: int) -> int | None:
         """Return the place of a layer's weights; that of the output for the layer after the last."""
         return self.output if layer == len(self.layers) else self.layers[layer]

@@ -190,12 +190,14 @@ class OnMachine:
             layer_bytes=layer_bytes,
             groups=groups,
             measure=self._tried,
+            shared_bytes=self.setup.shared_free_bytes,
         )
 
     def _tried(self, options: PlacementOptions) -> Tried:
         memory = self.memory(options)
         totals = tuple(memory.total(index) for index in range(len(self.setup.devices)))
-        return Tried(options=options, placement=memory.placement, device_bytes=totals)
+        shared = memory.shared_bytes(self.setup)
+        return Tried(options=options, placement=memory.placement, device_bytes=totals, shared_bytes=shared)
 
     def speed(self, placement: Placement) -> LocalSpeed | None:
         """Return the speed; none where the rates of a device that is used are not known."""
@@ -211,7 +213,6 @@ class OnMachine:
 
     def course(self, placement: Placement) -> Course:
         """Return the stages that passes of the model run through with a placement."""
-        used = {*placement.layers, placement.output} - {HOST}
         sizes = context_sizes(self.setup.context, trained=self.setup.model.context_limit)
         return Course(
             placed=placed_model(self.setup.model, self.by_layer, placement, outer=self.run),
@@ -220,7 +221,7 @@ class OnMachine:
             sequences=self.sequences or self.setup.context.parallel,
             micro_batch=min(sizes.n_ubatch, self.context),
             batch=min(self.setup.context.batch, self.context),
-            is_known=all(self.setup.devices[device].hardware is not None for device in used if device is not None),
+            is_known=all(self.setup.devices[device].hardware is not None for device in placement.holding),
         )
 
     @property

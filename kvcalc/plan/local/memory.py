@@ -60,6 +60,11 @@ class LocalMemory:
         repacked = self.repacked_bytes if home is HOST else 0
         return self.weights[home] + self.context[home] + compute + repacked
 
+    def shared_bytes(self, setup: LocalSetup) -> int:
+        """Return the bytes of the host and of the devices that share its memory."""
+        unified = (index for index, device in enumerate(setup.devices) if device.is_unified)
+        return self.total(HOST) + sum(map(self.total, unified))
+
 
 def local_memory(setup: LocalSetup, options: PlacementOptions) -> LocalMemory:
     """Return the bytes of each device and the host for llama.cpp's options, all models together.
@@ -167,8 +172,8 @@ def local_report(setup: LocalSetup, options: PlacementOptions, *, memory: LocalM
     """
     memory = memory or local_memory(setup, options)
     devices = tuple(_device(setup, memory, index) for index in range(len(setup.devices)))
-    host = _host(setup, memory, devices)
-    reason = _reason(setup, devices, host)
+    host = _host(setup, memory)
+    reason = _reason(setup, memory, devices, host)
     known = memory.compute is not None
     return LocalReport(
         model=setup.model.name,
@@ -221,21 +226,20 @@ def _device(setup: LocalSetup, memory: LocalMemory, index: int) -> PlaceBytes:
     )
 
 
-def _host(setup: LocalSetup, memory: LocalMemory, devices: Sequence[PlaceBytes]) -> PlaceBytes:
+def _host(setup: LocalSetup, memory: LocalMemory) -> PlaceBytes:
     """Return the host; a unified memory holds what its devices take, too."""
     host, placement = setup.host, memory.placement
     total = memory.total(HOST)
-    pairs = list(zip(setup.devices, devices, strict=True))
-    shared = sum(
-        taken.reserved_bytes + device.used_bytes + device.overhead_bytes for device, taken in pairs if device.is_unified
-    )
     moved = {
         weight.tensor.layer
         for weight in setup.weights
         if "_exps." in weight.name and placement.layers[weight.tensor.layer] is not HOST
         and placement.of_tensor(weight.name, placement.layers[weight.tensor.layer]) is HOST
     }  # fmt: skip
-    room = None if host.memory_bytes is None else host.memory_bytes - host.used_bytes - shared
+    room = setup.shared_free_bytes
+    fits = None if host.memory_bytes is None else total <= host.memory_bytes - host.used_bytes
+    if room is not None:
+        fits = memory.shared_bytes(setup) <= room
     return PlaceBytes(
         name=host.name,
         memory_bytes=host.memory_bytes,
@@ -247,24 +251,21 @@ def _host(setup: LocalSetup, memory: LocalMemory, devices: Sequence[PlaceBytes])
         context_bytes=memory.context[HOST],
         compute_bytes=None if memory.compute is None else memory.compute[HOST],
         reserved_bytes=total,
-        fits=None if room is None else total <= room,
+        fits=fits,
         bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
     )
 
 
-def _reason(setup: LocalSetup, devices: Sequence[PlaceBytes], host: PlaceBytes) -> str:
+def _reason(setup: LocalSetup, memory: LocalMemory, devices: Sequence[PlaceBytes], host: PlaceBytes) -> str:
     for device, taken in zip(setup.devices, devices, strict=True):
         if not taken.fits:
             return f"{device.name} needs {bytes_text(taken.reserved_bytes)} of {bytes_text(device.free_bytes)} free"
     if host.fits is False and host.memory_bytes is not None:
+        room = setup.shared_free_bytes
+        if room is not None:
+            return f"device and host together need {bytes_text(memory.shared_bytes(setup))} of {bytes_text(room)}"
         free = host.memory_bytes - host.used_bytes
-        pairs = list(zip(setup.devices, devices, strict=True))
-        unified = [(device, taken) for device, taken in pairs if device.is_unified]
-        if not unified:
-            return f"{host.name} needs {bytes_text(host.reserved_bytes)} of {bytes_text(free)}"
-        free -= sum(device.used_bytes + device.overhead_bytes for device, _ in unified)
-        both = host.reserved_bytes + sum(taken.reserved_bytes for _, taken in unified)
-        return f"device and host together need {bytes_text(both)} of {bytes_text(max(0, free))}"
+        return f"{host.name} needs {bytes_text(host.reserved_bytes)} of {bytes_text(free)}"
     return ""
 
 
@@ -296,7 +297,7 @@ def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str
         notes.append(f"{memory.unknown}; they are not counted, and usually take some hundred MiB on each device")
     elif not memory.is_exact:
         notes.append("compute buffers are estimated: the graph of this architecture is not described")
-    if memory.placement.pipeline_parallel:
+    if memory.placement.pipeline_parallel and len(memory.placement.holding) > 1:
         notes.append(f"pipeline parallelism: devices keep {memory.placement.copies} copies of their inputs")
     if host.repacked_bytes:
         notes.append(

@@ -47,11 +47,19 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A placement, and the bytes that each device takes with it."""
+    """A placement, and the bytes that are taken with it.
+
+    Args:
+        options: its options.
+        placement: the places of its layers.
+        device_bytes: bytes of each device.
+        shared_bytes: bytes of the host and of the devices that share its memory.
+    """
 
     options: PlacementOptions
     placement: Placement
     device_bytes: tuple[int, ...]
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,7 @@ class Local:
         layer_bytes: bytes of each layer, and last of the output.
         groups: the pass whose time counts.
         measure: returns places and bytes for options.
+        shared_bytes: bytes that host and devices may take where they share one memory.
     """
 
     model: ModelProfile
@@ -77,19 +86,27 @@ class Local:
     layer_bytes: Sequence[LayerBytes]
     groups: Sequence[TokenGroup]
     measure: Callable[[PlacementOptions], Tried]
+    shared_bytes: int | None = None
 
     def seconds(self, placement: Placement) -> float:
         """Return the least time of the pass with a placement."""
         placed = placed_model(self.model, self.by_layer, placement, outer=self.outer)
         return pass_time(placed, self.groups, self.machine).latency_s
 
-    def holds(self, tried: Tried) -> bool:
+    def devices_hold(self, tried: Tried) -> bool:
         """Whether no device takes more than it may."""
         return all(used <= most for used, most in zip(tried.device_bytes, self.capacity_bytes, strict=True))
+
+    def shared_holds(self, tried: Tried) -> bool:
+        """Whether host and devices take no more than they may where they share one memory."""
+        return self.shared_bytes is None or tried.shared_bytes <= self.shared_bytes
 
 
 def choose(local: Local) -> Tried:
     """Return the fastest placement that all devices hold; everything on the host where none holds a layer.
+
+    Where device and host share one memory, that must hold both; where it holds no placement, one that the devices would
+    hold is returned.
 
     Compute buffers depend on the placement in steps: the search is repeated with those of the placement that it ended
     with, from that with all on the devices and from that with all experts on the host.
@@ -102,20 +119,26 @@ def choose(local: Local) -> Tried:
     starts = [everything, PlacementOptions(cpu_moe=True)] if _has_experts(local.model) else [everything]
     best: Tried | None = None
     best_seconds = float("inf")
+    beyond: Tried | None = None
     known: set[PlacementOptions] = set()
     for start in starts:
         options = start
         while options not in known and len(known) < _MAX_TRIED:
             known.add(options)
             tried = local.measure(options)
-            if local.holds(tried):
+            if local.devices_hold(tried) and not local.shared_holds(tried):
+                beyond = beyond or tried
+            elif local.devices_hold(tried):
                 seconds = local.seconds(tried.placement)
                 if seconds < best_seconds:
                     best, best_seconds = tried, seconds
                 if options is everything and _are_alike(local.machine.devices):
                     return tried
             options = _as_options(local, units, _fixed(local, tried))
-    return best or local.measure(PlacementOptions(gpu_layers=0))
+    if best is not None:
+        return best
+    on_host = local.measure(PlacementOptions(gpu_layers=0))
+    return on_host if beyond is None or local.shared_holds(on_host) else beyond
 
 
 def _are_alike(devices: Sequence[HardwareProfile]) -> bool:

@@ -120,6 +120,15 @@ class LocalSetup:
     notes: tuple[str, ...] = ()
 
     @property
+    def shared_free_bytes(self) -> int | None:
+        """Memory that devices and host share and that is free; none where no device shares the host's."""
+        unified = [device for device in self.devices if device.is_unified]
+        if not unified or self.host.memory_bytes is None:
+            return None
+        taken = sum(device.used_bytes + device.overhead_bytes for device in unified)
+        return max(0, self.host.memory_bytes - self.host.used_bytes - taken)
+
+    @property
     def layers(self) -> int:
         """Layers that are placed."""
         return all_layers(self.model)

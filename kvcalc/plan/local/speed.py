@@ -66,7 +66,7 @@ class Course:
         Source: llama.cpp commit 0c1e57098bba, ``llama_context`` (pipeline parallelism), pull request 6017.
         """
         placement = self.placed.placement
-        overlap = placement.pipeline_parallel and len({*placement.layers, placement.output} - {HOST}) > 1
+        overlap = placement.pipeline_parallel and len(placement.holding) > 1
         return ceil_div(self.batch, self.micro_batch) if overlap else 1
 
     def decoded_on(self, machine: Machine, *, sequences: int = 1) -> tuple[PlacedStage, ...]:

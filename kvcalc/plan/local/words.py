@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["headline", "placement_words"]
 
-_KIBI, _SLOW = 1024, 10
+_SLOW = 10
 
 
 def headline(
@@ -26,7 +26,7 @@ def headline(
     """Return the answer in one line: the file, where its layers stand, the context and the speed of one sequence."""
     parts = [
         f"{weights}: {placement_words(model, placement, device_names)}",
-        f"{parallel} x " * (parallel > 1) + f"{_tokens(context)} context",
+        f"{parallel} x " * (parallel > 1) + f"{context:,}-token context",
     ]
     if speed is not None:
         bound = _speed(speed.tokens_per_s)
@@ -35,10 +35,6 @@ def headline(
         else:
             parts.append(f"about {_speed(speed.estimated_tokens_per_s)} tokens/s (bound {bound})")
     return "; ".join(parts)
-
-
-def _tokens(context: int) -> str:
-    return f"{context // _KIBI}k" if context % _KIBI == 0 else f"{context:,}-token"
 
 
 def _speed(tokens_per_s: float) -> str:

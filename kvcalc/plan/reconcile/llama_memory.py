@@ -134,7 +134,10 @@ def _tier(start_up: StartUp) -> Iterator[Finding]:
         least=bounds[0],
         most=bounds[1],
         value=bounds[1],
-        reason=f"Ollama's rule for {total.value:,.1f} GiB on all GPUs: 256k from 47 GiB, 32k from 23 GiB, else 4k",
+        reason=(
+            f"Ollama's rule for {total.value:,.1f} GiB on all GPUs: 262,144 tokens from 47 GiB, 32,768 from 23 GiB, "
+            "else 4,096"
+        ),
     )
 
 

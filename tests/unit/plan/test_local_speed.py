@@ -12,6 +12,7 @@ from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
 from kvcalc.plan.local.machine import Machine, host_profile, pass_stages, pass_time
+from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
 from kvcalc.plan.local.sections import layer_formats, placed_model
 from kvcalc.plan.local.words import placement_words
 
@@ -131,3 +132,39 @@ def test_a_placement_says_that_its_calibration_has_too_few_measurements_as_decod
     decode = kvcalc.ask("decode", asked | {"gpu": "rx-7900-xtx", "context": [4096], "estimate": True})
     (few,) = [note for note in decode.notes if note.startswith("too few measurements")]
     assert few in fits.notes
+
+
+def test_a_shared_memory_holds_device_and_host_together(deployment):
+    """Of placements that the device holds, one that the shared memory does not hold gives way to one that it does."""
+    model = deployment.model
+    layers = all_layers(model)
+    formats = layer_formats(model, model_weights(model, "q4_k_m"), deployment.formats)
+
+    def measure(options):
+        spots = place(options, layers=layers, free_bytes=(24 * 2**30,))
+        on_device = 0 if options.gpu_layers == 0 else layers + 1
+        return Tried(options=options, placement=spots, device_bytes=(on_device,), shared_bytes=100 + on_device)
+
+    def chosen(shared):
+        return choose(
+            Local(
+                model=model, by_layer=formats, outer=deployment.formats, machine=_machine(deployment),
+                capacity_bytes=(2 * layers,), layer_bytes=[LayerBytes(plain=1)] * (layers + 1), groups=STEP,
+                measure=measure, shared_bytes=shared,
+            )
+        ).options.gpu_layers  # fmt: skip
+
+    assert chosen(None) is None  # all of them
+    assert chosen(101 + layers) is None
+    assert chosen(100 + layers) == 0
+    assert chosen(99) == chosen(None)  # nothing fits: what the device would hold
+
+
+def test_the_devices_that_hold_something_are_told_from_those_that_are_there():
+    free = (24 * 2**30, 12 * 2**30)
+    alone = place(PlacementOptions(tensor_split=(1.0, 0.0)), layers=4, free_bytes=free)
+    both = place(PlacementOptions(), layers=4, free_bytes=free)
+    assert (alone.holding, both.holding) == ((0,), (0, 1))
+    assert alone.pipeline_parallel
+    assert both.pipeline_parallel
+    assert place(PlacementOptions(gpu_layers=0), layers=4, free_bytes=free).holding == ()

@@ -186,8 +186,14 @@ def test_a_memory_without_a_unit_is_refused(capsys: pytest.CaptureFixture[str]) 
     ("context", "said"), [("32k", "32Ki is 32,768"), ("32Ki", ""), ("32000", "32Ki is 32,768"), ("10k", ""), ("2k", "")]
 )
 def test_thousands_are_told_from_1024s(context: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    notes = printed(capsys, "size", "--model", "llama3.1-8b", "--context", context)["notes"]
-    assert any(said in note for note in notes) if said else not any("Ki is" in note for note in notes)
+    for model in ("llama3.1-8b", "qwen3-8b"):  # whatever the limit: 131,072 and 40,960
+        notes = printed(capsys, "size", "--model", model, "--context", context)["notes"]
+        assert any(said in note for note in notes) if said else not any("Ki is" in note for note in notes)
+
+
+def test_thousands_that_may_mean_the_models_limit_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = printed(capsys, "size", "--model", "qwen3-8b", "--context", "40k")["notes"]
+    assert "context 40,000 is 40k; 40Ki is 40,960, and the limit 40,960" in notes
 
 
 def test_speeds_say_under_which_engine_they_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
