@@ -10,10 +10,11 @@ import kvcalc
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.model import Block, Full, Gated, Head, ModelProfile, State, Table
 from kvcalc.core.provenance import Source
-from kvcalc.engines.llama_cpp import LlamaCppOptions
+from kvcalc.engines.llama_cpp import LlamaCppOptions, compute
 from kvcalc.engines.llama_cpp.backends import BACKENDS, CPU, MEMORY, Backend
 from kvcalc.engines.llama_cpp.compute import ComputeBytes, compute_bytes
 from kvcalc.engines.llama_cpp.graphs.allocator import Memory, peak_bytes, requests
+from kvcalc.engines.llama_cpp.graphs.places import Places
 from kvcalc.engines.llama_cpp.graphs.repeats import Run, find_runs, kept_layers
 from kvcalc.engines.llama_cpp.graphs.scheduler import Backends, schedule
 from kvcalc.engines.llama_cpp.graphs.tensors import F32, Graph, Tensor
@@ -140,6 +141,22 @@ def _compute(
     weights = model_weights(model, recipe)
     kinds = [backend] * len(memories)
     return compute_bytes(model, placement, context, weights=weights, backends=kinds, outputs=outputs)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3.2", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("placed", [PlacementOptions(), PlacementOptions(cpu_moe=True)], ids=["devices", "experts"])
+def test_layers_that_are_left_out_take_what_they_would_if_they_were_built(name, placed, monkeypatch):
+    """Of DeepSeek-V3.2 each layer has an input of its own, which is there from the start."""
+    built = []
+    plain = compute.build
+    monkeypatch.setattr(compute, "build", lambda plan, homes, order: built.append(order) or plain(plan, homes, order))
+    model = kvcalc.load_model(name)
+    replayed = _compute(model, placed=placed)
+    assert len(built) == 1
+    assert len(built[0]) < 40
+    monkeypatch.setattr(Places, "runs", lambda *_: ())
+    assert _compute(replace(model, name="another"), placed=placed) == replayed
+    assert len(built[-1]) == model.layers
 
 
 class TestModels:

@@ -20,6 +20,8 @@ _T = TypeVar("_T")
 # Rounds built of a run: one to come into it, two that must be alike, one to leave it.
 ROUNDS = 4
 _LONGEST = 12
+# Stands for an input of a round's own, which is there from the start.
+_OWN = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,9 @@ def replayed(events: Sequence[int], rounds: Sequence[Rounds], sizes: list[_T]) -
     >>> sizes = ["", "a", "b", "c", "d"]
     >>> replayed([1, 2, -1, 3, -2, 4, -3, -4], [Rounds(0, 1, 3, 5, 1)], sizes), sizes[5]
     ([1, 2, -1, 3, -2, 5, -3, 4, -5, -4], 'c')
+    >>> sizes = ["", "a", "b", "c", "d"]  # each round gives back an input of its own
+    >>> replayed([1, 2, 3, 4, -1, -2, -3, -4], [Rounds(4, 5, 6, 7, 2)], sizes), sizes[5:]
+    ([1, 2, 3, 5, 6, 4, -1, -2, -3, -5, -6, -4], ['c', 'c'])
     """
     whole: list[int] = []
     names: dict[int, int] = {}
@@ -120,14 +125,20 @@ def replayed(events: Sequence[int], rounds: Sequence[Rounds], sizes: list[_T]) -
             return None
         whole += _renamed(events[at : run.fourth], names)
         last = [abs(event) for event in events[run.third : run.fourth]]
+        own = sorted(last[place] for place, (_, other) in enumerate(pattern) if other == _OWN)
+        after = whole.index(own[-1]) + 1 if own else 0
         before = list(last)
         for _ in range(run.more):
+            given = {number: _copied(sizes, number) for number in own}
+            whole[after:after] = given.values()
+            after += len(given)
             now = list(before)
             for place, (taken, other) in enumerate(pattern):
                 if taken:
-                    sizes.append(sizes[last[place]])
-                    now[place] = len(sizes) - 1
+                    now[place] = _copied(sizes, last[place])
                     whole.append(now[place])
+                elif other == _OWN:
+                    whole.append(-given[last[place]])
                 elif other >= len(pattern):
                     whole.append(-names.get(other - len(pattern), other - len(pattern)))
                 else:
@@ -138,6 +149,12 @@ def replayed(events: Sequence[int], rounds: Sequence[Rounds], sizes: list[_T]) -
     return whole + _renamed(events[at:], names)
 
 
+def _copied(sizes: list[_T], number: int) -> int:
+    """Return the number of one more tensor like another."""
+    sizes.append(sizes[number])
+    return len(sizes) - 1
+
+
 def _renamed(events: Sequence[int], names: Mapping[int, int]) -> list[int]:
     return [event if event > 0 else -names.get(-event, -event) for event in events]
 
@@ -146,7 +163,8 @@ def _pattern(events: Sequence[int], run: Rounds) -> list[tuple[bool, int]] | Non
     """Return the third round's requests in terms that hold in any round; none if the second has others.
 
     An event is whether memory is taken, and of which tensor: one of the round by its place there, one of the round
-    before by its place counted from the round's end (below 0), any other by its number plus the round's length.
+    before by its place counted from the round's end (below 0), an input of the round's own (`_OWN`), any other by its
+    number plus the round's length.
     """
     length = run.fourth - run.third
     if length != run.third - run.second:
@@ -154,8 +172,33 @@ def _pattern(events: Sequence[int], run: Rounds) -> list[tuple[bool, int]] | Non
     second = _relative(events, run.first, run.second, length)
     third = _relative(events, run.second, run.third, length)
     # the first round may take memory in another order, so that only its tensors' round is compared
-    alike = all(one == other or (one[1] < 0 and other[1] < 0) for one, other in zip(second, third, strict=True))
-    return third if alike else None
+    unlike = [
+        place
+        for place, (one, other) in enumerate(zip(second, third, strict=True))
+        if one != other and not (one[1] < 0 and other[1] < 0)
+    ]
+    if unlike and not _are_inputs(events[: run.first], [(second[place], third[place]) for place in unlike], length):
+        return None
+    for place in unlike:
+        third[place] = (False, _OWN)
+    return third
+
+
+def _are_inputs(taken: Sequence[int], pairs: Sequence[tuple[tuple[bool, int], tuple[bool, int]]], length: int) -> bool:
+    """Whether what two rounds give back otherwise are inputs of their own, taken at the start one round after another.
+
+    Args:
+        taken: the events before the first round.
+        pairs: the events of both rounds that are not alike.
+        length: events of a round.
+    """
+    step = len(pairs)
+    numbers = sorted(other - length for _, (_, other) in pairs)
+    return (
+        all(not (one[0] or two[0]) and one[1] >= length and two[1] == one[1] + step for one, two in pairs)
+        and numbers == list(range(numbers[0], numbers[0] + step))
+        and set(numbers) <= set(taken)
+    )
 
 
 def _relative(events: Sequence[int], before: int, begin: int, length: int) -> list[tuple[bool, int]]:
