@@ -145,7 +145,7 @@ def _of_memory(spot: LocalDevice, host_bytes: int | None, memory_bytes: int | No
 
 
 def _part_notes(spots: Sequence[LocalDevice], memory_bytes: int | None) -> list[str]:
-    """Say how much of a memory that is shared the system gives a GPU, where that is a setting and was not said.
+    """Return a note on the part of a shared memory that the system gives its GPU, where that is a setting not given.
 
     Source: Linux commit f7ba887f606b ("drm/amdgpu: Adjust logic around GTT size"): half of the memory by default;
     "AMD RDNA3.5 system optimization" in ROCm's documentation: ``ttm.pages_limit`` raises it.

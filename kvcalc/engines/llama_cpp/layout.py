@@ -178,7 +178,7 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
 
 @lru_cache(maxsize=64)
 def _layout(same: Same[ModelProfile], options: LlamaCppOptions) -> LlamaCppMemory:
-    """Return what `layout` does, kept since placements are tried by the dozen."""
+    """Return the memory of a context, kept since placements are tried by the dozen."""
     model = same.it
     rule = find_architecture(model.architecture)
     layers = shape_layers(model, rule, options)
