@@ -17,7 +17,7 @@ from kvcalc.evidence.estimates import estimated_passes
 from kvcalc.evidence.families import FAMILIES
 from kvcalc.evidence.fit import Sample, even_interval, fit, interval, left_out, sample_seconds
 from kvcalc.evidence.gate import judge
-from kvcalc.evidence.serving import fit_serving, left_out_groups, served_base
+from kvcalc.evidence.serving import fit_serving, served_records
 from kvcalc.plan.estimates import best_calibration
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kvcalc.evidence.cases import Case
     from kvcalc.evidence.families import Family
     from kvcalc.evidence.kernel_reach import KernelTime
+    from kvcalc.evidence.serving import Judgement, Served
 
 __all__ = ["Fits", "Judged", "Unseen", "cross_validated", "family_of", "fit_families", "usable_cases"]
 
@@ -86,15 +87,34 @@ def fit_families(
     """
     fitted: dict[str, Calibration] = {}
     unseen: list[Unseen] = []
-    for family, own in _shared_out(cases, families):
+    shared = list(_shared_out(cases, families))
+    served, judged = _served(shared, kernels)
+    for family, own in shared:
         if family.kernels_of:
-            fitted[family.name], served = fit_serving(family, own, kernels)
-            unseen += [_unseen(family, each.kind, each.ratio) for each in served]
+            fitted[family.name] = served[family.name]
+            unseen += [_unseen(family, each.kind, each.ratio) for each in judged if each.family == family.name]
         else:
             start = family.start(fitted)
             fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
             unseen += _judging(family, start, fitted[family.name], own)
     return Fits(calibrations=tuple(_by_kind(fitted, unseen)), unseen=tuple(unseen))
+
+
+def _served(
+    shared: Iterable[tuple[Family, Sequence[Case]]], kernels: Sequence[KernelTime]
+) -> tuple[dict[str, Calibration], list[Judgement]]:
+    """Return the calibrations of engines that serve many requests, and each record against a fit without it."""
+    engines: dict[str, list[Served]] = {}
+    for family, own in shared:
+        if family.kernels_of:
+            engines.setdefault(family.engine, []).append(served_records(family, own, kernels))
+    found: dict[str, Calibration] = {}
+    judged: list[Judgement] = []
+    for engine in engines.values():
+        calibrations, own_judged = fit_serving(engine, kernels)
+        found |= calibrations
+        judged += own_judged
+    return found, judged
 
 
 def _unseen(family: Family, kind: str, ratio: float, *, is_compute: bool = False) -> Unseen:
@@ -186,12 +206,14 @@ def cross_validated(
         only: names of the families that are wanted; all of them if empty.
         kernels: times of kernels on their own, for engines that serve many requests.
     """
+    shared = list(_shared_out(cases, families))
+    served, judgements = _served(shared, kernels)
     fitted: dict[str, Calibration] = {}
-    for family, own in _shared_out(cases, families):
+    for family, own in shared:
         if family.kernels_of:
-            fitted[family.name], _ = fit_serving(family, own, kernels)
+            fitted[family.name] = served[family.name]
             if not only or family.name in only:
-                yield from _served(family, own, kernels)
+                yield from _judged([each for each in judgements if each.family == family.name])
             continue
         start = family.start(fitted)
         fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
@@ -215,16 +237,15 @@ def cross_validated(
                 )
 
 
-def _served(family: Family, cases: Sequence[Case], kernels: Sequence[KernelTime]) -> Iterator[Judged]:
-    """Yield served records, each against a fit without its group and the interval of the other groups."""
-    found = left_out_groups(served_base(family, kernels), cases)
+def _judged(found: Sequence[Judgement]) -> Iterator[Judged]:
+    """Yield a family's served records, each against a fit without its group and the interval of the other groups."""
     for one in found:
         others = [each.ratio for each in found if each.kind == one.kind and each.group != one.group]
         if not others:
             continue
         even = interval([(str(place), ratio) for place, ratio in enumerate(others)])
         inside = min(1.0, even.low) <= one.ratio <= max(1.0, even.high)
-        yield Judged(family=family.name, campaign=one.group, case=one.case, error=1 / one.ratio - 1, inside=inside)
+        yield Judged(family=one.family, campaign=one.group, case=one.case, error=1 / one.ratio - 1, inside=inside)
 
 
 def _by_campaign(pairs: Sequence[tuple[Sample, float]]) -> dict[str, list[tuple[Sample, float]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.cost.estimate import pass_kind, pass_terms
@@ -20,13 +20,13 @@ from kvcalc.evidence.served import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kvcalc.evidence.cases import Case, Pass
     from kvcalc.evidence.families import Family
     from kvcalc.evidence.kernel_reach import KernelTime
 
-__all__ = ["Judgement", "fit_serving", "left_out_groups", "served_base", "served_kind"]
+__all__ = ["Judgement", "Served", "fit_serving", "left_out_groups", "served_base", "served_kind", "served_records"]
 
 # Of attention in decode steps, one launch in a graph and the shares that kernels reach on long contexts: the tables of
 # generation attention on B200 and H200 in aiconfigurator 0.12.0 give 9 to 12 µs and 0.88 to 0.95 of the bandwidth.
@@ -78,31 +78,53 @@ def served_base(family: Family, kernels: Sequence[KernelTime]) -> Calibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Served records of an engine on accelerators with the same kernels.
+
+    Args:
+        family: the engine and accelerators.
+        base: its kernels on their own, with the usual floors.
+        samples: its records, each with what a fit needs of it.
+    """
+
+    family: Family
+    base: Calibration
+    samples: Sequence[tuple[Case, ServedSample | TokenSample]]
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups of its records, in order."""
+        return sorted({sample.group for _, sample in self.samples})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """A served record against a fit that has not seen its group.
 
     Args:
+        family: the calibration's name.
         case: the record.
         kind: what was timed.
         group: model, accelerator and engine.
         ratio: measured / estimate.
     """
 
+    family: str
     case: Case
     kind: str
     group: str
     ratio: float
 
 
-def _samples(cases: Iterable[Case]) -> list[tuple[Case, ServedSample | TokenSample]]:
-    """Return served records as samples, each measurement once."""
+def served_records(family: Family, cases: Iterable[Case], kernels: Sequence[KernelTime]) -> Served:
+    """Return a family's served records as samples, each measurement once."""
     found, seen = [], set()
     for case in cases:
         key = (setting_of(case.record), f"{case.measured_s:.4g}")
         if case.record.phase in ("tpot", "decode", "ttft") and key not in seen:
             seen.add(key)
             found.append((case, _sample(case)))
-    return found
+    return Served(family=family, base=served_base(family, kernels), samples=tuple(found))
 
 
 def _sample(case: Case) -> ServedSample | TokenSample:
@@ -116,19 +138,18 @@ def _sample(case: Case) -> ServedSample | TokenSample:
     return ServedSample(group=group, kind=kind, passes=terms, measured_s=case.measured_s)
 
 
-def _fitted(
-    base: Calibration, samples: Sequence[tuple[Case, ServedSample | TokenSample]], fits: Callable[[str], bool]
-) -> Calibration:
-    steps = [
-        each for case, each in samples if isinstance(each, ServedSample) and fits(each.group) and _in_one_domain(case)
-    ]
-    tokens = [
+def _steps(served: Served, left: str = "") -> Calibration:
+    """Return the base with floors and factors of steps, fitted without a group and without those that judge."""
+    samples = [
         each
-        for case, each in samples
-        if isinstance(each, TokenSample) and fits(each.group) and (case.record.batch or 1) <= _MOST_USERS
+        for case, each in served.samples
+        if isinstance(each, ServedSample) and _is_fitted(each.group, left) and _in_one_domain(case)
     ]
-    found = fit_served(base, steps)
-    return fit_first_token(found, tokens) if tokens else found
+    return fit_served(served.base, samples)
+
+
+def _is_fitted(group: str, left: str) -> bool:
+    return group != left and not judges(group)
 
 
 def _in_one_domain(case: Case) -> bool:
@@ -136,50 +157,74 @@ def _in_one_domain(case: Case) -> bool:
     return case.hardware.link_name(case.passes[0].cost.exchange_gpus) != "scale_out"
 
 
+def _requests(engine: Sequence[Served], steps: Sequence[Calibration], left: str = "") -> dict[str, float]:
+    """Return the times of a request besides its passes, fitted without a group.
+
+    It is the engine's work on the host, so the same on all accelerators. Where prompts are read by other engines, the
+    time until these take a request and send its cache is in it: such runs are left out.
+    """
+    samples = [
+        (each, known)
+        for served, known in zip(engine, steps, strict=True)
+        for case, each in served.samples
+        if isinstance(each, TokenSample) and _is_fitted(each.group, left) and _is_of_a_request(case)
+    ]
+    return fit_first_token(samples) if samples else {}
+
+
+def _is_of_a_request(case: Case) -> bool:
+    return case.record.prefill_parallel is None and (case.record.batch or 1) <= _MOST_USERS
+
+
 def _ratio(sample: ServedSample | TokenSample, calibration: Calibration) -> float:
     estimate = served_seconds if isinstance(sample, ServedSample) else first_token_seconds
     return sample.measured_s / estimate(sample, calibration)  # type: ignore[arg-type]
 
 
-def left_out_groups(base: Calibration, cases: Iterable[Case]) -> list[Judgement]:
-    """Return each record against a fit without its group; groups that judge are never fitted to."""
-    samples, found = _samples(cases), []
-    groups = sorted({sample.group for _, sample in samples})
-    whole = _fitted(base, samples, lambda group: not judges(group))
-    for left in groups:
-        fitted = whole
-        if not judges(left):
-            fitted = _fitted(base, samples, lambda group, left=left: group != left and not judges(group))  # type: ignore[misc]
-        found += [
-            Judgement(case=case, kind=sample.kind, group=left, ratio=_ratio(sample, fitted))
-            for case, sample in samples
-            if sample.group == left
-        ]
+def left_out_groups(engine: Sequence[Served]) -> list[Judgement]:
+    """Return each record of an engine against a fit without its group; groups that judge are never fitted to."""
+    whole, found = [_steps(served) for served in engine], []
+    for place, served in enumerate(engine):
+        for left in served.groups:
+            steps = list(whole)
+            if not judges(left):
+                steps[place] = _steps(served, left)
+            fitted = replace(steps[place], **_requests(engine, steps, left))  # type: ignore[arg-type]
+            found += [
+                Judgement(family=served.family.name, case=case, kind=sample.kind, group=left,
+                          ratio=_ratio(sample, fitted))
+                for case, sample in served.samples
+                if sample.group == left
+            ]  # fmt: skip
     return found
 
 
 def fit_serving(
-    family: Family, cases: Sequence[Case], kernels: Sequence[KernelTime]
-) -> tuple[Calibration, list[Judgement]]:
-    """Return the calibration of an engine that serves many requests, and the records that its intervals come from.
+    engine: Sequence[Served], kernels: Sequence[KernelTime]
+) -> tuple[dict[str, Calibration], list[Judgement]]:
+    """Return the calibrations of an engine that serves many requests, and the records that their intervals come from.
 
     Args:
-        family: the engine and accelerators.
-        cases: records that it would estimate.
-        kernels: times of the engine's kernels on their own.
+        engine: its records, by accelerators with the same kernels.
+        kernels: times of kernels on their own.
     """
-    base = served_base(family, kernels)
-    samples = _samples(cases)
-    found = _fitted(base, samples, lambda group: not judges(group))
-    unseen = left_out_groups(base, cases)
-    training = [case for case, sample in samples if not judges(sample.group)]
-    calibration = replace(
-        found,
-        memory_interval=_spread(unseen, "served"),
-        compute_interval=_spread(unseen, "first token"),
-        measured=_measured(training, [case for case, sample in samples if judges(sample.group)], kernels, base),
-    )
-    return calibration, unseen
+    steps = [_steps(served) for served in engine]
+    requests: dict[str, Any] = _requests(engine, steps)
+    judged, found = left_out_groups(engine), {}
+    for served, own in zip(engine, steps, strict=True):
+        name = served.family.name
+        unseen = [each for each in judged if each.family == name]
+        training, judging = (
+            [case for case, sample in served.samples if judges(sample.group) is held] for held in (False, True)
+        )
+        found[name] = replace(
+            own,
+            **requests,
+            memory_interval=_spread(unseen, "served"),
+            compute_interval=_spread(unseen, "first token"),
+            measured=_measured(training, judging, kernels, served.base),
+        )
+    return found, judged
 
 
 def _spread(judged: Sequence[Judgement], timed: str) -> Interval:
