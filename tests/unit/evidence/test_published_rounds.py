@@ -5,7 +5,7 @@ from statistics import median
 import pytest
 
 from kvcalc.engines.rounds import SEQUENCE_S, SGLANG_ROUND_S, VLLM_ROUND_S, round_terms
-from kvcalc.evidence.rounds import fitted_sglang, fitted_vllm, outcomes, rounds
+from kvcalc.evidence.rounds import fitted_sglang, fitted_vllm, interval, outcomes, rounds
 
 UNSEEN = [each for each in rounds() if not each.fitted]
 
@@ -17,6 +17,14 @@ def errors(predicted, some):
 def test_the_terms_are_fitted_to_the_shipped_records():
     assert pytest.approx(fitted_sglang(), rel=1e-2) == (SGLANG_ROUND_S, SEQUENCE_S)
     assert pytest.approx(fitted_vllm(), rel=1e-2) == VLLM_ROUND_S
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_intervals_are_those_of_the_unseen_records(several):
+    found = interval(each for each in UNSEEN if (each.batch > 1) is several)
+    shipped = round_terms("vllm", "eagle").spread(2 if several else 1)
+    assert shipped.records == found.records
+    assert (shipped.low, shipped.high) == pytest.approx((found.low, found.high), abs=5e-3)
 
 
 def test_batches_that_no_fit_has_seen_are_met_far_better_than_by_passes_alone():
