@@ -207,9 +207,7 @@ def _refuse_unread(check: Check) -> None:
     for key in check.settings:
         owners = [name for name in ASSERTED if key in question(name).spelled()]
         if key not in keys and owners:
-            what = (
-                f"{check.name}: {key!r} is an option of {', '.join(owners)}, and asks nothing of {', '.join(reports)}"
-            )
+            what = f"{key!r} is an option of {', '.join(owners)}, and asks nothing of {', '.join(reports)}"
             raise ProfileError(
                 f"{check.name}: {what}", where=check.where, hint="leave it out, or assert a figure that it is of"
             )

@@ -7,6 +7,7 @@ the pure function behind it. Groups of parameters that several questions share a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kvcalc.core import readers
@@ -191,7 +192,8 @@ class Question:
             setattr(self, name, value)
 
     @classmethod
-    def spelled(cls) -> dict[str, str]:
+    @cache
+    def spelled(cls) -> Mapping[str, str]:
         """Return every key that a check file may write, with the parameter that it sets."""
         return {key: name for name, each in cls.params.items() for key in (name, *each.spellings)}
 
