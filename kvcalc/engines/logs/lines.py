@@ -24,12 +24,17 @@ class Line:
     Args:
         number: its number, from 1.
         text: the line, cut where it is far too long.
-        onward: the line and what follows, on one line, for messages that were wrapped.
+        rest: what follows its first marker, in this line and the next ones.
     """
 
     number: int
     text: str
-    onward: str
+    rest: str
+
+    @property
+    def onward(self) -> str:
+        """Its marker and what follows, on one line, for messages that were wrapped."""
+        return " ".join(self.rest.split())
 
 
 def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
@@ -49,8 +54,8 @@ def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
         begin = start if found[start] - start < _MAX_BEFORE_MARKER else found[start] - _MAX_BEFORE_MARKER
         end = text.find("\n", found[start])
         end = len(text) if end < 0 else end
-        onward = text[found[start] : found[start] + _FOLLOWING_CHARACTERS]
-        yield Line(number, text[begin : min(end, begin + _MAX_CHARACTERS)], " ".join(onward.split()))
+        rest = text[found[start] : found[start] + _FOLLOWING_CHARACTERS]
+        yield Line(number, text[begin : min(end, begin + _MAX_CHARACTERS)], rest)
 
 
 def _places(text: str, marker: str) -> Iterator[tuple[int, int]]:
