@@ -419,6 +419,7 @@ def test_numbers_have_three_digits_and_a_token_of_cache_its_formula(page):
     page.page.wait_for_selector("#explained .formula")
     assert "2 (key and value) x layers x kv_heads x head_dim x b" in page.page.inner_text("#explained")
     assert "2 * 32 * 8 * 128 * 2" in page.page.inner_text("#explained .expression >> nth=0")
+    page.page.wait_for_selector("#weights option[value=gptq]", state="attached")  # the catalogue comes after the answer
     formats = page.page.locator("#weights option").all_text_contents()
     assert {"q4_k_m", "awq", "gptq", "fp8"} <= set(formats)
 
