@@ -316,7 +316,7 @@ FAULTS = (
         "../simulate/decode_grid.py",
         "return mixer.bends.stretch(context), tuple",
         "return 0, tuple",
-        GRID,
+        "tests/property/test_decode_grid.py::test_a_grid_begins_anew_where_a_chunk_does",
     ),
     Fault(
         "a grid's busiest rank gets the average batch",

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvcalc.core.hardware import HardwareProfile
+from kvcalc.core.model import Block, Chunked, ModelProfile
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.deployment import Deployment
@@ -45,6 +47,28 @@ def _assert_same(found, expected):
             assert expected[f"shares.{found[name]}"] == pytest.approx(1)
         else:
             assert found[name] == value, name
+
+
+def test_a_grid_begins_anew_where_a_chunk_does():
+    layer = Block(mixers=(Chunked(heads=4, kv_heads=2, head_dim=8, chunk=4),))
+    model = ModelProfile(
+        name="chunks",
+        architecture="x",
+        hidden_size=32,
+        context_limit=None,
+        blocks=(layer,) * 2,
+        embeddings=(),
+        head=None,
+    )
+    card = HardwareProfile(
+        name="x", title="x", vendor="x", memory_label_bytes=1e9, memory_bandwidth_bytes_per_s=1e9,
+        peak_flop_per_s={"bf16": 1e12},
+    )  # fmt: skip
+    deployment = Deployment(model=model, formats=Formats(), parallel=Parallel(), hardware=card)
+    contexts = tuple(range(1, 14))
+    rows = list(_rows(decode_blocks(deployment, batches=(1,), contexts=contexts, most_rows=100)))
+    for context, row in zip(contexts, rows, strict=True):
+        _assert_same(row, _flat(decode_row(deployment, batch=1, context=context)))
 
 
 @given(models(), accelerators(), formats(), parallels(stages=2), grids, st.integers(1, 9))
