@@ -93,7 +93,7 @@ def drafter(method: str | None, target: Deployment, draft: Deployment | None, *,
         )
     if layers is not None and (key not in _TAKES_LAYERS or draft is not None):
         what = key if draft is None else "a draft with a profile of its own"
-        raise InputError(f"{what} takes no draft layers", hint=f"they belong to {' and '.join(_TAKES_LAYERS)}")
+        raise InputError(f"{what} takes no draft layers", hint=f"they belong to {', '.join(_TAKES_LAYERS)}")
     if layers is not None:
         return _TAKES_LAYERS[key](target, layers)
     return METHODS[key](target, draft)

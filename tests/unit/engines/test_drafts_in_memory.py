@@ -189,7 +189,7 @@ def test_without_an_engine_a_draft_takes_what_its_tokens_need():
     [
         ("vllm", {"method": "layer-skip"}, "vllm does not draft by layer-skip"),
         ("llama.cpp", {"method": "medusa"}, "llama.cpp does not draft by medusa"),
-        ("vllm", {"method": "mtp", "draft_layers": 2}, "mtp takes no draft layers"),
+        ("vllm", {"method": "medusa", "draft_layers": 2}, "medusa takes no draft layers"),
         ("vllm", {"method": "eagle", "draft_layers": 0}, "an EAGLE head of 0 layers"),
         ("vllm", {"draft": "llama2-7b"}, "vocabularies differ"),
         ("vllm", {}, "something that drafts"),
