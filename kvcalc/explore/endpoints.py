@@ -120,9 +120,9 @@ def _or_why_not(answer: Endpoint) -> Endpoint:
 
 _WHY_NOT: dict[type[Exception], tuple[int, str, str]] = {
     ValueError: (422, "the question is not UTF-8, or has too many fields", ""),
-    TimeoutError: (408, f"what is sent must arrive within {_BODY_S:g} s", ""),
+    TimeoutError: (408, "what is sent must arrive within {body_s:g} s", ""),
     BusyError: (503, "too much is being computed at once", "try again in a moment"),
-    TooSlowError: (422, f"this takes longer than {LIMIT_S:g} s", "kvcalc on the command line has no such limit"),
+    TooSlowError: (422, "this takes longer than {limit_s:g} s", "kvcalc on the command line has no such limit"),
     ChildEndedError: (500, "computing this ended its process: it may have run out of memory", ""),
 }
 
@@ -130,7 +130,7 @@ _WHY_NOT: dict[type[Exception], tuple[int, str, str]] = {
 def _why_not(error: Exception) -> Reply:
     """Reply with the reason for there being no answer."""
     status, what, hint = next(told for kind, told in _WHY_NOT.items() if isinstance(error, kind))
-    return Reply(status, mistake(what, hint))
+    return Reply(status, mistake(what.format(body_s=_BODY_S, limit_s=LIMIT_S), hint))
 
 
 async def _live(asked: Asked, request: Request, workers: Workers, kept: _Kept) -> Response:
