@@ -4,7 +4,9 @@ An example that fails is written as an ``@example`` beside the test that it fail
 """
 
 import os
+import time
 
+import pytest
 from hypothesis import Phase, settings
 
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
@@ -14,3 +16,20 @@ settings.register_profile(
 # Chance decides (pytest says the seed), and what failed once is kept in .hypothesis/examples and tried first.
 settings.register_profile("nightly", derandomize=False, deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+_ADDITIONS = 2_000_000
+# CPU seconds of so many additions on a machine of 2024 with nothing else to do.
+_USUAL_S = 0.1
+
+
+@pytest.fixture
+def usual_s():
+    """What this machine needs, busy as it is now, for work of so many CPU seconds on a usual one: limits are of work."""
+
+    def needed(seconds):
+        start, total = time.process_time(), 0
+        for number in range(_ADDITIONS):
+            total += number
+        return seconds * max(1.0, (time.process_time() - start) / _USUAL_S)
+
+    return needed

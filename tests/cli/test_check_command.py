@@ -15,7 +15,6 @@ import kvcalc
 from kvcalc.cli.main import main
 from kvcalc.questions.check import ASSERTED
 from kvcalc.render.ci import _line
-from tests.pace import usual_s
 
 ROOT = Path(__file__).parents[2]
 CHECKS = """\
@@ -362,7 +361,7 @@ def test_every_report_with_figures_can_be_asserted():
     assert {"size", "decode", "prefill", "roofline", "fit", "solve"} <= set(ASSERTED)
 
 
-def test_a_hundred_checks_take_less_than_a_second_of_cpu(tmp_path):
+def test_a_hundred_checks_take_less_than_a_second_of_cpu(tmp_path, usual_s):
     file = tmp_path / "many.yaml"
     text = "defaults: {gpu: h100-sxm}\nchecks:\n- model: llama3.1-8b\n  matrix: {batch: 1-50, context: [4096, 8192]}\n"
     file.write_text(text + "  expect: {fits: true, decode.tokens_per_s: {min: 1}}\n", encoding="utf-8")

@@ -12,7 +12,6 @@ from kvcalc.engines.logs import Printed, decoded, model_names, read_log
 from kvcalc.engines.logs.text import plain_text
 from kvcalc.engines.logs.values import size_gib
 from kvcalc.plan.reconcile import reconcile_report
-from tests.pace import usual_s
 
 # Lines as public logs have them; the engine's version beside each.
 VLLM_V1 = """\
@@ -457,7 +456,7 @@ MEBIBYTE = 2**20
 
 
 @pytest.mark.parametrize("unit", NOISE, ids=lambda unit: repr(unit[:12]))
-def test_ten_megabytes_take_less_than_two_seconds(unit):
+def test_ten_megabytes_take_less_than_two_seconds(unit, usual_s):
     text = unit * (10 * MEBIBYTE // len(unit))
     start = time.process_time()
     reconcile_without_a_model(text)
