@@ -15,17 +15,16 @@ from kvcalc.cost.parameters import weight_bytes
 from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
 from kvcalc.engines.checkpoint import (
     FRONTS,
-    as_multiplied,
     check_engine,
     check_formats,
     check_split,
     default_engine,
-    has_mxfp4_experts,
     run_dtype,
 )
 from kvcalc.engines.loaded import loaded_model, recurrent_states
 from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
+from kvcalc.plan.running_notes import dtype_notes, engine_notes, version_notes
 from kvcalc.plan.weight_words import (
     asked_recipe,
     loading_notes,
@@ -110,7 +109,7 @@ class Deployment:
         words = word_notes(self.model, self.asked.weights, run_dtype(self.model, self.engine, self.hardware))
         recipe = recipe_notes(self.model, self.asked.weights, engine=self.engine, imatrix=self.options.imatrix)
         words += loading_notes(self.engine, self.asked.weights)
-        return (*self.layout_notes, *_dtype_notes(self), *_version_notes(self), *_engine_notes(self), *words, *recipe)
+        return (*self.layout_notes, *dtype_notes(self), *version_notes(self), *engine_notes(self), *words, *recipe)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -422,45 +421,6 @@ def _keeps_bytes(model: ModelProfile, engine: str | None, hardware: HardwareProf
     """Whether the format that a checkpoint is run in is as wide as its own."""
     run, own = (parse_format(name) for name in (run_dtype(model, engine, hardware), model.dtype))
     return run.bytes_per_element == own.bytes_per_element
-
-
-def _dtype_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Name the other format that a checkpoint is run in, and the reason."""
-    own, engine, hardware = deployment.model.dtype, deployment.engine, deployment.hardware
-    dtype = run_dtype(deployment.model, engine, hardware)
-    if dtype == own or deployment.asked.weights is not None:
-        return ()
-    if hardware is not None and own == "bf16":
-        return (f"{hardware.name} has no bfloat16: {engine} runs the checkpoint in {dtype} there",)
-    who = engine or "vLLM and most engines"
-    kept = f"--weights {own} --kv-dtype {own} --activations {own}"
-    return (f"the {own} checkpoint is run in {dtype}, as {who} would; {kept} keeps its own format",)
-
-
-def _engine_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say that no engine that is described runs such weights, or that one multiplies in narrower numbers."""
-    if default_engine(deployment.model, deployment.formats, deployment.hardware) == "ideal":
-        return ("no engine described here runs ExLlama weights; --engine ideal counts weights and KV cache",)
-    card, own, asked = deployment.hardware, deployment.formats, deployment.asked
-    if deployment.engine not in (None, "ideal") or card is None or asked.weights or asked.activations:
-        return ()
-    narrow = as_multiplied("llama.cpp", own, (card,)).activations
-    if not has_mxfp4_experts(deployment.model) or card.peak(narrow.unit) <= card.peak(own.activations.unit):
-        return ()
-    usual = f"experts in mxfp4 are multiplied in {own.activations.name}, as the checkpoint says"
-    return (f"{usual}; llama.cpp multiplies them in {narrow.name}: --engine llama.cpp bounds that",)
-
-
-def _version_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say that a version is newer than the one whose cache is described."""
-    version = deployment.options.version
-    if deployment.engine != "vllm" or version is None:
-        return ()
-    from kvcalc.engines.vllm.releases import VERSION, known_release
-
-    if known_release(version) <= known_release(VERSION):
-        return ()
-    return (f"vLLM {version} is newer than {VERSION}, the newest version described",)
 
 
 def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:
