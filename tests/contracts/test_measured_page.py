@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -52,3 +53,21 @@ def test_the_loops_table_is_its_reports(name):
         f"{report['ceilings']['memory_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s",
     ]  # fmt: skip
     assert wanted in printed_rows("Run on two threads")
+
+
+def test_programs_side_by_side_are_their_repetitions_and_none_beats_the_fastest_read():
+    (path,) = (MEASUREMENTS / "side_by_side").glob("*.json")
+    run = json.loads(path.read_text(encoding="utf-8"))
+    read_s = run["weight_bytes"]["loop"] / max(run["read_bytes_per_s"])
+    wanted = []
+    for batch in (1, 4, 16):
+        for program, name in (("loop, sdpa", "loop, sdpa"), ("llama.cpp", "llama.cpp"), ("vllm", "vLLM")):
+            rounds = [
+                step["samples_s"] for step in run["steps"] if (step["batch"], step["program"]) == (batch, program)
+            ]
+            times_s = [time_s for samples in rounds for time_s in samples]
+            assert len(times_s) == 30
+            assert min(times_s) > read_s
+            fastest, middle = (f"{time_s * 1000:.0f} ms" for time_s in (min(times_s), median(times_s)))
+            wanted.append([str(batch), name, fastest, middle, f"{min(times_s) / read_s:.2f}"])
+    assert printed_rows("Side by side") == wanted
