@@ -24,7 +24,7 @@ from kvcalc.evidence.names import find_model
 from kvcalc.evidence.read import shipped_records
 from kvcalc.evidence.setups import Setup, setup_of
 from kvcalc.importers.hugging_face import import_config
-from kvcalc.plan.deployment import held_weight_bytes
+from kvcalc.plan.rank_memory import held_weight_bytes
 from kvcalc.plan.reconcile import reconcile_start_up
 from kvcalc.profiles.reader import read_yaml_file
 

@@ -11,7 +11,7 @@ from kvcalc.cost.roofline import step_time
 from kvcalc.evidence.cases import Case, FirstToken, Unusable, pass_of
 from kvcalc.evidence.names import exclusion, superseded, weights_in_name
 from kvcalc.evidence.setups import Setup, near_setup, setup_of
-from kvcalc.plan.deployment import memory_needed
+from kvcalc.plan.rank_memory import memory_needed
 
 if TYPE_CHECKING:
     from kvcalc.core.hardware import HardwareProfile

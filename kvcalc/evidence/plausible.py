@@ -12,8 +12,9 @@ from kvcalc.evidence.assumptions import wrong_assumptions
 from kvcalc.evidence.gate import judge
 from kvcalc.evidence.passes import case_in
 from kvcalc.evidence.record import Record
-from kvcalc.plan.deployment import check_batch, check_context, memory_needed
+from kvcalc.plan.contexts import check_batch, check_context
 from kvcalc.plan.formats import format_names
+from kvcalc.plan.rank_memory import memory_needed
 from kvcalc.plan.steps import hardware_notes, required_hardware
 
 if TYPE_CHECKING:

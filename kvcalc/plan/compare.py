@@ -11,8 +11,9 @@ from kvcalc.core.figures import figure_at
 from kvcalc.core.hardware import HardwareProfile
 from kvcalc.core.reports.compare import ComparedSide, CompareReport, CompareRow
 from kvcalc.cost.roofline import ridge_flop_per_byte
+from kvcalc.plan.contexts import default_context
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import default_context, started
+from kvcalc.plan.deployment import started
 from kvcalc.plan.fit import fit_report
 from kvcalc.plan.prefill import prefill_row
 from kvcalc.plan.size import size_report

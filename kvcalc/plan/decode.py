@@ -9,7 +9,7 @@ from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speed import DecodeReport, DecodeRow, StepSpread
 from kvcalc.core.units import GIB
 from kvcalc.core.workload import decode_step
-from kvcalc.plan.deployment import default_context
+from kvcalc.plan.contexts import default_context
 from kvcalc.plan.steps import cache_notes, first_misfit, report_fields, row_fields, timed_step
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A model on accelerators as a user asks for it: formats, parallel sizes, engine, and the bytes that it needs."""
+"""A model on accelerators as a user asks for it: formats, parallel sizes and engine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.formats import parse_format
 from kvcalc.core.model import Mixture
 from kvcalc.core.records import dataclass
-from kvcalc.core.units import ceil_div
 from kvcalc.core.workload import Formats, Parallel
-from kvcalc.cost.parameters import weight_bytes
-from kvcalc.cost.sharding import rank_cache_bytes, rank_weight_bytes
 from kvcalc.engines.checkpoint import (
     FRONTS,
     check_engine,
@@ -23,6 +20,7 @@ from kvcalc.engines.checkpoint import (
 )
 from kvcalc.engines.loaded import loaded_model, recurrent_states
 from kvcalc.engines.options import EngineOptions
+from kvcalc.plan.contexts import trained_context
 from kvcalc.plan.formats import AS_THE_ENGINE, AskedFormats, run_formats
 from kvcalc.plan.running_notes import dtype_notes, engine_notes, version_notes
 from kvcalc.plan.weight_words import (
@@ -40,29 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deployment",
-    "asked_context",
-    "check_batch",
-    "check_context",
-    "default_context",
     "deploy",
-    "draft_weights",
-    "held_weight_bytes",
-    "logical_cache",
-    "memory_needed",
     "parallel_sizes",
-    "rank_tokens",
-    "rank_weights",
-    "sequence_tokens",
     "share_experts",
     "started",
-    "trained_context",
-    "usual_context",
-    "usual_context_notes",
 ]
 
-_DEFAULT_CONTEXT = 4096
-# Lengths that are often written with a k and meant in 1024s.
-_KILO, _KIBI, _FEWEST_THOUSANDS = 1000, 1024, 4
 # Type of cached keys and values that llama.cpp takes where none is asked for.
 _LLAMA_CPP_CACHE = "f16"
 
@@ -151,115 +132,6 @@ class Deployment:
     def memory_bytes(self) -> int:
         """Memory of one accelerator."""
         return self.hardware.usable_memory_bytes if self.hardware is not None else 0
-
-
-def default_context(model: ModelProfile, engine: str | None = None) -> int:
-    """Return the context a question is asked at where none is given: 4,096, or the longest sequence if that is less.
-
-    Args:
-        model: the model.
-        engine: the engine that was asked for; vLLM and SGLang set a limit to models without one.
-    """
-    limit = model.context_limit
-    if limit is None and engine == "vllm":
-        from kvcalc.engines.vllm.defaults import LENGTH_WITHOUT_LIMIT
-
-        limit = LENGTH_WITHOUT_LIMIT
-    if limit is None and engine == "sglang":
-        from kvcalc.engines.sglang.options import model_length
-
-        limit = model_length(model)
-    return min(_DEFAULT_CONTEXT, limit or _DEFAULT_CONTEXT)
-
-
-def usual_context(deployment: Deployment) -> int:
-    """Return the context a deployment is asked about where none is given: that of the program that starts its engine.
-
-    Raises:
-        InputError: a version of that program that is not described.
-    """
-    if not deployment.options.front:
-        return default_context(deployment.model, deployment.engine)
-    from kvcalc.engines.llama_cpp.fronts import own_context  # which few questions need
-
-    return own_context(deployment.options, deployment.model, _memory(deployment))
-
-
-def usual_context_notes(deployment: Deployment) -> tuple[str, ...]:
-    """Say why that program takes the context; nothing where none starts the engine, or a length was asked for."""
-    options = deployment.options
-    if not options.front or options.max_model_len is not None:
-        return ()
-    from kvcalc.engines.llama_cpp.fronts import context_note
-
-    return (context_note(options, deployment.model, _memory(deployment)),)
-
-
-def _memory(deployment: Deployment) -> int | None:
-    return None if deployment.hardware is None else deployment.hardware.usable_memory_bytes
-
-
-def asked_context(deployment: Deployment, context: int | None) -> int | None:
-    """Return the context that is asked for: for llama.cpp 0 is what the model was trained with.
-
-    Raises:
-        InputError: 0 for a model without a limit.
-    """
-    if context == 0 and deployment.served_by == "llama.cpp":
-        return trained_context(deployment.model)
-    return context
-
-
-def sequence_tokens(deployment: Deployment, context: int | None) -> int:
-    """Return the tokens of each sequence that a question about memory is asked at.
-
-    Those that are asked for; else llama.cpp's own length where it is given, or the smaller of 4,096 and the longest.
-
-    Raises:
-        InputError: more than the engine's longest sequence, or the trained context of a model without one.
-    """
-    own = deployment.options.max_model_len
-    tokens = asked_context(deployment, context)
-    if tokens is None:
-        usual = usual_context(deployment)
-        whole = own if deployment.options.ctx_size is not None else None
-        return whole or min(usual, own or usual)
-    if own is not None and tokens > own:
-        raise InputError(f"context {tokens} is longer than max-model-len {own}", parameter="context")
-    return tokens
-
-
-def check_context(model: ModelProfile, tokens: int, *, what: str = "context") -> tuple[str, ...]:
-    """Return a note where the tokens exceed what the model was made for, or where 32k may have meant 32Ki.
-
-    Raises:
-        InputError: less than one token.
-    """
-    if tokens < 1:
-        raise InputError(f"{what} must be 1 or more, not {tokens}", parameter=what)
-    limit = model.context_limit
-    if limit is not None and tokens > limit:
-        return (f"{what} {tokens:,} is beyond the {limit:,} tokens that {model.name} was made for",)
-    thousands = 0 if tokens % _KILO else tokens // _KILO
-    in_1024s = thousands * _KIBI
-    if thousands >= _FEWEST_THOUSANDS and (_is_power_of_two(thousands) or in_1024s == limit):
-        the_limit = "" if limit is None else f", and the limit {limit:,}"
-        return (f"{what} {tokens:,} is {thousands}k; {thousands}Ki is {in_1024s:,}{the_limit}",)
-    return ()
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number > 0 and number & (number - 1) == 0
-
-
-def check_batch(batch: int) -> None:
-    """Refuse a batch without sequences.
-
-    Raises:
-        InputError: less than one sequence.
-    """
-    if batch < 1:
-        raise InputError(f"batch must be 1 or more, not {batch}", parameter="batch")
 
 
 def parallel_sizes(
@@ -378,19 +250,6 @@ def _with_length(options: EngineOptions, model: ModelProfile) -> EngineOptions:
     return replace(options, max_model_len=each)
 
 
-def trained_context(model: ModelProfile) -> int:
-    """Return the context that a model was trained with: llama.cpp's where it is 0.
-
-    Raises:
-        InputError: the model has no limit.
-    """
-    if model.context_limit is None:
-        raise InputError(
-            "the model has no limit on its context", hint="say how many tokens, as --context 32768", parameter="context"
-        )
-    return model.context_limit
-
-
 def started(deployment: Deployment, engine: str | None, options: EngineOptions | None = None) -> Deployment:
     """Return a deployment as another engine runs it; the same where neither engine nor options are given.
 
@@ -432,43 +291,3 @@ def share_experts(model: ModelProfile, parallel: Parallel) -> Parallel:
     if parallel.data == 1 or not mixtures:
         return parallel
     return replace(parallel, expert=parallel.tensor * parallel.data)
-
-
-def held_weight_bytes(deployment: Deployment) -> int:
-    """Return the bytes of all weights: the file's own where the model was read from one and no format was asked for."""
-    held = deployment.model.held_weight_bytes
-    if held is not None and deployment.own_weights:
-        return held
-    return weight_bytes(deployment.model, deployment.formats)
-
-
-def rank_weights(deployment: Deployment) -> int:
-    """Return the bytes of weights on the fullest rank."""
-    if deployment.parallel.gpus == 1:
-        return held_weight_bytes(deployment)
-    return rank_weight_bytes(deployment.model, deployment.formats, deployment.parallel)
-
-
-def memory_needed(deployment: Deployment, *, tokens: int, batch: int) -> int:
-    """Return the bytes that weights and cache need on the fullest rank; no engine's overhead is in it."""
-    return rank_weights(deployment) + draft_weights(deployment) + logical_cache(deployment, tokens=tokens, batch=batch)
-
-
-def draft_weights(deployment: Deployment) -> int:
-    """Return the bytes of the draft's weights on a rank."""
-    draft = deployment.draft
-    return 0 if draft is None else draft.weight_bytes(deployment.formats, deployment.parallel)
-
-
-def logical_cache(deployment: Deployment, *, tokens: int, batch: int) -> int:
-    """Return the bytes that a batch's tokens need on the fullest rank, those of the draft's layers among them."""
-    formats, parallel = deployment.formats, deployment.parallel
-    tokens = rank_tokens(deployment, tokens)
-    own = rank_cache_bytes(deployment.model, formats, parallel, tokens=tokens, batch=batch)
-    drafted = deployment.draft and deployment.draft.cache(formats, parallel, tokens=tokens, batch=batch)
-    return own + (drafted.total if drafted else 0)
-
-
-def rank_tokens(deployment: Deployment, tokens: int) -> int:
-    """Return the tokens of a sequence that the fullest rank caches: ranks of decode context parallelism share them."""
-    return ceil_div(tokens, deployment.options.decode_context_parallel)

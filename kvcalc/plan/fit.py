@@ -11,16 +11,11 @@ from kvcalc.core.reports.fit import FitReport, FittingDeployment
 from kvcalc.core.search import largest
 from kvcalc.core.units import counted
 from kvcalc.plan.arrangements import MAX_GPUS, candidates, flags_of, is_practical
-from kvcalc.plan.deployment import (
-    check_batch,
-    check_context,
-    logical_cache,
-    sequence_tokens,
-    started,
-    usual_context_notes,
-)
+from kvcalc.plan.contexts import check_batch, check_context, sequence_tokens, usual_context_notes
+from kvcalc.plan.deployment import started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.loaded import loaded_notes
+from kvcalc.plan.rank_memory import logical_cache
 from kvcalc.plan.room import NO_TERMS, BudgetTerms, Room, assumed_capacity, budget, room
 from kvcalc.plan.steps import link_notes
 

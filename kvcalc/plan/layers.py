@@ -16,7 +16,7 @@ from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.cache import block_cache_bytes
 from kvcalc.cost.forward import section_ops
 from kvcalc.cost.roofline import intensity_flop_per_byte, ridge_flop_per_byte, stage_seconds
-from kvcalc.plan.deployment import check_batch, check_context, default_context
+from kvcalc.plan.contexts import check_batch, check_context, default_context
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.steps import hardware_notes, required_hardware
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text
 from kvcalc.engines.loaded import loaded_model, padding_bytes
-from kvcalc.plan.deployment import rank_weights, share_experts
+from kvcalc.plan.deployment import share_experts
+from kvcalc.plan.rank_memory import rank_weights
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speed import PrefillReport, PrefillRow
 from kvcalc.core.workload import prefill_pass
-from kvcalc.plan.deployment import default_context
+from kvcalc.plan.contexts import default_context
 from kvcalc.plan.steps import first_misfit, report_fields, row_fields, timed_step
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.quantised import quantised_file
 from kvcalc.engines.llama_cpp.recipes import RECIPES
 from kvcalc.engines.llama_cpp.weights import all_layers, model_weights, place_weights
-from kvcalc.plan.deployment import check_context, default_context
+from kvcalc.plan.contexts import check_context, default_context
 
 if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile

@@ -8,7 +8,7 @@ from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.roofline import PlateauRow, RooflinePoint, RooflineReport
 from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.roofline import ridge_flop_per_byte
-from kvcalc.plan.deployment import check_context, default_context
+from kvcalc.plan.contexts import check_context, default_context
 from kvcalc.plan.room import fit_reason
 from kvcalc.plan.steps import hardware_notes, timed_step
 

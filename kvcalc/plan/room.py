@@ -16,8 +16,8 @@ from kvcalc.core.same import Same
 from kvcalc.core.search import largest
 from kvcalc.core.units import bytes_text, counted
 from kvcalc.engines.budget import Interval, engine_budget
-from kvcalc.plan.deployment import draft_weights, memory_needed
 from kvcalc.plan.loaded import as_loaded, loaded_weights
+from kvcalc.plan.rank_memory import draft_weights, memory_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,20 +9,18 @@ from kvcalc.core.reports.size import GridCell, KvSize, PerGpu, SizeReport, Weigh
 from kvcalc.cost.cache import affine_segments, cache_bytes
 from kvcalc.cost.parameters import active_parameters, parameters
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.plan.deployment import (
+from kvcalc.plan.contexts import (
     asked_context,
     check_batch,
     check_context,
-    held_weight_bytes,
-    rank_tokens,
-    rank_weights,
-    started,
     trained_context,
     usual_context,
     usual_context_notes,
 )
+from kvcalc.plan.deployment import started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.loaded import loaded_weights
+from kvcalc.plan.rank_memory import held_weight_bytes, rank_tokens, rank_weights
 
 if TYPE_CHECKING:
     from kvcalc.core.reports.size import Reserved

@@ -11,10 +11,11 @@ from kvcalc.core.reports.speed import PartCost, PrefillRow
 from kvcalc.core.units import bytes_text, rate_text
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import intensity_flop_per_byte, step_time
-from kvcalc.plan.deployment import check_context, memory_needed
+from kvcalc.plan.contexts import check_context
 from kvcalc.plan.economics import cost_fields
 from kvcalc.plan.estimates import estimate_fields, estimated_with
 from kvcalc.plan.formats import format_names
+from kvcalc.plan.rank_memory import memory_needed
 from kvcalc.plan.room import fit_reason, unmodelled_notes
 
 if TYPE_CHECKING:

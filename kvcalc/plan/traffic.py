@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.ranges import check_between
 from kvcalc.core.reports.traffic import TrafficReport, TrafficRow
-from kvcalc.plan.deployment import check_batch, check_context
+from kvcalc.plan.contexts import check_batch, check_context
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.levers.catalogue import apply_levers, parse_levers
 

@@ -63,7 +63,7 @@ def explain(
     """
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.plan import explain as steps
-    from kvcalc.plan.deployment import default_context
+    from kvcalc.plan.contexts import default_context
 
     if isinstance(deployment, HardwareProfile):
         return steps.explain_roofline(deployment)

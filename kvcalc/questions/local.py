@@ -202,7 +202,7 @@ class Local(Question):
     def setup(self, deployment: Deployment, *, context: int | None, batch: int, together: bool = False) -> LocalSetup:
         """Return the model, its context and the machine; arguments and errors as `placed_answer`."""
         from kvcalc.engines.llama_cpp.weights import model_weights
-        from kvcalc.plan.deployment import check_context
+        from kvcalc.plan.contexts import check_context
         from kvcalc.plan.local.fronts import started_on
         from kvcalc.plan.local.setup import LocalSetup
         from kvcalc.questions.machines import machine_of
@@ -364,7 +364,7 @@ def _context_of(deployment: Deployment, *, context: int | None, batch: int, toge
         InputError: two numbers of sequences or two lengths.
     """
     from kvcalc.engines.llama_cpp import asked_options
-    from kvcalc.plan.deployment import sequence_tokens, trained_context
+    from kvcalc.plan.contexts import sequence_tokens, trained_context
 
     options = deployment.options
     parallel = batch if options.parallel == 1 else options.parallel

@@ -20,8 +20,8 @@ from kvcalc.core.workload import decode_step
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import op_seconds, stage_seconds
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.plan.deployment import rank_weights
 from kvcalc.plan.economics import cost_fields
+from kvcalc.plan.rank_memory import rank_weights
 from kvcalc.plan.room import largest_batch, longest_context
 from kvcalc.plan.steps import required_hardware
 

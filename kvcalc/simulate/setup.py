@@ -8,7 +8,8 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.search import largest
 from kvcalc.engines import vllm
 from kvcalc.engines.pools import check_vllm, vllm_options
-from kvcalc.plan.deployment import default_context, started
+from kvcalc.plan.contexts import default_context
+from kvcalc.plan.deployment import started
 from kvcalc.plan.fit import cache_memory
 from kvcalc.plan.room import BudgetTerms, room
 from kvcalc.plan.steps import check_timed

@@ -20,7 +20,7 @@ from kvcalc.evidence.gate import bound_s
 from kvcalc.evidence.names import engine_rules
 from kvcalc.evidence.passes import case_of
 from kvcalc.evidence.read import read_records
-from kvcalc.plan.deployment import memory_needed
+from kvcalc.plan.rank_memory import memory_needed
 
 _PROGRAMS = ("lmstudio", "lm studio")
 _TO_THE_HOST = ("cmoe", "cpu-moe", "-ot", "override-tensor", "-nkvo")

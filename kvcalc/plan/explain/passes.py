@@ -13,12 +13,12 @@ from kvcalc.core.workload import decode_step, prefill_pass
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import rank_weights
 from kvcalc.plan.explain.estimates import estimate_steps
 from kvcalc.plan.explain.named import named_formats, named_model, named_parallel
 from kvcalc.plan.explain.text import ASKED, factor, profile_source, total
 from kvcalc.plan.explain.times import time_steps
 from kvcalc.plan.prefill import prefill_row
+from kvcalc.plan.rank_memory import rank_weights
 from kvcalc.plan.steps import timed_step
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import entry_bytes, held_tokens, mixer_cache_bytes, state_bytes
 from kvcalc.cost.parameters import parameters
 from kvcalc.cost.sharding import rank_parameters, rank_stage
-from kvcalc.plan.deployment import held_weight_bytes, rank_tokens
 from kvcalc.plan.explain.named import named_formats, named_model
 from kvcalc.plan.explain.parameters import parameter_steps
 from kvcalc.plan.explain.text import ASKED, profile_source, total
+from kvcalc.plan.rank_memory import held_weight_bytes, rank_tokens
 from kvcalc.plan.size import size_report
 
 if TYPE_CHECKING:

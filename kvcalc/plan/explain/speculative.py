@@ -10,7 +10,7 @@ from kvcalc.core.sums import added
 from kvcalc.core.traced import digits, named, term_of
 from kvcalc.core.workload import decode_step
 from kvcalc.cost.speculation import expected_tokens, expected_tokens_of_tree, speedup, tree_acceptance
-from kvcalc.plan.deployment import default_context
+from kvcalc.plan.contexts import default_context
 from kvcalc.plan.explain.text import ASKED, total
 from kvcalc.plan.explain.times import time_steps
 from kvcalc.plan.speculative.limits import batch_limit

@@ -12,11 +12,12 @@ from kvcalc.core.units import GIB
 from kvcalc.cost.cache import cache_bytes
 from kvcalc.cost.roofline import step_time
 from kvcalc.cost.sharding import rank_cache_bytes
-from kvcalc.plan.deployment import check_batch, check_context, default_context, rank_weights
+from kvcalc.plan.contexts import check_batch, check_context, default_context
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.levers.catalogue import LEVERS, ChosenLever, apply_levers, parse_levers
 from kvcalc.plan.levers.headlines import headline_rows
 from kvcalc.plan.levers.layout import plain_layout
+from kvcalc.plan.rank_memory import rank_weights
 from kvcalc.plan.room import budget
 
 if TYPE_CHECKING:

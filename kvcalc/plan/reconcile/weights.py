@@ -13,8 +13,9 @@ from kvcalc.cost.sharding import rank_weight_bytes, stage_blocks
 from kvcalc.engines.loaded import padding_bytes
 from kvcalc.engines.vllm.positions import position_tables
 from kvcalc.engines.vllm.releases import release_of
-from kvcalc.plan.deployment import Deployment, rank_weights, share_experts
+from kvcalc.plan.deployment import Deployment, share_experts
 from kvcalc.plan.formats import run_formats
+from kvcalc.plan.rank_memory import rank_weights
 from kvcalc.plan.reconcile.findings import Finding, row_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.core.reports.solve import SolveConstraint, SolveReport, SolveRow
 from kvcalc.core.units import counted
+from kvcalc.plan.contexts import check_batch, check_context, sequence_tokens
 from kvcalc.plan.decode import decode_row
-from kvcalc.plan.deployment import check_batch, check_context, sequence_tokens, started
+from kvcalc.plan.deployment import started
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.room import BudgetTerms
 from kvcalc.plan.solve.question import NO_TARGETS, Drafting, Question, Targets, Trial

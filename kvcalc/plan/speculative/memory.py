@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.speculative import DraftMemory
 from kvcalc.cost.sharding import rank_cache
-from kvcalc.plan.deployment import memory_needed
+from kvcalc.plan.rank_memory import memory_needed
 
 if TYPE_CHECKING:
     from kvcalc.core.speculation import DraftTree

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.errors import InputError, UnknownNameError, did_you_mean
 from kvcalc.core.model import Gated, Head, Mixture
 from kvcalc.core.records import dataclass
-from kvcalc.plan.deployment import rank_weights
+from kvcalc.plan.rank_memory import rank_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

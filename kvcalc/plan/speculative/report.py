@@ -11,7 +11,7 @@ from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
 from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
-from kvcalc.plan.deployment import check_batch, check_context, default_context
+from kvcalc.plan.contexts import check_batch, check_context, default_context
 from kvcalc.plan.estimates import estimated_with
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative.acceptance import Acceptance

@@ -112,7 +112,7 @@ def _with_profiles(given: dict[str, Any], digests: Mapping[str, str]) -> dict[st
 
 
 def _decode(work: Work, task: SweepTask) -> Columns:
-    from kvcalc.plan.deployment import default_context
+    from kvcalc.plan.contexts import default_context
 
     deployment = _deployment(work, task)
     contexts = task.cells.get("context") or (default_context(deployment.model, deployment.engine),)

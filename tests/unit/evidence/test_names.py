@@ -6,7 +6,8 @@ from kvcalc.api import load_model
 from kvcalc.core.units import GIB
 from kvcalc.evidence.gguf_types import gguf_weights
 from kvcalc.evidence.names import find_hardware, find_model
-from kvcalc.plan.deployment import deploy, held_weight_bytes
+from kvcalc.plan.deployment import deploy
+from kvcalc.plan.rank_memory import held_weight_bytes
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.importers.hugging_face import import_config
-from kvcalc.plan.deployment import deploy, held_weight_bytes
+from kvcalc.plan.deployment import deploy
+from kvcalc.plan.rank_memory import held_weight_bytes
 
 _QWEN3_8B: dict[str, Any] = {
     "model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
