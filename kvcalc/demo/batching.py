@@ -111,10 +111,10 @@ class BatchingReport(Report):
             for step in self.steps
         ]
 
-    def picture(self, *, plain: bool) -> str:
+    def picture(self, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
         """Return the places in use over steps."""
         lines = {name: [(row["step"], row["used"]) for row in self._used() if row["way"] == name] for name in _WAYS}
-        return line_chart(lines, x="steps", y="places", plain=plain)
+        return line_chart(lines, x="steps", y="places", width=width, plain=plain)
 
     def spec(self) -> Spec:
         """Return the places in use at each step, for both ways."""

@@ -114,7 +114,7 @@ class DriftReport(Report):
         over = f"Means over {self.trainings} trainings" if self.trainings > 1 else "One training"
         summary = (
             f"Trained on single steps its errors add up. Let run on its own for {self.horizon_steps} steps in training"
-            f" (consistency loss, weight {self.consistency:g}),\nit is {times} after"
+            f" (consistency loss, weight {self.consistency:g}), it is {times} after"
             f" {last} steps: {self.final_error_consistent:.3f} instead of {self.final_error:.3f}."
             f" {over}; noise {self.noise:g}."
         )
@@ -132,7 +132,7 @@ class DriftReport(Report):
             for step in self.steps
         ]
 
-    def picture(self, *, plain: bool) -> str:
+    def picture(self, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
         """Return the errors over steps."""
         steps = self.steps
         lines = {
@@ -140,7 +140,7 @@ class DriftReport(Report):
             "free-running": [(step.place, step.free_running_error) for step in steps],
             "free-running, consistency loss": [(step.place, step.free_running_error_consistent) for step in steps],
         }
-        return line_chart(lines, x="steps", y="distance", plain=plain)
+        return line_chart(lines, x="steps", y="distance", width=width, plain=plain)
 
     def spec(self) -> Spec:
         """Return teacher-forced and free-running errors, without and with the consistency loss."""

@@ -152,14 +152,14 @@ class KvCacheReport(Report):
             for step in self.steps
         ]
 
-    def picture(self, *, plain: bool) -> str:
+    def picture(self, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
         """Return projections so far over tokens made."""
         projections = {
             "without a cache": (step.projections_without for step in self.steps),
             "with a cache": (step.projections_with for step in self.steps),
         }
         lines = {name: list(enumerate(accumulate(counts), 1)) for name, counts in projections.items()}
-        return line_chart(lines, x="tokens made", y="projections", plain=plain)
+        return line_chart(lines, x="tokens made", y="projections", width=width, plain=plain)
 
     def spec(self) -> Spec:
         """Return projections of a layer for each token made."""

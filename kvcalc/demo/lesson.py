@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from kvcalc.render.layout import Text
+from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import printed
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ __all__ = ["Lesson", "animate", "lesson_text", "step_texts"]
 
 # Time that a frame stays, and all of them together at most.
 _FRAME_S, _WHOLE_S = 0.4, 12.0
-_ASCII = str.maketrans({"µ": "u", "…": "..."})
 _HIDE_CURSOR, _SHOW_CURSOR, _CLEAR = "\x1b[?25l", "\x1b[?25h", "\x1b[H\x1b[2J"
 
 
@@ -33,8 +32,8 @@ class Lesson(Protocol):
     def step_lines(self) -> list[list[str]]:
         """Return the lines of each step."""
 
-    def picture(self, *, plain: bool) -> str:
-        """Return the chart in characters."""
+    def picture(self, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
+        """Return the chart in characters, for a terminal of that many columns."""
 
     def spec(self) -> Spec:
         """Return the chart as a Vega-Lite specification."""
@@ -49,17 +48,13 @@ def lesson_text(report: Lesson, *, steps: bool = False, plain: bool = False) -> 
         plain: neither colour nor any character beyond ASCII.
     """
     before = [*step_texts(report, plain=plain), ""] if steps else []
-    result = printed([*report.parts(), Text(), Text(report.picture(plain=plain))], plain=plain)
-    return _plain("\n".join([*before, result]), plain=plain)
+    result = printed([*report.parts(), Text(), Drawing(report.picture)], plain=plain)
+    return "\n".join([*before, result])
 
 
 def step_texts(report: Lesson, *, plain: bool = False) -> list[str]:
     """Return the text of each step, without a newline at its end."""
-    return [_plain("\n".join(lines), plain=plain) for lines in report.step_lines()]
-
-
-def _plain(text: str, *, plain: bool) -> str:
-    return text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text
+    return [printed([Text(line) for line in lines], plain=plain).rstrip("\n") for lines in report.step_lines()]
 
 
 def animate(frames: Sequence[str]) -> None:

@@ -181,14 +181,14 @@ class PagingReport(Report):
             lines.append([f"{step.scheme}, step {step.place}: {numbers}; {kept}", f"  [{bar}]"])
         return lines
 
-    def picture(self, *, plain: bool) -> str:
+    def picture(self, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
         """Return requests at once over steps."""
         names = {"the longest length set aside": "reserved", "in blocks": "paged"}
         lines = {
             name: [(step.place, step.running_requests) for step in self.steps if step.scheme == scheme]
             for name, scheme in names.items()
         }
-        return line_chart(lines, x="steps", y="requests", plain=plain)
+        return line_chart(lines, x="steps", y="requests", width=width, plain=plain)
 
     def spec(self) -> Spec:
         """Return memory set aside and memory used at each step, for both ways."""

@@ -156,13 +156,13 @@ class SpeculationReport(Report):
             points.append((step.place, points[-1][1] + len(step.emitted)))
         return progress
 
-    def picture(self, *, plain: bool) -> str:
+    def picture(self, width: int, plain: bool) -> str:  # noqa: FBT001  as `Drawing` calls it
         """Return tokens emitted over passes of the target."""
         lines: dict[str, list[tuple[float, float]]] = {
             "without a draft": [(tokens, tokens) for tokens in range(self.output_tokens + 1)]
         }
         lines |= {f"draft {draft}": list(points) for draft, points in self._progress().items()}
-        return line_chart(lines, x="passes of the target", y="tokens", plain=plain)
+        return line_chart(lines, x="passes", y="tokens", width=width, plain=plain)
 
     def spec(self) -> Spec:
         """Return a line for each draft and one without."""

@@ -122,14 +122,18 @@ def laid_out(parts: Iterable[Part], *, width: int, styled: bool, ascii_only: boo
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, a number and its unit as one.
+    """Return the words of a text, a number and its unit as one, and a shape in brackets.
 
     >>> words_of("needs 1.25 GiB of 24 GB, or 8,192 tokens")
     ['needs', '1.25 GiB', 'of', '24 GB,', 'or', '8,192', 'tokens']
+    >>> words_of("keys [1, 2, 8]")
+    ['keys', '[1, 2, 8]']
     """
     words: list[str] = []
     for word in text.split(" "):
-        if words and words[-1][-1:].isdigit() and word.rstrip(".,;:)") in _UNITS:
+        is_unit = bool(words) and words[-1][-1:].isdigit() and word.rstrip(".,;:)") in _UNITS
+        is_in_brackets = bool(words) and words[-1].startswith("[") and words[-1].endswith(",")
+        if is_unit or (is_in_brackets and word.rstrip(",]").isdigit()):
             words[-1] += f" {word}"
         else:
             words.append(word)

@@ -21,8 +21,8 @@ __all__ = ["heat_map", "line_chart", "overlap_chart", "roofline_chart"]
 _TICK_COLUMNS = 10
 _ROWS_PER_DECADE = 4
 _MAX_TICKS = 8
-# What stands beside the ticks of an axis across: the numbers of the other, and its own unit.
-_BESIDE_COLUMNS = 21
+# Columns beside the ticks of an axis across: the numbers of the axis up, the arrow and the brackets of its own label.
+_BESIDE_COLUMNS = 19
 _WIDTH = 110
 # What plotille needs between the highest value and the end of a logarithmic axis: half a dot, of which a row has four.
 _MARGIN_DECADES = 1 / 8
@@ -36,6 +36,7 @@ _BOTH, _FIRST, _SECOND = "█", "▒", "░"
 _PLAIN_BOTH, _PLAIN_FIRST, _PLAIN_SECOND = "#", "=", "."
 _MARK, _ROUNDING = "*", 1e-9
 _LEAST_COLUMNS = 4
+_INTENSITY = "FLOP/B"
 _BAR_COLUMNS = 60
 
 
@@ -49,7 +50,7 @@ def roofline_chart(report: RooflineReport, *, width: int = _WIDTH, plain: bool =
     points = list(zip(_LETTERS, report.points, strict=False))
     intensities = [point.intensity_flop_per_byte for _, point in points]
     ends = min([1.0, *intensities]), max([2 * peaks[-1] / bandwidth, *intensities])
-    left, right, ticks = _axis(*ends, most=_ticks(width))
+    left, right, ticks = _axis(*ends, most=_ticks(width, _INTENSITY))
     lowest = min([peaks[0] / 10, *(point.attainable_flop_per_s for _, point in points)])
     bottom, top = (
         math.floor(math.log10(lowest)),
@@ -58,7 +59,7 @@ def roofline_chart(report: RooflineReport, *, width: int = _WIDTH, plain: bool =
     figure = _figure()
     figure.width, figure.height = ticks * _TICK_COLUMNS, round((top - bottom) * _ROWS_PER_DECADE)
     figure.origin, figure.with_colors = False, False
-    figure.x_label, figure.y_label = "FLOP/B", "FLOP/s"
+    figure.x_label, figure.y_label = _INTENSITY, "FLOP/s"
     figure.set_x_limits(left, right)
     figure.set_y_limits(bottom, top)
     figure.register_label_formatter(float, _power)
@@ -106,9 +107,9 @@ def _figure() -> Any:
             del sys.modules[_NUMPY]
 
 
-def _ticks(width: int) -> int:
-    """Return the ticks that an axis across has room for, beside what stands left and right of it."""
-    return max(3, min(_MAX_TICKS, (width - _BESIDE_COLUMNS) // _TICK_COLUMNS))
+def _ticks(width: int, label: str) -> int:
+    """Return the ticks that an axis across has room for, beside its label and the numbers of the axis up."""
+    return max(3, min(_MAX_TICKS, (width - _BESIDE_COLUMNS - len(label)) // _TICK_COLUMNS))
 
 
 def _axis(lowest: float, highest: float, *, most: int = _MAX_TICKS) -> tuple[float, float, int]:
@@ -153,7 +154,7 @@ def line_chart(
     figure = _figure()
     figure.origin, figure.with_colors = False, False
     figure.x_label, figure.y_label = x, y
-    _frame(figure, [point for points in lines.values() for point in points], log=log, most=_ticks(width))
+    _frame(figure, [point for points in lines.values() for point in points], log=log, most=_ticks(width, x))
     for letter, points in zip(_LETTERS, lines.values(), strict=False):
         across, up = [a for a, _ in points], [b for _, b in points]
         if plain:
@@ -233,7 +234,7 @@ def heat_map(
         across: what the columns are.
         down: what the rows are.
         middle: the value from which on cells are shaded.
-        digits: digits behind the point, one where there is no room for more.
+        digits: digits behind the point; where there is no room, one at most, and at last ``across`` on a line above.
         width: columns of the terminal.
         plain: in ASCII alone.
 
@@ -245,7 +246,7 @@ def heat_map(
     top = max([middle, *(value for value in cells.values() if value is not None)])
     shades = _PLAIN_SHADES if plain else _SHADES
 
-    def drawn(gap: str, digits: int) -> list[str]:
+    def drawn(gap: str, digits: int, *, above: bool = False) -> list[str]:
         texts = {
             index: "-" if value is None else _shade(value, middle, top, shades) + f"{value:.{digits}f}"
             for index, value in cells.items()
@@ -253,16 +254,19 @@ def heat_map(
         first = max(len(name) for name in (down, *rows)) + 2
         size = max(len(text) for text in (*texts.values(), *columns))
         head = [f"{column:>{size}}" for column in columns]
-        head[0] = f"{across} {columns[0]}".rjust(size)
+        if not above:
+            head[0] = f"{across} {columns[0]}".rjust(size)
         lead = " " * (len(head[0]) - size)
-        lines = [f"{down:<{first}}" + gap.join(head)]
+        lines = [" " * first + across] if above else []
+        lines.append(f"{down:<{first}}" + gap.join(head))
         for row in rows:
             shown = [f"{texts[column, row]:>{size}}" for column in columns]
             lines.append(f"{row:>{first - 2}}  {lead}{gap.join(shown)}")
         return lines
 
-    tried = [drawn("  ", digits), drawn(" ", digits), drawn(" ", min(1, digits))]
-    return "\n".join(next((lines for lines in tried if len(lines[0]) <= width), tried[-1]))
+    fewer = min(1, digits)
+    tried = [drawn("  ", digits), drawn(" ", digits), drawn(" ", fewer), drawn(" ", fewer, above=True)]
+    return "\n".join(next((lines for lines in tried if max(map(len, lines)) <= width), tried[-1]))
 
 
 def _shade(value: float, middle: float, top: float, shades: str) -> str:

@@ -67,6 +67,17 @@ def test_no_number_and_no_word_is_broken_at_any_width(case: str) -> None:
             assert all(len(line) <= max(width, indent + longest) for line in lines), (width, shown)
 
 
+# Cases that draw a chart in characters with nothing else that may be wider: no address, no command to copy.
+DRAWN = [name for name, command in WRITER.CASES.items() if command.split()[1] in {"demo", "speculate"}]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("case", DRAWN)
+def test_a_chart_is_no_wider_than_the_terminal(case: str, width: int) -> None:
+    printed = WRITER.printed(case, width)
+    assert [line for line in printed.splitlines() if len(line) > width] == []
+
+
 def _broken(grid: Grid, shown: str) -> list[str]:
     """The words and numbers of a grid that no line of it has whole, but those of columns that gave way."""
     note = " ".join(shown.partition("(not shown: ")[2].split())

@@ -54,13 +54,13 @@ def outputs(case: str) -> dict[str, str]:
     """Return what a case prints: the text of a file under ``tests/golden`` by the file's name."""
     command = CASES[case]
     if "--output " in command:
-        return {f"{case}.txt": _printed(case, WIDTHS[-1])}
-    texts = {f"{case}.{width}.txt": _printed(case, width) for width in WIDTHS}
+        return {f"{case}.txt": printed(case, WIDTHS[-1])}
+    texts = {f"{case}.{width}.txt": printed(case, width) for width in WIDTHS}
     if texts[f"{case}.{WIDTHS[0]}.txt"] == texts[f"{case}.{WIDTHS[1]}.txt"]:
         texts = {f"{case}.txt": texts[f"{case}.{WIDTHS[0]}.txt"]}
     if command == _FIXED or _has_json(command):
         reports: list[Any] = []
-        data = json.loads(_printed(case, WIDTHS[-1], reports))
+        data = json.loads(printed(case, WIDTHS[-1], reports))
         texts[f"{case}.json"] = _json_text(_shortened(data)) + "\n"
         charts = _charts(reports[-1]) if reports else {}
         if charts:
@@ -121,7 +121,7 @@ def files_of(case: str) -> list[Path]:
     return [path for path in GOLDEN.iterdir() if path.suffix in {".txt", ".json"} and path.name.split(".")[0] == case]
 
 
-def _printed(case: str, width: int, reports: list[Any] | None = None) -> str:
+def printed(case: str, width: int, reports: list[Any] | None = None) -> str:
     """Return what a case prints: its table or, with a list to put the report into, its JSON."""
     out, messages = io.StringIO(), io.StringIO()
 
@@ -163,7 +163,7 @@ def _lists_names(command: str) -> bool:
 def report_of(case: str) -> Any:
     """Return the report that a case prints."""
     reports: list[Any] = []
-    _printed(case, WIDTHS[-1], reports)
+    printed(case, WIDTHS[-1], reports)
     return reports[-1]
 
 
