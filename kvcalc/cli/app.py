@@ -21,6 +21,16 @@ from kvcalc.questions import QUESTIONS
 
 __all__ = ["load_command", "run"]
 
+# Commands by what people call them.
+_MEANT = {
+    "bandwidth": "bench", "benchmark": "bench", "card": "gpus", "cost": "plan", "diagnose": "why", "gpu": "gpus",
+    "help": "kvcalc --help", "hardware": "gpus", "kv": "size", "kv-cache": "size", "latency": "prefill or decode",
+    "list": "models or gpus", "log": "why", "memory": "size or fit", "model": "models", "price": "plan",
+    "recommend": "plan or fit", "rent": "plan", "run": "fit", "serve": "explore or simulate", "spec": "speculate",
+    "speed": "decode", "throughput": "decode or simulate", "tokens": "decode", "tps": "decode", "ttft": "prefill",
+    "ui": "explore", "vram": "fit", "web": "explore",
+}  # fmt: skip
+
 
 def _units_option() -> TyperOption:
     """Return the option of every command that prints tables: in which units their bytes stand."""
@@ -50,8 +60,9 @@ def load_command(name: str) -> Any:
         KvcalcError: there is none of that name.
     """
     if name not in {**COMMANDS, **ALIASES}:
-        hint = did_you_mean(name, {**COMMANDS, **ALIASES}) or f"commands: {', '.join(COMMANDS)}"
-        raise KvcalcError(f"unknown command {name!r}", hint=hint)
+        close = did_you_mean(name, {**COMMANDS, **ALIASES})
+        meant = f"did you mean {_MEANT[name.lower()]}?" if name.lower() in _MEANT else ""
+        raise KvcalcError(f"unknown command {name!r}", hint=meant or close or f"commands: {', '.join(COMMANDS)}")
     own = ALIASES.get(name, name)
     found: Any = question_command(own) if own in QUESTIONS else _written_command(own)
     for command in (found, *getattr(found, "commands", {}).values()):

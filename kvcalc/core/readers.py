@@ -159,8 +159,20 @@ def number(given: Any, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         value = nan
     if not isfinite(value):
-        raise InputError(f"{what} must be a number, not {_shown(given)}")
+        raise InputError(f"{what} must be a number, not {_shown(given)}", hint=_share_hint(given))
     return value
+
+
+def _share_hint(given: Any) -> str:
+    """Return the share that a percentage is, where one was written.
+
+    >>> _share_hint("90%"), _share_hint("ninety")
+    ('for a share write 0.9', '')
+    """
+    text = given.strip() if isinstance(given, str) else ""
+    digits = text.removesuffix("%").strip()
+    is_percentage = text.endswith("%") and digits.replace(".", "", 1).isdecimal()
+    return f"for a share write {float(digits) / 100:g}" if is_percentage else ""
 
 
 def numbers(given: Any, what: str) -> tuple[float, ...]:

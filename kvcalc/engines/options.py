@@ -122,7 +122,7 @@ class EngineOptions:
                 raise InputError(f"{option} must be 1 or more, not {value}", parameter=option)
         if self.utilization is not None and not 0 < self.utilization <= 1:
             raise InputError(
-                f"utilization must be above 0 and at most 1, not {self.utilization}",
+                f"utilization must be above 0 and at most 1, not {self.utilization:g}",
                 hint="0.9 is 90% of a GPU's memory",
                 parameter="utilization",
             )

@@ -25,6 +25,8 @@ _DIGIT = re.compile(r"\d")
 _WHOLE = re.compile(r" \d+$")
 # What people leave out before the number of a card.
 _SERIES = ("rtx", "gtx", "rx")
+# Several cards in one word: 2x4090, 8 x h100, h100x8.
+_SEVERAL = re.compile(r"(?P<count>\d{1,4}) ?[x*] ?(?P<card>.+)|(?P<before>.+?) ?[x*] ?(?P<after>\d{1,4})")
 _TYPED_MEMORY = re.compile(r" (\d+)gb$")
 # What tells variants of a card apart: memory, form, and how many cores of its GPU are enabled.
 _VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
@@ -146,6 +148,10 @@ def _unknown(name: str, kind: Kind) -> UnknownNameError:
         return UnknownNameError(f"{name!r} names a family", hint=f"name one of {', '.join(family)} ({listed})")
     close = family or _alike(read[-1], kind)
     hint = f"did you mean {' or '.join(close)}? ({listed})" if close else listed
+    several = _SEVERAL.fullmatch(name.lower()) if kind == "hardware" else None
+    if several is not None:
+        card = resolve(several["card"] or several["before"], kind)
+        hint = hint if card is None else f"--gpu {card.alias} --gpus {several['count'] or several['after']}"
     return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
 
 

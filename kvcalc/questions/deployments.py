@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["deployment", "engine_options", "placed", "served"]
 
 _MAX_KEPT = 64
+# An option of llama.cpp whose name means something else to those who ask about another engine.
+_INSTEAD = {"batch-size": "write --batch for sequences at once"}
 _SIZES = ("gpus", "tensor-parallel", "pipeline-parallel", "expert-parallel", "data-parallel")
 
 
@@ -80,7 +82,8 @@ def deployment(
     weights, kv_dtype, activations = (None if each == AUTO else each for each in (weights, kv_dtype, activations))
     weights = weights or typed_recipe(model)
     if memory_bytes is not None and gpu is None:
-        raise InputError("a memory size needs an accelerator, and none is given", hint="give --gpu")
+        hint = "give --gpu; fit takes a card by its memory: --device 24GiB"
+        raise InputError("a memory size needs an accelerator, and none is given", hint=hint)
     check_options(options)
     mine, theirs = _split_settings(texts(settings, "set"), with_hardware=gpu is not None)
     with about("model"):
@@ -162,7 +165,7 @@ def engine_options(engine: str | None, given: Mapping[str, Any]) -> EngineOption
         if base not in option.engines and engine not in option.engines:
             raise InputError(
                 f"--{option.name} is an option of {' or '.join(option.engines)}",
-                hint=f"add --engine {option.engines[0]}, or leave it out",
+                hint=f"add --engine {option.engines[0]}, or {_INSTEAD.get(option.name, 'leave it out')}",
                 parameter=option.name,
             )
     if not given:

@@ -19,6 +19,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 SIZE = ("size", "--model", "llama2-70b")
 TRAFFIC = ("traffic", "--model", "llama2-7b")
+FIT = ("fit", "--model", "llama2-7b", "--gpu", "h100-sxm")
 DECODE = ("decode", "--model", "llama2-70b", "--gpu", "h100-sxm")
 MEASURED = ("check", "--measured", "9tok/s", "--model", "llama2-70b", "--gpu", "h100-sxm")
 
@@ -27,6 +28,15 @@ MEASURED = ("check", "--measured", "9tok/s", "--model", "llama2-70b", "--gpu", "
     ("arguments", "says", "hint"),
     [
         (("sise",), "unknown command 'sise'", "did you mean size?"),
+        (("cost",), "unknown command 'cost'", "did you mean plan?"),
+        ((*FIT, "--utilization", "90%"), "utilization must be a number, not '90%'", "for a share write 0.9"),
+        ((*FIT, "--utilization", "90"), "at most 1, not 90", "0.9 is 90% of"),
+        ((*FIT[:-1], "2x4090"), "unknown GPU '2x4090'", "--gpu rtx-4090 --gpus 2"),
+        ((*FIT[:-1], "h100 x 8"), "unknown GPU 'h100 x 8'", "--gpu h100-sxm --gpus 8"),
+        ((*FIT[:-1], "2xh1001"), "unknown GPU '2xh1001'", "kvcalc gpus lists them"),
+        ((*SIZE, "--memory", "24GB"), "needs an accelerator", "--device 24GiB"),
+        ((*DECODE, "--batch-size", "8"), "--batch-size is an option of llama.cpp", "write --batch for sequences"),
+        ((*DECODE, "--ubatch", "8"), "--ubatch is an option of llama.cpp", "or leave it out"),
         (("size",), "--model is missing", "for example: kvcalc size --model llama2-70b"),
         (("fit", "llama3.1-8b", "--gpu", "h100"), "--model is missing", "hint: --model llama3.1-8b"),
         (("fit", "Q4.gguf", "--gpu", "h100"), "--model is missing", "hint: --model Q4.gguf"),

@@ -106,6 +106,25 @@ def test_what_does_not_fit_is_said_first_and_its_speed_is_called_hypothetical(
     assert "hypothetical" not in fits
 
 
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        (("--model", "llama3.1-8b", "--gpu", "rtx-4090"), "--max-model-len 33232 would fit."),
+        (("--model", "llama3.1-70b", "--gpu", "h100-sxm"), "4 GPUs would hold it: --tp 4."),
+        (("--model", "llama3.1-8b", "--gpu", "rtx-4090", "--gpus", "2", "--batch", "999"), "."),
+    ],
+)
+def test_the_first_line_of_what_does_not_fit_says_what_would(
+    asked: tuple[str, ...], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(capsys, "fit", *asked)[0].splitlines()[0]
+    assert first.startswith("DOES NOT FIT")
+    assert first.endswith(remedy)
+    flags = [word.strip(".:") for word in remedy.partition("--")[2].split()[:2]]
+    if flags:
+        assert run(capsys, "fit", *asked, f"--{flags[0]}", flags[1])[0].startswith("FITS")
+
+
 def test_an_ambiguous_name_is_noted_once_with_the_others_it_may_mean(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run(capsys, "roofline", "--gpu", "h100")
     assert (out + err).count("h100 is taken for h100-sxm; others of that name: h100-nvl, h100-pcie") == 1

@@ -22,9 +22,21 @@ def sentence(report: FitReport) -> str:
     asked = f"{number_text(report.batch)} x {counted(report.context, 'token')}"
     where = f"{report.model}{_where(report)}, {engine_text(report.engine)}"
     if not report.fits:
-        return f"DOES NOT FIT: {where}, {asked}: {report.reason}."
+        return f"DOES NOT FIT: {where}, {asked}: {report.reason}.{_remedy(report)}"
     room = f"{bytes_text(report.reserved_kv_bytes)} of {bytes_text(report.kv_bytes_available)} of KV cache per GPU"
     return f"FITS: {where}, {asked}: {room}."
+
+
+def _remedy(report: FitReport) -> str:
+    """Return the smallest change that would make it fit: a shorter limit, else more GPUs."""
+    if report.max_context and not report.max_batch and report.max_context >= report.context:
+        return f" {_length_flag(report)} {report.max_context} would fit."
+    other = report.practical or report.smallest
+    return f" {counted(other.gpus, 'GPU')} would hold it: {other.flags}." if other and other.gpus > report.gpus else ""
+
+
+def _length_flag(report: FitReport) -> str:
+    return "--ctx-size" if report.engine.startswith("llama.cpp") else "--max-model-len"
 
 
 def _where(report: FitReport) -> str:
@@ -102,8 +114,7 @@ def _capacity(report: FitReport) -> list[tuple[str, ...]]:
     if report.max_context == report.max_model_len:
         limit = "limited by --ctx-size" if whole else "limited by --max-model-len"
     elif report.max_context and not report.max_batch:
-        flag = "--ctx-size" if whole else "--max-model-len"
-        limit = f"needs {flag} {report.max_context} or less"
+        limit = f"needs {_length_flag(report)} {report.max_context} or less"
     rows.append((f"longest context at batch {batch}", counted(report.max_context, "token"), limit))
     return [*rows, *_fewest(report)]
 
