@@ -116,7 +116,7 @@ LONG = ("simulate", "--model", "llama3.1-8b", "--gpu", "h200", "--prompt", "100"
         "--requests", "10m")  # fmt: skip
 
 
-def _until(true, seconds=30.0):
+def _until(true, seconds=120.0):
     end_s = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end_s, f"not within {seconds} s"
@@ -128,7 +128,7 @@ def test_a_signal_that_ends_a_command_leaves_no_unfinished_file(start, tmp_path,
     process = start(*LONG, "--save-requests", tmp_path / "rows.csv", "--save-trace", tmp_path / "trace.json")
     _until(lambda: len(list(tmp_path.glob(".*.part"))) == 2)
     process.send_signal(ending)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert list(tmp_path.iterdir()) == []
 
@@ -140,7 +140,7 @@ def test_a_terminals_signal_ends_a_parallel_sweep_at_once_and_keeps_what_was_sav
                     "--workers", "2", "--save", tmp_path / "rows.csv")  # fmt: skip
     _until(lambda: list(tmp_path.glob("rows.csv.parts/0*")))
     os.killpg(process.pid, ending)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv.parts"]
     assert not list(tmp_path.rglob("*.part"))
@@ -175,4 +175,4 @@ def test_a_sweep_whose_reader_has_seen_enough_ends_well(start, more):
     assert process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0

@@ -52,7 +52,7 @@ def _wait_for_kill(folder, number):
     return number * number
 
 
-def _until(true, seconds=30.0):
+def _until(true, seconds=120.0):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"not within {seconds} s"
@@ -116,8 +116,9 @@ def test_one_process_needs_no_pool():
 @pytest.mark.parametrize(
     "address", ["nowhere", "tcp://127.0.0.1:1", "ftp://x", "tcp://127.0.0.1:99999", "tls://127.0.0.1:1", "tcp://:5", ""]
 )
+@pytest.mark.usefixtures("distributed")
 def test_a_cluster_that_is_not_there_is_an_error_that_says_so(address, monkeypatch, capfd):
-    """Nor is anything printed when the client that failed is collected, which takes no time either."""
+    """Nor is anything printed when the client that failed is collected, which takes no time either: it took 20 s."""
     monkeypatch.setattr("kvcalc.workers._CONNECT", "0.3s")
     start = time.monotonic()
     with pytest.raises(InputError, match="no Dask scheduler at"):
@@ -127,7 +128,7 @@ def test_a_cluster_that_is_not_there_is_an_error_that_says_so(address, monkeypat
     assert capfd.readouterr().err == ""
 
 
-# A program whose tasks end in a minute, and their module, which says who works. Like many a script it has no guard.
+# A program whose tasks end in ten minutes, and their module, which says who works. Like many a script it has no guard.
 _SLEEPERS = """
 import sys
 from functools import partial
@@ -143,7 +144,7 @@ from pathlib import Path
 
 def sleep(folder, number):
     (Path(folder) / str(os.getpid())).touch()
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -182,7 +183,7 @@ def _is_there(pid):
 def test_an_interruption_ends_a_pool_whose_tasks_would_take_long(sleepers, group):
     program, pids = sleepers
     (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
-    err = program.communicate(timeout=10)[1]  # 0.2 s where the machine has nothing else to do; a task takes a minute
+    err = program.communicate(timeout=60)[1]  # 0.2 s where the machine has nothing else to do
     assert len(pids) == 2
     assert not any(map(_is_there, pids))
     assert err.count("Traceback") == err.count("KeyboardInterrupt") == 1  # its own: none of the workers'
@@ -192,7 +193,7 @@ def test_processes_end_with_their_parent_however_it_ends(sleepers):
     program, pids = sleepers
     program.kill()
     assert len(pids) == 2
-    _until(lambda: not any(map(_is_there, pids)), seconds=5)
+    _until(lambda: not any(map(_is_there, pids)))
 
 
 @pytest.fixture
@@ -238,7 +239,7 @@ def worker(tmp_path):
 @pytest.mark.usefixtures("importable")
 def test_a_cluster_whose_worker_is_killed_at_work_loses_nothing_and_counts_nothing_twice(cluster, worker, tmp_path):
     victim, other = worker(cluster.scheduler_address), worker(cluster.scheduler_address)
-    cluster.wait_for_workers(2, timeout=30)
+    cluster.wait_for_workers(2, timeout=120)
 
     def kill():
         _until(lambda: list(tmp_path.glob(f"begun-{victim.pid}-*")))
@@ -269,7 +270,7 @@ def impatient(monkeypatch):
 @pytest.mark.usefixtures("importable", "impatient")
 def test_a_cluster_without_a_worker_left_says_so_and_ends(cluster, worker, tmp_path):
     last = worker(cluster.scheduler_address)
-    cluster.wait_for_workers(1, timeout=30)
+    cluster.wait_for_workers(1, timeout=120)
     pool, workers = cluster_pool(cluster.scheduler_address)
     (tmp_path / "killed").touch()
     results = run_tasks(partial(_wait_for_kill, tmp_path), range(1000), pool=pool, workers=workers)
@@ -279,10 +280,13 @@ def test_a_cluster_without_a_worker_left_says_so_and_ends(cluster, worker, tmp_p
         list(results)
 
 
-_SCHEDULER = "import sys, time; from distributed import LocalCluster\nif __name__ == '__main__':\n    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address='127.0.0.1:0', host='127.0.0.1', protocol='tcp')\n    print(cluster.scheduler_address, flush=True)\n    time.sleep(60)"  # fmt: skip
+_SCHEDULER = "import sys, time; from distributed import LocalCluster\nif __name__ == '__main__':\n    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address='127.0.0.1:0', host='127.0.0.1', protocol='tcp')\n    print(cluster.scheduler_address, flush=True)\n    time.sleep(600)"  # fmt: skip
 
 
-@pytest.mark.parametrize(("ending", "told"), [(signal.SIGKILL, "has gone"), (signal.SIGSTOP, "does not answer")])
+# One that is killed may be noticed by the connection that ends or by the question that is not answered.
+@pytest.mark.parametrize(
+    ("ending", "told"), [(signal.SIGKILL, "(has gone|does not answer)"), (signal.SIGSTOP, "does not answer")]
+)
 @pytest.mark.usefixtures("distributed", "impatient")
 def test_a_scheduler_that_dies_or_hangs_is_an_error_and_nothing_else_is_printed(monkeypatch, capfd, ending, told):
     monkeypatch.setattr(workers_module, "_ANSWER_S", 0.5)

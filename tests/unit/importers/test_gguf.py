@@ -22,6 +22,7 @@ from kvcalc.importers.gguf import import_gguf, parse_header, read_gguf
 from kvcalc.importers.gguf_families import gguf_profile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gguf.constants import GGMLQuantizationType
@@ -80,16 +81,16 @@ def test_a_block_of_each_type_has_the_bytes_that_ggml_lays_out(kind: GGMLQuantiz
     assert name not in FORMATS or FORMATS[name].bytes(elements) == size
 
 
-def test_vocabulary_of_128k_tokens_reads_in_50_ms(tmp_path: Path) -> None:
+def test_vocabulary_of_128k_tokens_reads_in_50_ms(tmp_path: Path, usual_s: Callable[[float], float]) -> None:
     keys = _SMALL | {"embedding_length": 64}
     tensors = llama_tensors(2, 64, 128, 128256, heads=4, kv=2, width=16)
     path = write_gguf(tmp_path / "model.gguf", "llama", keys, tensors, vocabulary=128256)
     times = []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         read_gguf(path)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.05
+        times.append(time.process_time() - start)
+    assert min(times) < usual_s(0.05)
 
 
 def test_layers_with_heads_of_their_own_keep_them() -> None:
