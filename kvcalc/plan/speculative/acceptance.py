@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from kvcalc.core.errors import InputError, about
@@ -50,7 +49,7 @@ class Acceptance:
         if not 1 <= len(self.rates) <= (1 if self.constant else _MAX_POSITIONS):
             raise InputError(f"acceptance of {len(self.rates)} positions; from 1 to {_MAX_POSITIONS}", hint=_HINT)
         for rate in self.rates:
-            if not (0 <= rate <= 1 and math.isfinite(rate)):
+            if not 0 <= rate <= 1:  # NaN is not either
                 raise InputError(f"acceptance must be from 0 to 1, not {rate:g}", hint=_HINT)
 
     def constant_rate(self, tree: DraftTree) -> float:

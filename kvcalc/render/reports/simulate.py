@@ -224,7 +224,7 @@ def _distribution(report: SimulateReport) -> list[Mapping[str, Any]]:
         {"time_s": value_s, "value": percent, "what": name}
         for field, name in _NAMES.items()
         for percent, value_s in enumerate(report.percentiles_s[field], 1)
-        if not math.isnan(value_s) and value_s > _MIN_S
+        if value_s > _MIN_S  # NaN is not
     ]
 
 
