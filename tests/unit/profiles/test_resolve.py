@@ -149,7 +149,7 @@ def test_a_number_that_is_given_again_is_no_other_generations_card(name: str) ->
         ("MiniCPM-SALA", "minicpm_sala"),
         ("granite_docling", "granite_docling"),
         ("GigaChat3.5-432B-A28B", "gigachat3_5"),
-        ("Inkling", "inkling"),
+        ("Inkling 2", "inkling2"),
     ],
 )
 def test_a_model_of_a_type_that_is_read_is_told_from_what_is_spelled_alike(name: str, model_type: str) -> None:
