@@ -1,10 +1,12 @@
 """The tests themselves under test: each seeded fault in a formula must turn a test red, and no fault none."""
 
+import compileall
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 
@@ -17,30 +19,32 @@ SHARED = ("hardware_profiles", "model_profiles", "pyproject.toml")
 every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """A copy of the package and of the tests that notice faults in it."""
-    shutil.copytree(ROOT / "kvcalc", tmp_path / "kvcalc", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(
-        ROOT / "tests" / "property", tmp_path / "tests" / "property", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
-    (tmp_path / "tests" / "unit").mkdir()
-    shutil.copy(ROOT / FIGURES, tmp_path / FIGURES)
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the package and of the tests that notice faults in it, compiled: a file that is changed is so again.
+
+    What is compiled is known by the content of its source, so that no change is missed, however soon it comes.
+    """
+    folder, compiled = tmp_path_factory.mktemp("copy"), shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "kvcalc", folder / "kvcalc", ignore=compiled)
+    shutil.copytree(ROOT / "tests" / "property", folder / "tests" / "property", ignore=compiled)
+    shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests")
+    (folder / "tests" / "unit").mkdir()
+    shutil.copy(ROOT / FIGURES, folder / FIGURES)
     for name in SHARED:
-        (tmp_path / name).symlink_to(ROOT / name)
-    return tmp_path
+        (folder / name).symlink_to(ROOT / name)
+    compileall.compile_dir(folder / "kvcalc", quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+    return folder
 
 
 def _run(folder, *tests):
     """Run tests of a copied package on that package: its folder is the current one and stands first on the path."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "--no-header", "--doctest-modules"]
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=folder,
-        env=os.environ
-        | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "mutation"}
-        | LEAN,
+        env=own | {"PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "mutation"} | LEAN,
         capture_output=True,
         text=True,
         check=False,
@@ -74,6 +78,9 @@ def test_a_fault_is_noticed(fault, copy):
     text = file.read_text(encoding="utf-8")
     assert fault.original in text, f"update the fault {fault.name!r}"
     file.write_text(text.replace(fault.original, fault.mutated), encoding="utf-8")
-    run = _run(copy, _test_of(fault))
+    try:
+        run = _run(copy, _test_of(fault))
+    finally:
+        file.write_text(text, encoding="utf-8")
     assert run.returncode == 1, f"nothing notices that {fault.name} in {fault.file}:\n{run.stdout[-2000:]}"
     assert "1 failed" in run.stdout
