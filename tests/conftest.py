@@ -1,6 +1,7 @@
-"""Hypothesis settings of all tests: the same examples in every run of a change, others each night, no time limit for one of them.
+"""What all tests share: settings of Hypothesis, limits on time, working sets of benchmarks.
 
-An example that fails is written as an ``@example`` beside the test that it failed, or as a test of its own.
+Examples are the same in every run of a change and others each night, with no time limit for one of them. An example that
+fails is written as an ``@example`` beside the test that it failed, or as a test of its own.
 """
 
 import os
@@ -37,3 +38,30 @@ def _additions_s():
     for number in range(_ADDITIONS):
         total += number
     return time.process_time() - start
+
+
+# Benchmarks as a machine is measured with stream through gigabytes, many times what its caches hold.
+_SMALL_SETS = {
+    "_STREAM_BYTES": 2**16, "_ROTATED_BYTES": 2**14, "_SQUARE": 32, "_MATRICES": ((64, 128),), "_BATCHES": (1, 8),
+    "_HEADS": ((4, 2, 16),), "_CACHES": ((1, 8), (2, 16)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def full_working_sets():
+    """The sizes that users' benchmarks have, of those that `small_working_sets` makes small."""
+    from kvcalc.measure import machine
+
+    return {name: getattr(machine, name) for name in _SMALL_SETS}
+
+
+@pytest.fixture
+def small_working_sets(full_working_sets, monkeypatch, tmp_path):
+    """Benchmarks of shapes too small to say anything of a machine, on a CPU without a cache that they must not fit in."""
+    from kvcalc.measure import library, machine, products
+
+    for name, value in _SMALL_SETS.items():
+        monkeypatch.setattr(machine, name, dict.fromkeys(full_working_sets[name], value))
+    monkeypatch.setattr(machine, "_SMALL_SETS", (2**13, 2**14))
+    monkeypatch.setattr(products, "_TIMED_BYTES", 2**16)
+    monkeypatch.setattr(library, "_CPU_CACHES", tmp_path / "caches")

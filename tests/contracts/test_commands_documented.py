@@ -80,9 +80,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _skip_without_torch(name):
-    if name in WITH_TORCH and not os.environ.get("KVCALC_TORCH"):
+@pytest.fixture
+def torch_ready(name, request):
+    """PyTorch where a command runs it, on small working sets unless those of users are asked for."""
+    if name not in WITH_TORCH:
+        return
+    if not os.environ.get("KVCALC_TORCH"):
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
+    if not os.environ.get("KVCALC_FULL_BENCH"):
+        request.getfixturevalue("small_working_sets")
 
 
 def _run(arguments):
@@ -91,9 +97,9 @@ def _run(arguments):
     return done.value.code
 
 
+@pytest.mark.usefixtures("torch_ready")
 @every_command
 def test_the_example_runs(name, folder, capsys):
-    _skip_without_torch(name)
     profile = api.load_hardware("h100-sxm") if name.startswith("gpus") else api.load_model("llama2-70b")
     (folder / "my-profile.yaml").write_text(api.profile_text(profile), encoding="utf-8")
     program, *arguments = shlex.split(_example(name))
@@ -104,9 +110,9 @@ def test_the_example_runs(name, folder, capsys):
     assert printed.out or "wrote" in printed.err
 
 
+@pytest.mark.usefixtures("torch_ready")
 @every_command
 def test_the_example_prints_one_json_object(name, folder, capsys):
-    _skip_without_torch(name)
     if name in WITHOUT_JSON:
         return
     assert folder.is_dir()

@@ -19,6 +19,8 @@ from kvcalc.core.model import (
 from kvcalc.measure.library import Device, find_device
 from kvcalc.measure.vectors import vector_layout
 
+# This machine, as one without a cache that a working set must not fit in.
+DEVICE = replace(find_device("cpu"), last_level_cache_bytes=0)
 HIDDEN = 64
 MLP = Gated(width=96)
 VOCABULARY = 211
@@ -118,15 +120,14 @@ MODELS = {
 }
 
 
-def small_device(free):
-    """A CPU on which so many bytes are free."""
+def small_device(free, **properties):
+    """A CPU on which so many bytes are free, with these properties of its own."""
 
     class Small(Device):
         def free_bytes(self):
             return free
 
-    found = find_device("cpu")
-    return Small(**{name: getattr(found, name) for name in Device.__dataclass_fields__})
+    return Small(**{name: getattr(DEVICE, name) for name in Device.__dataclass_fields__} | properties)
 
 
 def shrunk(model):

@@ -11,27 +11,17 @@ from kvcalc.measure.bench import bench_report
 from kvcalc.measure.calibrate import bench_rows
 from kvcalc.measure.clock import Timing
 from kvcalc.measure.crosscheck import Questions, crosscheck_report
-from kvcalc.measure.library import find_device
 from kvcalc.measure.machine import fp8_probes, probe_all
 from kvcalc.measure.probes import Plan
 from kvcalc.plan.deployment import deploy
 from kvcalc.render.charts import chart_spec
 from kvcalc.render.output import OUTPUTS, render
 
-from .models import MODELS
+from .models import DEVICE, MODELS
 
-DEVICE = replace(find_device("cpu"), last_level_cache_bytes=1)
+pytestmark = pytest.mark.usefixtures("small_working_sets")
+
 PLAN = Plan(formats=("bf16", "fp32"), stream_rounds=2, rounds=1, small_sets=True)
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
-    for name, value in {
-        "_STREAM_BYTES": 2**16, "_ROTATED_BYTES": 2**14, "_SQUARE": 32, "_MATRICES": ((64, 128),), "_BATCHES": (1, 8),
-        "_HEADS": ((4, 2, 16),), "_CACHES": ((1, 8), (2, 16)),
-    }.items():  # fmt: skip
-        monkeypatch.setattr(machine, name, {"cpu": value})
-    monkeypatch.setattr(machine, "_SMALL_SETS", (2**13, 2**14))
 
 
 def quiet(_):

@@ -24,9 +24,9 @@ from kvcalc.measure.verdicts import byte_checks, cause
 from kvcalc.plan.deployment import deploy
 from kvcalc.sources import load_calibration
 
-from .models import MODELS, small_device
+from .models import DEVICE, MODELS, small_device
 
-DEVICE = find_device("cpu")
+pytestmark = pytest.mark.usefixtures("small_working_sets")
 SLOW = HardwareProfile(
     name="slow", title="x", vendor="x", memory_label_bytes=1e9, memory_bandwidth_bytes_per_s=1e3,
     peak_flop_per_s={"fp32": 1e3},
@@ -182,7 +182,9 @@ def test_too_little_memory_is_refused_before_anything_is_allocated(monkeypatch):
 
 def test_a_bench_with_too_little_memory_is_refused():
     with pytest.raises(InputError, match="a bench needs"):
-        bench_report(small_device(2**20), Plan(formats=("fp32",)), progress=lambda _: None)
+        bench_report(
+            small_device(2**20, last_level_cache_bytes=2**20), Plan(formats=("fp32",)), progress=lambda _: None
+        )
 
 
 NO_ROOM = [

@@ -25,6 +25,8 @@ from .fake_cuda import GIB, WORKSPACE, FakeCuda
 from .models import MODELS, model_of
 from .test_crosscheck import FAST, HALF, failed
 
+pytestmark = pytest.mark.usefixtures("small_working_sets")
+
 FAST_BF16 = replace(FAST, peak_flop_per_s={"bf16": 1e18, "fp16": 1e18, "fp32": 1e18})
 
 
@@ -200,19 +202,19 @@ def test_nothing_is_in_a_row_on_a_cpu():
     assert back_to_back_s(lambda: None, find_device("cpu")) is None
 
 
-SMALL = {"_MATRICES": ((64, 128),), "_BATCHES": (1, 8), "_HEADS": ((4, 2, 16),), "_CACHES": ((1, 8), (2, 16))}
-
-
 @pytest.fixture
-def small(monkeypatch):
-    for name, value in SMALL.items():
-        monkeypatch.setattr(machine, name, {"cuda": value})
-    monkeypatch.setattr(machine, "_ROTATED_BYTES", {"cuda": 2**18})
-    monkeypatch.setattr(machine, "_SMALL_SETS", (2**13, 2**14))
+def full(full_working_sets, small_working_sets, monkeypatch):  # noqa: ARG001  that which it undoes
+    """Give benchmarks back these of the sizes that they have for users, or all of them."""
+
+    def give(*names):
+        for name in names or full_working_sets:
+            monkeypatch.setattr(machine, name, full_working_sets[name])
+
+    return give
 
 
-@pytest.mark.usefixtures("small")
-def test_a_bench_runs_on_a_gpu_and_takes_what_a_small_card_has(gpu_of):
+def test_a_bench_runs_on_a_gpu_and_takes_what_a_small_card_has(gpu_of, full):
+    full("_STREAM_BYTES", "_SQUARE")
     gpu, device = gpu_of(free=256 * 2**20, memory=8 * GIB)
     report = bench_report(device, Plan(formats=("bf16",), stream_rounds=2, rounds=1), progress=lambda _: None)
     assert {row.kind for row in report.rows} >= {"read", "matrix", "attention", "layer"}
@@ -221,13 +223,15 @@ def test_a_bench_runs_on_a_gpu_and_takes_what_a_small_card_has(gpu_of):
 
 
 @pytest.mark.parametrize(("free", "stream"), [(139 * GIB, 4 * GIB), (8 * GIB, GIB), (GIB // 2, 240 * 2**20)])
-def test_working_sets_fit_the_card_and_not_its_cache(free, stream, gpu_of):
+def test_working_sets_fit_the_card_and_not_its_cache(free, stream, gpu_of, full):
+    full()
     _, device = gpu_of(free=free, l2=60 * 2**20)
     assert machine._large(machine._STREAM_BYTES, device) == stream  # noqa: SLF001  its own test
 
 
-def test_caches_of_a_bench_fit_a_small_card_together(gpu_of):
+def test_caches_of_a_bench_fit_a_small_card_together(gpu_of, full):
     """On 8 GiB those of 2 GiB come one after another, on an H200 all at once; what a card cannot hold is left out."""
+    full()
     groups = []
     for free in (139 * GIB, 7 * GIB, 3 * GIB):
         _, device = gpu_of(free=free, l2=32 * 2**20)
@@ -241,7 +245,8 @@ def test_caches_of_a_bench_fit_a_small_card_together(gpu_of):
     assert groups == [[5], [3, 2], [3, 1]]
 
 
-def test_no_bench_refuses_a_card_of_8_gib(gpu_of, monkeypatch):
+def test_no_bench_refuses_a_card_of_8_gib(gpu_of, full, monkeypatch):
+    full()
     _, device = gpu_of(free=7 * GIB, memory=8 * GIB, l2=32 * 2**20)
     monkeypatch.setattr(machine, "_streams", lambda *_: pytest.skip("begun"))
     with pytest.raises(pytest.skip.Exception, match="begun"):
@@ -251,7 +256,7 @@ def test_no_bench_refuses_a_card_of_8_gib(gpu_of, monkeypatch):
 def test_streams_and_squares_are_of_random_numbers(gpu_of):
     _, device = gpu_of()
     read = machine.reading(replace(device, kind="cpu"))
-    assert read.call()[0].abs() != 512 * 2**20 / 4  # not a sum of ones
+    assert read.call()[0].abs() != machine._STREAM_BYTES["cpu"] / 4  # noqa: SLF001  not a sum of ones
 
 
 def test_bf16_is_refused_where_it_is_not_multiplied(gpu_of):

@@ -19,6 +19,7 @@ from kvcalc.measure.scale import all_in, fit_layers, run_bytes
 from .test_crosscheck import HALF
 from .test_cuda import gpu_of  # noqa: F401  a fixture
 
+pytestmark = pytest.mark.usefixtures("small_working_sets")
 TOOLS = Path(__file__).parents[2] / "tools"
 MEMORY = 139 * GIB
 

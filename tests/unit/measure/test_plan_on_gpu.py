@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from kvcalc import api, sources
-from kvcalc.measure import correctness, decoder, kernels, machine, steps
+from kvcalc.measure import correctness, decoder, kernels, steps
 from kvcalc.questions import crosscheck
 
 from .models import shrunk
-from .test_cuda import SMALL, gpu_of  # noqa: F401  a fixture
+from .test_cuda import gpu_of  # noqa: F401  a fixture
 from .test_measure_machine import rows_of, tool  # noqa: F401  a fixture
 
-KIB, MIB = 2**10, 2**20
+MIB = 2**20
 right = kernels.kernels_of
 
 
@@ -32,10 +32,8 @@ def variant(name, device):
 
 
 @pytest.fixture
-def planned(tool, gpu_of, monkeypatch, tmp_path, capsys):  # noqa: F811
+def planned(tool, gpu_of, small_working_sets, monkeypatch, tmp_path, capsys):  # noqa: F811, ARG001
     """Run the plan, each part in this process, and give back the exit code, the rows, the page and the GPU."""
-    for name, value in (SMALL | {"_ROTATED_BYTES": 64 * KIB, "_STREAM_BYTES": MIB, "_SQUARE": 64}).items():
-        monkeypatch.setattr(machine, name, {"cuda": value})
 
     def load(model, **more):
         return shrunk(sources.load_model(model, **more))
