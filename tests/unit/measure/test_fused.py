@@ -100,6 +100,7 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_variant_decodes_the_same_tokens(kind):
+    """Five tokens after nine pass a window of seven and begin a chunk of six; each takes the interpreter half a second."""
     decoder = Decoder(MODELS[kind], weights="fp32", device=DEVICE)
     prompt = torch.randint(0, 211, (2, 9), generator=torch.Generator().manual_seed(5))
     chosen = []
@@ -109,7 +110,7 @@ def test_every_variant_decodes_the_same_tokens(kind):
         first = prefill(decoder, prompt, cache)[:, -1].argmax(-1)
         if kernels.name == "fused":
             on_device(cache, "cpu")
-        chosen.append(decode_n_tokens(decoder, first, cache, count=8))
+        chosen.append(decode_n_tokens(decoder, first, cache, count=5))
         assert len(chosen[0].unique()) > 2
     assert chosen[0].equal(chosen[1])
     assert chosen[0].equal(chosen[2])

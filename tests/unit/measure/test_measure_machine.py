@@ -10,18 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from kvcalc import api
+from kvcalc import api, sources
 from kvcalc.core.reports.measure import BenchReport, BenchRow
 from kvcalc.core.units import GIB
 from kvcalc.measure.decoder import check_supported
 from kvcalc.measure.scale import all_in, fit_layers, run_bytes
+from kvcalc.questions import crosscheck
 
+from .models import shrunk
 from .test_crosscheck import HALF
 from .test_cuda import gpu_of  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.usefixtures("small_working_sets")
 TOOLS = Path(__file__).parents[2] / "tools"
 MEMORY = 139 * GIB
+
+
+@pytest.fixture
+def small_models(monkeypatch):
+    """Give parts the models that they name in small sizes."""
+
+    def load(model, **more):
+        return shrunk(sources.load_model(model, **more))
+
+    monkeypatch.setattr(api, "load_model", load, raising=False)
+    monkeypatch.setattr(crosscheck, "load_model", load)
 
 
 @pytest.fixture
@@ -107,6 +120,7 @@ def rows_of(folder):
 SHORT = {"batches": (1,), "contexts": (24,), "loops": (3,)}
 
 
+@pytest.mark.usefixtures("small_models")
 def test_rows_are_written_as_they_are_measured(tool, tmp_path):
     part = tool.steps("llama-8b", 60, "smollm2-135m", **SHORT, kernels=("plain", "sdpa"))
     assert tool.run_part(part, asked(tmp_path)) == 0
@@ -136,6 +150,7 @@ def test_ceilings_are_handed_to_the_next_parts(tool, tmp_path, monkeypatch):
     assert len(sys.modules["machine_verdicts"].summary(rows)) == 4
 
 
+@pytest.mark.usefixtures("small_models")
 def test_a_part_runs_on_a_gpu(tool, tmp_path, gpu_of):  # noqa: F811
     gpu_of(free=20 * GIB)
     part = tool.steps("steps", 60, "smollm2-135m", **SHORT, kernels=("plain", "sdpa"), check=True, draft="smollm2-135m")
@@ -190,6 +205,7 @@ def test_the_page_is_a_page_and_says_what_is_not_met():
     assert page[-2].startswith("NOT MET: bound")
 
 
+@pytest.mark.usefixtures("small_models")
 def test_prompts_batches_and_fp8_are_parts(tool, tmp_path):
     parts = sys.modules["machine_parts"]
     for name, work in {

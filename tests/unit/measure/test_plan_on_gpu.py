@@ -6,13 +6,10 @@ import sys
 import pytest
 import torch
 
-from kvcalc import api, sources
 from kvcalc.measure import correctness, decoder, kernels, steps
-from kvcalc.questions import crosscheck
 
-from .models import shrunk
 from .test_cuda import gpu_of  # noqa: F401  a fixture
-from .test_measure_machine import rows_of, tool  # noqa: F401  a fixture
+from .test_measure_machine import rows_of, small_models, tool  # noqa: F401  fixtures
 
 MIB = 2**20
 right = kernels.kernels_of
@@ -32,14 +29,9 @@ def variant(name, device):
 
 
 @pytest.fixture
-def planned(tool, gpu_of, small_working_sets, monkeypatch, tmp_path, capsys):  # noqa: F811, ARG001
+def planned(tool, gpu_of, small_models, small_working_sets, monkeypatch, tmp_path, capsys):  # noqa: F811, ARG001
     """Run the plan, each part in this process, and give back the exit code, the rows, the page and the GPU."""
 
-    def load(model, **more):
-        return shrunk(sources.load_model(model, **more))
-
-    monkeypatch.setattr(api, "load_model", load, raising=False)
-    monkeypatch.setattr(crosscheck, "load_model", load)
     monkeypatch.setattr(torch, "compile", lambda step, **_: step)
     gpu, _ = gpu_of(free=256 * MIB)
     for user in (kernels, correctness, steps, decoder):
