@@ -59,9 +59,8 @@ def outputs(case: str) -> dict[str, str]:
     if texts[f"{case}.{WIDTHS[0]}.txt"] == texts[f"{case}.{WIDTHS[1]}.txt"]:
         texts = {f"{case}.txt": texts[f"{case}.{WIDTHS[0]}.txt"]}
     if command == _FIXED or _has_json(command):
-        reports: list[Any] = []
-        data = json.loads(printed(case, WIDTHS[-1], reports))
-        texts[f"{case}.json"] = _json_text(_shortened(data)) + "\n"
+        text, reports = _reported(case)
+        texts[f"{case}.json"] = _json_text(_shortened(json.loads(text))) + "\n"
         charts = _charts(reports[-1]) if reports else {}
         if charts:
             texts[f"{case}.chart.json"] = _json_text(_shortened(charts)) + "\n"
@@ -160,11 +159,15 @@ def _lists_names(command: str) -> bool:
 
 
 @cache
+def _reported(case: str) -> tuple[str, list[Any]]:
+    """Return the JSON that a case prints, and the reports that it prints; a case is asked for them once."""
+    reports: list[Any] = []
+    return printed(case, WIDTHS[-1], reports), reports
+
+
 def report_of(case: str) -> Any:
     """Return the report that a case prints."""
-    reports: list[Any] = []
-    printed(case, WIDTHS[-1], reports)
-    return reports[-1]
+    return _reported(case)[1][-1]
 
 
 def _has_json(command: str) -> bool:
