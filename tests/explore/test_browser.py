@@ -544,7 +544,7 @@ def test_units_are_switched_everywhere(page):
     assert "GiB" in figure.inner_text()
     page.change(lambda: page.page.check("[name=units][value=GB]"))
     assert re.fullmatch(r"[\d.]+ GB", figure.inner_text())
-    page.until("document.querySelector(\"[data-chart=memory] svg\").textContent.includes('GPU, GB')")
+    page.until("document.querySelector(\"[data-chart=memory] svg\")?.textContent.includes('GPU, GB')")
 
 
 def test_a_wrong_value_is_told_beside_its_field_and_mended(page):
