@@ -428,11 +428,13 @@ def reconcile_without_a_model(text):
         return
 
 
+@pytest.mark.slow
 @given(st.text(max_size=2000))
 def test_any_text_is_read(text):
     reconcile_without_a_model(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_a_mutated_log_is_read(data):
@@ -455,6 +457,7 @@ NOISE = [TRAFFIC, "x", "a\n", ALL, "\x1b[3", "max_total_num_tokens=", "K (f16): 
 MEBIBYTE = 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", NOISE, ids=lambda unit: repr(unit[:12]))
 def test_ten_megabytes_take_less_than_two_seconds(unit, usual_s):
     text = unit * (10 * MEBIBYTE // len(unit))

@@ -212,6 +212,7 @@ _REAL = [
 ] if _TRUTH else []  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _TRUTH, reason="needs the full truth: KVCALC_TRUTH")
 def test_no_real_config_is_refused_for_its_spelling() -> None:
     refused = {}
@@ -225,6 +226,7 @@ def test_no_real_config_is_refused_for_its_spelling() -> None:
     assert {name: what for name, what in refused.items() if "no key that is known" in what} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _TRUTH, reason="needs the full truth: KVCALC_TRUTH")
 def test_no_misspelt_key_of_a_real_config_changes_an_answer_without_a_word() -> None:
     drawn = random.Random(0)  # noqa: S311  no secret

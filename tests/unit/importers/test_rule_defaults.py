@@ -60,6 +60,7 @@ def _try(config: dict[str, Any]) -> None:
         return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_default_of_a_rule_is_that_of_its_class(name: str, contradictions: set[str]) -> None:
     _read(CASES[name]["config"])

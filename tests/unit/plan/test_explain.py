@@ -112,6 +112,7 @@ def test_windows_chunks_and_indices_are_explained_on_both_sides_of_their_knees(n
     check_pass("prefill", deployment, batch=2, context=context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spread",
     [

@@ -31,6 +31,7 @@ def _check(question: str, deployment: kvcalc.Deployment, report: Any, *, batch: 
             assert step.value == getattr(report, step.quantity), step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [{}, {"tensor_parallel": 2, "pipeline_parallel": 2}], ids=["one", "four"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_and_a_prompt_of_every_type_are_explained(name: str, spread: dict[str, int]) -> None:

@@ -13,6 +13,7 @@ def _on_device(model, recipe, memory, tokens):
     return kvcalc.ask("fit", asked).fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "memory", "gib"), [("llama2-7b", "6GiB", 6), ("gemma-3-4b", "3GiB", 3), ("qwen3-30b-a3b", "16GiB", 16)]
 )
