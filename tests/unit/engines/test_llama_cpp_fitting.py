@@ -38,9 +38,17 @@ def test_layers_that_fill_a_device_to_the_byte_are_on_it_and_with_a_byte_less_th
     assert placed.context == 8192
 
 
-def test_a_device_without_room_even_for_its_buffers_gets_no_layer():
-    placed = fitted(asked(99, context=8192), lambda trial: measure(trial, fixed_bytes=100))
-    assert placed.gpu_layers == 0
+@pytest.mark.parametrize("buffer_bytes", [100, 100 * LAYER_BYTES, 10_000 * LAYER_BYTES])
+def test_a_device_without_room_even_for_its_buffers_gets_no_layer(buffer_bytes):
+    """The search steps below none then, which wraps around to more layers than are left: it tries one fewer than those."""
+    tried = []
+
+    def measured(trial):
+        tried.append(trial.gpu_layers)
+        assert len(tried) < 50, tried
+        return measure(trial, fixed_bytes=buffer_bytes)
+
+    assert fitted(asked(99, context=8192), measured).gpu_layers == 0
 
 
 @pytest.mark.parametrize(
