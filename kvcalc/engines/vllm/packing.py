@@ -73,7 +73,7 @@ def _least_wasted(counts: Sequence[int], least: int) -> int:
 
     Source: vLLM 0.33, ``kv_cache_planning._approximate_gcd``.
 
-    >>> _least_wasted([43, 21, 20], 21)
-    22
+    >>> _least_wasted([43, 21, 20], 21), _least_wasted([5, 5], 3)
+    (22, 5)
     """
     return min(range(least, max(counts) + 1), key=lambda size: (sum(-count % size for count in counts), -size))

@@ -100,6 +100,27 @@ def test_windowed_layers_have_a_pool_by_a_ratio() -> None:
     assert _pools(model, hybrid_swa_memory=False).sizes(MIB).tokens == MIB // 512
 
 
+def test_where_all_layers_have_windows_their_pool_is_the_only_one() -> None:
+    model = _model(WINDOW, WINDOW, architecture="gpt_oss")
+    sizes = _pools(model).sizes(MIB)
+    assert sizes.window_tokens == sizes.tokens == MIB // 512
+    assert _pools(_model(FULL, FULL)).sizes(MIB).window_tokens is None
+
+
+def test_a_cap_on_tokens_cuts_both_pools_where_it_is_below_what_fits() -> None:
+    model = _model(FULL, WINDOW, architecture="gpt_oss")
+
+    def sizes(**more: int) -> tuple[int, int | None]:
+        made = _pools(model, prefix_caching=False, max_num_seqs=4, **more).sizes(MIB)
+        return made.tokens, made.window_tokens
+
+    held, inside = sizes()
+    assert inside is not None
+    assert inside > held  # so that a cap at what fits would be seen
+    assert sizes(max_total_tokens=held + 1) == sizes(max_total_tokens=held) == (held, inside)
+    assert sizes(max_total_tokens=held - 1) == (held - 1, held - 1)
+
+
 def test_a_pool_for_windows_must_hold_one_and_a_page() -> None:
     model = _model(FULL, WINDOW, architecture="gpt_oss")
     # a window of 127 beside the new token, and a page of 1: 161 x 0.8 = 128 tokens are too few, 162 are not

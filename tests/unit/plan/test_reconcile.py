@@ -67,6 +67,22 @@ def test_the_card_is_told_from_the_tokens_of_gated_delta_nets(version, tokens, r
     assert assumed or not any("Hopper" in row.reason for row in found.values())
 
 
+@pytest.mark.parametrize(
+    ("version", "is_counted"), [("0.19.2", False), ("0.20.0", True), ("0.33.0", True), ("unknown", True)]
+)
+def test_the_estimate_for_cuda_graphs_leaves_the_cache_less_from_0_20_on(version, is_counted):
+    """What the cache is left over from is printed; a version that is none is taken for one that counts the estimate."""
+    others = 17.12 - 0.84 * is_counted
+    profiled = (
+        "Estimated CUDA graph memory: 0.84 GiB total\nRequested memory: 0.950000 (util), 75.23 GiB\n"
+        f"Memory profiling takes 18.17 seconds. Total non KV cache memory: {others:.2f}GiB\n"
+    )
+    head = LLAMA.replace("0.19.0", version)
+    row = rows(vllm(head=f"{head}\n{profiled}"))["available_kv_gib"]
+    assert row.agrees
+    assert ("the estimate for CUDA graphs" in row.reason) == is_counted
+
+
 @pytest.mark.parametrize("tokens", ["475,968", "476,080"])
 def test_one_block_beyond_the_digits_differs(tokens):
     row = rows(vllm(tokens=tokens, requests="58.10" if tokens < "476" else "58.12"))["kv_cache_tokens"]
