@@ -98,7 +98,10 @@ def test_a_part_beyond_its_limit_is_ended_and_its_rows_are_kept(tool, monkeypatc
         "time.sleep(100)\n"
     )
     monkeypatch.setattr(tool, "__file__", str(script))
-    assert tool.child(tool.Part("hangs", 60, None), asked(tmp_path), 2) == 3
+    for seconds in (2, 8, 32):  # a busy machine begins it later
+        assert tool.child(tool.Part("hangs", 60, None), asked(tmp_path), seconds) == 3
+        if (tmp_path / "results.jsonl").exists() and "begun" in (tmp_path / "log").read_text():
+            break
     assert (tmp_path / "results.jsonl").read_text() == "{}"
     assert (tmp_path / "log").read_text() == "begun\n"
 
