@@ -156,9 +156,9 @@ class Calibration:
     def __post_init__(self) -> None:
         _check_shares(self, "link_share")
         _check_times(self, "step_s", "layer_s", "collective_s", "sample_s", "request_s")
-        for name, most in (("prompt_share", 1.0), ("queue_share", 1.0), ("request_steps", _MAX_STEPS)):
-            if not 0 <= getattr(self, name) <= most:
-                raise InputError(f"{name} must be from 0 to {most:,}, not {getattr(self, name)}")
+        for name, highest in (("prompt_share", 1.0), ("queue_share", 1.0), ("request_steps", _MAX_STEPS)):
+            if not 0 <= getattr(self, name) <= highest:
+                raise InputError(f"{name} must be from 0 to {highest:,}, not {getattr(self, name)}")
         if "matrix" not in self.reach:
             raise InputError(
                 f"the calibration {self.name} has no efficiency of matrix multiplications", hint="reach.matrix"

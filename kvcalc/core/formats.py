@@ -213,8 +213,8 @@ def exact_format(size: int, elements: int, *, names: Sequence[str], unit: str) -
     >>> exact_format(64, 32, names=("bf16",), unit="bf16"), exact_format(52, 64, names=("q8_0", "q4_0"), unit="int8")
     ('bf16', 'mixed-52/64:int8')
     """
-    found = next((name for name in names if parse_format(name).bytes(elements) == size), None)
-    return found or f"mixed-{size}/{elements}:{unit}"
+    exact_name = next((name for name in names if parse_format(name).bytes(elements) == size), None)
+    return exact_name or f"mixed-{size}/{elements}:{unit}"
 
 
 def is_exllama(form: Format) -> bool:

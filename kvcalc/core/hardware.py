@@ -159,16 +159,14 @@ class HardwareProfile:
     @property
     def memory_note(self) -> str:
         """Name the size taken for a program's memory where that is not known exactly; nothing where it is."""
-        least, most = map(bytes_text, self.usable_memory_range)
+        low, high = map(bytes_text, self.usable_memory_range)
         if self.runtime_memory_bytes is not None:
             return ""
         if self.runtime_memory_shares:
             total = bytes_text(self.driver_memory_bytes)
-            return f"{self.name}: Metal lets a program fill {least} of {total}, newer systems up to {most}"
-        if least != most:
-            return (
-                f"{self.name}: usable memory under CUDA is not known; {least} to {most} by comparison with other cards"
-            )
+            return f"{self.name}: Metal lets a program fill {low} of {total}, newer systems up to {high}"
+        if low != high:
+            return f"{self.name}: usable memory under CUDA is not known; {low} to {high} by comparison with other cards"
         if self.memory_bytes is None:
             return f"{self.name}: memory size from the label, in GiB; the driver's share of it is not known"
         return ""

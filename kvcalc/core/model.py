@@ -299,14 +299,14 @@ class ModelProfile:
         if not own:
             return self
         fields = {name: value for name, value in own.items() if name not in ("text_only", "weights")}
-        told = [
+        assumptions = [
             *(f"{name} {value}" for name, value in fields.items()),
             *(["no towers"] if own.get("text_only") else ()),
             *([f"weights as {own['weights']}"] if own.get("weights") else ()),
         ]
         if own.get("text_only"):
             fields["towers"] = ()
-        return replace(self, **fields, notes=(*self.notes, f"as {alias.strip()} has it: {', '.join(told)}"))
+        return replace(self, **fields, notes=(*self.notes, f"as {alias.strip()} has it: {', '.join(assumptions)}"))
 
     def text_only(self, why: str = "") -> ModelProfile:
         """Return the model without its towers for images and sound; itself where it has none.
@@ -316,13 +316,13 @@ class ModelProfile:
         """
         if not self.towers:
             return self
-        held = self.held_weight_bytes
-        if held is not None:
+        weight_bytes = self.held_weight_bytes
+        if weight_bytes is not None:
             formats = {tower: parse_format(self.weight_formats.get(tower.part, self.dtype)) for tower in self.towers}
-            held -= sum(int(form.bytes(tower.parameters)) for tower, form in formats.items())
+            weight_bytes -= sum(int(form.bytes(tower.parameters)) for tower, form in formats.items())
         parts = " and ".join(f"{tower.part} tower ({tower.parameters:,} parameters)" for tower in self.towers)
         note = f"without its {parts}{f': {why}' if why else ''}"
-        return replace(self, towers=(), held_weight_bytes=held, notes=(*self.notes, note))
+        return replace(self, towers=(), held_weight_bytes=weight_bytes, notes=(*self.notes, note))
 
     def without_lookups(self, where: str) -> ModelProfile:
         """Return the model without its tables of n-grams; itself where it has none.
@@ -336,10 +336,10 @@ class ModelProfile:
         form = parse_format(self.weight_formats.get("lookup", self.dtype))
         size = sum(int(form.bytes(table.parameters)) for table in tables)
         row = sum(int(form.bytes(table.lookups * table.width)) for table in tables)
-        held = None if self.held_weight_bytes is None else self.held_weight_bytes - size
+        weight_bytes = None if self.held_weight_bytes is None else self.held_weight_bytes - size
         kept = tuple(table for table in self.embeddings if table.part != "lookup")
         note = f"its n-gram tables ({bytes_text(size)}) are {where}; a token reads {bytes_text(row)} of them from there"
-        return replace(self, embeddings=kept, held_weight_bytes=held, notes=(*self.notes, note))
+        return replace(self, embeddings=kept, held_weight_bytes=weight_bytes, notes=(*self.notes, note))
 
     @cached_property
     def block_counts(self) -> Mapping[Block, int]:

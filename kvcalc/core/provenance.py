@@ -39,8 +39,8 @@ class Source:
         if not self.url and self.note:
             return f"{self.kind}: {self.note}"
         mark = "" if self.verified else ", unverified"
-        place = f" {self.url}" if self.url else ""
-        return f"{self.kind}{mark}{place}{f' ({self.date})' if self.date else ''}"
+        address = f" {self.url}" if self.url else ""
+        return f"{self.kind}{mark}{address}{f' ({self.date})' if self.date else ''}"
 
 
 def source_of(path: str, sources: Mapping[str, Source], provenance: Mapping[str, str]) -> Source | None:

@@ -19,7 +19,7 @@ _MAX = 1_000_000
 _LARGER = "kvcalc sweep computes larger grids, row by row"
 
 
-def check_between(what: str, value: float, least: float, most: float) -> None:
+def check_between(what: str, value: float, minimum: float, maximum: float) -> None:
     """Refuse a value outside a range.
 
     Raises:
@@ -27,17 +27,17 @@ def check_between(what: str, value: float, least: float, most: float) -> None:
 
     >>> check_between("batch", 3, 1, 8)
     """
-    if not least <= value <= most:
-        raise InputError(f"{what} must be from {least:,} to {most:,}, not {value:,}", parameter=what)
+    if not minimum <= value <= maximum:
+        raise InputError(f"{what} must be from {minimum:,} to {maximum:,}, not {value:,}", parameter=what)
 
 
-def check_combinations(what: str, *axes: Sized, most: int = MAX_ROWS, hint: str = _LARGER) -> None:
+def check_combinations(what: str, *axes: Sized, max_rows: int = MAX_ROWS, hint: str = _LARGER) -> None:
     """Refuse lists whose combinations are too many; they are counted, not made.
 
     Args:
         what: what is combined, for the message.
         axes: the lists.
-        most: combinations that are not too many.
+        max_rows: combinations that are not too many.
         hint: what to do instead.
 
     Raises:
@@ -46,8 +46,8 @@ def check_combinations(what: str, *axes: Sized, most: int = MAX_ROWS, hint: str 
     >>> check_combinations("rows of batch and context", range(100), range(100))
     """
     combinations = prod(map(len, axes))
-    if combinations > most:
-        raise InputError(f"{combinations:,} {what}, more than {most:,}", hint=hint)
+    if combinations > max_rows:
+        raise InputError(f"{combinations:,} {what}, more than {max_rows:,}", hint=hint)
 
 
 def parse_counts(text: str, *, what: str) -> tuple[int, ...]:
@@ -65,15 +65,15 @@ def parse_counts(text: str, *, what: str) -> tuple[int, ...]:
     >>> parse_counts("1024-3072+1024", what="context"), parse_counts("8k", what="context")
     ((1024, 2048, 3072), (8000,))
     """
-    found: dict[int, None] = {}
+    counts: dict[int, None] = {}
     named = 0
     for part in text.split(","):
         values = _expand(part.strip(), what)
         named += len(values)
         if named > _MAX:
             raise InputError(f"{what}: {text[:60]!r} names more than {_MAX:,} numbers")
-        found |= dict.fromkeys(values)
-    return tuple(found)
+        counts |= dict.fromkeys(values)
+    return tuple(counts)
 
 
 def _expand(part: str, what: str) -> tuple[int, ...] | range:
@@ -84,8 +84,8 @@ def _expand(part: str, what: str) -> tuple[int, ...] | range:
         return (_count(part, what),)
     start = _count(first, what)
     for sign in "*+":
-        last, found, step = rest.partition(sign)
-        if found:
+        last, separator, step = rest.partition(sign)
+        if separator:
             return _stepped(start, _count(last, what), sign, step, what)
     if not rest:
         raise InputError(f"{what}: the range {part!r} has no end", hint="for example 1-256*2")

@@ -33,7 +33,7 @@ def least_near(
     >>> round(found["x"], 1), round(found["y"], 1)
     (3.0, 0.5)
     """
-    values, least = dict(start), loss(start)
+    values, lowest_loss = dict(start), loss(start)
     for step in _STEPS:
         improved = True
         while improved:
@@ -41,9 +41,9 @@ def least_near(
             for name in start:
                 for factor in (1 + step, 1 / (1 + step)):
                     trial = {**values, name: bounded(name, values[name] * factor)}
-                    found = loss(trial)
-                    if found < least * (1 - _MIN_GAIN):
-                        values, least, improved = trial, found, True
+                    trial_loss = loss(trial)
+                    if trial_loss < lowest_loss * (1 - _MIN_GAIN):
+                        values, lowest_loss, improved = trial, trial_loss, True
     return values
 
 

@@ -89,10 +89,10 @@ class DraftTree:
     @property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of the context, then those of each node."""
-        found: list[list[int]] = [[] for _ in range(self.nodes + 1)]
+        children: list[list[int]] = [[] for _ in range(self.nodes + 1)]
         for node, parent in enumerate(self.parents):
-            found[parent + 1].append(node)
-        return tuple(tuple(nodes) for nodes in found)
+            children[parent + 1].append(node)
+        return tuple(tuple(nodes) for nodes in children)
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -110,8 +110,8 @@ def _text(term: Term, *, names: bool) -> tuple[str, int]:
     return f"{left} {term.join} {_bracketed(right, other, _ATOM)}", _QUOTIENT
 
 
-def _bracketed(text: str, tight: int, least: int) -> str:
-    return text if tight >= least else f"({text})"
+def _bracketed(text: str, tight: int, min_rank: int) -> str:
+    return text if tight >= min_rank else f"({text})"
 
 
 class Traced:
@@ -230,20 +230,20 @@ def called(value: _Number, name: str) -> _Number:
 
 def smaller(one: _Number, other: _Number) -> _Number:
     """Return the smaller of two numbers, as ``min`` does."""
-    least = min(one, other)
-    if not isinstance(least, Traced) or term_of(one) == term_of(other):
-        return least
-    made: _Number = _made(plain(least), Term(plain(least), join="min", terms=(term_of(one), term_of(other))))
+    smallest = min(one, other)
+    if not isinstance(smallest, Traced) or term_of(one) == term_of(other):
+        return smallest
+    made: _Number = _made(plain(smallest), Term(plain(smallest), join="min", terms=(term_of(one), term_of(other))))
     return made
 
 
 def larger(*numbers: float) -> float:
     """Return the largest of some numbers, as ``max`` does; digits of nothing drop out of a formula."""
-    most = max(numbers)
+    largest = max(numbers)
     terms = tuple(dict.fromkeys(term for term in map(term_of, numbers) if not term.is_digits(0)))
-    if not isinstance(most, Traced) or len(terms) == 1:
-        return most
-    made: float = _made(plain(most), Term(plain(most), join="max", terms=terms))
+    if not isinstance(largest, Traced) or len(terms) == 1:
+        return largest
+    made: float = _made(plain(largest), Term(plain(largest), join="max", terms=terms))
     return made
 
 

@@ -173,10 +173,10 @@ def parse_speed(text: str) -> tuple[float, str]:
         raise InputError(f"{text!r} is not a positive speed", hint=hint)
     if seconds_of(value, unit) is not None:
         return value, unit
-    found = re.fullmatch(r"(?i)([kM]?)(?:(?:tok(?:en)?s?|t)/s(?:ec(?:ond)?)?|tps)((?:/(?:gpu|user|sequence))?)", unit)
-    if found is None:
+    match = re.fullmatch(r"(?i)([kM]?)(?:(?:tok(?:en)?s?|t)/s(?:ec(?:ond)?)?|tps)((?:/(?:gpu|user|sequence))?)", unit)
+    if match is None:
         raise InputError(f"{text!r} is neither a rate of tokens nor a time", hint=hint)
-    return value * _SI["k" if found[1] == "K" else found[1].replace("m", "M")], f"tok/s{found[2].lower()}"
+    return value * _SI["k" if match[1] == "K" else match[1].replace("m", "M")], f"tok/s{match[2].lower()}"
 
 
 def seconds_of(value: float, unit: str) -> float | None:

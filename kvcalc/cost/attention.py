@@ -82,7 +82,7 @@ def chunk_pairs(query: int, past: int, chunk: int) -> int:
     return up_to(past + query) - up_to(past)
 
 
-def compressed_pairs(query: int, past: int, ratio: int, most: int | None = None) -> int:
+def compressed_pairs(query: int, past: int, ratio: int, max_selected: int | None = None) -> int:
     """Return query-entry pairs with one entry for each ``ratio`` tokens: the sum of min(⌊(past + i) / ratio⌋, most).
 
     Source: DeepSeek-V4 model config (``compress_ratios``, ``index_topk``).
@@ -92,13 +92,13 @@ def compressed_pairs(query: int, past: int, ratio: int, most: int | None = None)
     """
     if query == 1:
         entries = (past + 1) // ratio
-        return entries if most is None else smaller(entries, most)
+        return entries if max_selected is None else smaller(entries, max_selected)
 
     def up_to(tokens: int) -> int:
-        capped = 0 if most is None else max(0, tokens - ratio * most)
+        capped = 0 if max_selected is None else max(0, tokens - ratio * max_selected)
         plain = tokens - capped
         whole, rest = divmod(plain + 1, ratio)
-        return ratio * (whole * (whole - 1) // 2) + whole * rest + capped * (most or 0)
+        return ratio * (whole * (whole - 1) // 2) + whole * rest + capped * (max_selected or 0)
 
     return up_to(past + query) - up_to(past)
 
@@ -249,31 +249,31 @@ def _entries_work(mixer: Compressed, query: int, past: int, entry: int, formats:
         return pairs, 0, read_bytes
     scored = compressed_pairs(query, past, mixer.ratio, indexer.candidates)
     keys = index_key_bytes(replace(indexer, own_keys=True), formats)
-    most = entries if indexer.candidates is None else smaller(entries, query * indexer.candidates)
-    return pairs, 2 * scored * indexer.heads * indexer.head_dim, read_bytes + most * keys
+    selected = entries if indexer.candidates is None else smaller(entries, query * indexer.candidates)
+    return pairs, 2 * scored * indexer.heads * indexer.head_dim, read_bytes + selected * keys
 
 
 def _cross_work(mixer: Cross, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
     heads = ceil_div(mixer.heads, tensor)
-    held = mixer.encoder_tokens * heads_bytes(mixer, formats, tensor=tensor)
+    cache_bytes = mixer.encoder_tokens * heads_bytes(mixer, formats, tensor=tensor)
     flop = 2 * group.query_tokens * mixer.encoder_tokens * heads * (mixer.head_dim + mixer.value_dim)
     return AttentionWork(
         flop=group.sequences * flop,
-        read_bytes=0 if group.encoder_pass else group.sequences * held,
-        write_bytes=group.sequences * held if group.encoder_pass else 0,
+        read_bytes=0 if group.encoder_pass else group.sequences * cache_bytes,
+        write_bytes=group.sequences * cache_bytes if group.encoder_pass else 0,
     )
 
 
 def _state_work(mixer: State, group: TokenGroup, formats: Formats, tensor: int) -> AttentionWork:
     """A recurrence touches its whole state once a pass, however many tokens (Gu and Dao 2023, arXiv 2312.00752)."""
-    held = state_bytes(mixer, formats, tensor=tensor)
+    kept_bytes = state_bytes(mixer, formats, tensor=tensor)
     heads = ceil_div(mixer.heads, tensor)
     per_token = STATE_FLOP.get(mixer.variant, 4) * heads * mixer.key_dim * mixer.value_dim
     per_token += 2 * ceil_div(mixer.conv_channels, tensor) * mixer.conv_kernel
     return AttentionWork(
         flop=group.tokens * per_token,
-        read_bytes=group.sequences * held if group.past_tokens or group.query_tokens == 1 else 0,
-        write_bytes=group.sequences * held,
+        read_bytes=group.sequences * kept_bytes if group.past_tokens or group.query_tokens == 1 else 0,
+        write_bytes=group.sequences * kept_bytes,
     )
 
 

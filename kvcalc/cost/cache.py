@@ -215,8 +215,10 @@ def state_bytes(mixer: State, formats: Formats, *, tensor: int = 1) -> int:
     recurrent = formats.recurrent or own
     heads = ceil_div(mixer.heads, tensor)
     channels = ceil_div(mixer.conv_channels, tensor)
-    held = recurrent.bytes(heads * mixer.key_dim * mixer.value_dim) + formats.state.bytes(channels * mixer.conv_window)
-    return whole(held) + mixer.extra_state_bytes
+    kept_bytes = recurrent.bytes(heads * mixer.key_dim * mixer.value_dim) + formats.state.bytes(
+        channels * mixer.conv_window
+    )
+    return whole(kept_bytes) + mixer.extra_state_bytes
 
 
 def block_cache_bytes(block: Block, tokens: int, formats: Formats, *, tensor: int = 1) -> CacheBytes:
@@ -301,11 +303,11 @@ def _segment(start: int, state: int, mixers: list[tuple[Mixer, int]], formats: F
     base, slope = float(state), 0.0
     for mixer, count in mixers:
         entry = entry_bytes(mixer, formats) * count
-        held = held_tokens(mixer, start)
-        if held_tokens(mixer, start + 1) > held:
+        tokens_at_start = held_tokens(mixer, start)
+        if held_tokens(mixer, start + 1) > tokens_at_start:
             slope += entry
         else:
-            base += held * entry
+            base += tokens_at_start * entry
         group = mixer.bends.group
         before, after = (_beside(mixer, groups * group, formats) for groups in (1, 2))
         slope += count * (after - before) / group
@@ -316,8 +318,8 @@ def _segment(start: int, state: int, mixers: list[tuple[Mixer, int]], formats: F
 
 def _beside(mixer: Mixer, tokens: int, formats: Formats) -> int:
     """Bytes beside the entries of the tokens held: what grows by whole groups of tokens."""
-    held = held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
-    return mixer_cache_bytes(mixer, tokens, formats).growing - held
+    logical_bytes = held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
+    return mixer_cache_bytes(mixer, tokens, formats).growing - logical_bytes
 
 
 def _exact(value: float) -> float:

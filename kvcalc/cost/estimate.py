@@ -104,7 +104,7 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
             continue
         link_s += op.link_bytes / link.bytes_per_s if link is not None else 0
         peak = hardware.peak(op.unit)
-        found = OperatorTerms(
+        terms = OperatorTerms(
             op.flop / peak,
             op.moved_bytes / bandwidth,
             op.calls,
@@ -112,7 +112,7 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
             0.0 if op.part == "cache" else op.activation_bytes / bandwidth,
             joins(op.name),
         )
-        operators.setdefault((kind_of(op), op.unit), []).append(found)
+        operators.setdefault((kind_of(op), op.unit), []).append(terms)
     return PassTerms(
         operators={kind: tuple(ops) for kind, ops in operators.items()},
         layers=stage.layers,

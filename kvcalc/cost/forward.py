@@ -271,13 +271,13 @@ def _matrix_ops(
     tensor: int,
 ) -> tuple[OpCost, ...]:
     """The matrices of layers of a kind: they do not depend on contexts, over which one asks again and again."""
-    found = []
+    ops = []
     for matrix in block_matrices(block.it, hidden_size):
         rows = encoder_tokens if matrix.encoder else tokens
         if rows and matrix.used:
             name = prefix + matrix.name
-            found.append(matrix_cost(matrix, name=name, tokens=rows, layers=count, formats=formats.it, tensor=tensor))
-    return tuple(found)
+            ops.append(matrix_cost(matrix, name=name, tokens=rows, layers=count, formats=formats.it, tensor=tensor))
+    return tuple(ops)
 
 
 def _tokens_at_experts(rank_groups: Sequence[TokenGroup], groups: Sequence[TokenGroup], parallel: Parallel) -> int:

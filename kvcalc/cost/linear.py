@@ -117,7 +117,7 @@ def experts_cost(
     >>> cost.flop, round(cost.weight_bytes)
     (1536.0, 1536)
     """
-    held, slices = experts_per_rank(mixture, parallel)
+    experts, slices = experts_per_rank(mixture, parallel)
     size = expert_parameters(mixture, hidden) / slices
     touched = experts_touched(
         experts=mixture.experts,
@@ -126,12 +126,12 @@ def experts_cost(
         tokens=tokens,
         routing=routing,
     )
-    on_rank = min(held, touched) if routing == "worst" else touched * held / mixture.experts
+    on_rank = min(experts, touched) if routing == "worst" else touched * experts / mixture.experts
     active, inputs = active_experts(mixture), mixture.inputs or hidden
     # biases are read but not multiplied
-    flop = 2 * tokens * active * expert_matrix_parameters(mixture, hidden) / slices * held / mixture.experts
+    flop = 2 * tokens * active * expert_matrix_parameters(mixture, hidden) / slices * experts / mixture.experts
     inner = mixture.branches * mixture.width / slices
-    rows = tokens * active * held / mixture.experts
+    rows = tokens * active * experts / mixture.experts
     return OpCost(
         name=name,
         part="experts",

@@ -61,9 +61,9 @@ class PlacedCost:
     layers: dict[int | None, int] = field(default_factory=dict)
     tokens: int = 0
 
-    def add(self, place: int | None, ops: Iterable[OpCost]) -> None:
+    def add(self, device: int | None, ops: Iterable[OpCost]) -> None:
         """Add operators to a place."""
-        self.ops.setdefault(place, []).extend(ops)
+        self.ops.setdefault(device, []).extend(ops)
 
 
 def placed_cost(
@@ -123,28 +123,28 @@ def _merged(sections: Sequence[Section]) -> list[Section]:
     ]
 
 
-def _computed_at(place: int | None, computing: int | None) -> int | None:
-    return computing if place is HOST else place
+def _computed_at(device: int | None, computing: int | None) -> int | None:
+    return computing if device is HOST else device
 
 
-def _compute(cost: PlacedCost, op: OpCost, place: int | None, computing: int | None) -> None:
+def _compute(cost: PlacedCost, op: OpCost, device: int | None, computing: int | None) -> None:
     """Add an operator with weights where it is computed; weights of the host cross the link of a device."""
-    if place is HOST and computing is not HOST:
+    if device is HOST and computing is not HOST:
         op = replace(op, link_bytes=op.link_bytes + op.weight_bytes)
-    cost.add(_computed_at(place, computing), [op])
+    cost.add(_computed_at(device, computing), [op])
 
 
 def _cross_section(
     cost: PlacedCost, section: Section, at: int | None, computing: int | None, hidden_bytes: float
 ) -> int | None:
     """Add what crosses links on the way through a section, which is entered from ``at``; return where it ends."""
-    home, experts = (_computed_at(place, computing) for place in (section.home, section.experts))
+    home, experts = (_computed_at(device, computing) for device in (section.home, section.experts))
     _cross(cost, at, home, 1, hidden_bytes)
     count = len(section.blocks)
     mixtures = sum(isinstance(block.mlp, Mixture) for block in section.blocks)
-    for place, times in ((section.cache, count), (experts, mixtures)):
-        _cross(cost, home, place, times, hidden_bytes)
-        _cross(cost, place, home, times, hidden_bytes)
+    for device, times in ((section.cache, count), (experts, mixtures)):
+        _cross(cost, home, device, times, hidden_bytes)
+        _cross(cost, device, home, times, hidden_bytes)
     return home
 
 
@@ -179,12 +179,12 @@ def placed_stages(
     stages = [
         PlacedStage(
             ops=tuple(ops),
-            hardware=hardware[place],
-            link=links.get(place) if place is not None else None,
-            layers=cost.layers.get(place, 0),
-            place=place,
+            hardware=hardware[on],
+            link=links.get(on) if on is not None else None,
+            layers=cost.layers.get(on, 0),
+            place=on,
         )
-        for place, ops in cost.ops.items()
+        for on, ops in cost.ops.items()
     ]
     crossings = [
         PlacedStage(ops=tuple(ops), hardware=hardware[device], link=links.get(device), place=device)

@@ -106,9 +106,9 @@ def _stage_blocks(of: Same[ModelProfile], stages: int) -> tuple[tuple[Block, ...
     model = of.it
     size, rest = divmod(model.layers, stages)
     sizes = [size] * stages
-    for place in range(rest):
-        sizes[-(place + 2) if stages > 1 else 0] += 1
-    cuts = [sum(sizes[:place]) for place in range(stages + 1)]
+    for index in range(rest):
+        sizes[-(index + 2) if stages > 1 else 0] += 1
+    cuts = [sum(sizes[:index]) for index in range(stages + 1)]
     return tuple(model.blocks[start:end] for start, end in pairwise(cuts))
 
 
@@ -177,7 +177,7 @@ def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Count
     model, stages = of.it, stage_blocks(of.it, parallel.pipeline)
     outer = outer_parameters(model, tables=True)
     tied = model.head is not None and model.head.tied
-    found: list[Counter[str]] = []
+    counts: list[Counter[str]] = []
     for index, blocks in enumerate(stages):
         first, last = index == 0, index == parallel.pipeline - 1
         parts: Counter[str] = Counter()
@@ -196,9 +196,9 @@ def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Count
         if last:
             parts["vector"] += outer["vector"]
             parts["other"] += outer["other"]
-        if parts not in found:
-            found.append(parts)
-    return tuple(found)
+        if parts not in counts:
+            counts.append(parts)
+    return tuple(counts)
 
 
 def _rank_tower(tower: Tower, tensor: int) -> int:

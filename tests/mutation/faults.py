@@ -66,7 +66,7 @@ FAULTS = (
         "experts nobody chooses cost FLOP",
         "linear.py",
         "flop = 2 * tokens * active * expert_matrix",
-        "flop = 2 * tokens * held * expert_matrix",
+        "flop = 2 * tokens * experts * expert_matrix",
     ),
     Fault(
         "keys are cached for every query head",
@@ -125,7 +125,7 @@ FAULTS = (
     Fault(
         "states are not written back",
         "attention.py",
-        "        write_bytes=group.sequences * held,\n",
+        "        write_bytes=group.sequences * kept_bytes,\n",
         "        write_bytes=0,\n",
         f"{PASSES}::test_a_state_is_read_and_written_whole_whatever_the_context",
     ),
