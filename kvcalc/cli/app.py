@@ -39,9 +39,9 @@ def _units_option() -> TyperOption:
         del ctx, parameter
         print_bytes_as(value)
 
-    told = "Bytes in tables: iec (GiB) or si (GB); JSON and CSV stay in bytes."
+    help_text = "Bytes in tables: iec (GiB) or si (GB); JSON and CSV stay in bytes."
     return TyperOption(
-        param_decls=["--units"], default="iec", expose_value=False, callback=choose, help=told, show_default=True
+        param_decls=["--units"], default="iec", expose_value=False, callback=choose, help=help_text, show_default=True
     )
 
 
@@ -64,15 +64,15 @@ def load_command(name: str) -> Any:
         meant = f"did you mean {_MEANT[name.lower()]}?" if name.lower() in _MEANT else ""
         raise KvcalcError(f"unknown command {name!r}", hint=meant or close or f"commands: {', '.join(COMMANDS)}")
     own = ALIASES.get(name, name)
-    found: Any = question_command(own) if own in QUESTIONS else _written_command(own)
-    for command in (found, *getattr(found, "commands", {}).values()):
+    loaded: Any = question_command(own) if own in QUESTIONS else _written_command(own)
+    for command in (loaded, *getattr(loaded, "commands", {}).values()):
         command.get_help = partial(_help, command)
         for parameter in command.params:
             if parameter.type.name == "float" and parameter.callback is None:
                 parameter.callback = _finite
         if any(parameter.name == "output" for parameter in command.params):
             command.params.append(_units_option())
-    return found
+    return loaded
 
 
 def _help(command: Any, context: Any) -> str:

@@ -37,9 +37,9 @@ def _commands() -> Iterator[tuple[str, Any]]:
     from kvcalc.cli.main import ALIASES, COMMANDS
 
     for name in (*COMMANDS, *ALIASES):
-        found = load_command(name)
-        yield name, found
-        for inner, command in getattr(found, "commands", {}).items():
+        loaded = load_command(name)
+        yield name, loaded
+        for inner, command in getattr(loaded, "commands", {}).items():
             yield f"{name} {inner}", command
 
 
@@ -61,17 +61,17 @@ def _words() -> dict[str, str]:
 
 
 def _bash(*, zsh: bool) -> str:
-    found = dict(_commands())
-    top = " ".join(name for name in found if " " not in name)
-    cases = "".join(f"    '{name}') words='{' '.join([*_inner(name, found), *_flags(command), '--help'])}' ;;\n"
-                    for name, command in found.items())  # fmt: skip
+    by_command = dict(_commands())
+    top = " ".join(name for name in by_command if " " not in name)
+    cases = "".join(f"    '{name}') words='{' '.join([*_inner(name, by_command), *_flags(command), '--help'])}' ;;\n"
+                    for name, command in by_command.items())  # fmt: skip
     values = "".join(f"    {flag}) words='{words}' ;;\n" for flag, words in _words().items())
     head = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" if zsh else ""
     return f"""{head}_kvcalc() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=''
   local command=${{COMP_WORDS[1]}}
   local inner="$command ${{COMP_WORDS[2]}}"
-  case "$inner" in {_either(found)}) [ "$COMP_CWORD" -gt 2 ] && command=$inner ;; esac
+  case "$inner" in {_either(by_command)}) [ "$COMP_CWORD" -gt 2 ] && command=$inner ;; esac
   if [ "$COMP_CWORD" -eq 1 ]; then words='{top} --help --version'; else
     case "$command" in
 {cases}    esac
@@ -84,12 +84,12 @@ complete -o default -F _kvcalc kvcalc
 """
 
 
-def _inner(name: str, found: dict[str, Any]) -> list[str]:
-    return list(getattr(found[name], "commands", {}))
+def _inner(name: str, by_command: dict[str, Any]) -> list[str]:
+    return list(getattr(by_command[name], "commands", {}))
 
 
-def _either(found: dict[str, Any]) -> str:
-    return "|".join(f"'{name}'" for name in found if " " in name)
+def _either(by_command: dict[str, Any]) -> str:
+    return "|".join(f"'{name}'" for name in by_command if " " in name)
 
 
 def _fish() -> str:

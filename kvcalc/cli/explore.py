@@ -51,20 +51,20 @@ def command(
         raise InputError("explore needs starlette, uvicorn and vl-convert", hint='pip install "kvcalc[explore]"')
     from kvcalc.explore.server import Place, serve
 
-    place = Place(host=host, port=port, token=token)
+    served_at = Place(host=host, port=port, token=token)
 
     def ready(address: str) -> None:
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
-        if place.warning:
-            sys.stderr.write(f"warning: {place.warning}\n")
+        if served_at.warning:
+            sys.stderr.write(f"warning: {served_at.warning}\n")
         sys.stderr.write("note: Ctrl+C ends it\n")
         if browser:
             import webbrowser
 
             webbrowser.open(address)
 
-    serve(place, ready=ready)
+    serve(served_at, ready=ready)
 
 
 def _export(folder: Path, runtime: Path | None) -> None:

@@ -53,10 +53,10 @@ def help_text(command: Any, context: Any) -> str:
         listed = ((name, (each.help or "").strip().splitlines()[0]) for name, each in inner.items())
         lines += [line for name, text in listed for line in entry(name, text, width, names_width=_NAMES_WIDTH)] + [""]
     parameters = [*command.params, *(each for each in command.get_params(context) if each.name == "help")]
-    for heading, found in headings_of(parameters, is_own=not inner):
+    for heading, options in headings_of(parameters, is_own=not inner):
         note = _LEFT_OUT.get(heading, "")
         lines += [*wrapped(f"{heading}{f' ({note})' if note else ''}:", width, "")]
-        for each in found:
+        for each in options:
             lines += entry(names_of(each), option_text(each, heading), width, names_width=_NAMES_WIDTH)
         lines.append("")
     return "\n".join(lines).rstrip()
@@ -64,14 +64,16 @@ def help_text(command: Any, context: Any) -> str:
 
 def headings_of(parameters: Sequence[Any], *, is_own: bool = True) -> list[tuple[str, list[Any]]]:
     """Return the headings of a command's help in their order, each with its parameters; hidden ones have none."""
-    found: dict[str, list[Any]] = {}
+    by_heading: dict[str, list[Any]] = {}
     for each in dict.fromkeys(parameters):
         if not getattr(each, "hidden", False):
-            found.setdefault(_heading(each), []).append(each)
+            by_heading.setdefault(_heading(each), []).append(each)
     order = [name for name in HEADINGS if name != _OTHER or is_own]
-    place = order.index("Load") if "Load" in order else 0
-    rest = [name for name in found if name not in order]
-    return [(name, found[name]) for name in [*order[: place + 1], *rest, *order[place + 1 :]] if name in found]
+    index = order.index("Load") if "Load" in order else 0
+    rest = [name for name in by_heading if name not in order]
+    return [
+        (name, by_heading[name]) for name in [*order[: index + 1], *rest, *order[index + 1 :]] if name in by_heading
+    ]
 
 
 def _heading(parameter: Any) -> str:

@@ -117,9 +117,9 @@ def option_hint(written: str, command: Any, *, path: str) -> str:
     own = question(ALIASES.get(name, name)) if ALIASES.get(name, name) in QUESTIONS else None
     if own is not None and word in own.instead:
         return own.instead[word]
-    found = _meant(word, command)
-    if found:
-        return f"did you mean {' or '.join(found)}?"
+    meant = _meant(word, command)
+    if meant:
+        return f"did you mean {' or '.join(meant)}?"
     owners = [each for each in QUESTIONS if f"--{word}" in _flags(each)]
     if owners:
         more = f" and {len(owners) - _MAX_SHOWN} others" if len(owners) > _MAX_SHOWN + 1 else ""

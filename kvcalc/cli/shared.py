@@ -207,8 +207,8 @@ def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
         yield None
         return
 
-    def tell(rate: float, held: bool) -> None:
-        sys.stderr.write(f"{rate:.4g} requests/s {'holds' if held else 'does not hold'}\n")
+    def tell(rate: float, limits_met: bool) -> None:
+        sys.stderr.write(f"{rate:.4g} requests/s {'holds' if limits_met else 'does not hold'}\n")
 
     yield tell
 

@@ -23,8 +23,8 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
     question.policy_file = policy if is_file else None
     question.named += tuple(kind for kind, path in charts.items() if path is not None)
     check_writable((question.save_requests, question.save_trace))
-    with tell_rates() as tried, progress("requests") as told:
-        question.progress, question.tried = told or question.progress, tried
+    with tell_rates() as tried, progress("requests") as report_progress:
+        question.progress, question.tried = report_progress or question.progress, tried
         answer = question.answer()
     draw(answer.report, charts)
     emit(answer.report, output)

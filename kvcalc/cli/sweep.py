@@ -23,7 +23,7 @@ def run(asked: type[Question], given: Mapping[str, Any], output: str, charts: di
         columns = api.sweep_columns(question.asked(), workers=question.workers, scheduler=question.scheduler)
         emit_blocks((block for _, block in columns), output)
         return
-    with progress("points") as told:
-        question.progress = told
+    with progress("points") as report_progress:
+        question.progress = report_progress
         answer = question.answer()
     emit(answer.report, output)

@@ -266,11 +266,11 @@ def heat_map(
         middle: the value at which the colour turns, where there is one (a speed-up of 1).
         without: cells that have no value, shown by a dash.
     """
-    most = max((row[value.field] for row in rows), default=0.0)
-    turn, most = (0.0, most) if middle is None else (middle, max(most, 2 * middle))
+    highest = max((row[value.field] for row in rows), default=0.0)
+    turn, highest = (0.0, highest) if middle is None else (middle, max(highest, 2 * middle))
     scheme: Spec = {"scheme": "greys"} if middle is None else {"scheme": "purpleorange", "reverse": True}
-    scheme["domain"] = [0, most] if middle is None else [0, middle, most]
-    dark = f"datum.{value.field} > {turn + _DARK * (most - turn)} || datum.{value.field} < {turn - _DARK * turn}"
+    scheme["domain"] = [0, highest] if middle is None else [0, middle, highest]
+    dark = f"datum.{value.field} > {turn + _DARK * (highest - turn)} || datum.{value.field} < {turn - _DARK * turn}"
     ink = {"condition": {"test": dark, "value": "white"}, "value": "black"}
     where = {"x": x.encoding(), "y": y.encoding()}
     shade = {"field": value.field, "type": "quantitative", "title": value.title, "scale": scheme}

@@ -236,21 +236,21 @@ def _least(grid: Grid, index: int) -> int:
 def _needed(grid: Grid, *, prose: int = 0) -> int:
     """Return the least width of a grid, its prose no narrower than ``prose``."""
     columns = range(len(grid.columns))
-    least = [max(_least(grid, index), min(prose, _natural(grid, index))) for index in columns]
-    return sum(least) + _GAP * (len(least) - 1)
+    minimal = [max(_least(grid, index), min(prose, _natural(grid, index))) for index in columns]
+    return sum(minimal) + _GAP * (len(minimal) - 1)
 
 
-def _widths(grid: Grid, most: int) -> list[int]:
+def _widths(grid: Grid, room: int) -> list[int]:
     """Return the width of each column: what its cells need; where that is too much, the widest give way first."""
     columns = range(len(grid.columns))
-    widths, least = [_natural(grid, index) for index in columns], [_least(grid, index) for index in columns]
-    excess = sum(widths) + _GAP * (len(widths) - 1) - most
+    widths, minimal = [_natural(grid, index) for index in columns], [_least(grid, index) for index in columns]
+    excess = sum(widths) + _GAP * (len(widths) - 1) - room
     while excess > 0:
-        free = [index for index in columns if widths[index] > least[index]]
+        free = [index for index in columns if widths[index] > minimal[index]]
         if not free:
             break
         widest = max(free, key=lambda index: widths[index])
-        below = max([least[widest], *(widths[index] for index in free if widths[index] < widths[widest])])
+        below = max([minimal[widest], *(widths[index] for index in free if widths[index] < widths[widest])])
         step = min(excess, max(1, widths[widest] - below))
         widths[widest] -= step
         excess -= step

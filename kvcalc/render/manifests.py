@@ -74,8 +74,8 @@ class Started:
     @property
     def comments(self) -> list[str]:
         """Comments for a reader of the files."""
-        said = [f"# {self.name}: {self.replicas} x {self.engine}, {self.gpus} x {self.gpu} each"]
-        return said + [f"# {self.note}"] * bool(self.note)
+        lines = [f"# {self.name}: {self.replicas} x {self.engine}, {self.gpus} x {self.gpu} each"]
+        return lines + [f"# {self.note}"] * bool(self.note)
 
 
 def manifest_files(started: Sequence[Started], *, node_gpus: int) -> dict[str, str]:
@@ -87,7 +87,7 @@ def manifest_files(started: Sequence[Started], *, node_gpus: int) -> dict[str, s
     """
     files = {"start.sh": _script(started), "compose.yaml": _compose(started, node_gpus)}
     if _is_routed(started):
-        files["nginx.conf"] = _router_config([f"{started[0].name}-{place}:{PORT}" for place in _places(started[0])])
+        files["nginx.conf"] = _router_config([f"{started[0].name}-{index}:{PORT}" for index in _places(started[0])])
     if all(each.gpus <= node_gpus for each in started):
         head = "".join(f"{line}\n" for each in started for line in each.comments) + _apart_comment(started)
         files["kubernetes.yaml"] = head + "---\n".join(part for each in started for part in _kubernetes(each))
@@ -167,12 +167,12 @@ def _compose(started: Sequence[Started], node_gpus: int) -> str:
     lines += [*(line for each in started for line in each.comments), *_apart_comment(started).splitlines(), "services:"]
     first, routed, port = 0, _is_routed(started), PORT
     for each in started:
-        for place in _places(each):
-            name = each.name if each.replicas == 1 else f"{each.name}-{place}"
+        for index in _places(each):
+            name = each.name if each.replicas == 1 else f"{each.name}-{index}"
             lines += [f"  {name}:", *_service(each, first, None if routed else port)]
             first, port = first + each.gpus, port + 1
     if routed:
-        names = [f"{started[0].name}-{place}" for place in _places(started[0])]
+        names = [f"{started[0].name}-{index}" for index in _places(started[0])]
         lines += [
             f"  {started[0].name}-router:",
             f"    image: {_ROUTER_IMAGE}",
@@ -199,7 +199,7 @@ def _service(each: Started, first: int, port: int | None) -> list[str]:
         "    volumes:",
         "      - models:/root/.cache/huggingface",
         *mounted,
-        *_devices(each, [str(first + place) for place in range(each.gpus)]),
+        *_devices(each, [str(first + index) for index in range(each.gpus)]),
         "    healthcheck:",
         f"      test: ['CMD-SHELL', 'curl -fs http://localhost:{PORT}/health']",
         "      interval: 10s",

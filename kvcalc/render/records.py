@@ -70,7 +70,7 @@ def records(report: Any) -> list[dict[str, Any]]:
     if data["schema"].startswith("kvcalc.compare/"):
         return [_side_by_side(data, row) for row in data["rows"]]
     if data["schema"].startswith("kvcalc.fit_devices/"):
-        return [{"model": data["model"], **_flat(place)} for place in (*data["devices"], data["host"])]
+        return [{"model": data["model"], **_flat(device)} for device in (*data["devices"], data["host"])]
     rows = data.get(getattr(report, "listed", "") or _ROWS.get(data["schema"].partition("/")[0], ""))
     if data["schema"].startswith("kvcalc.roofline/") and not rows:
         rows = _ceilings(data)

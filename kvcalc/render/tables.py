@@ -80,9 +80,9 @@ def table_parts(report: Any) -> list[Part]:
     made: list[Part] = parts()
     if sentence is None:
         return made
-    said: str = sentence()
-    bad, good = said.startswith(("DOES NOT", "NO ")), said.startswith(("FITS", "PAYS:"))
-    first = Text(said, style="bold red" if bad else "bold green" if good else "bold")
+    text: str = sentence()
+    bad, good = text.startswith(("DOES NOT", "NO ")), text.startswith(("FITS", "PAYS:"))
+    first = Text(text, style="bold red" if bad else "bold green" if good else "bold")
     return [first, Text(), *made] if made else [first]
 
 

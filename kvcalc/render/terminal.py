@@ -50,7 +50,7 @@ def roofline_chart(report: RooflineReport, *, width: int = _WIDTH, plain: bool =
     points = list(zip(_LETTERS, report.points, strict=False))
     intensities = [point.intensity_flop_per_byte for _, point in points]
     ends = min([1.0, *intensities]), max([2 * peaks[-1] / bandwidth, *intensities])
-    left, right, ticks = _axis(*ends, most=_ticks(width, _INTENSITY))
+    left, right, ticks = _axis(*ends, max_ticks=_ticks(width, _INTENSITY))
     lowest = min([peaks[0] / 10, *(point.attainable_flop_per_s for _, point in points)])
     bottom, top = (
         math.floor(math.log10(lowest)),
@@ -85,7 +85,7 @@ def _draw(figure: Any, corners: Sequence[tuple[float, float]], *, step: float, p
         return
     for (x, y), (to_x, to_y) in pairwise(corners):
         count = max(1, math.floor((to_x - x) / step + _ROUNDING))
-        marks = [(x + (place + 0.5) * step, place) for place in range(count) if x + (place + 0.5) * step < to_x]
+        marks = [(x + (column + 0.5) * step, column) for column in range(count) if x + (column + 0.5) * step < to_x]
         slope = (to_y - y) / (to_x - x) if to_x > x else 0.0
         figure.text([at for at, _ in marks], [y + slope * (at - x) for at, _ in marks], [_MARK] * len(marks))
 
@@ -112,12 +112,12 @@ def _ticks(width: int, label: str) -> int:
     return max(3, min(_MAX_TICKS, (width - _BESIDE_COLUMNS - len(label)) // _TICK_COLUMNS))
 
 
-def _axis(lowest: float, highest: float, *, most: int = _MAX_TICKS) -> tuple[float, float, int]:
+def _axis(lowest: float, highest: float, *, max_ticks: int = _MAX_TICKS) -> tuple[float, float, int]:
     """Return the decades an axis spans, to beyond the highest value, and its ticks, in whole or half decades."""
     for step in (0.5, 1.0, 2.0, 4.0):
         left = math.floor(math.log10(lowest) / step) * step
         ticks = math.floor((math.log10(highest) + _MARGIN_DECADES - left) / step) + 1
-        if ticks <= most:
+        if ticks <= max_ticks:
             break
     return left, left + ticks * step, ticks
 
@@ -154,21 +154,21 @@ def line_chart(
     figure = _figure()
     figure.origin, figure.with_colors = False, False
     figure.x_label, figure.y_label = x, y
-    _frame(figure, [point for points in lines.values() for point in points], log=log, most=_ticks(width, x))
+    _frame(figure, [point for points in lines.values() for point in points], log=log, max_ticks=_ticks(width, x))
     for letter, points in zip(_LETTERS, lines.values(), strict=False):
         across, up = [a for a, _ in points], [b for _, b in points]
         if plain:
             figure.text(across, up, [letter] * len(points))
         else:
-            place = (len(points) - 1) * 4 // 5
+            index = (len(points) - 1) * 4 // 5
             figure.plot(across, up)
-            figure.text([across[place]], [up[place]], [letter])
+            figure.text([across[index]], [up[index]], [letter])
     shown = figure.show().replace("\u2800", " ").splitlines()
     legend = [f"  {letter}  {name}" for letter, name in zip(_LETTERS, lines, strict=False)]
     return "\n".join([*(line.rstrip() for line in shown), *legend])
 
 
-def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool, most: int) -> None:
+def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool, max_ticks: int) -> None:
     """Set a figure's size and limits so that its ticks fall on round numbers and every point lies inside.
 
     Plotille has no place for what lies on the upper or right end of its axes.
@@ -177,14 +177,14 @@ def _frame(figure: Any, points: Sequence[tuple[float, float]], *, log: bool, mos
     bottom: float
     top: float
     if log:
-        left, right, ticks = _axis(10 ** min(across), 10 ** max(across), most=most)
+        left, right, ticks = _axis(10 ** min(across), 10 ** max(across), max_ticks=max_ticks)
         bottom = math.floor(min(up))
         decades = math.floor(max(up) + _MARGIN_DECADES) + 1 - bottom
         top = bottom + decades
         figure.width, figure.height = ticks * _TICK_COLUMNS, decades * max(1, _LINE_ROWS // decades)
         figure.register_label_formatter(float, _power)
     else:
-        ticks = min(_LINE_TICKS, most)
+        ticks = min(_LINE_TICKS, max_ticks)
         left, right = _rounded(across, ticks)
         bottom, top = _rounded(up, _LINE_ROWS)
         figure.width, figure.height = ticks * _TICK_COLUMNS, _LINE_ROWS
@@ -307,8 +307,8 @@ def overlap_chart(
     marks = (_PLAIN_BOTH, _PLAIN_FIRST, _PLAIN_SECOND) if plain else (_BOTH, _FIRST, _SECOND)
     lines = []
     for name, pair in bars.items():
-        held, read = (math.ceil(round(columns * size / top, 1)) for size in pair)
-        both = min(held, read)
-        shown = marks[0] * both + marks[1] * (held - both) + marks[2] * (read - both)
+        first_columns, read = (math.ceil(round(columns * size / top, 1)) for size in pair)
+        both = min(first_columns, read)
+        shown = marks[0] * both + marks[1] * (first_columns - both) + marks[2] * (read - both)
         lines.append(f"{name:<{indent}}{shown}".rstrip())
     return "\n".join([*lines, f"{marks[0]} {first} and {second}  {marks[1]} {first}  {marks[2]} {second}"])

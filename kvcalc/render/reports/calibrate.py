@@ -110,7 +110,7 @@ def measured_parts(report: MeasuredReport) -> list[Part]:
     columns = ["row", "time", "batch", "prompt", "measured", "bound", "estimate", "80% interval", "MBU", "MFU"]
     table = grid(columns, rows, left=2, ranks={"prompt": 2, "bound": 1})
     goes = grid(["row", "time", "where the estimate goes"], [_goes_cells(each, file) for each in shown], left=3)
-    said = dict.fromkeys(f"{each.quantity}: {each.reason}" for each in shown)
+    reasons = dict.fromkeys(f"{each.quantity}: {each.reason}" for each in shown)
     advice = dict.fromkeys(
         f"{each.quantity} goes most into {TERMS_TEXT[next(iter(each.terms_s))]}: {each.advice}" for each in shown
     )
@@ -127,7 +127,7 @@ def measured_parts(report: MeasuredReport) -> list[Part]:
         Text(),
         goes,
         Text(),
-        *(Text(f"- {each}") for each in (*said, *advice)),
+        *(Text(f"- {each}") for each in (*reasons, *advice)),
         *note_lines((*(f"assumed: {each}" for each in report.assumed), *report.notes)),
     ]  # fmt: skip
 
@@ -160,5 +160,5 @@ def _measured_cells(each: MeasuredPoint, file: str) -> list[str]:
 def _goes_cells(each: MeasuredPoint, file: str) -> list[str]:
     name = each.id.removeprefix(file).strip() or each.id
     whole = sum(each.terms_s.values())
-    most = [(term, seconds / whole) for term, seconds in each.terms_s.items() if seconds >= _SHOWN * whole]
-    return [name, each.quantity, ", ".join(f"{TERMS_TEXT[term]} {share:.0%}" for term, share in most)]
+    largest = [(term, seconds / whole) for term, seconds in each.terms_s.items() if seconds >= _SHOWN * whole]
+    return [name, each.quantity, ", ".join(f"{TERMS_TEXT[term]} {share:.0%}" for term, share in largest)]

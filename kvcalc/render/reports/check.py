@@ -18,9 +18,9 @@ __all__ = ["measured_parts", "measured_sentence", "parts", "sentence"]
 
 def sentence(report: ChecksReport) -> str:
     """Count the assertions that hold and the figures that got worse."""
-    held = len(report.checks) - report.failures
+    passed = len(report.checks) - report.failures
     worse = f", and {counted(report.regressions, 'figure')} got worse" if report.regressions else ""
-    return f"{held} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}{worse}."
+    return f"{passed} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}{worse}."
 
 
 def parts(report: ChecksReport) -> list[Part]:

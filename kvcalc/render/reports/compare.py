@@ -33,8 +33,8 @@ _PLURALS = {"decodes": "decode", "has": "have", "holds": "hold", "is": "are"}
 def sentence(report: CompareReport) -> str:
     """Return the side that is best in the first quantity that tells them apart; what does not fit is said first."""
     rows = {row.quantity: row for row in report.rows}
-    told = ((rows[name], words) for name, words in _HEADLINES.items() if name in rows)
-    row, words = next(((row, words) for row, words in told if 0 < len(row.best) < len(report.sides)), (None, ""))
+    headlines = ((rows[name], words) for name, words in _HEADLINES.items() if name in rows)
+    row, words = next(((row, words) for row, words in headlines if 0 < len(row.best) < len(report.sides)), (None, ""))
     if row is None:
         return f"{_misfits(report)}The sides do not differ in speed, memory or cost.".strip()
     best = row.best[0]
@@ -47,9 +47,9 @@ def sentence(report: CompareReport) -> str:
     return f"{_misfits(report)}{names} {shown}: {_figure(row, best)}{against}."
 
 
-def _figure(row: CompareRow, place: int) -> str:
+def _figure(row: CompareRow, side: int) -> str:
     unit = {"tokens/s (upper bound)": " tokens/s", "largest batch": " sequences"}.get(row.label, "")
-    return _text(row.quantity, row.values[place]) + unit
+    return _text(row.quantity, row.values[side]) + unit
 
 
 def parts(report: CompareReport) -> list[Part]:

@@ -19,13 +19,13 @@ __all__ = ["parts", "sentence", "spec"]
 
 def sentence(report: CrosscheckReport) -> str:
     """Count the checks that hold, and say how far the steps lie above their bounds."""
-    held = sum(check.passed for check in report.checks)
-    said = f"{held} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}"
+    passed = sum(check.passed for check in report.checks)
+    text = f"{passed} of {counted(len(report.checks), 'check')} hold{'s' * (len(report.checks) == 1)}"
     if not report.rows:
-        return f"{said}."
+        return f"{text}."
     ratios = [row.ratio for row in report.rows]
     ends = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (min(ratios), max(ratios))))
-    return f"{said}; measured steps take {ends} times their lower bound."
+    return f"{text}; measured steps take {ends} times their lower bound."
 
 
 def parts(report: CrosscheckReport) -> list[Part]:
@@ -165,15 +165,15 @@ def _crossings(report: CrosscheckReport) -> Part:
 def _growth(report: CrosscheckReport) -> Part:
     rows = [
         [
-            found.model,
-            found.format,
-            number_text(found.batch),
-            f"{found.from_context:,} to {found.to_context:,}",
-            seconds_text(found.bound_s_per_token),
-            "-" if found.estimate_s_per_token is None else seconds_text(found.estimate_s_per_token),
-            seconds_text(found.measured_s_per_token),
+            growth.model,
+            growth.format,
+            number_text(growth.batch),
+            f"{growth.from_context:,} to {growth.to_context:,}",
+            seconds_text(growth.bound_s_per_token),
+            "-" if growth.estimate_s_per_token is None else seconds_text(growth.estimate_s_per_token),
+            seconds_text(growth.measured_s_per_token),
         ]
-        for found in report.growth
+        for growth in report.growth
     ]
     return grid(["model", "format", "batch", "context", "bound", "estimate", "measured"], rows, left=2)
 

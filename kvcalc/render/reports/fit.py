@@ -84,8 +84,8 @@ def _worst(interval: str) -> str:
 
 
 def _interval(budget: Budget, term: str) -> str:
-    least, most = budget.intervals[term]
-    return "" if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
+    low, high = budget.intervals[term]
+    return "" if low == high else f"{bytes_text(low)} to {bytes_text(high)}"
 
 
 def _capacity(report: FitReport) -> list[tuple[str, ...]]:

@@ -49,10 +49,10 @@ def sentence(report: LeversReport) -> str:
     misfit = _misfit(report, [row for row in report.rows if row.applies])
     first, *rest = report.rows
     asked = f"{number_text(report.batch)} x {counted(report.context, 'token')}"
-    said = f"The KV cache of {report.model} ({asked}) takes {bytes_text(first.kv_total_bytes)}"
+    text = f"The KV cache of {report.model} ({asked}) takes {bytes_text(first.kv_total_bytes)}"
     acting = [row for row in rest if row.applies and row.kv_total_bytes]
     if not acting:
-        return f"{misfit} {said}, and nothing here shrinks it.".strip()
+        return f"{misfit} {text}, and nothing here shrinks it.".strip()
     if any(" + " in row.lever for row in acting):
         best, how = acting[-1], "with"
     else:
@@ -61,7 +61,7 @@ def sentence(report: LeversReport) -> str:
     trained = {"no": "which needs pre-training with it", "fine-tuning": "which needs fine-tuning"}
     ending = trained.get(best.retrofit, "without retraining")
     shrunk = f"{bytes_text(best.kv_total_bytes)} {how} {best.lever} ({best.kv_factor:.3g}x smaller)"
-    return f"{misfit} {said}, and {shrunk}, {ending}.".strip()
+    return f"{misfit} {text}, and {shrunk}, {ending}.".strip()
 
 
 def _misfit(report: LeversReport, rows: Sequence[LeverRow]) -> str:

@@ -33,8 +33,8 @@ _BAR_HEIGHT = 60
 
 def sentence(report: LocalReport) -> str:
     """Return the verdict, and the placement with its speed or what does not fit."""
-    said = report.headline if report.headline and report.fits else _said(report)
-    return f"{'FITS' if report.fits else 'DOES NOT FIT'}: {said}"
+    text = report.headline if report.headline and report.fits else _said(report)
+    return f"{'FITS' if report.fits else 'DOES NOT FIT'}: {text}"
 
 
 def parts(report: LocalReport) -> list[Part]:
@@ -90,12 +90,12 @@ def _fit_words(other: EngineFit) -> str:
 def _said(report: LocalReport) -> str:
     """Return in words where layers and experts go, at which context, or what does not fit."""
     placed, host = report.placement, report.host
-    held = [
+    crowded = [
         f"{counted(device.layers, 'layer')} on {device.name}"
         for device in report.devices
         if device.layers and len(report.devices) > 1
     ]
-    each = f" ({', '.join(held)})" if held else ""
+    each = f" ({', '.join(crowded)})" if crowded else ""
     where = f" on {report.devices[0].name}" if len(report.devices) == 1 else " on devices"
     layers = f"{placed.gpu_layers} of {placed.all_layers} layers{where}{each}"
     if not placed.gpu_layers:
@@ -109,21 +109,21 @@ def _said(report: LocalReport) -> str:
 def places_grid(report: LocalReport | LocalSizeReport) -> Grid:
     """Return a row for each device and the host."""
     columns = ["", "layers", "weights", "context", "compute", "total", "free", "fits"]
-    return grid(columns, [_cells(place) for place in (*report.devices, report.host)], left=1)
+    return grid(columns, [_cells(device) for device in (*report.devices, report.host)], left=1)
 
 
-def _cells(place: PlaceBytes) -> list[str]:
-    weights = place.weight_bytes + place.repacked_bytes
-    free = None if place.memory_bytes is None else place.memory_bytes - place.used_bytes - place.overhead_bytes
+def _cells(device: PlaceBytes) -> list[str]:
+    weights = device.weight_bytes + device.repacked_bytes
+    free = None if device.memory_bytes is None else device.memory_bytes - device.used_bytes - device.overhead_bytes
     return [
-        place.name,
-        number_text(place.layers),
+        device.name,
+        number_text(device.layers),
         bytes_text(weights),
-        bytes_text(place.context_bytes),
-        "-" if place.compute_bytes is None else bytes_text(place.compute_bytes),
-        bytes_text(place.reserved_bytes),
+        bytes_text(device.context_bytes),
+        "-" if device.compute_bytes is None else bytes_text(device.compute_bytes),
+        bytes_text(device.reserved_bytes),
         "-" if free is None else bytes_text(max(0, free)),
-        "-" if place.fits is None else "yes" if place.fits else "no",
+        "-" if device.fits is None else "yes" if device.fits else "no",
     ]
 
 
@@ -160,8 +160,8 @@ def spec(report: LocalReport) -> Spec:
     from kvcalc.render.charts import Axis, bar_layer, chart
 
     places = (*report.devices, report.host)
-    parts = [(place, part, size) for place in places for part, size in _parts_of(place).items()]
-    rows = [{"part": part, "bytes": size, "place_name": place.name} for place, part, size in parts]
+    parts = [(device, part, size) for device in places for part, size in _parts_of(device).items()]
+    rows = [{"part": part, "bytes": size, "place_name": device.name} for device, part, size in parts]
     bars = bar_layer(rows, x=Axis(field="bytes", title="memory, bytes"), series="part", title="what takes it")
     bars["encoding"]["color"]["scale"]["domain"] = list(dict.fromkeys(part for _, part, _ in parts))
     bars["encoding"]["y"] = {"field": "place_name", "type": "nominal", "title": None, "sort": None}
@@ -174,13 +174,13 @@ def spec(report: LocalReport) -> Spec:
     return chart([bars], height=_BAR_HEIGHT * len(places), subtitle=subtitle, title=title)
 
 
-def _parts_of(place: PlaceBytes) -> dict[str, int]:
+def _parts_of(device: PlaceBytes) -> dict[str, int]:
     """Return the parts of a place's memory, what is left last."""
     taken = {
-        "weights": place.weight_bytes + place.repacked_bytes,
-        "context": place.context_bytes,
-        "compute": place.compute_bytes or 0,
-        "other programs": place.used_bytes + place.overhead_bytes,
+        "weights": device.weight_bytes + device.repacked_bytes,
+        "context": device.context_bytes,
+        "compute": device.compute_bytes or 0,
+        "other programs": device.used_bytes + device.overhead_bytes,
     }
-    free = 0 if place.memory_bytes is None else max(0, place.memory_bytes - sum(taken.values()))
+    free = 0 if device.memory_bytes is None else max(0, device.memory_bytes - sum(taken.values()))
     return taken | {"free": free}

@@ -49,8 +49,8 @@ def _host(host: FoundHost) -> str:
         kind += f"-{host.memory_transfers_per_s / TRANSFERS_PER_MT:.0f}"
         kind += f", {host.memory_channels} channels" if host.memory_channels else ""
     speed = _rate(host.memory_bandwidth_bytes_per_s)
-    told = "; ".join(filter(None, (kind, "" if speed == _UNKNOWN else f"{speed} ({host.bandwidth_from})")))
-    return f"{host.cpu or 'processor unknown'}: {memory}{used}{f' ({told})' if told else ''}"
+    remark = "; ".join(filter(None, (kind, "" if speed == _UNKNOWN else f"{speed} ({host.bandwidth_from})")))
+    return f"{host.cpu or 'processor unknown'}: {memory}{used}{f' ({remark})' if remark else ''}"
 
 
 def _size(size: int | None) -> str:

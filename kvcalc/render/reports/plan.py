@@ -80,16 +80,16 @@ def parts(report: PlanReport) -> list[Part]:
 def _options(report: PlanReport) -> Grid:
     """Return a row for each option; a column in which all are alike is left out."""
     columns = list(zip(*(_row(option) for option in report.options), strict=True))
-    kept = [place for place, cells in enumerate(columns) if _is_told(place, set(cells))]
-    rows = [[columns[place][row] for place in kept] for row in range(len(report.options))]
-    left = sum(place < _LEFT for place in kept)
-    return grid([_COLUMNS[place] for place in kept], rows, left=left)
+    kept = [index for index, cells in enumerate(columns) if _is_told(index, set(cells))]
+    rows = [[columns[index][row] for index in kept] for row in range(len(report.options))]
+    left = sum(index < _LEFT for index in kept)
+    return grid([_COLUMNS[index] for index in kept], rows, left=left)
 
 
-def _is_told(place: int, cells: set[str]) -> bool:
-    if place == _TIMES:
+def _is_told(index: int, cells: set[str]) -> bool:
+    if index == _TIMES:
         return _BOUND in cells
-    return place not in _WHERE_UNLIKE or len(cells) > 1
+    return index not in _WHERE_UNLIKE or len(cells) > 1
 
 
 def _legend(report: PlanReport) -> list[Part]:

@@ -27,15 +27,15 @@ def sentence(report: RooflineReport) -> str:
     ridge = f"{number_text(report.ridge_flop_per_byte[unit])} FLOP/B in {unit}"
     if not report.points:
         return f"{gpus_text(report)} is memory-bound below {ridge}, its ridge point, and compute-bound above."
-    found: dict[tuple[str, str], list[RooflinePoint]] = {}
+    by_limiter: dict[tuple[str, str], list[RooflinePoint]] = {}
     for point in report.points:
-        found.setdefault((point.phase, point.limiter), []).append(point)
-    told = []
-    for (phase, limiter), points in sorted(found.items()):
+        by_limiter.setdefault((point.phase, point.limiter), []).append(point)
+    phrases = []
+    for (phase, limiter), points in sorted(by_limiter.items()):
         values = [point.intensity_flop_per_byte for point in points]
         ends = dict.fromkeys(number_text(end) for end in (min(values), max(values)))
-        told.append(f"{phase} is {limiter}-bound ({' to '.join(ends)} FLOP/B)")
-    return f"On {gpus_text(report)} {', '.join(told)}; the ridge point is {ridge}."
+        phrases.append(f"{phase} is {limiter}-bound ({' to '.join(ends)} FLOP/B)")
+    return f"On {gpus_text(report)} {', '.join(phrases)}; the ridge point is {ridge}."
 
 
 def parts(report: RooflineReport) -> list[Part]:
@@ -143,13 +143,13 @@ _LABEL_SHARE = 0.03
 def _apart(rows: list[dict[str, Any]], along: str, whole: float) -> list[dict[str, Any]]:
     """Return the rows whose labels have room, of each pass from its smallest batch on."""
     last: dict[str, float] = {}
-    found: list[dict[str, Any]] = []
+    labelled: list[dict[str, Any]] = []
     for row in sorted(rows, key=lambda row: (row["batch"], row[along])):
-        place = log(row[along])
-        if abs(place - last.get(row["pass"], -inf)) >= _LABEL_SHARE * whole:
-            last[row["pass"]] = place
-            found.append(row)
-    return found
+        position = log(row[along])
+        if abs(position - last.get(row["pass"], -inf)) >= _LABEL_SHARE * whole:
+            last[row["pass"]] = position
+            labelled.append(row)
+    return labelled
 
 
 def intensity_spec(report: RooflineReport) -> Spec:

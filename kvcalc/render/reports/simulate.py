@@ -39,12 +39,12 @@ def sentence(report: SimulateReport) -> str:
     summary = report.summary
     rate, tokens = number_text(summary.requests_per_s), number_text(summary.output_tokens_per_s)
     ttft, tpot = _seconds(summary.ttft_s["p95"]), _seconds(summary.tpot_s["p95"])
-    said = f"{report.model} on {gpus_text(report)} serves {rate} requests/s ({tokens} output tokens/s)"
-    said += f" at p95 TTFT {ttft} and p95 TPOT {tpot}."
+    text = f"{report.model} on {gpus_text(report)} serves {rate} requests/s ({tokens} output tokens/s)"
+    text += f" at p95 TTFT {ttft} and p95 TPOT {tpot}."
     if report.loads:
         together, apart = (_seconds(row.ttft_s) for row in report.loads)
-        said += f" Mean TTFT is {apart} to {together}, as users begin apart or together."
-    return f"{_capacity(report.capacity)}{said}"
+        text += f" Mean TTFT is {apart} to {together}, as users begin apart or together."
+    return f"{_capacity(report.capacity)}{text}"
 
 
 def parts(report: SimulateReport) -> list[Part]:

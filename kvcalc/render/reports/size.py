@@ -29,13 +29,13 @@ def sentence(report: SizeReport) -> str:
     each = " each" if report.batch > 1 else ""
     sequences = f"{number_text(report.batch)} sequences" if report.batch > 1 else "one sequence"
     batch = f"{sequences} of {counted(report.context, 'token')}{each}"
-    said = f"{report.model} needs {bytes_text(report.kv.total_bytes)} of KV cache for {batch}"
-    said += f", and {bytes_text(report.weights.total_bytes)} of weights"
+    text = f"{report.model} needs {bytes_text(report.kv.total_bytes)} of KV cache for {batch}"
+    text += f", and {bytes_text(report.weights.total_bytes)} of weights"
     if report.reserved is None:
-        return f"{said}."
+        return f"{text}."
     per_gpu = " per GPU" if report.per_gpu.gpus > 1 else ""
     reserved = bytes_text(report.reserved.total_bytes)
-    return f"{said}; {engine_text(report.reserved.engine)} reserves {reserved} for the cache{per_gpu}."
+    return f"{text}; {engine_text(report.reserved.engine)} reserves {reserved} for the cache{per_gpu}."
 
 
 def parts(report: SizeReport) -> list[Part]:

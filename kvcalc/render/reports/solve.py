@@ -90,27 +90,27 @@ def _amount(quantity: str, value: float) -> str:
 def _facts(row: SolveRow) -> list[tuple[str, ...]]:
     sizes = {"tensor": row.tensor, "pipeline": row.pipeline, "expert": row.expert, "data": row.data}
     spread = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
-    told: list[tuple[str, ...]] = [
+    rows: list[tuple[str, ...]] = [
         ("batch, context", f"{number_text(row.batch)} x {counted(row.context, 'token')}"),
         ("GPUs", number_text(row.gpus), spread),
     ]
     if row.tokens_per_s is not None and row.tokens_per_s_per_sequence is not None:
-        told.append(
+        rows.append(
             (
                 "tokens/s (upper bound)",
                 number_text(row.tokens_per_s),
                 "" if row.fits else "hypothetical: it does not fit",
             )
         )
-        told.append(("  per sequence", number_text(row.tokens_per_s_per_sequence)))
+        rows.append(("  per sequence", number_text(row.tokens_per_s_per_sequence)))
     if row.usd_per_million_tokens is not None:
-        told.append(("cost per 1M tokens (lower bound)", usd_text(row.usd_per_million_tokens)))
+        rows.append(("cost per 1M tokens (lower bound)", usd_text(row.usd_per_million_tokens)))
     if row.expected_tokens_per_pass is not None:
         length = f"{row.expected_tokens_per_pass:.4g}"
-        told.append(("accepted length", length, f"tokens per pass, gamma {row.gamma}"))
+        rows.append(("accepted length", length, f"tokens per pass, gamma {row.gamma}"))
     if row.answer is not None:
-        told.append(("limited by", _in_words(row.reason)))
-    return told
+        rows.append(("limited by", _in_words(row.reason)))
+    return rows
 
 
 def _constraints(row: SolveRow) -> list[Part]:
@@ -119,13 +119,13 @@ def _constraints(row: SolveRow) -> list[Part]:
     there = "on fewer GPUs" if row.unknown == "gpus" else "next step" if row.answer is not None else "further"
     rows = [
         [
-            _NAMES[found.quantity],
-            f"{found.relation} {_amount(found.quantity, found.target)}",
-            _cell(found, found.reached),
-            _further(found),
-            "binds" if found.binds else "",
+            _NAMES[constraint.quantity],
+            f"{constraint.relation} {_amount(constraint.quantity, constraint.target)}",
+            _cell(constraint, constraint.reached),
+            _further(constraint),
+            "binds" if constraint.binds else "",
         ]
-        for found in row.constraints
+        for constraint in row.constraints
     ]
     return [Text(), grid(["constraint", "limit", "here", there, ""], rows)]
 

@@ -175,8 +175,8 @@ def _limits(report: SpeculativeReport) -> Part:
 def _rules(report: SpeculativeReport) -> list[Part]:
     shown: list[Part] = []
     for rule in report.rules:
-        said = "" if rule.speedup is None else f", {_times(rule.speedup)}"
-        verdict = f"it {'pays' if rule.pays else 'does not pay'}{said}"
+        speedup = "" if rule.speedup is None else f", {_times(rule.speedup)}"
+        verdict = f"it {'pays' if rule.pays else 'does not pay'}{speedup}"
         shown.append(Text(f"{rule.name}: {verdict}{'' if rule.agrees else '; wrong here'}"))
         shown.append(Text(f"    {rule.why}", style="dim"))
     return shown
@@ -207,7 +207,7 @@ def spec(report: SpeculativeReport) -> Spec:
     """Return a cell for each batch and rate of acceptance, at the report's first context; a dash where none fits."""
     from kvcalc.render.charts import Axis, chart, heat_map
 
-    held, beyond = (
+    fitting, beyond = (
         [
             {
                 "batch": f"{cell.batch:,}",
@@ -221,7 +221,7 @@ def spec(report: SpeculativeReport) -> Spec:
         for fits in (True, False)
     )
     field = heat_map(
-        held,
+        fitting,
         x=Axis(field="acceptance", title="acceptance", scale="names"),
         y=Axis(field="batch", title="batch, sequences", scale="names"),
         value=Axis(field="speedup", title="speed-up", format=".2f"),

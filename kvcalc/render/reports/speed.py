@@ -49,18 +49,18 @@ def sentence(report: DecodeReport | PrefillReport) -> str:
     limits = dict.fromkeys(f"{row.limiter}-bound" for row in rows)
     limit = " or ".join(limits)
     if is_decode:
-        said = f"{where} decodes at most {shown} tokens/s ({batch}, context {_span(lengths, number_text)}): {limit}."
+        text = f"{where} decodes at most {shown} tokens/s ({batch}, context {_span(lengths, number_text)}): {limit}."
     else:
         prompt = f"{_span(lengths, number_text)}-token prompt" + "s" * (len(rows) > 1)
-        said = f"{where} takes at least {shown} to the first token ({batch}, {prompt}): {limit}."
+        text = f"{where} takes at least {shown} to the first token ({batch}, {prompt}): {limit}."
     if not misfit:
-        return said
-    return f"{misfit} {said}".replace(" decodes", " would decode").replace(" takes", " would take")
+        return text
+    return f"{misfit} {text}".replace(" decodes", " would decode").replace(" takes", " would take")
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
-    least, most = min(values), max(values)
-    return text(least) if least == most else f"{text(least)} to {text(most)}"
+    low, high = min(values), max(values)
+    return text(low) if low == high else f"{text(low)} to {text(high)}"
 
 
 def parts(report: DecodeReport | PrefillReport) -> list[Part]:

@@ -85,8 +85,8 @@ def sentence(report: SweepReport) -> str:
 
 
 def _at(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    told = _told(row, names)
-    return f" ({told})" if told else ""
+    point = _told(row, names)
+    return f" ({point})" if point else ""
 
 
 def _told(row: Mapping[str, Any], names: Sequence[str]) -> str:

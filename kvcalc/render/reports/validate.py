@@ -30,15 +30,15 @@ _BY_SOURCE = ("records", "beaten", "of bound", "scored", "error", "p90", "inside
 def sentence(report: ValidateReport) -> str:
     """Return whether any measurement beats its bound, and how close the estimates are."""
     whole = report.summary
-    beaten, held = whole.bound_violations, counted(whole.held, "measurement")
+    beaten, measurements = whole.bound_violations, counted(whole.held, "measurement")
     errors = [figures for figures in report.suites.values() if figures.median_abs_error is not None and figures.scored]
-    said = f"{number_text(beaten) if beaten else 'None'} of {held} beat{'s' * (beaten < 2)} the lower bound"  # noqa: PLR2004
+    text = f"{number_text(beaten) if beaten else 'None'} of {measurements} beat{'s' * (beaten < 2)} the lower bound"  # noqa: PLR2004
     if not errors:
-        return f"{said}."
-    least, most = (pick(figures.median_abs_error or 0.0 for figures in errors) for pick in (min, max))
-    span = " to ".join(dict.fromkeys((f"{least:.1%}", f"{most:.1%}")))
+        return f"{text}."
+    low, high = (pick(figures.median_abs_error or 0.0 for figures in errors) for pick in (min, max))
+    span = " to ".join(dict.fromkeys((f"{low:.1%}", f"{high:.1%}")))
     return (
-        f"{said}; the median error of {number_text(whole.scored)} predictions is {span}{' by suite' * (least != most)}."
+        f"{text}; the median error of {number_text(whole.scored)} predictions is {span}{' by suite' * (low != high)}."
     )
 
 
@@ -97,10 +97,10 @@ def book_cells(figures: Figures) -> tuple[str, ...]:
     """Return the errors of each book as text, in the order of `BOOK_COLUMNS`."""
     cells: list[str] = []
     for book in ("fitted", "shipped", "unseen"):
-        found = figures.books[book]
-        cells += [f"{found.records:,}", _percent(found.median_abs_error)]
+        figures_of_book = figures.books[book]
+        cells += [f"{figures_of_book.records:,}", _percent(figures_of_book.median_abs_error)]
         if book != "fitted":
-            cells += [_percent(found.p90_abs_error), _percent(found.interval_coverage)]
+            cells += [_percent(figures_of_book.p90_abs_error), _percent(figures_of_book.interval_coverage)]
     return tuple(cells)
 
 
