@@ -160,20 +160,20 @@ def _served(pieces: Sequence[int], places: int, *, at_once: bool) -> tuple[list[
     """
     waiting = deque(range(len(pieces)))
     left = list(pieces)
-    held = [_EMPTY] * places
+    answers = [_EMPTY] * places
     rows: list[tuple[int, ...]] = []
     began = [0] * len(pieces)
-    while waiting or any(each != _EMPTY for each in held):
-        if at_once or all(each == _EMPTY for each in held):
-            for place in range(places):
-                if held[place] == _EMPTY and waiting:
-                    held[place] = waiting.popleft()
-                    began[held[place]] = len(rows)
-        rows.append(tuple(held))
-        for place, request in enumerate(held):
+    while waiting or any(each != _EMPTY for each in answers):
+        if at_once or all(each == _EMPTY for each in answers):
+            for index in range(places):
+                if answers[index] == _EMPTY and waiting:
+                    answers[index] = waiting.popleft()
+                    began[answers[index]] = len(rows)
+        rows.append(tuple(answers))
+        for index, request in enumerate(answers):
             if request != _EMPTY:
                 left[request] -= 1
-                held[place] = request if left[request] else _EMPTY
+                answers[index] = request if left[request] else _EMPTY
     return rows, began
 
 

@@ -370,8 +370,8 @@ def demo_paging(
     if len(served) > _MAX_REQUESTS:
         raise InputError(f"{len(served):,} requests are more than {_MAX_REQUESTS:,}")
     if not served:
-        least = f"the shortest has {min(map(sum, lengths)):,}" if lengths else "there is none"
-        raise InputError(f"no request has {longest_tokens:,} tokens or fewer: {least}")
+        shortest = f"the shortest has {min(map(sum, lengths)):,}" if lengths else "there is none"
+        raise InputError(f"no request has {longest_tokens:,} tokens or fewer: {shortest}")
     schemes: list[PagingScheme] = []
     shown: list[PagingStep] = []
     for name, memory in (("reserved", _Contiguous(memory_tokens, longest_tokens)),

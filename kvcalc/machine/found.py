@@ -73,17 +73,19 @@ def _sysctl(system: System) -> dict[str, str]:
     return {name: system.output("sysctl", "-n", name).strip() for name in names}
 
 
-def _mac(system: System, told: dict[str, str]) -> Machine:
-    memory, cpu = int(told["hw.memsize"]), told["machdep.cpu.brand_string"]
+def _mac(system: System, settings: dict[str, str]) -> Machine:
+    memory, cpu = int(settings["hw.memsize"]), settings["machdep.cpu.brand_string"]
     used = mac_used_bytes(system.output("vm_stat"))
     cores = apple_gpu_cores(system.output("system_profiler", "SPDisplaysDataType", "-json"))
-    limit = told["iogpu.wired_limit_mb"]
-    found = []
+    limit = settings["iogpu.wired_limit_mb"]
+    accelerators = []
     if cpu.startswith("Apple"):
         title = cpu if cores is None else f"{cpu} {cores}-core"
-        found.append((Accelerator(title=title, memory_bytes=memory, used_bytes=used, shares_host=True), "sysctl"))
+        accelerators.append(
+            (Accelerator(title=title, memory_bytes=memory, used_bytes=used, shares_host=True), "sysctl")
+        )
     return Machine(
-        accelerators=tuple(found),
+        accelerators=tuple(accelerators),
         cpu=cpu,
         threads=os.cpu_count(),
         memory_bytes=memory,
@@ -101,13 +103,13 @@ def _linux(system: System) -> Machine:
     amd = amd_accelerators(system.output("rocm-smi", "--showproductname", "--showmeminfo", "vram", "gtt", "--json"))
     driver = [] if amd else _of_the_driver(system)
     memory, used = linux_memory(system.text("proc/meminfo"))
-    found = [
+    accelerators = [
         *((each, "nvidia-smi") for each in nvidia),
         *((each, "rocm-smi") for each in amd),
         *((each, "amdgpu") for each in driver),
     ]
     return Machine(
-        accelerators=tuple((_sharing(each, memory, used), tool) for each, tool in found),
+        accelerators=tuple((_sharing(each, memory, used), tool) for each, tool in accelerators),
         cpu=cpu_name(system.text("proc/cpuinfo")),
         threads=os.cpu_count(),
         memory_bytes=memory,
@@ -128,7 +130,7 @@ def _sharing(each: Accelerator, memory: int | None, used: int | None) -> Acceler
 
 def _of_the_driver(system: System) -> list[Accelerator]:
     """Return AMD's GPUs as their driver shows them where ROCm is not installed: memory, and a name where it has one."""
-    found = []
+    accelerators = []
     for folder in system.folders_of(_DRM, "card[0-9]*/device"):
         if not re.fullmatch(rf"{_DRM}/card\d+/device", folder) or system.text(f"{folder}/vendor") != _AMD:
             continue
@@ -140,7 +142,7 @@ def _of_the_driver(system: System) -> list[Accelerator]:
             continue
         shares = host > 4 * own
         name = system.text(f"{folder}/product_name") or f"AMD GPU {system.text(f'{folder}/device')}"
-        found.append(
+        accelerators.append(
             Accelerator(
                 title=name,
                 memory_bytes=own + host if shares else own,
@@ -148,4 +150,4 @@ def _of_the_driver(system: System) -> list[Accelerator]:
                 shares_host=shares,
             )
         )
-    return found
+    return accelerators

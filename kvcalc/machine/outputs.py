@@ -83,14 +83,14 @@ def nvidia_accelerators(text: str) -> list[Accelerator]:
     >>> nvidia_accelerators("0, NVIDIA GB10, [N/A], [N/A], 580.126.09, [N/A], [N/A]")[0].shares_host
     True
     """
-    found = []
+    accelerators = []
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(row) != len(NVIDIA_FIELDS) or not row[0].strip().isdigit():
             continue
         _, title, total, used, driver, generation, lanes = (cell.strip() for cell in row)
         link = f"{generation}x{lanes}" if generation.isdigit() and lanes.isdigit() else ""
         memory = _mib(total)
-        found.append(
+        accelerators.append(
             Accelerator(
                 title=title,
                 memory_bytes=memory,
@@ -100,7 +100,7 @@ def nvidia_accelerators(text: str) -> list[Accelerator]:
                 shares_host=not memory,
             )
         )
-    return found
+    return accelerators
 
 
 def _mib(cell: str) -> int | None:
@@ -183,8 +183,8 @@ def linux_memory(text: str) -> tuple[int | None, int | None]:
     >>> linux_memory("MemTotal:       127600748 kB\nMemFree: 1 kB\nMemAvailable:   118566368 kB")
     (130663165952, 9251205120)
     """
-    found = {name: int(size) * KIB for name, size in re.findall(r"^(\w+): +(\d{1,15}) kB", text, re.MULTILINE)}
-    total, available = found.get("MemTotal"), found.get("MemAvailable")
+    sizes = {name: int(size) * KIB for name, size in re.findall(r"^(\w+): +(\d{1,15}) kB", text, re.MULTILINE)}
+    total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     return total, None if total is None or available is None else total - available
 
 

@@ -35,12 +35,12 @@ class System:
     def output(self, tool: str, *arguments: str) -> str:
         """Return the standard output of a tool; nothing where it is missing, fails or takes too long."""
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), *self.folders))
-        found = shutil.which(tool, path=path)
-        if found is None or tool in self.silent:
+        program = shutil.which(tool, path=path)
+        if program is None or tool in self.silent:
             return ""
         try:
             done = subprocess.run(  # noqa: S603  a tool of the system, with arguments of ours
-                [found, *arguments],
+                [program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

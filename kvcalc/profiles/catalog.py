@@ -62,9 +62,9 @@ def folders(kind: Kind) -> list[Path]:
     roots = [Path(part) for part in os.environ.get("KVCALC_PROFILES", "").split(os.pathsep) if part]
     config = os.environ.get("XDG_CONFIG_HOME") or expanded("~/.config")
     roots.append(Path(config) / "kvcalc")
-    found = [folder for root in roots for folder in (root / _FOLDER[kind], root) if folder.is_dir()]
+    existing = [folder for root in roots for folder in (root / _FOLDER[kind], root) if folder.is_dir()]
     shipped = shipped_folder(kind)
-    return [folder for folder in found if folder.resolve() != shipped.resolve()] + [shipped]
+    return [folder for folder in existing if folder.resolve() != shipped.resolve()] + [shipped]
 
 
 def alias_folders(kind: Kind) -> list[Path]:
@@ -98,11 +98,11 @@ def names(kind: Kind) -> list[str]:
 def entries(kind: Kind) -> dict[str, Entry]:
     """Return the files of all profiles that can be found, by their names."""
     *others, shipped = folders(kind)
-    found = {path.stem: path for path in profile_files(shipped)}
+    paths = {path.stem: path for path in profile_files(shipped)}
     for folder in reversed(others):
         if folder.name == _FOLDER[kind]:
-            found |= {path.stem: path for path in profile_files(folder)}
-    return {name: _entry(path, name, kind, by_alias=False) for name, path in found.items()}
+            paths |= {path.stem: path for path in profile_files(folder)}
+    return {name: _entry(path, name, kind, by_alias=False) for name, path in paths.items()}
 
 
 def _entry(path: Path, key: str, kind: Kind, *, by_alias: bool) -> Entry:

@@ -76,11 +76,11 @@ def read_checks(path: Path) -> tuple[Check, ...]:
         raise ProfileError(
             "there are no checks", where=document.place("checks"), hint="`kvcalc check --init` writes some"
         )
-    found: list[Check] = []
-    for place, entry in enumerate(entries):
-        found += _expanded(document, f"checks.{place}", entry, defaults, place, most=_MAX_CHECKS - len(found))
+    checks: list[Check] = []
+    for index, entry in enumerate(entries):
+        checks += _expanded(document, f"checks.{index}", entry, defaults, index, max_checks=_MAX_CHECKS - len(checks))
     may_shadow = _names(document, "allow_shadowing", data.get("allow_shadowing") or [])
-    return tuple(replace(check, may_shadow=may_shadow) for check in found)
+    return tuple(replace(check, may_shadow=may_shadow) for check in checks)
 
 
 def _names(document: Document, path: str, data: Any) -> frozenset[str]:
@@ -109,7 +109,7 @@ def _settings(document: Document, path: str, data: Any) -> dict[str, Any]:
 
 
 def _expanded(
-    document: Document, path: str, entry: Any, defaults: dict[str, Any], place: int, *, most: int
+    document: Document, path: str, entry: Any, defaults: dict[str, Any], index: int, *, max_checks: int
 ) -> list[Check]:
     """Return a check for each cell of its matrix, which are counted first."""
     data = _mapping(document, path, entry)
@@ -123,20 +123,20 @@ def _expanded(
         for name, values in _settings(document, f"{path}.matrix", data.get("matrix") or {}).items()
     }
     cells = prod(map(len, matrix.values()))
-    if cells > most:
+    if cells > max_checks:
         raise ProfileError(
             f"{cells:,} checks, where a file may have {_MAX_CHECKS:,} in all",
             where=document.place(path),
             hint="take larger steps in its matrix",
         )
-    name = data.get("name") or settings.get("model") or f"check {place + 1}"
+    name = data.get("name") or settings.get("model") or f"check {index + 1}"
     if not isinstance(name, str):
         raise ProfileError(f"a check's name is text, not {name!r}", where=document.place(f"{path}.name"))
     checks = []
     for cell in product(*matrix.values()):
         chosen = dict(zip(matrix, cell, strict=True))
-        told = ", ".join(f"{key}={value}" for key, value in chosen.items())
-        full = f"{name} [{told}]" if told else name
+        point = ", ".join(f"{key}={value}" for key, value in chosen.items())
+        full = f"{name} [{point}]" if point else name
         checks.append(Check(full, {**settings, **chosen}, defaults, assertions, document.place(path)))
     return checks
 
@@ -162,8 +162,8 @@ def _assertions(document: Document, path: str, data: Mapping[str, Any]) -> Itera
     recorded = data.get("record") or []
     if not isinstance(recorded, list):
         raise ProfileError("record is a list of fields", where=document.place(f"{path}.record"))
-    for place, field in enumerate(recorded):
-        yield Assertion(str(field), None, recorded=True, where=document.place(f"{path}.record.{place}"))
+    for index, field in enumerate(recorded):
+        yield Assertion(str(field), None, recorded=True, where=document.place(f"{path}.record.{index}"))
 
 
 def checks_schema(options: Mapping[str, str], fields: Mapping[str, str], operators: Iterable[str]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def calibration_from_document(document: Mapping[str, Any]) -> Calibration:
         reach={kind: Reach(**reach) for kind, reach in data.pop("reach").items()},
         memory_interval=Interval(**data.pop("memory_interval")),
         compute_interval=Interval(**data.pop("compute_interval")),
-        intervals={kind: Interval(**found) for kind, found in data.pop("intervals", {}).items()},
+        intervals={kind: Interval(**interval) for kind, interval in data.pop("intervals", {}).items()},
         measured=Measured(**measured),
         **data,
     )
@@ -167,13 +167,13 @@ def calibration_to_document(calibration: Calibration) -> dict[str, Any]:
 
 
 def _plain(value: Any, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for field in fields(value):
         content = getattr(value, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         if field.name not in skip and (content != default or field.name == "kind"):
-            found[field.name] = _value(content)
-    return found
+            plain[field.name] = _value(content)
+    return plain
 
 
 def _value(content: Any) -> Any:
@@ -208,16 +208,16 @@ def _runs(names: list[str]) -> list[Any]:
     runs: list[Any] = []
     start = 0
     while start < len(names):
-        length, repeat = max(_candidates(names, start), key=lambda found: (found[0] * found[1], -found[0]))
+        length, repeat = max(_candidates(names, start), key=lambda run: (run[0] * run[1], -run[0]))
         pattern = names[start : start + length]
         runs.append(pattern[0] if length * repeat == 1 else {"repeat": repeat, "pattern": pattern})
         start += length * repeat
     return runs
 
 
-def _candidates(names: list[str], start: int, most: int = 16) -> Iterable[tuple[int, int]]:
+def _candidates(names: list[str], start: int, count: int = 16) -> Iterable[tuple[int, int]]:
     yield 1, _repeats(names, start, 1)
-    for length in range(2, min(most, (len(names) - start) // 2) + 1):
+    for length in range(2, min(count, (len(names) - start) // 2) + 1):
         repeat = _repeats(names, start, length)
         if repeat > 1:
             yield length, repeat

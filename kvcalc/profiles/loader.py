@@ -104,8 +104,8 @@ def _validate(document: Document, kind: Kind) -> None:
         for part, name in document.data.get("weight_formats", {}).items():
             _check_format(document, f"weight_formats.{part}", name)
         for block, spec in document.data["blocks"].items():
-            for place, mixer in enumerate(spec.get("mixers", ())):
-                path = f"blocks.{block}.mixers.{place}.recurrent_format"
+            for index, mixer in enumerate(spec.get("mixers", ())):
+                path = f"blocks.{block}.mixers.{index}.recurrent_format"
                 _check_format(document, path, mixer.get("recurrent_format"))
 
 
@@ -131,8 +131,8 @@ def _override(data: dict[str, Any], settings: Sequence[str], kind: Kind, build: 
             raise InputError(f"--set {path.strip()} is no number of the profile", hint="write a profile file for it")
         value = _with_unit(path, read_yaml(f"value: {text}", where=f"--set {path}").data["value"])
         _refuse_twice(values, path.strip(), value)
-        for place in _assign(changed, path.strip(), value):
-            changed.setdefault("provenance", {})[place] = "set"
+        for path_in_profile in _assign(changed, path.strip(), value):
+            changed.setdefault("provenance", {})[path_in_profile] = "set"
     note = f"--set {' '.join(settings)}"
     changed.setdefault("sources", {})["set"] = {"kind": "derived", "note": note, "verified": False}
     changed["notes"] = [*changed.get("notes", ()), f"fields were overridden: {note}"]
@@ -232,12 +232,12 @@ def _optional_places(data: dict[str, Any], name: str) -> Any:
 
 
 def _names(value: Any) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     if isinstance(value, dict):
         for key, entry in value.items():
             if key not in ("sources", "provenance"):
-                found |= {key} | _names(entry)
+                names |= {key} | _names(entry)
     elif isinstance(value, list):
         for entry in value:
-            found |= _names(entry)
-    return found
+            names |= _names(entry)
+    return names

@@ -82,9 +82,9 @@ def read_measurements(path: Path) -> list[dict[str, Any]]:
     """
     document = read_yaml_file(path, list_key="records")
     rows = [
-        _validated(document, row, place)
-        for place, entry in _entries(document)
-        for row in (_expanded(document, entry, place) if "rows" in entry else (entry,))
+        _validated(document, row, where)
+        for where, entry in _entries(document)
+        for row in (_expanded(document, entry, where) if "rows" in entry else (entry,))
     ]
     if len(rows) > _MAX_ROWS:
         raise ProfileError(f"more than {_MAX_ROWS:,} records", where=document.where)
@@ -93,34 +93,34 @@ def read_measurements(path: Path) -> list[dict[str, Any]]:
 
 def _entries(document: Document) -> list[tuple[str, dict[str, Any]]]:
     """Return groups and single rows, each with its place in the document."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    entries: list[tuple[str, dict[str, Any]]] = []
     for key in ("groups", "records"):
         listed = document.data.get(key, [])
         for index, entry in enumerate(listed if isinstance(listed, list) else ()):
             if not isinstance(entry, dict):
                 raise ProfileError("a record must be a mapping", where=document.place(f"{key}.{index}"), hint=_HINT)
-            found.append((f"{key}.{index}", entry))
-    if not found:
+            entries.append((f"{key}.{index}", entry))
+    if not entries:
         raise ProfileError("the file holds no records", where=document.where, hint="a list of measurements")
-    return found
+    return entries
 
 
-def _expanded(document: Document, group: dict[str, Any], place: str) -> list[dict[str, Any]]:
+def _expanded(document: Document, group: dict[str, Any], path: str) -> list[dict[str, Any]]:
     """Return the rows of a group, each with what the group shares."""
     shared = {key: value for key, value in group.items() if key not in ("columns", "rows")}
     columns = group.get("columns")
     if not isinstance(columns, list) or not isinstance(group["rows"], list):
-        raise ProfileError("a group needs `columns` and `rows`, both lists", where=document.place(place))
+        raise ProfileError("a group needs `columns` and `rows`, both lists", where=document.place(path))
     if not all(isinstance(column, str) for column in columns):
-        raise ProfileError("`columns` are names", where=document.place(f"{place}.columns"))
+        raise ProfileError("`columns` are names", where=document.place(f"{path}.columns"))
     for index, row in enumerate(group["rows"]):
         if not isinstance(row, list) or len(row) != len(columns):
-            where = document.place(f"{place}.rows.{index}")
+            where = document.place(f"{path}.rows.{index}")
             raise ProfileError(f"a row must be a list of {len(columns)} values: {', '.join(columns)}", where=where)
     return [{**shared, **dict(zip(columns, row, strict=True))} for row in group["rows"]]
 
 
-def _validated(document: Document, row: dict[str, Any], place: str) -> dict[str, Any]:
+def _validated(document: Document, row: dict[str, Any], path: str) -> dict[str, Any]:
     try:
         return MeasurementRow.model_validate(row).model_dump()
     except ValidationError as error:
@@ -129,5 +129,5 @@ def _validated(document: Document, row: dict[str, Any], place: str) -> dict[str,
         missing = first["type"] == "missing"
         what = f"the key {field!r} is missing" if missing else f"{field}: {first['msg'].lower()}"
         name = row.get("id", "a record")
-        where = document.place(f"{place}.{field}")
+        where = document.place(f"{path}.{field}")
         raise ProfileError(f"{name}: {what}"[:300], where=where, hint=_HINT) from None

@@ -35,8 +35,8 @@ def read_prices(path: Path) -> dict[str, Price]:
         hint = "prices: [{gpu: h100-sxm, usd_per_gpu_hour: 2.5}]"
         raise ProfileError("the file holds no list of prices", where=str(path), hint=hint)
     prices: dict[str, Price] = {}
-    for place, row in enumerate(rows):
-        where = document.place(f"prices.{place}")
+    for index, row in enumerate(rows):
+        where = document.place(f"prices.{index}")
         name, price = _price(row, where)
         if (
             name not in prices

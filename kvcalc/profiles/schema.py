@@ -211,14 +211,14 @@ _KINDS: dict[type[BaseModel], tuple[str, str, set[str]]] = {
 
 def _check_kind(document: Document, kind: type[BaseModel]) -> None:
     """Refuse a profile of another kind by saying so."""
-    found = [other for other, (_, _, keys) in _KINDS.items() if keys & document.data.keys()]
-    if len(found) == 1 and found[0] is not kind:
-        this, option, _ = _KINDS[found[0]]
+    kinds = [other for other, (_, _, keys) in _KINDS.items() if keys & document.data.keys()]
+    if len(kinds) == 1 and kinds[0] is not kind:
+        this, option, _ = _KINDS[kinds[0]]
         raise ProfileError(f"this is the profile of {this}", where=document.where, hint=f"give it to {option}")
 
 
 def _profile_error(document: Document, error: ValidationError) -> ProfileError:
-    first = min(error.errors(include_url=False), key=lambda found: (found["type"] not in _UNKNOWN, -len(found["loc"])))
+    first = min(error.errors(include_url=False), key=lambda each: (each["type"] not in _UNKNOWN, -len(each["loc"])))
     path = _document_path(document.data, first["loc"])
     field = path.rpartition(".")[2]
     hint = ""
@@ -259,11 +259,11 @@ def _document_path(data: Any, location: tuple[int | str, ...]) -> str:
 
 def _known_fields() -> set[str]:
     schemas = [json_schema(kind) for kind in DOCUMENTS.values()]
-    found: set[str] = set()
+    fields: set[str] = set()
     for schema in schemas:
         for part in (schema, *schema.get("$defs", {}).values()):
-            found |= set(part.get("properties", {}))
-    return found
+            fields |= set(part.get("properties", {}))
+    return fields
 
 
 # Fields of `core` classes for which zero makes no sense.
@@ -283,16 +283,16 @@ def _check_sizes(document: Document, value: Any, path: str) -> None:
             _check_sizes(document, entry, inner)
         elif isinstance(entry, int | float) and not isinstance(entry, bool):
             in_state = isinstance(value, dict) and value.get("kind") == "state"
-            least = 1 if key in _POSITIVE and not in_state else 0
+            minimum = 1 if key in _POSITIVE and not in_state else 0
             is_width = key in _POSITIVE and key != "bytes_per_s"
-            if not least <= entry <= (_LARGEST_WIDTH if is_width else _LARGEST):
+            if not minimum <= entry <= (_LARGEST_WIDTH if is_width else _LARGEST):
                 raise ProfileError(f"{inner} is {entry!r}, out of range", where=document.place(inner))
 
 
 def _check_heads(document: Document) -> None:
     for name, block in document.data.get("blocks", {}).items():
-        for place, mixer in enumerate(block.get("mixers", ())):
-            path = f"blocks.{name}.mixers.{place}"
+        for index, mixer in enumerate(block.get("mixers", ())):
+            path = f"blocks.{name}.mixers.{index}"
             query, kv = mixer.get("heads", 0), mixer.get("kv_heads", 1)
             if mixer["kind"] not in ("state", "latent", "compressed") and (kv > query or query % kv):
                 raise ProfileError(

@@ -90,7 +90,7 @@ def bench(
     """
     check_rounds(rounds)
     against = None if gpu is None else load_hardware(gpu)
-    found = found_device(device)
+    measured_device = found_device(device)
     from kvcalc.measure.bench import bench_report
     from kvcalc.measure.library import torch_dtype
     from kvcalc.measure.probes import Plan
@@ -101,7 +101,7 @@ def bench(
     for name in names:
         torch_dtype(name)
     plan = Plan.asked(names, rounds, small_sets=small_sets)
-    return bench_report(found, plan, progress=progress, against=against)
+    return bench_report(measured_device, plan, progress=progress, against=against)
 
 
 def found_device(name: str) -> Device:

@@ -119,8 +119,8 @@ def calibrate(
     run = measured_run(read, given or {}, model=model, gpu=gpu, engine=engine, lengths=lengths)
     start, notes = start_of(run, calibration)
     start = started(start, run.cases)
-    found = calibrated(start, run.cases)
-    return _report(run, start, found, name or _usual_name(run), (*run.notes, *notes))
+    fit = calibrated(start, run.cases)
+    return _report(run, start, fit, name or _usual_name(run), (*run.notes, *notes))
 
 
 def _usual_name(run: MeasuredRun) -> str:
@@ -130,20 +130,20 @@ def _usual_name(run: MeasuredRun) -> str:
 
 
 def _report(
-    run: MeasuredRun, start: Calibration, found: Calibrated, name: str, notes: tuple[str, ...]
+    run: MeasuredRun, start: Calibration, fit: Calibrated, name: str, notes: tuple[str, ...]
 ) -> CalibrateReport:
     from kvcalc.core.reports.calibrate import CalibratedTerm, CalibrateReport
     from kvcalc.evidence.own.terms import TERMS
     from kvcalc.evidence.serving import served_kind
 
-    points = _points(run, start, found)
+    points = _points(run, start, fit)
     terms = tuple(
-        CalibratedTerm(term=each, meaning=TERMS[each].meaning, factor=factor, identified_share=found.told[each])
-        for each, factor in found.factors.items()
+        CalibratedTerm(term=each, meaning=TERMS[each].meaning, factor=factor, identified_share=fit.told[each])
+        for each, factor in fit.factors.items()
     )
     left = [abs(each.left_out_s / each.measured_s - 1) for each in points if each.left_out_s is not None]
     judged = next((case for case in run.cases if case.first is None), run.cases[0])
-    spread = found.calibration.intervals[served_kind(judged)]
+    spread = fit.calibration.intervals[served_kind(judged)]
     if len({case.record.row for case in run.cases}) < _FEW:
         notes = (*notes, "so few rows say little: five at other loads and lengths make it worth having")
     after = median(abs(each.after_s / each.measured_s - 1) for each in points)
@@ -163,11 +163,11 @@ def _report(
         high_factor=spread.high,
         assumed=run.assumed,
         notes=notes,
-        calibration=_named(run, start, found, name),
+        calibration=_named(run, start, fit, name),
     )
 
 
-def _points(run: MeasuredRun, start: Calibration, found: Calibrated) -> tuple[CalibratedPoint, ...]:
+def _points(run: MeasuredRun, start: Calibration, fit: Calibrated) -> tuple[CalibratedPoint, ...]:
     from kvcalc.core.reports.calibrate import CalibratedPoint
     from kvcalc.evidence.estimates import case_seconds
     from kvcalc.evidence.gate import bound_s
@@ -182,10 +182,10 @@ def _points(run: MeasuredRun, start: Calibration, found: Calibrated) -> tuple[Ca
             measured_s=case.measured_s,
             bound_s=bound_s(case),
             before_s=case_seconds(case, start),
-            after_s=case_seconds(case, found.calibration),
+            after_s=case_seconds(case, fit.calibration),
             left_out_s=left,
         )
-        for case, left in zip(run.cases, found.left_out_s, strict=True)
+        for case, left in zip(run.cases, fit.left_out_s, strict=True)
     )
 
 
@@ -196,7 +196,7 @@ def _dated(calibration: Calibration) -> Calibration:
     return replace(calibration, measured=replace(calibration.measured, date=datetime.now(UTC).date().isoformat()))
 
 
-def _named(run: MeasuredRun, start: Calibration, found: Calibrated, name: str) -> Calibration:
+def _named(run: MeasuredRun, start: Calibration, fit: Calibrated, name: str) -> Calibration:
     """Return the calibration with its name, its accelerator and its sources."""
     from kvcalc.core.calibration import Measured
 
@@ -212,4 +212,4 @@ def _named(run: MeasuredRun, start: Calibration, found: Calibrated, name: str) -
         notes=(f"kvcalc calibrate: {model.name}, factors on {start.name}", *run.assumed),
     )
     engine = run.engine or start.engine
-    return replace(found.calibration, name=name, engine=engine, applies_to=(hardware.name,), measured=measured)
+    return replace(fit.calibration, name=name, engine=engine, applies_to=(hardware.name,), measured=measured)

@@ -41,11 +41,11 @@ def catalogue_table(kind: Kind, words: Sequence[str] = (), *, sort: str = "name"
     known = names(kind)
     wanted = [word.lower() for text in words for word in text.split()]
     load: Any = catalogue_model if kind == "model" else catalogue_hardware
-    found = [profile for name in known if _matches(profile := load(name), wanted)]
-    if not found:
+    profiles = [profile for name in known if _matches(profile := load(name), wanted)]
+    if not profiles:
         hint = did_you_mean(" ".join(words), known) or f"kvcalc {_COMMANDS[kind]} lists all"
         raise UnknownNameError(f"no {_NOUNS[kind]} matches {' '.join(words)!r}", hint=hint)
-    rows: list[Any] = [_model(each) if kind == "model" else _gpu(each) for each in found]
+    rows: list[Any] = [_model(each) if kind == "model" else _gpu(each) for each in profiles]
     rows.sort(key=lambda row: _order(getattr(row, columns[sort])))
     listed = tuple(row.name for row in rows)
     if kind == "model":

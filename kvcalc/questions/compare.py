@@ -83,7 +83,7 @@ class Compare(Engine):
         lists = {name: _listed(name, text) for name, text in given.items()}
         named = [_parsed(spec) for spec in self.specs] or [{}]
         sides = [side for first in named for side in _combined(first, lists)]
-        check_combinations("sides", sides, most=_MAX_SIDES, hint="kvcalc sweep computes grids")
+        check_combinations("sides", sides, max_rows=_MAX_SIDES, hint="kvcalc sweep computes grids")
         labels = side_labels(sides)
         priced = _priced(sides, by_card) if by_card else sides
         return Answer(compare([self._side(label, each) for label, each in zip(labels, priced, strict=True)]))
@@ -120,8 +120,8 @@ class OneSide(Costs, Engine, Run):
         deployment = self.deployment()
         made = side(label, deployment, context=self.context, batch=self.batch)
         wanted = estimate and deployment.hardware is not None
-        found, notes = used_calibration(deployment, calibration, wanted=wanted)
-        return replace(made, calibration=found, notes=notes)
+        chosen, notes = used_calibration(deployment, calibration, wanted=wanted)
+        return replace(made, calibration=chosen, notes=notes)
 
 
 def _priced(sides: Sequence[dict[str, str]], by_card: str) -> list[dict[str, str]]:
@@ -135,8 +135,8 @@ def _priced(sides: Sequence[dict[str, str]], by_card: str) -> list[dict[str, str
     asked = [side for side in sides if "gpu" in side and "price" not in side]
     hardware = [load_hardware(side["gpu"]) for side in asked]
     names = [(side["gpu"], card.name, *card.aliases) for side, card in zip(asked, hardware, strict=True)]
-    found = prices_of_cards(parse_prices(by_card), names)
-    prices = {side["gpu"]: f"{price.usd_per_hour!r}" for side, price in zip(asked, found, strict=True)}
+    rented = prices_of_cards(parse_prices(by_card), names)
+    prices = {side["gpu"]: f"{price.usd_per_hour!r}" for side, price in zip(asked, rented, strict=True)}
     return [{"price": prices[side["gpu"]], **side} if side.get("gpu") in prices else side for side in sides]
 
 
@@ -195,7 +195,7 @@ def _is_gpu(name: str) -> bool:
 
 def _combined(given: dict[str, str], lists: dict[str, list[str]]) -> list[dict[str, str]]:
     free = {name: values for name, values in lists.items() if name not in given}
-    check_combinations("sides", *free.values(), most=_MAX_SIDES, hint="kvcalc sweep computes grids")
+    check_combinations("sides", *free.values(), max_rows=_MAX_SIDES, hint="kvcalc sweep computes grids")
     return [given | dict(zip(free, values, strict=True)) for values in product(*free.values())]
 
 
@@ -230,8 +230,8 @@ def side_labels(sides: Sequence[Mapping[str, str]]) -> list[str]:
     shown = [name for name in varied if name not in ("gpu", "gpus")]
     labels = []
     for side in sides:
-        told = [name for name in shown if name in side]
-        parts = [side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}" for name in told]
+        differing = [name for name in shown if name in side]
+        parts = [side[name] if name == "model" else f"{name.replace('_', '-')}={side[name]}" for name in differing]
         if {"gpu", "gpus"} & set(varied):
             count = f"{side['gpus']}x" if "gpus" in side else ""
             parts.insert("model" in varied and "model" in side, f"{count}{side.get('gpu', '')}")

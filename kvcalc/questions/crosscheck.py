@@ -165,18 +165,18 @@ def crosscheck(
     if not models:
         raise InputError("no model is given", hint="give --model, for example --model llama3.2-1b")
     hint = "each of them is run: take larger steps"
-    check_combinations("steps of model, batch and context", models, batches, contexts, most=_MAX_STEPS, hint=hint)
+    check_combinations("steps of model, batch and context", models, batches, contexts, max_rows=_MAX_STEPS, hint=hint)
     hardware = None if gpu is None else load_hardware(gpu)
     fitted = None if calibration is None else load_calibration(calibration)
     profiles = [load_model(model, settings=settings) for model in models]
     if engine is not None:
         engine = _engine(engine, draft)
-    found = found_device(device)
+    real_device = found_device(device)
     from kvcalc.measure.crosscheck import Questions, crosscheck_report
     from kvcalc.measure.kernels import kernels_of
 
     for name in kernels:
-        kernels_of(name, found)
+        kernels_of(name, real_device)
 
     def deployed(model: ModelProfile, name: str | None) -> Deployment:
         return _cut(model, name, layers, fit_memory_bytes, batch=max(batches), context=max(contexts))
@@ -195,7 +195,9 @@ def crosscheck(
             context=max(contexts),
         )
         kinds = tuple(kernels) or ("plain",)
-        speculation = _speculation(deployments[0], small, found, gamma=gamma, acceptance=acceptance, kernels=kinds[-1])
+        speculation = _speculation(
+            deployments[0], small, real_device, gamma=gamma, acceptance=acceptance, kernels=kinds[-1]
+        )
     asked = Questions(
         deployments=deployments,
         batches=tuple(batches),
@@ -210,8 +212,8 @@ def crosscheck(
     if engine is not None:
         from kvcalc.measure.engines.run import engine_report
 
-        return engine_report(engine, found, asked, progress=progress)
-    return crosscheck_report(found, asked, progress=progress, speculation=speculation, measured=measured)
+        return engine_report(engine, real_device, asked, progress=progress)
+    return crosscheck_report(real_device, asked, progress=progress, speculation=speculation, measured=measured)
 
 
 def _engine(engine: str, draft: object) -> str:
@@ -252,11 +254,11 @@ def _cut(
     torch_dtype(chosen)
     if layers is not None:
         model = with_layers(model, layers)
-    found = deploy(model, weights=chosen, kv=chosen, activations=chosen)
+    deployment = deploy(model, weights=chosen, kv=chosen, activations=chosen)
     if memory_bytes is None:
-        return found
-    cut = fit_layers(model, found.formats, batch=batch, context=context, memory_bytes=memory_bytes)
-    return replace(found, model=cut)
+        return deployment
+    cut = fit_layers(model, deployment.formats, batch=batch, context=context, memory_bytes=memory_bytes)
+    return replace(deployment, model=cut)
 
 
 def _speculation(

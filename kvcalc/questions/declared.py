@@ -168,9 +168,9 @@ class Question:
         """Collect the parameters, each flag for the first that has it."""
         own = {name: _headed(value, cls.heading) for name, value in vars(cls).items() if isinstance(value, Param)}
         shared = [base.params for base in cls.__bases__ if issubclass(base, Question)]
-        found = {**own, **{name: each for params in shared for name, each in params.items() if name not in own}}
+        every = {**own, **{name: each for params in shared for name, each in params.items() if name not in own}}
         taken: set[str] = set()
-        cls.params = {name: _without(each, taken) for name, each in found.items()}
+        cls.params = {name: _without(each, taken) for name, each in every.items()}
 
     def __init__(self, **given: Any) -> None:
         """Read the values that were given; the others are the defaults.

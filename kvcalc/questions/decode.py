@@ -82,11 +82,11 @@ def decode(
     from kvcalc.questions.arguments import deployed, several, several_or_none
 
     deployment = deployed(deployment)
-    found, notes = used_calibration(deployment, calibration, wanted=estimate, phase="decode")
+    applied, notes = used_calibration(deployment, calibration, wanted=estimate, phase="decode")
     report = decode_report(
         deployment,
         batches=several(batch, "batch", batches),
         contexts=several_or_none(context, "context", contexts),
-        calibration=found,
+        calibration=applied,
     )
     return replace(report, notes=(*report.notes, *notes))

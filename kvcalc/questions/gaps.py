@@ -169,11 +169,11 @@ def _terms(case: Case, used: Calibration) -> dict[str, float]:
     """Return the estimate by term, the largest first."""
     from kvcalc.evidence.own.terms import timed
 
-    found: dict[str, float] = {}
+    seconds_of_terms: dict[str, float] = {}
     for by, parts in timed(case, used).pieces:
         for name, seconds in parts.items():
-            found[by or name] = found.get(by or name, 0.0) + seconds
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+            seconds_of_terms[by or name] = seconds_of_terms.get(by or name, 0.0) + seconds
+    return dict(sorted(seconds_of_terms.items(), key=lambda pair: -pair[1]))
 
 
 def _reason(ratio: float, spread: Interval) -> str:

@@ -181,8 +181,8 @@ class Local(Question):
         if front and asked is None and setup.devices:
             from kvcalc.plan.local.fronts import fit_note
 
-            found = on.fitted(context=setup.context.context)
-            asked = options if found is None else found.options
+            fitted = on.fitted(context=setup.context.context)
+            asked = options if fitted is None else fitted.options
             on = replace(on, setup=replace(setup, notes=(*setup.notes, fit_note(front))))
         if not together:
             report = local_answer(on, asked)
@@ -219,7 +219,7 @@ class Local(Question):
         _check_listed(deployment.model)
         started = started_on(deployment, devices, context=context, batch=batch, together=together)
         deployment = started.deployment
-        model, recipe, said = _weights_of(deployment)
+        model, recipe, note = _weights_of(deployment)
         asked = _context_of(deployment, context=started.context, batch=batch, together=started.together)
         projector = self._projector(deployment)
         beyond = check_context(model, asked.context // asked.parallel)
@@ -228,7 +228,7 @@ class Local(Question):
             weights=model_weights(
                 model, recipe, imatrix=deployment.options.imatrix, formats=None if recipe else deployment.formats
             ),
-            format=said,
+            format=note,
             file=_file(self.model, model, recipe),
             context=asked,
             devices=started.devices,
@@ -332,10 +332,10 @@ def _calibrations(setup: LocalSetup) -> dict[int | None, Calibration]:
     known = engine_calibrations(_ENGINE)
     engines = (_ENGINE, f"{_ENGINE}-vulkan")
     host = next((each for each in known if "host" in each.applies_to), None)
-    found: dict[int | None, Calibration | None] = {None: host}
+    by_device: dict[int | None, Calibration | None] = {None: host}
     for index, device in enumerate(setup.devices):
-        found[index] = best_calibration(known, device.hardware, engines) if device.hardware is not None else None
-    return {place: each for place, each in found.items() if each is not None}
+        by_device[index] = best_calibration(known, device.hardware, engines) if device.hardware is not None else None
+    return {where: each for where, each in by_device.items() if each is not None}
 
 
 def _weights_of(deployment: Deployment) -> tuple[ModelProfile, str | None, str]:

@@ -63,15 +63,15 @@ def machine_of(
     """
     from kvcalc.plan.local.setup import Host
 
-    found, spots = _this_machine(devices)
-    if found is None:
+    machine, spots = _this_machine(devices)
+    if machine is None:
         spots = _named_devices(devices, memory_bytes)
     spots = [_of_memory(spot, host_memory, memory_bytes) for spot in spots]
     spots = _with_used(spots, used)
     links = _links(pcie, len(spots))
     if links:
         spots = [replace(spot, link=link) for spot, link in zip(spots, links, strict=True)]
-    made = Host() if found is None else _found_host(found)
+    made = Host() if machine is None else _found_host(machine)
     if host is not None:
         if host_bandwidth is not None and host_bandwidth_of(host) is not None:
             what = "--host with modules and --host-bandwidth are two bandwidths"
@@ -255,11 +255,11 @@ def _this_machine(devices: Sequence[Any]) -> tuple[MachineReport | None, list[Lo
 def _found_host(machine: MachineReport) -> Host:
     from kvcalc.plan.local.setup import Host
 
-    found = machine.host
+    host = machine.host
     return Host(
-        memory_bytes=found.memory_bytes,
-        used_bytes=found.used_bytes or 0,
-        bandwidth_bytes_per_s=found.memory_bandwidth_bytes_per_s,
+        memory_bytes=host.memory_bytes,
+        used_bytes=host.used_bytes or 0,
+        bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s,
     )
 
 
@@ -285,13 +285,13 @@ def host_bandwidth_of(given: str) -> float | None:
     89600000000.0
     """
     name = given.strip().lower()
-    found = _MODULES.fullmatch(name)
-    if found is None and _KIND.match(name) is None:
+    match = _MODULES.fullmatch(name)
+    if match is None and _KIND.match(name) is None:
         return None
-    if found is None or not int(found["speed"]) or not int(found["channels"]):
+    if match is None or not int(match["speed"]) or not int(match["channels"]):
         hint = "kind-transfers x channels, as ddr5-5600x2, or a processor's name"
         raise InputError(f"{given[:40]!r} is no host", hint=hint, parameter="host")
-    return float(int(found["speed"]) * _MEGA * int(found["channels"]) * _MODULE_BYTES)
+    return float(int(match["speed"]) * _MEGA * int(match["channels"]) * _MODULE_BYTES)
 
 
 def link_of(given: str) -> Link:
@@ -305,10 +305,10 @@ def link_of(given: str) -> Link:
     """
     from kvcalc.core.hardware import Link
 
-    found = _PCIE.fullmatch(given.strip().lower())
-    if found is None:
+    match = _PCIE.fullmatch(given.strip().lower())
+    if match is None:
         raise InputError(f"{given[:40]!r} is no PCIe link", hint="generation x lanes, as 4x16", parameter="pcie")
-    generation, lanes = int(found["generation"]), int(found["lanes"])
+    generation, lanes = int(match["generation"]), int(match["lanes"])
     return Link(name=f"PCIe {generation}.0 x{lanes}", bytes_per_s=lanes * _LANE_BYTES_PER_S[generation])
 
 
@@ -358,12 +358,12 @@ def _device_of(buffer: str, setup: LocalSetup) -> int | None:
     """Return the device that a buffer's name stands for; none for the host."""
     if buffer.upper() == "CPU":
         return None
-    found = _BUFFER.fullmatch(buffer)
+    match = _BUFFER.fullmatch(buffer)
     names = _names(setup)
-    if found is None:
+    if match is None:
         raise InputError(f"{buffer[:40]!r} is no buffer", hint=f"buffers: {', '.join(names)}")
-    kind, index = found["kind"].lower(), int(found["number"])
-    alike = [place for place, device in enumerate(setup.devices) if device.backend.device.lower() == kind]
+    kind, index = match["kind"].lower(), int(match["number"])
+    alike = [spot for spot, device in enumerate(setup.devices) if device.backend.device.lower() == kind]
     places = alike or list(range(len(setup.devices)))
     if index >= len(places):
         raise InputError(f"there is no device {buffer[:40]!r}", hint=f"buffers: {', '.join(names)}")

@@ -99,7 +99,7 @@ def measured_run(
     """
     records = [_with_lengths(record, lengths or {}) for each in files for record in each.records]
     known = {"model": model, "hardware": gpu, "engine": engine}
-    records = [replace(each, **{name: told for name, told in known.items() if told}) for each in records]  # type: ignore[arg-type]
+    records = [replace(each, **{name: value for name, value in known.items() if value}) for each in records]  # type: ignore[arg-type]
     groups = Counter(map(_ran, records))
     chosen = max(groups, key=groups.__getitem__)
     own = [record for record in records if _ran(record) == chosen]
@@ -149,14 +149,14 @@ def _deployment(
 
     rules = engine_rules(record.engine)
     formats, assumed = _formats(record, given, rules)
-    sizes, told = _sizes(record, given, splits_layers=rules.splits_layers)
+    sizes, notes = _sizes(record, given, splits_layers=rules.splits_layers)
     started = next((name for name in _STARTED if rules.name.startswith(name)), None)
     if not record.engine:
-        told.append("the engine is not told: taken as the usual one for such weights and GPUs")
+        notes.append("the engine is not told: taken as the usual one for such weights and GPUs")
     if not record.engine_version:
-        told.append("the engine's version is not told")
+        notes.append("the engine's version is not told")
     asked = {**given, **formats, **sizes}
-    return placed(_model(record, model), {}, gpu=gpu or _card(record), engine=started, **asked), [*assumed, *told]
+    return placed(_model(record, model), {}, gpu=gpu or _card(record), engine=started, **asked), [*assumed, *notes]
 
 
 def _model(record: Record, asked: str | None) -> Any:
@@ -183,21 +183,21 @@ def _formats(record: Record, given: Mapping[str, Any], rules: EngineRules) -> tu
     """Return the formats that a record says and no option does, and what was taken."""
     from kvcalc.evidence.names import weight_names, weights_in_name
 
-    found: dict[str, Any] = {}
+    formats: dict[str, Any] = {}
     if "kv_dtype" not in given and record.kv:
-        found["kv_dtype"] = record.kv.split()[0].lower()
+        formats["kv_dtype"] = record.kv.split()[0].lower()
     if "weights" in given:
-        return found, []
+        return formats, []
     printed = record.weights or weights_in_name(record.model)
     if not printed:
-        return found, ["the weights' format is not told: taken as the checkpoint's own"]
+        return formats, ["the weights' format is not told: taken as the checkpoint's own"]
     spelled = weight_names(printed, record.model, rules)
     name = printed if spelled is None else spelled["weights"]
     if name != "own":
-        found["weights"] = name
+        formats["weights"] = name
         if spelled is not None and "activations" in spelled:
-            found["activations"] = spelled["activations"]
-    return found, []
+            formats["activations"] = spelled["activations"]
+    return formats, []
 
 
 def _sizes(record: Record, given: Mapping[str, Any], *, splits_layers: bool) -> tuple[dict[str, int], list[str]]:
@@ -217,7 +217,7 @@ def _cases(records: Sequence[Record], deployment: Deployment) -> tuple[list[Case
     from kvcalc.evidence.passes import case_in
 
     assert deployment.hardware is not None
-    found, refused = [], Counter[str]()
+    cases, refused = [], Counter[str]()
     for record in records:
         if record.phase == "tpot" and not record.prompt_tokens:
             refused["the length of the prompts is not told"] += 1
@@ -231,8 +231,8 @@ def _cases(records: Sequence[Record], deployment: Deployment) -> tuple[list[Case
         if verdict.beaten and not verdict.cause:
             refused["faster than the bound, so that it was another deployment or another length"] += 1
         else:
-            found.append(case)
-    return found, dict(refused)
+            cases.append(case)
+    return cases, dict(refused)
 
 
 def start_of(run: MeasuredRun, asked: str | None) -> tuple[Calibration, tuple[str, ...]]:
@@ -244,11 +244,11 @@ def start_of(run: MeasuredRun, asked: str | None) -> tuple[Calibration, tuple[st
     if asked is not None:
         with about("calibration"):
             return load_calibration(asked), ()
-    found = own_or_near(run.cases[0])
-    if found.engine == run.engine and applies(found, run.deployment.hardware):
-        return found, ()
+    calibration = own_or_near(run.cases[0])
+    if calibration.engine == run.engine and applies(calibration, run.deployment.hardware):
+        return calibration, ()
     where = f"{run.engine or 'this engine'} on {run.deployment.hardware.name}"
-    return found, (f"nothing is shipped of {where}: it begins with {found.name}",)
+    return calibration, (f"nothing is shipped of {where}: it begins with {calibration.name}",)
 
 
 def described(run: MeasuredRun) -> MeasuredDeployment:

@@ -152,7 +152,7 @@ class Plan(Traffic, Acceptance):
         load, demand, variants, refused = self._asked()
         from kvcalc.simulate.planner.confirmed import Bodies
 
-        found = planned(
+        outcome = planned(
             variants,
             demand,
             Bodies(load, prefix_share=self.prefix_share),
@@ -163,16 +163,16 @@ class Plan(Traffic, Acceptance):
             progress=self.progress,
             confirming=simulating(self.workers),
         )
-        report = self._report(load, demand, found, variants, refused)
+        report = self._report(load, demand, outcome, variants, refused)
         if report.options and self.write is not None:
             from kvcalc.questions.written import write_plan
 
-            report = replace(report, files=write_plan(self.write, found.confirmed[0]))
+            report = replace(report, files=write_plan(self.write, outcome.confirmed[0]))
 
         def explained() -> Any:
             from kvcalc.simulate.planner.explained import explain_plan
 
-            return explain_plan(found.confirmed[0], demand) if found.confirmed else ()
+            return explain_plan(outcome.confirmed[0], demand) if outcome.confirmed else ()
 
         return Answer(report, explained=explained, passed=bool(report.options))
 
@@ -257,25 +257,25 @@ class Plan(Traffic, Acceptance):
         return Drafting(gamma=self.gamma, tokens_per_pass=expected, model=model)
 
     def _report(
-        self, load: Load, demand: Demand, found: Planned, variants: list[Variant], refused: list[str]
+        self, load: Load, demand: Demand, outcome: Planned, variants: list[Variant], refused: list[str]
     ) -> PlanReport:
         from kvcalc.core.reports.plan import PlanReport
         from kvcalc.simulate.planner.told import answer_text, plan_notes, why_lines
 
-        first = found.options[0] if found.options else None
+        first = outcome.options[0] if outcome.options else None
         day = None if self.day is None or first is None else self._day(first, demand)
         return PlanReport(
             model=variants[0].deployment.model.name,
             workload=replace(load, rate=demand.traffic.rate_per_s).text,
             slo=self.slo,
-            answer=answer_text(found, demand),
-            counts=found.counts,
-            options=found.options,
-            reasons=tuple(f"{card}: {reason}" for card, reason in found.reasons.items()),
-            why=() if self.why is None else why_lines(self.why, found),
+            answer=answer_text(outcome, demand),
+            counts=outcome.counts,
+            options=outcome.options,
+            reasons=tuple(f"{card}: {reason}" for card, reason in outcome.reasons.items()),
+            why=() if self.why is None else why_lines(self.why, outcome),
             day=day,
             notes=(
-                *plan_notes(variants, demand, found),
+                *plan_notes(variants, demand, outcome),
                 *_day_notes(day, demand),
                 *refused,
                 *variants[0].deployment.notes,

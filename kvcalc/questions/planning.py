@@ -118,8 +118,8 @@ def variants_of(
                     except (InputError, UnsupportedError) as error:
                         refused.append(f"{engine} on {hardware.name}: {error.what}")
                         continue
-                    found = find_calibration(placed) if given is None else given
-                    made.append(Variant(deployment=placed, calibration=found, price=price, drafting=None))
+                    used = find_calibration(placed) if given is None else given
+                    made.append(Variant(deployment=placed, calibration=used, price=price, drafting=None))
                     if drafting is not None and engine == "vllm":
                         made.append(replace(made[-1], drafting=drafting))
     if not made:

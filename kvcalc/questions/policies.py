@@ -22,18 +22,18 @@ def load_policy(path: str) -> type[SchedulingPolicy]:
         InputError: a file that cannot be read or run, or with no policy or several.
     """
     module = _run(path)
-    found = [
+    classes = [
         each
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, SchedulingPolicy) and each.__module__ == module.__name__
     ]
-    if len(found) != 1:
-        many = "no class" if not found else f"{len(found)} classes"
+    if len(classes) != 1:
+        many = "no class" if not classes else f"{len(classes)} classes"
         raise InputError(
             f"{many} of kvcalc.SchedulingPolicy", where=path, hint="define one: class Mine(SchedulingPolicy)",
             parameter="policy",
         )  # fmt: skip
-    return found[0]
+    return classes[0]
 
 
 def _run(path: str) -> ModuleType:

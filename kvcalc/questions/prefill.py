@@ -71,11 +71,11 @@ def prefill(
     from kvcalc.questions.arguments import deployed, several, several_or_none
 
     deployment = deployed(deployment)
-    found, notes = used_calibration(deployment, calibration, wanted=estimate, phase="prefill")
+    applied, notes = used_calibration(deployment, calibration, wanted=estimate, phase="prefill")
     report = prefill_report(
         deployment,
         batches=several(batch, "batch", batches),
         prompts=several_or_none(prompt, "prompt", prompts),
-        calibration=found,
+        calibration=applied,
     )
     return replace(report, notes=(*report.notes, *notes))

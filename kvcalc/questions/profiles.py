@@ -85,10 +85,10 @@ def packed_profiles() -> dict[str, bytes]:
         "calibration": "kvcalc/profiles/calibrations",
     }
     packed = {}
-    for kind, place in places.items():
+    for kind, folder in places.items():
         for path in profile_files(shipped_folder(kind)):
-            packed[f"{place}/{path.name}"] = path.read_bytes()
-            packed[f"{place}/{path.stem}.json"] = compiled_text(path).encode()
+            packed[f"{folder}/{path.name}"] = path.read_bytes()
+            packed[f"{folder}/{path.stem}.json"] = compiled_text(path).encode()
     return packed
 
 
@@ -191,8 +191,8 @@ def models_fit(
     if not spots and made.memory_bytes is None:
         what = "the host's memory is missing: without a device, models are loaded into it"
         raise InputError(what, hint="give --host-memory 64GiB", parameter="host-memory")
-    found = [name for name in profile_names("model") if search.lower() in name]
-    if not found:
+    names = [name for name in profile_names("model") if search.lower() in name]
+    if not names:
         raise UnknownNameError(f"no model matches {search!r}", hint="kvcalc models lists all")
-    models = (catalogue_model(name) for name in found)
+    models = (catalogue_model(name) for name in names)
     return report(models, spots, made, context=context, notes=notes)

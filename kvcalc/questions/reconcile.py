@@ -183,7 +183,7 @@ def reconcile(
         what = "PyTorch ran out of memory, and the log does not tell in which engine"
         raise InputError(what, hint="--engine vllm or sglang; --model and --gpu let it say what would start")
     card, contradiction = _card(text, None if gpu is None else load_hardware(gpu), start_ups)
-    report = reconcile_report(start_ups, lambda found: given or named(found.model), engine=chosen, hardware=card)
+    report = reconcile_report(start_ups, lambda start_up: given or named(start_up.model), engine=chosen, hardware=card)
     notes = (*contradiction, *(() if given is None else _held_against(given, start_ups)))
     if card is not None and gpu is None and report.refusal is not None:
         notes = (*notes, f"the log names the GPU: {card.title}")
@@ -193,13 +193,13 @@ def reconcile(
 def _held_against(given: ModelProfile, start_ups: Sequence[StartUp]) -> tuple[str, ...]:
     """Note that a log names no model, or another one than it is held against."""
     printed = dict.fromkeys(start_up.model for start_up in start_ups)
-    told = []
+    notes = []
     for name in printed:
         if name is None:
-            told.append(f"the log names no model: its numbers are compared with {given.name}, which was given")
+            notes.append(f"the log names no model: its numbers are compared with {given.name}, which was given")
         elif not _is_named(given, name):
-            told.append(f"the log names {name!r}: its numbers are compared with {given.name}, which was given")
-    return tuple(told)
+            notes.append(f"the log names {name!r}: its numbers are compared with {given.name}, which was given")
+    return tuple(notes)
 
 
 def _is_named(model: ModelProfile, printed: str) -> bool:
@@ -223,10 +223,10 @@ def _card(
     printed = printed_gpu_bytes(start_ups[-1]) or (logged and logged.usable_memory_bytes)
     if not printed or abs(given.usable_memory_bytes / printed - 1) <= _SAME_MEMORY:
         return given, ()
-    told = (
+    printed_card = (
         f"the log shows a GPU with {bytes_text(printed)}, and {given.name} has {bytes_text(given.usable_memory_bytes)}"
     )
-    return logged, (f"{told}: --gpu {given.name} contradicts the log and is not used",)
+    return logged, (f"{printed_card}: --gpu {given.name} contradicts the log and is not used",)
 
 
 def _logged_gpu(text: str) -> HardwareProfile | None:
@@ -252,5 +252,5 @@ def _logged_model(printed: str | None) -> ModelProfile:
             return catalogue_model(name, is_base=True)
         except UnknownNameError:
             continue
-    told = f"the log names {printed!r}, which is in no catalogue" if printed else "the log names no model"
-    raise InputError(told, hint="give it with --model")
+    what = f"the log names {printed!r}, which is in no catalogue" if printed else "the log names no model"
+    raise InputError(what, hint="give it with --model")

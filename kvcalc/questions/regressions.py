@@ -42,12 +42,12 @@ def changes_since(
             raise ProfileError(what[:300], where=str(against))
     notes = [f"{name}: not checked any more" for name in earlier if name not in now]
     notes += [f"{result.name}: new, nothing to hold it against" for result in results if result.name not in earlier]
-    found = [
+    changes = [
         _change(result, earlier[result.name], tolerance)
         for result in results
         if result.name in earlier and not _same(result.actual, earlier[result.name])
     ]
-    return tuple(found), tuple(notes)
+    return tuple(changes), tuple(notes)
 
 
 def _earlier(path: Path) -> dict[str, Any]:

@@ -212,14 +212,14 @@ def speculate(
 
     deployment = deployed(deployment)
     options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
-    found, notes = used_calibration(deployment, calibration, wanted=estimate, phase="decode")
+    applied, notes = used_calibration(deployment, calibration, wanted=estimate, phase="decode")
     report = speculation_report(
         deployment,
         _placed(deployment, draft),
         options,
         batches=several(batch, "batch", batches),
         contexts=several_or_none(context, "context", contexts),
-        calibration=found,
+        calibration=applied,
     )
     return replace(report, notes=(*report.notes, *notes))
 
@@ -244,8 +244,8 @@ def explain_speculation(
 
     gammas = None if gamma is None else (gamma,)
     options = _options(acceptance, method, gammas, tree, tree_nodes, draft_layers)
-    found, _ = used_calibration(deployment, calibration, wanted=estimate)
-    return explained(deployment, _placed(deployment, draft), options, batch=batch, context=context, calibration=found)
+    applied, _ = used_calibration(deployment, calibration, wanted=estimate)
+    return explained(deployment, _placed(deployment, draft), options, batch=batch, context=context, calibration=applied)
 
 
 def _placed(target: Deployment, draft: Deployment | str | Path | ModelProfile | None) -> Deployment | None:

@@ -195,6 +195,6 @@ def _prices(text: str, cards: Sequence[Any]) -> tuple[tuple[str, float], ...]:
     if "=" not in text:
         return (("", Price(usd_per_hour=number(text, "price")).usd_per_hour),)
     named = [str(card).lower() for card in cards]
-    found = prices_of_cards(parse_prices(text), [(card,) for card in named])
-    prices = {card: price.usd_per_hour for card, price in zip(named, found, strict=True)}
+    rented = prices_of_cards(parse_prices(text), [(card,) for card in named])
+    prices = {card: price.usd_per_hour for card, price in zip(named, rented, strict=True)}
     return tuple(sorted(prices.items()))

@@ -244,7 +244,7 @@ def _best_row(report: str, rows: Sequence[Row], slo: str) -> Row | None:
     order = [
         (-(cost or 0.0) if priced else 0.0, speeds[1], speeds[0]) for cost, (speeds, _) in zip(costs, kept, strict=True)
     ]
-    return kept[max(range(len(kept)), key=lambda place: order[place])][1]
+    return kept[max(range(len(kept)), key=lambda index: order[index])][1]
 
 
 # Dollars for a million tokens, by report.
