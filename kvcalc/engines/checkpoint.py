@@ -182,16 +182,16 @@ def loaded_activations(engine: str | None, formats: Formats, card: HardwareProfi
     >>> [loaded_activations("vllm", stored, card).name for card in (a100, h100)]
     ['bf16', 'fp8']
     """
-    told, fp8 = formats.activations, FORMATS["fp8"]
+    asked_format, fp8 = formats.activations, FORMATS["fp8"]
     if engine not in ("vllm", "sglang"):
-        return told
-    if told.unit in ("fp8", "fp4") and told.unit not in card.peak_flop_per_s:
-        told = formats.hidden
-    if told.unit in _PLAIN and formats.weights.unit in _PLAIN:
-        told = formats.weights
+        return asked_format
+    if asked_format.unit in ("fp8", "fp4") and asked_format.unit not in card.peak_flop_per_s:
+        asked_format = formats.hidden
+    if asked_format.unit in _PLAIN and formats.weights.unit in _PLAIN:
+        asked_format = formats.weights
     stores_fp8 = any(form.unit == fp8.unit for form in _weights(formats))
-    is_wider = told.bytes_per_element > fp8.bytes_per_element
-    return fp8 if stores_fp8 and is_wider and fp8.unit in card.peak_flop_per_s else told
+    is_wider = asked_format.bytes_per_element > fp8.bytes_per_element
+    return fp8 if stores_fp8 and is_wider and fp8.unit in card.peak_flop_per_s else asked_format
 
 
 # The engines whose memory is modelled; `kvcalc.engines.pools.ENGINES` has their models, and a test compares them.

@@ -158,8 +158,8 @@ class Plain(ByBytes):
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """See `Pool.reserved`."""
-        held = self._needed(context, batch)
-        return _reserved(self.name, held.growing, held.state, cross_bytes=held.cross)
+        needed = self._needed(context, batch)
+        return _reserved(self.name, needed.growing, needed.state, cross_bytes=needed.cross)
 
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         """See `Pool.held`."""
@@ -208,8 +208,10 @@ class Paged(ByBytes):
         """See `Pool.bytes_for`."""
         sequences = ceil_div(batch, self.parallel.data)
         # one block is the null block
-        held = max((sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context))
-        return max(held, self.needed(context)) if vllm.checks_all_layers(self.version) else held
+        needed = max(
+            (sequences * layout.needed_blocks + 1) * layout.bytes_per_block for layout in self.layouts(context)
+        )
+        return max(needed, self.needed(context)) if vllm.checks_all_layers(self.version) else needed
 
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """See `Pool.reserved`."""
@@ -226,11 +228,11 @@ class Paged(ByBytes):
         needed = self.needed(max_model_len)
         # the stage with the largest blocks has the fewest, and decides for all
         fullest = max(layouts, key=lambda layout: layout.bytes_per_block)
-        found = vllm.capacity(fullest, kv_memory_bytes=kv_bytes, version=self.version)
+        capacity = vllm.capacity(fullest, kv_memory_bytes=kv_bytes, version=self.version)
         return Held(
-            tokens=found.kv_tokens,
-            concurrency=found.max_concurrency,
-            num_blocks=found.num_blocks,
+            tokens=capacity.kv_tokens,
+            concurrency=capacity.max_concurrency,
+            num_blocks=capacity.num_blocks,
             block_size=fullest.block_size,
             starts=needed <= kv_bytes,
             needed_bytes=needed,
@@ -345,12 +347,12 @@ class Preallocated(ByBytes):
     def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
         """See `Pool.held`."""
         one = self.bytes_for(context=max_model_len, batch=1)
-        most = largest(
+        max_tokens = largest(
             lambda batch: self.bytes_for(context=max_model_len, batch=batch) <= kv_bytes, self.most_sequences
         )
         return Held(
-            tokens=most * max_model_len,
-            concurrency=float(most),
+            tokens=max_tokens * max_model_len,
+            concurrency=float(max_tokens),
             num_blocks=None,
             block_size=None,
             starts=one <= kv_bytes,

@@ -184,16 +184,18 @@ def _vllm_start(
     if options.max_in_flight_batches is None:
         passes = filled.max_in_flight_batches or 1
         because = passes_because(version, options.platform, None if draft is None else draft.method)
-        told = f"{passes} pass{'es' * (passes > 1)} in flight ({because})"
-        assumed.append(Assumption(text=told, instead=replace(filled, max_in_flight_batches=1 if passes > 1 else 2)))
+        in_flight = f"{passes} pass{'es' * (passes > 1)} in flight ({because})"
+        assumed.append(
+            Assumption(text=in_flight, instead=replace(filled, max_in_flight_batches=1 if passes > 1 else 2))
+        )
     if options.max_num_batched_tokens is None:
         tokens = defaults.max_num_batched_tokens
         other = 2048 if tokens > 2048 else 8192  # noqa: PLR2004 - the two common defaults
-        told = f"{tokens:,} tokens per pass ({defaults.because})"
-        assumed.append(Assumption(text=told, instead=replace(filled, max_num_batched_tokens=other)))
+        in_flight = f"{tokens:,} tokens per pass ({defaults.because})"
+        assumed.append(Assumption(text=in_flight, instead=replace(filled, max_num_batched_tokens=other)))
     if hardware is None and has_delta_nets(model):
-        told = "gated delta nets as on cards before Hopper"
-        assumed.append(Assumption(text=told, instead=replace(filled, generation="hopper")))
+        in_flight = "gated delta nets as on cards before Hopper"
+        assumed.append(Assumption(text=in_flight, instead=replace(filled, generation="hopper")))
     return EngineStart(
         engine="vllm",
         model=model,

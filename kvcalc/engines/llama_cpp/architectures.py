@@ -137,9 +137,9 @@ def find_architecture(name: str) -> Architecture:
     (True, False)
     """
     key = architecture_key(name)
-    found = _TABLE.get(key)
-    if found is not None:
-        return found
+    architecture = _TABLE.get(key)
+    if architecture is not None:
+        return architecture
     if key in _NOT_RUN_KEYS:
         raise UnsupportedError(
             f"llama.cpp does not run the architecture {name[:60]!r}", hint="leave out --engine for the logical bytes"

@@ -71,7 +71,7 @@ class Trial:
             words.append("-ts " + ",".join(str(int(layers)) for layers in options.tensor_split[:used]))
         if options.overrides:
             places = ("CPU" if each.device is None else device_names[each.device] for each in options.overrides)
-            pairs = (f"{each.pattern}={place}" for each, place in zip(options.overrides, places, strict=True))
+            pairs = (f"{each.pattern}={device}" for each, device in zip(options.overrides, places, strict=True))
             words.append(f'-ot "{",".join(pairs)}"')
         return " ".join(words)
 
@@ -161,11 +161,11 @@ def _shorter(question: FitQuestion, used: Sequence[Use], measure: Measure) -> tu
     if devices > 1:
         layer = sum(use.weight_bytes for use in used) // question.layers
         target -= (devices + 1) * layer // (6 if question.has_experts else 2)
-    least = sum(use.total_bytes for use in measure(Trial(context=question.shortest)))
-    most = sum(use.total_bytes for use in used)
-    if target <= least:
+    shortest_bytes = sum(use.total_bytes for use in measure(Trial(context=question.shortest)))
+    used_bytes = sum(use.total_bytes for use in used)
+    if target <= shortest_bytes:
         return question.shortest, False
-    more = (question.longest - question.shortest) * (target - least) // (most - least)
+    more = (question.longest - question.shortest) * (target - shortest_bytes) // (used_bytes - shortest_bytes)
     context = question.shortest + more
     return max(context - context % (_ALIGNED_TOKENS * question.streams), question.shortest), True
 

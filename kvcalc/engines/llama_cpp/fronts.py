@@ -185,7 +185,7 @@ def ollama_context(total_bytes: int | None, *, version: str | None = None, limit
     ([4096, 32768, 262144], 131072)
     """
     tiers = _TIERS if _version(version) >= _TIERED else ()
-    length = next((tokens for least, tokens in tiers if (total_bytes or 0) >= least), _SHORT)
+    length = next((tokens for min_bytes, tokens in tiers if (total_bytes or 0) >= min_bytes), _SHORT)
     return min(length, limit or length)
 
 
@@ -197,11 +197,11 @@ def _batch(context: int, model: ModelProfile, formats: Formats, free: int, versi
     if version < _LLAMA_SERVER:
         return _BATCH
     predicted = _predicted(model, formats, context)
-    for least, batch, surcharge, share in _BATCHES:
-        if context > least:
+    for min_context, batch, surcharge, share in _BATCHES:
+        if context > min_context:
             if not free or predicted <= min(share * free, _FITS * free - surcharge):
                 return batch
-            context = least  # the next one down is tried
+            context = min_context  # the next one down is tried
     return _BATCH
 
 

@@ -52,8 +52,8 @@ def shape_layers(model: ModelProfile, rule: Architecture, options: LlamaCppOptio
     """
     known: dict[tuple[tuple[Mixer, ...], bool | None], Layer] = {}
     layers = []
-    for place, block in enumerate(model.blocks):
-        owned = None if rule.own_caches is None else place < rule.own_caches
+    for index, block in enumerate(model.blocks):
+        owned = None if rule.own_caches is None else index < rule.own_caches
         key = (block.mixers, owned)
         if key not in known:
             known[key] = _layer(block.mixers, owned=owned, rule=rule, options=options, count=model.layers)

@@ -212,18 +212,18 @@ def option_notes(model: ModelProfile, options: LlamaCppOptions) -> tuple[str, ..
 
 
 def _caches(layers: tuple[Layer, ...], options: LlamaCppOptions, sizes: ContextSizes) -> tuple[Cache, ...]:
-    stored = [(place, layer) for place, layer in enumerate(layers) if layer.stored]
+    stored = [(number, layer) for number, layer in enumerate(layers) if layer.stored]
     if not stored:
         return ()
     build = _Builder(options, layers)
     if any(layer.compressed for layer in layers):
         return _compressed_caches(build, layers, sizes)
-    indexed = [(place, layer.index) for place, layer in stored if layer.index]
+    indexed = [(number, layer.index) for number, layer in stored if layer.index]
     index = (build.cache("indexer", sizes.n_ctx_seq, sizes.streams, indexed),) if indexed else ()
     if any(layer.window is not None for layer in layers):
         sharing = options.parallel if options.kv_unified else 1
         return _windowed_caches(build, stored, sizes, sharing=sharing, streams=sizes.streams) + index
-    entries = [(place, layer.entry) for place, layer in stored if layer.entry]
+    entries = [(number, layer.entry) for number, layer in stored if layer.entry]
     return (build.cache("main", sizes.n_ctx_seq, sizes.streams, entries, pad=True), *index)
 
 
@@ -234,8 +234,8 @@ def _windowed_caches(
 
     A window's cells also hold the micro-batch that is being computed, and the windows of all sequences that share them.
     """
-    full = [(place, layer.entry) for place, layer in stored if layer.entry and layer.window is None]
-    local = [(place, layer.entry) for place, layer in stored if layer.entry and layer.window is not None]
+    full = [(index, layer.entry) for index, layer in stored if layer.entry and layer.window is None]
+    local = [(index, layer.entry) for index, layer in stored if layer.entry and layer.window is not None]
     window = max((layer.window or 0 for _, layer in stored), default=0)
     cells = sizes.n_ctx_seq
     if not build.options.swa_full:
@@ -255,11 +255,11 @@ def _compressed_caches(build: _Builder, layers: tuple[Layer, ...], sizes: Contex
     numbered = list(enumerate(layers))
     caches = [*_windowed_caches(build, numbered, sizes, sharing=1, streams=streams)]
     for ratio, role in _COMPRESSED_ROLES.items():
-        entries = [(place, layer.entry) for place, layer in numbered if layer.entry and _ratio(layer) == ratio]
+        entries = [(index, layer.entry) for index, layer in numbered if layer.entry and _ratio(layer) == ratio]
         caches.append(build.cache(role, padded(ceil_div(sizes.n_ctx_seq, ratio)), streams, entries))
-    indexed = [(place, layer) for place, layer in numbered if layer.index and layer.compressed]
+    indexed = [(index, layer) for index, layer in numbered if layer.index and layer.compressed]
     for ratio in sorted({layer.compressed.ratio for _, layer in indexed if layer.compressed}):
-        entries = [(place, layer.index) for place, layer in indexed if layer.index]
+        entries = [(index, layer.index) for index, layer in indexed if layer.index]
         caches.append(build.cache("indexer", padded(ceil_div(sizes.n_ctx_seq, ratio)), streams, entries))
     return tuple(caches)
 
@@ -319,7 +319,7 @@ class _Builder:
 
 def _recurrent(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int) -> RecurrentState | None:
     """Return the states of recurrent layers: one cell a sequence, ``kept`` times over (``llama_memory_recurrent``)."""
-    states = [(place, state) for place, layer in enumerate(layers) for state in layer.states]
+    states = [(index, state) for index, layer in enumerate(layers) for state in layer.states]
     if not states:
         return None
     sizes = [recurrent_bytes(state, options.formats) for _, state in states]
@@ -330,8 +330,8 @@ def _recurrent(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int) -
         r_bytes=times * sum(convolution for convolution, _ in sizes),
         s_bytes=times * sum(recurrence for _, recurrence in sizes),
         tensors=tuple(
-            KeptTensor(place, 1, options.formats.state, times * part)
-            for (place, _), size in zip(states, sizes, strict=True)
+            KeptTensor(index, 1, options.formats.state, times * part)
+            for (index, _), size in zip(states, sizes, strict=True)
             for part in size
         ),
     )
@@ -340,7 +340,7 @@ def _recurrent(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int) -
 def _compressors(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int) -> tuple[CompressorState, ...]:
     """Return the compressors' states: two planes of the tokens of one entry, twice as many and as wide with overlap."""
     shapes: dict[tuple[str, int, int], list[int]] = {}
-    for place, layer in enumerate(layers):
+    for index, layer in enumerate(layers):
         if layer.compressed is None:
             continue
         ratio, branches = layer.compressed.ratio, 2 if layer.compressed.overlap else 1
@@ -350,7 +350,7 @@ def _compressors(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int)
         if layer.index:
             widths["indexer"] = layer.index.head_dim
         for role, width in widths.items():
-            shapes.setdefault((role, branches * ratio, branches * width), []).append(place)
+            shapes.setdefault((role, branches * ratio, branches * width), []).append(index)
     times = options.parallel * kept
     made = []
     for (role, rows, width), places in shapes.items():
@@ -362,7 +362,7 @@ def _compressors(layers: tuple[Layer, ...], options: LlamaCppOptions, kept: int)
                 width=width,
                 layers=len(places),
                 total_bytes=each * len(places),
-                tensors=tuple(KeptTensor(place, width, options.formats.state, each) for place in places),
+                tensors=tuple(KeptTensor(index, width, options.formats.state, each) for index in places),
             )
         )
     return tuple(made)

@@ -74,10 +74,10 @@ class LlamaCppOptions:
     legacy_latent: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("context", 0), ("parallel", 1), ("batch", 1), ("ubatch", 0), ("rollback_tokens", 0)):
+        for name, minimum in (("context", 0), ("parallel", 1), ("batch", 1), ("ubatch", 0), ("rollback_tokens", 0)):
             value = getattr(self, name)
-            if value < least:
-                raise InputError(f"{name} is {value} for llama.cpp", hint=f"a whole number from {least}")
+            if value < minimum:
+                raise InputError(f"{name} is {value} for llama.cpp", hint=f"a whole number from {minimum}")
         if self.parallel > MAX_SEQUENCES:
             raise InputError(f"llama.cpp takes at most {MAX_SEQUENCES} sequences, not {self.parallel}")
         if self.flash_attn not in ("auto", "on", "off"):

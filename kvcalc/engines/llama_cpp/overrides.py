@@ -69,17 +69,17 @@ def _rule(pattern: str) -> _Rule | None:
     Raises:
         InputError: no regular expression.
     """
-    found = _OF_LAYERS.fullmatch(pattern)
-    rest = found["rest"] if found else pattern
+    match = _OF_LAYERS.fullmatch(pattern)
+    rest = match["rest"] if match else pattern
     try:
         re.compile(rest)
     except re.error as error:
         raise InputError(
             f"override-tensor {pattern[:80]!r} is no regular expression: {error}", parameter="override-tensor"
         ) from None
-    if found is None:
+    if match is None:
         return _Rule(rest, is_first=False) if _OF_ALL.fullmatch(pattern) else None
-    layers = found["listed"] or found["one"]
+    layers = match["listed"] or match["one"]
     return _Rule(rest, is_first=True, layers=tuple(layers.split("|")) if layers else None)
 
 
@@ -136,8 +136,8 @@ class Overrides:
             return self._moved(layer, (rest,), home)[0]
         if name not in self.known:
             self.known[name] = next((each for each in self.overrides if re.search(each.pattern, name)), None)
-        found = self.known[name]
-        return home if found is None else found.device
+        device = self.known[name]
+        return home if device is None else device.device
 
     def of_layer(self, layer: int, names: tuple[str, ...], home: int | None) -> tuple[int | None, ...]:
         """Return the places of a layer's tensors.

@@ -32,10 +32,10 @@ def card_names(text: str) -> tuple[str, ...]:
     >>> card_names("Using default MoE config. E=128,N=768,device_name=NVIDIA_H100_80GB_HBM3.json")[-1]
     'h100-80gb-hbm3'
     """
-    found = [match for pattern in _PRINTED if (match := pattern.search(text))]
-    if not found:
+    matches = [match for pattern in _PRINTED if (match := pattern.search(text))]
+    if not matches:
         return ()
-    name = re.sub(r"\((?:tm|r)\)", "", min(found, key=lambda match: match.start())[1].lower())
+    name = re.sub(r"\((?:tm|r)\)", "", min(matches, key=lambda match: match.start())[1].lower())
     name = re.sub(r"[\s_]+", "-", name).strip("-")
     names = [name, _ENDINGS.sub("", name)]
     for _ in range(_MAX_PREFIXES):

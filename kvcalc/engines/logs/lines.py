@@ -43,18 +43,18 @@ def marked_lines(text: str, markers: Iterable[str]) -> Iterator[Line]:
     >>> [line.number for line in marked_lines("a\nb x\nc\nx y", ["x", "y"])]
     [2, 4]
     """
-    found: dict[int, int] = {}
+    first_marker: dict[int, int] = {}
     for marker in markers:
         for start, at in _places(text, marker):
-            found[start] = min(at, found.get(start, at))
+            first_marker[start] = min(at, first_marker.get(start, at))
     number, counted = 1, 0
-    for start in sorted(found):
+    for start in sorted(first_marker):
         number += text.count("\n", counted, start)
         counted = start
-        begin = start if found[start] - start < _MAX_BEFORE_MARKER else found[start] - _MAX_BEFORE_MARKER
-        end = text.find("\n", found[start])
+        begin = start if first_marker[start] - start < _MAX_BEFORE_MARKER else first_marker[start] - _MAX_BEFORE_MARKER
+        end = text.find("\n", first_marker[start])
         end = len(text) if end < 0 else end
-        rest = text[found[start] : found[start] + _FOLLOWING_CHARACTERS]
+        rest = text[first_marker[start] : first_marker[start] + _FOLLOWING_CHARACTERS]
         yield Line(number, text[begin : min(end, begin + _MAX_CHARACTERS)], rest)
 
 

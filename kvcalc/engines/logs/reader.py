@@ -170,17 +170,17 @@ class _Reader:
         """Return the start-ups that printed numbers; one without a model takes it from a configuration pasted below."""
         for key, lines in self.early.items():
             self._add_late(key, lines)
-        for place, builder in enumerate(self.found):
+        for index, builder in enumerate(self.found):
             name = builder.engine, builder.source
-            after = next((later for later in self.found[place + 1 :] if (later.engine, later.source) == name), None)
+            after = next((later for later in self.found[index + 1 :] if (later.engine, later.source) == name), None)
             if builder.model is None and after is not None and after.model and not after.has_numbers:
                 builder.model, builder.version = after.model, builder.version or after.version
                 builder.options = {**after.options, **builder.options}
                 builder.events |= after.events
-        told = [builder for builder in self.found if builder.has_numbers]
-        if self.lost and told:
-            told[0].events.add("earlier")
-        return told
+        with_numbers = [builder for builder in self.found if builder.has_numbers]
+        if self.lost and with_numbers:
+            with_numbers[0].events.add("earlier")
+        return with_numbers
 
     def _add_late(self, key: _Key, lines: list[tuple[str, Line]]) -> None:
         """Give lines that no start-up followed to the one before them, as far as it does not say otherwise."""

@@ -70,7 +70,7 @@ def _torch_sizes(line: Line) -> dict[str, Printed]:
     tried = _TRIED.search(line.onward)
     sizes = {"tried_gib": size_gib(tried[1], tried[2], line.number)} if tried else {}
     for name, patterns in _TORCH.items():
-        match = next((found for pattern in patterns if (found := pattern.search(line.onward))), None)
+        match = next((attempt for pattern in patterns if (attempt := pattern.search(line.onward))), None)
         if match:
             sizes[name] = size_gib(match[1], match[2], line.number)
     return sizes
@@ -252,7 +252,7 @@ def _system(line: Line, into: Builder) -> None:
     """Read ollama's line: it asks whether the host has the memory before it loads."""
     match = _SYSTEM.search(line.text)
     if match:
-        tried, free = (size_gib(match[place], "GiB", line.number) for place in (1, 2))
+        tried, free = (size_gib(match[group], "GiB", line.number) for group in (1, 2))
         sizes = {"tried_gib": tried, "free_gib": free}
         into.refuse("out_of_memory", line.number, stage=LOADING, device="CPU", sizes=sizes)
 

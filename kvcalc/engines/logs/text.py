@@ -82,8 +82,8 @@ def unwrapped(text: str) -> str:
         return text
     whole: list[str] = []
     joined = 0
-    for place, line in enumerate(lines):
-        if place and len(lines[place - 1]) == width and line and not _BEGINNING.match(line):
+    for index, line in enumerate(lines):
+        if index and len(lines[index - 1]) == width and line and not _BEGINNING.match(line):
             whole[-1] += line
             joined += 1
             continue

@@ -45,8 +45,8 @@ def size_gib(number: str, unit: str, line: int) -> Printed:
     >>> size_gib("512.00", "MiB", 1).value
     0.5
     """
-    found, scale = printed(number, line), _PER_GIB[unit]
-    return Printed(value=found.value / scale, half_step=found.half_step / scale, line=line)
+    size, scale = printed(number, line), _PER_GIB[unit]
+    return Printed(value=size.value / scale, half_step=size.half_step / scale, line=line)
 
 
 def whole(text: str, line: int) -> Printed:

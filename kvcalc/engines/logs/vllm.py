@@ -91,10 +91,10 @@ def _arguments(line: Line, into: Builder) -> None:
 
 
 def _speculation(line: Line, into: Builder) -> None:
-    place = line.text.find("speculative_config")
-    if place < 0:
+    start = line.text.find("speculative_config")
+    if start < 0:
         return
-    part = line.text[place : place + 600]
+    part = line.text[start : start + 600]
     if re.match(r"speculative_config'?[=:] ?None", part):
         return
     method, tokens = _METHOD.search(part), _DRAFT_TOKENS.search(part)
@@ -125,8 +125,8 @@ def _counts(pattern: str, *quantities: str) -> Callable[[Line, Builder], None]:
     def read(line: Line, into: Builder) -> None:
         match = compiled.search(line.text)
         if match:
-            for place, quantity in enumerate(quantities, 1):
-                into.put(quantity, whole(match[place], line.number))
+            for group, quantity in enumerate(quantities, 1):
+                into.put(quantity, whole(match[group], line.number))
 
     return read
 
@@ -204,7 +204,7 @@ def _refused(line: Line, into: Builder) -> None:
     if not match:
         return
     into.options["max_model_len"] = int(match[1])
-    needed, available = (printed(match[place], line.number, decimals=2) for place in (2, 3))
+    needed, available = (printed(match[group], line.number, decimals=2) for group in (2, 3))
     into.put("needed_kv_gib", needed)
     into.put("available_kv_gib", available)
     sizes = {"needed_gib": needed, "available_gib": available}

@@ -126,10 +126,10 @@ def find_architecture(model: ModelProfile) -> Architecture:
             "does not run in it"
         )
     special = _BESIDE_IMAGES if model.towers else _TEXT_ALONE
-    found = special.get(name) or _TABLE.get(name)
-    if found is None:
+    architecture = special.get(name) or _TABLE.get(name)
+    if architecture is None:
         raise UnsupportedError(
             f"the pools of SGLang are not known for the architecture {name[:60]!r}, and are not guessed",
             hint=did_you_mean(name[:60], _TABLE) or "leave out --engine for the logical bytes",
         )
-    return found
+    return architecture

@@ -161,11 +161,11 @@ def rank_layers(
     if architecture.own_class and any(isinstance(mixer, Latent) for mixer in mixers):
         return _latent(formats, mixers, layers=layers, raw=raw_latent, sparse=architecture.latent_class)
     main = _main(model)
-    found = _heads(main, formats, layers=layers, tensor=tensor)
+    heads = _heads(main, formats, layers=layers, tensor=tensor)
     index = _index_keys(mixers, formats)
     if index is None:
-        return RankLayers(full=found, layers=layers)
-    named = tuple(replace(buffer, name=f"main_pool.{buffer.name}") for buffer in found)
+        return RankLayers(full=heads, layers=layers)
+    named = tuple(replace(buffer, name=f"main_pool.{buffer.name}") for buffer in heads)
     return RankLayers(full=(*named, index), layers=layers)
 
 
@@ -176,16 +176,16 @@ def _encoder_layers(model: ModelProfile) -> int:
 
 def _main(model: ModelProfile) -> Attention:
     """Return the attention whose heads a uniform pool takes for every layer: that of the full layers, if any."""
-    found: dict[str, Attention] = {}
+    by_kind: dict[str, Attention] = {}
     for block in model.block_counts:
         for mixer in block.mixers:
             heads = _as_heads(mixer, model)
             if heads is not None:
-                found.setdefault(mixer.kind, heads)
-    if not found:
+                by_kind.setdefault(mixer.kind, heads)
+    if not by_kind:
         raise UnsupportedError(f"SGLang's pool for {model.name}, which has no attention, is not described")
-    return next((found[kind] for kind in ("full", "latent", "sliding", "chunked") if kind in found), None) or next(
-        iter(found.values())
+    return next((by_kind[kind] for kind in ("full", "latent", "sliding", "chunked") if kind in by_kind), None) or next(
+        iter(by_kind.values())
     )
 
 

@@ -155,7 +155,9 @@ class RankPools:
         if left <= 0:
             what = "weights" if slots is None else f"{slots:,} slots of recurrent states"
             return PoolSizes(state_slots=slots, refusal=f"{what} leave no memory for tokens")
-        sized = min((self._tokens(place, left) for place in range(len(self.stages))), key=lambda each: each.tokens)
+        sized = min(
+            (self._tokens(stage_index, left) for stage_index in range(len(self.stages))), key=lambda each: each.tokens
+        )
         if sized.refusal:
             return sized
         requests = self._requests(sized.tokens, slots)
@@ -192,10 +194,10 @@ class RankPools:
         requests = min(requests, options.max_requests or requests)
         return taken + self._intermediate_bytes * (requests + 1)
 
-    def _tokens(self, place: int, memory_bytes: int) -> PoolSizes:
+    def _tokens(self, stage_index: int, memory_bytes: int) -> PoolSizes:
         """Return tokens, and those of windows, that one stage's memory holds; the user's cap included."""
-        stage, options = self.stages[place], self.options
-        full, window = self._cells[place]
+        stage, options = self.stages[stage_index], self.options
+        full, window = self._cells[stage_index]
         if isinstance(stage, CompressedLayers):
             left = max(memory_bytes - stage.fixed_bytes(options.max_requests or 0, options), 0)
             return self._with_windows(int(left / (options.window_ratio * window + full)))
@@ -206,7 +208,7 @@ class RankPools:
         if not stage.full:
             return self._capped(int(memory_bytes // window), alone=True)
         if options.caps_windows:
-            return self._beside_capped_windows(place, memory_bytes)
+            return self._beside_capped_windows(stage_index, memory_bytes)
         return self._with_windows(int(memory_bytes // (full + options.window_ratio * window)))
 
     def _uniform(self, tokens: int, *, alone: bool = False) -> PoolSizes:
@@ -233,13 +235,13 @@ class RankPools:
             )
         return PoolSizes(tokens=whole, window_tokens=inside)
 
-    def _beside_capped_windows(self, place: int, memory_bytes: int) -> PoolSizes:
+    def _beside_capped_windows(self, stage_index: int, memory_bytes: int) -> PoolSizes:
         """Return the tokens beside a pool for the windows of all requests asked for: no prefix is kept in it.
 
         Source: SGLang 0.5.23, ``SWARequestCapPoolConfigurator``.
         """
         options, page = self.options, self.options.page_size
-        full, window = self._cells[place]
+        full, window = self._cells[stage_index]
         chunks = (2 if options.overlap else 1) * (options.chunk_tokens or 0)
         cap = self._window_tokens_of_request() * (options.max_requests or 1) + chunks + page
         inside = ceil_div(cap, page) * page
@@ -260,8 +262,8 @@ class RankPools:
         """
         options = self.options
         usual = max(min(int(tokens / options.context_length * _REQUESTS_AT_CONTEXT), _MAX_REQUESTS), _MIN_REQUESTS)
-        most = min(options.max_requests or usual, tokens // _MIN_TOKENS_OF_REQUEST)
-        return most if slots is None else min(most, slots // options.slots_per_request)
+        max_requests = min(options.max_requests or usual, tokens // _MIN_TOKENS_OF_REQUEST)
+        return max_requests if slots is None else min(max_requests, slots // options.slots_per_request)
 
     def buffers(self, sizes: PoolSizes) -> tuple[PoolBuffer, ...]:
         """Return the buffers of the fullest stage, the draft's own left out."""
@@ -275,24 +277,24 @@ class RankPools:
         if isinstance(stage, CompressedLayers):
             named = stage.buffers(tokens=sizes.tokens, window_tokens=inside, requests=sizes.requests, options=options)
             return tuple(PoolBuffer(name=name, bytes=taken) for name, taken in named)
-        found = [PoolBuffer(name=each.name, bytes=(sizes.tokens + page) * each.token_bytes) for each in stage.full]
-        found += [PoolBuffer(name=each.name, bytes=(inside + page) * each.token_bytes) for each in stage.windows]
+        buffers = [PoolBuffer(name=each.name, bytes=(sizes.tokens + page) * each.token_bytes) for each in stage.full]
+        buffers += [PoolBuffer(name=each.name, bytes=(inside + page) * each.token_bytes) for each in stage.windows]
         slot = stage.slot
         if slot is None:
-            return tuple(found)
+            return tuple(buffers)
         slots = (sizes.state_slots or 0) + 1
-        found += [PoolBuffer(name="mamba_cache.conv", bytes=slots * taken) for taken in slot.conv_bytes]
+        buffers += [PoolBuffer(name="mamba_cache.conv", bytes=slots * taken) for taken in slot.conv_bytes]
         if slot.recurrent_bytes:
-            found.append(PoolBuffer(name="mamba_cache.temporal", bytes=slots * slot.recurrent_bytes))
+            buffers.append(PoolBuffer(name="mamba_cache.temporal", bytes=slots * slot.recurrent_bytes))
         if options.draft_tokens:
             requests = sizes.requests + 1
             drafted = requests * options.draft_tokens * slot.recurrent_bytes
             windows = requests * slot.drafted_window_bytes(options.draft_tokens)
-            found += [
+            buffers += [
                 PoolBuffer(name="mamba_cache.intermediate_ssm", bytes=drafted),
                 PoolBuffer(name="mamba_cache.intermediate_conv_window", bytes=windows),
             ]
-        return tuple(found)
+        return tuple(buffers)
 
     def table_bytes(self, sizes: PoolSizes) -> int:
         """Return the bytes of the table of requests, which no budget counts.
@@ -305,8 +307,8 @@ class RankPools:
 
     def least_memory(self, need: Need) -> int:
         """Return the least memory with which they hold a batch, of more requests than are ever run those that are."""
-        most = self.options.max_requests or _MAX_REQUESTS
-        asked = replace(need, requests=min(need.requests, most))
+        max_requests = self.options.max_requests or _MAX_REQUESTS
+        asked = replace(need, requests=min(need.requests, max_requests))
         return largest(lambda memory: not self._sizes(memory).hold(asked), _MAX_BYTES) + 1
 
 

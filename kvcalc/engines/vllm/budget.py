@@ -112,9 +112,9 @@ def activation_peak(
     sampling = [int(count * tensors.logits) + tensors.hidden for count in copies]
     forward = [tensors.mlp + int(count * tensors.hidden) for count in ends.hidden_copies]
     # stages before the last one do not sample
-    least = forward[0] if parallel.pipeline > 1 else max(forward[0], sampling[0])
+    low = forward[0] if parallel.pipeline > 1 else max(forward[0], sampling[0])
     image = ends.image_bytes if any(tower.part == "vision" for tower in model.towers) else 0
-    return Interval(least=least, most=max(forward[1], sampling[1], image) + tensors.experts + ends.buffer_bytes)
+    return Interval(least=low, most=max(forward[1], sampling[1], image) + tensors.experts + ends.buffer_bytes)
 
 
 def outside_memory(
@@ -129,7 +129,7 @@ def outside_memory(
         terms.append((0, ends.state_bytes))
     if rocm:
         terms.append((0, ends.rocm_bytes))
-    return Interval(least=int(sum(least for least, _ in terms)), most=int(sum(most for _, most in terms)))
+    return Interval(least=int(sum(low for low, _ in terms)), most=int(sum(high for _, high in terms)))
 
 
 def graph_memory(
@@ -159,12 +159,12 @@ def graph_memory(
     if release < FIRST_WITH_GRAPHS:
         return NOTHING
     graphs = _captured(min(2 * sequences, _MAX_CAPTURED)) + _captured(min(sequences, _MAX_CAPTURED))
-    least, most, latent = (
+    low, high, latent = (
         int(size * graphs * ceil_div(model.layers, parallel.pipeline)) for size in ends.graph_layer_bytes
     )
     return Interval(
-        least=0 if rocm or release >= _FIRST_WITH_V2_RUNNER_OF_SOME else least,
-        most=ends.first_graph_bytes + (latent if model.has(Latent) else most),
+        least=0 if rocm or release >= _FIRST_WITH_V2_RUNNER_OF_SOME else low,
+        most=ends.first_graph_bytes + (latent if model.has(Latent) else high),
     )
 
 

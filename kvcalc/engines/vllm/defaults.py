@@ -98,12 +98,14 @@ def batch_defaults(
     (8192, 256)
     """
     if platform == "cpu":
-        found = BatchDefaults(max_num_batched_tokens=2048 * ranks, max_num_seqs=128 * ranks, because="on a CPU")
+        defaults = BatchDefaults(max_num_batched_tokens=2048 * ranks, max_num_seqs=128 * ranks, because="on a CPU")
     else:
-        found = _on_gpu(hardware, version)
-    tokens = min(found.max_num_batched_tokens, found.max_num_seqs * (max_model_len or found.max_num_batched_tokens))
+        defaults = _on_gpu(hardware, version)
+    tokens = min(
+        defaults.max_num_batched_tokens, defaults.max_num_seqs * (max_model_len or defaults.max_num_batched_tokens)
+    )
     return BatchDefaults(
-        max_num_batched_tokens=tokens, max_num_seqs=min(found.max_num_seqs, tokens), because=found.because
+        max_num_batched_tokens=tokens, max_num_seqs=min(defaults.max_num_seqs, tokens), because=defaults.because
     )
 
 

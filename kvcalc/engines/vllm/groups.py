@@ -225,8 +225,8 @@ def _group_size(counts: Sequence[int]) -> int:
 
     Source: vLLM 0.32, kv_cache_utils._get_kv_cache_groups_uniform_page_size.
     """
-    fewest, most = min(counts), max(counts)
-    return most if 2 * most < 3 * fewest else fewest
+    min_count, max_count = min(counts), max(counts)
+    return max_count if 2 * max_count < 3 * min_count else min_count
 
 
 def _dealt(bucket: list[Spec], parts: int) -> list[list[Spec]]:

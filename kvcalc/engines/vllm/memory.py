@@ -126,11 +126,11 @@ def longest_context(
         tried = layout(model, formats, replace(options, max_model_len=length), tensor=tensor)
         return (tried.start_bytes if null_block else tried.needed_bytes) <= kv_memory_bytes
 
-    fits, most = 0, options.max_model_len
-    while fits < most:
-        middle = (fits + most + 1) // 2
+    fits, limit = 0, options.max_model_len
+    while fits < limit:
+        middle = (fits + limit + 1) // 2
         if fit(middle):
             fits = middle
         else:
-            most = middle - 1
+            limit = middle - 1
     return fits

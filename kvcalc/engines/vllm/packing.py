@@ -28,10 +28,14 @@ def packed_groups(specs: Sequence[Spec]) -> list[list[Spec]]:
     for spec in specs:
         families.setdefault((spec.family, spec.block_size), []).append(spec)
     buckets = [_by_page(members) for members in families.values()]
-    least = max((_repeats(pages) for pages in buckets if len(pages) > 1), default=0)
-    size = _least_wasted([_repeats(pages) for pages in buckets if _repeats(pages)], least) if least else len(specs)
+    min_repeats = max((_repeats(pages) for pages in buckets if len(pages) > 1), default=0)
+    size = (
+        _least_wasted([_repeats(pages) for pages in buckets if _repeats(pages)], min_repeats)
+        if min_repeats
+        else len(specs)
+    )
     counts = [max(1, ceil_div(_repeats(pages), size)) for pages in buckets]
-    narrow = [pages[0][0].kind == "ring" or (not least and pages[0][0].kind == "sliding") for pages in buckets]
+    narrow = [pages[0][0].kind == "ring" or (not min_repeats and pages[0][0].kind == "sliding") for pages in buckets]
     anchor = max(
         _widest(pages, sum(map(len, pages)) if cut else parts)
         for pages, cut, parts in zip(buckets, narrow, counts, strict=True)
@@ -66,8 +70,8 @@ def _by_page(members: Sequence[Spec]) -> list[list[Spec]]:
     return list(pages.values())
 
 
-def _least_wasted(counts: Sequence[int], least: int) -> int:
-    """Return the size, of at least ``least``, to whose multiples the counts are rounded up with the least added.
+def _least_wasted(counts: Sequence[int], minimum: int) -> int:
+    """Return the size, of at least ``minimum``, to whose multiples the counts are rounded up with the least added.
 
     The larger one, of several.
 
@@ -76,4 +80,4 @@ def _least_wasted(counts: Sequence[int], least: int) -> int:
     >>> _least_wasted([43, 21, 20], 21), _least_wasted([5, 5], 3)
     (22, 5)
     """
-    return min(range(least, max(counts) + 1), key=lambda size: (sum(-count % size for count in counts), -size))
+    return min(range(minimum, max(counts) + 1), key=lambda size: (sum(-count % size for count in counts), -size))

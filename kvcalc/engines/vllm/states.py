@@ -52,8 +52,8 @@ def state_blocks(mixer: State, architecture: str, options: VllmOptions) -> int:
 
     Source: vLLM 0.33, ``MambaSpec.max_memory_usage_bytes``.
     """
-    held = 2 + _exports(mixer, architecture, options) if caches_states(options) else 1
-    return held + options.speculative_tokens
+    blocks_kept = 2 + _exports(mixer, architecture, options) if caches_states(options) else 1
+    return blocks_kept + options.speculative_tokens
 
 
 def block_step(mixers: Iterable[State], architecture: str, options: VllmOptions) -> int:

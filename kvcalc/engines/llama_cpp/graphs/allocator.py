@@ -84,8 +84,8 @@ class Memory:
                 block[0], block[1] = address, block[1] + size
                 return
         # blocks of no size, of tensors of none, may stand out of order: the first one behind counts
-        place = next((at for at, block in enumerate(blocks) if block[0] >= address), len(blocks))
-        blocks.insert(place, [address, size])
+        index = next((at for at, block in enumerate(blocks) if block[0] >= address), len(blocks))
+        blocks.insert(index, [address, size])
 
 
 @dataclass(slots=True)

@@ -91,11 +91,11 @@ def layer_kinds(model: ModelProfile, layers: Sequence[Layer]) -> tuple[Hashable,
     numbers = {block: number for number, block in enumerate(model.block_counts)}
     known: dict[int, int] = {}
     kinds = []
-    for place, (block, layer_) in enumerate(zip(model.blocks, layers, strict=True)):
+    for index, (block, layer_) in enumerate(zip(model.blocks, layers, strict=True)):
         number = known.setdefault(id(block), numbers[block])
-        turn = place % _FOUR if family.rope == "three of four" else 0
-        turn += place < SPARSE_LAYERS and architecture_key(model.architecture) == "gemma3n"
-        kinds.append((number, layer_.window, turn, min(place, family.deepstack)))
+        turn = index % _FOUR if family.rope == "three of four" else 0
+        turn += index < SPARSE_LAYERS and architecture_key(model.architecture) == "gemma3n"
+        kinds.append((number, layer_.window, turn, min(index, family.deepstack)))
     return tuple(kinds)
 
 

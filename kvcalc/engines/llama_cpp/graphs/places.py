@@ -54,12 +54,12 @@ class _LayerTensors(NamedTuple):
 @lru_cache(maxsize=64)
 def _names_by_layer(weights: Same[Mapping[str, Weight]]) -> Mapping[int, _LayerTensors]:
     """Return names and types of each layer's tensors."""
-    found: dict[int, list[tuple[str, str]]] = {}
+    by_layer: dict[int, list[tuple[str, str]]] = {}
     for name, weight in weights.it.items():
         if name.startswith(_LAYER):
             _, number, rest = name.split(".", 2)
-            found.setdefault(int(number), []).append((rest, weight.kind))
-    return {number: _LayerTensors(*zip(*sorted(tensors), strict=True)) for number, tensors in found.items()}
+            by_layer.setdefault(int(number), []).append((rest, weight.kind))
+    return {number: _LayerTensors(*zip(*sorted(tensors), strict=True)) for number, tensors in by_layer.items()}
 
 
 class Places:
@@ -135,9 +135,9 @@ class Places:
         stored = {number: names.get(number, _LayerTensors()).names for number in range(len(placed.layers))}
         layers = {(home, stored[at], placed.of_layer_tensors(at, stored[at])) for at, home in enumerate(placed.layers)}
         return all(
-            place == home or name.startswith(prefix)
+            device == home or name.startswith(prefix)
             for home, tensors, places in layers
-            for name, place in zip(tensors, places, strict=True)
+            for name, device in zip(tensors, places, strict=True)
         )
 
     def layer(self, number: int) -> int:

@@ -125,7 +125,7 @@ def replayed(events: Sequence[int], rounds: Sequence[Rounds], sizes: list[_T]) -
             return None
         whole += _renamed(events[at : run.fourth], names)
         last = [abs(event) for event in events[run.third : run.fourth]]
-        own = sorted(last[place] for place, (_, other) in enumerate(pattern) if other == _OWN)
+        own = sorted(last[index] for index, (_, other) in enumerate(pattern) if other == _OWN)
         after = whole.index(own[-1]) + 1 if own else 0
         before = list(last)
         for _ in range(run.more):
@@ -133,12 +133,12 @@ def replayed(events: Sequence[int], rounds: Sequence[Rounds], sizes: list[_T]) -
             whole[after:after] = given.values()
             after += len(given)
             now = list(before)
-            for place, (taken, other) in enumerate(pattern):
+            for index, (taken, other) in enumerate(pattern):
                 if taken:
-                    now[place] = _copied(sizes, last[place])
-                    whole.append(now[place])
+                    now[index] = _copied(sizes, last[index])
+                    whole.append(now[index])
                 elif other == _OWN:
-                    whole.append(-given[last[place]])
+                    whole.append(-given[last[index]])
                 elif other >= len(pattern):
                     whole.append(-names.get(other - len(pattern), other - len(pattern)))
                 else:
@@ -173,14 +173,14 @@ def _pattern(events: Sequence[int], run: Rounds) -> list[tuple[bool, int]] | Non
     third = _relative(events, run.second, run.third, length)
     # the first round may take memory in another order, so that only its tensors' round is compared
     unlike = [
-        place
-        for place, (one, other) in enumerate(zip(second, third, strict=True))
+        index
+        for index, (one, other) in enumerate(zip(second, third, strict=True))
         if one != other and not (one[1] < 0 and other[1] < 0)
     ]
-    if unlike and not _are_inputs(events[: run.first], [(second[place], third[place]) for place in unlike], length):
+    if unlike and not _are_inputs(events[: run.first], [(second[index], third[index]) for index in unlike], length):
         return None
-    for place in unlike:
-        third[place] = (False, _OWN)
+    for index in unlike:
+        third[index] = (False, _OWN)
     return third
 
 

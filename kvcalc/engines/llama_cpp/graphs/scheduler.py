@@ -158,14 +158,14 @@ class _Splitter:
         return any(source.weight and current not in (source.backend, source.home) for source in node.src)
 
     def _read(self, node: Tensor, current: int) -> None:
-        for place, source in enumerate(node.src):
+        for index, source in enumerate(node.src):
             if source.backend == current or _readable(source, current):
                 continue
             key = (id(source), current)
             if key not in self.copies:
                 self.copies[key] = [self._copy(source) for _ in range(self.backends.copies)]
                 self.inputs.append((source, current))
-            node.src[place] = self.copies[key][0]
+            node.src[index] = self.copies[key][0]
 
     def _copy(self, source: Tensor) -> Tensor:
         copy = Tensor("none", source.type, source.ne, nb=source.nb)
